@@ -1,0 +1,48 @@
+"""Errors for people: what was given, where, what is allowed, and the nearest valid spelling."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class BflError(Exception):
+    """Base of every error that this package raises on purpose."""
+
+
+class ConfigurationError(BflError):
+    """A setting is unknown, out of range, or does not go with another one.
+
+    The commands print its message alone and end with exit status 2, before anything has started.
+    """
+
+
+class DataError(BflError):
+    """A data set is missing, unreadable, or not what its format promises."""
+
+
+class PosteriorError(BflError):
+    """A posterior does not fit its manifest, is not finite, or has a variance that is not positive."""
+
+
+class RunError(BflError):
+    """A federation could not go on after it had started."""
+
+
+def nearest(given: str, allowed: Iterable[str]) -> str | None:
+    """Return the allowed spelling nearest to ``given``, or None when nothing is near."""
+    matches = difflib.get_close_matches(given.lower(), list(allowed), n=1, cutoff=0.5)
+    return matches[0] if matches else None
+
+
+def unknown_name(what: str, given: str, allowed: Iterable[str]) -> str:
+    """Return the message for a name that is not known: the nearest spelling, then all of them.
+
+    Example:
+        >>> unknown_name("strategy", "conflaton", ["conflation", "linear-pool"])
+        "unknown strategy 'conflaton'; did you mean 'conflation'? allowed: conflation, linear-pool"
+    """
+    choices = sorted(allowed)
+    guess = nearest(given, choices)
+    hint = f"; did you mean '{guess}'?" if guess else ";"
+    return f"unknown {what} '{given}'{hint} allowed: {', '.join(choices)}"

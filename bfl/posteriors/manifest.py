@@ -1,0 +1,123 @@
+"""Which network parameter lies where in a posterior's vectors, and how it is initialised."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from bfl import randomness
+from bfl.posteriors.posterior import Posterior
+
+Initialization = Literal["he-normal", "zeros", "ones"]
+
+
+@dataclass(frozen=True)
+class Parameter:
+    """One tensor of a network.
+
+    Attributes:
+        name: Its path in the network, unique.
+        shape: Its shape.
+        gaussian: Whether the posterior holds a mean and a variance for it, or a point value.
+        initialization: How its mean or value begins; ``he-normal`` is N(0, 2 / fan-in) (He et al.
+            2015), fan-in being the product of all dimensions but the last.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    gaussian: bool
+    initialization: Initialization
+
+    @property
+    def size(self) -> int:
+        """The number of values."""
+        return math.prod(self.shape)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The parameters of a network in the order in which its posterior's vectors hold them."""
+
+    parameters: tuple[Parameter, ...]
+
+    def __iter__(self) -> Iterator[Parameter]:
+        return iter(self.parameters)
+
+    @cached_property
+    def gaussian(self) -> tuple[Parameter, ...]:
+        """The parameters with a mean and a variance."""
+        return tuple(parameter for parameter in self if parameter.gaussian)
+
+    @cached_property
+    def point(self) -> tuple[Parameter, ...]:
+        """The parameters with a point value."""
+        return tuple(parameter for parameter in self if not parameter.gaussian)
+
+    @property
+    def gaussian_size(self) -> int:
+        """The length D of the mean and variance vectors."""
+        return sum(parameter.size for parameter in self.gaussian)
+
+    @property
+    def point_size(self) -> int:
+        """The length P of the point vector."""
+        return sum(parameter.size for parameter in self.point)
+
+    def split(
+        self, vector: npt.NDArray[np.floating], *, gaussian: bool
+    ) -> list[npt.NDArray[np.floating]]:
+        """Return views of a vector, one per parameter and in its shape."""
+        parameters = self.gaussian if gaussian else self.point
+        ends = np.cumsum([parameter.size for parameter in parameters])
+        parts = np.split(vector, ends[:-1]) if parameters else []
+        return [part.reshape(p.shape) for part, p in zip(parts, parameters, strict=True)]
+
+    def initial_posterior(self, seed: int, scale: float) -> Posterior:
+        """Return the posterior that a federation begins with: keyed by seed and parameter name.
+
+        Args:
+            seed: The run's seed.
+            scale: The initial standard deviation of every Gaussian parameter.
+        """
+
+        def draw(parameter: Parameter) -> npt.NDArray[np.float32]:
+            if parameter.initialization == "he-normal":
+                fan_in = math.prod(parameter.shape[:-1])
+                normal = randomness.generator(seed, "initialization", parameter.name)
+                values = normal.standard_normal(parameter.size) * math.sqrt(2.0 / fan_in)
+                return values.astype(np.float32)
+            value = 1.0 if parameter.initialization == "ones" else 0.0
+            return np.full(parameter.size, value, np.float32)
+
+        def join(parameters: tuple[Parameter, ...]) -> npt.NDArray[np.float32]:
+            parts = [draw(parameter) for parameter in parameters]
+            return np.concatenate(parts) if parts else np.zeros(0, np.float32)
+
+        return Posterior(
+            mean=join(self.gaussian),
+            variance=np.full(self.gaussian_size, scale**2, np.float32),
+            point=join(self.point),
+        )
+
+    def to_json(self) -> str:
+        """Return the manifest as JSON."""
+        return json.dumps([asdict(parameter) for parameter in self])
+
+    @classmethod
+    def from_json(cls, text: str) -> Manifest:
+        """Return the manifest that ``to_json`` wrote."""
+        return cls(
+            tuple(Parameter(**{**row, "shape": tuple(row["shape"])}) for row in json.loads(text))
+        )
+
+    def digest(self) -> str:
+        """Return the SHA-256 of the JSON: two processes agree on the vectors if these agree."""
+        return hashlib.sha256(self.to_json().encode()).hexdigest()

@@ -1,0 +1,83 @@
+"""A posterior over a network's parameters: flat vectors, the unit that is trained, sent and pooled."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from bfl.errors import PosteriorError
+
+Vector = npt.NDArray[np.floating]
+
+
+def _no_point() -> Vector:
+    return np.zeros(0, np.float32)
+
+
+@dataclass(frozen=True)
+class Posterior:
+    """A mean-field Gaussian over D parameters, beside P parameters that have only a point value.
+
+    Batch normalisation's scale, offset and moving statistics are point parameters, and so are all
+    the weights of deterministic and Monte Carlo dropout networks, where D is 0.
+
+    Attributes:
+        mean: (D,) means.
+        variance: (D,) variances, the squared standard deviations.
+        point: (P,) values of the point parameters.
+    """
+
+    mean: Vector
+    variance: Vector
+    point: Vector = field(default_factory=_no_point)
+
+    @property
+    def size(self) -> int:
+        """The number D of Gaussian parameters."""
+        return int(self.mean.size)
+
+    def check(self, like: Posterior | None = None) -> None:
+        """Raise unless the vectors are one-dimensional, finite, positive in variance, and of one size.
+
+        Args:
+            like: A posterior whose sizes this one must have.
+
+        Raises:
+            PosteriorError: The message says which vector is wrong, how, and how often.
+        """
+        for name in ("mean", "variance", "point"):
+            vector = getattr(self, name)
+            if vector.ndim != 1:
+                raise PosteriorError(f"{name} has shape {vector.shape}; expected one dimension")
+            if not np.issubdtype(vector.dtype, np.floating):
+                raise PosteriorError(f"{name} has type {vector.dtype}; expected floating point")
+            if like is not None and vector.size != getattr(like, name).size:
+                raise PosteriorError(
+                    f"{name} has {vector.size} values; expected {getattr(like, name).size}"
+                )
+            bad = int(vector.size - np.count_nonzero(np.isfinite(vector)))
+            if bad:
+                raise PosteriorError(f"{name} has {bad} of {vector.size} values that are not finite")
+        if self.mean.size != self.variance.size:
+            raise PosteriorError(
+                f"mean has {self.mean.size} values and variance {self.variance.size}; "
+                "expected as many"
+            )
+        bad = int(np.count_nonzero(self.variance <= 0))
+        if bad:
+            raise PosteriorError(f"variance has {bad} of {self.size} values that are not positive")
+
+    def digest(self) -> str:
+        """Return the SHA-256 of the three vectors' bits (as float32, little-endian)."""
+        sha = hashlib.sha256()
+        for vector in (self.mean, self.variance, self.point):
+            sha.update(np.ascontiguousarray(vector, dtype="<f4").tobytes())
+            sha.update(b"|")
+        return sha.hexdigest()
+
+    def as_type(self, dtype: npt.DTypeLike) -> Posterior:
+        """Return the posterior with vectors of another floating-point type."""
+        return Posterior(*(v.astype(dtype) for v in (self.mean, self.variance, self.point)))

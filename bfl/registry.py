@@ -1,0 +1,154 @@
+"""Components that a word in the configuration picks: found by registration, never by a second list.
+
+A *component* is a pooling rule, a weighting, a partition, a model and so on. Each kind has a
+package (``bfl.pooling``, ``bfl.weightings``, ...) with a registry, and each component is one file in
+that package which registers one class:
+
+    @pooling_rules.register("linear-pool", aliases=("lp",))
+    class LinearPool(PoolingRule):
+        ...
+
+Nothing else has to be edited: the registry imports every module of its package when it is first
+asked, so a new file is found by being there.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping
+from typing import Any, ClassVar, Generic, TypeVar
+
+import pydantic
+
+from bfl.errors import ConfigurationError, unknown_name
+
+
+def kebab(name: str) -> str:
+    """Return the configuration's spelling of an attribute: ``prior_scale`` is ``prior-scale``."""
+    return name.replace("_", "-")
+
+
+class Component(pydantic.BaseModel):
+    """Base of everything that a word in the configuration picks.
+
+    A component's fields are its settings: a field ``population_size`` is the configuration key
+    ``population-size``, typed, with a default, a range and a description. They are read from the
+    same flat configuration as everything else, so a component that needs a setting of its own
+    declares it in its own file.
+
+    Attributes:
+        name: The registered name, set by the registration.
+        aliases: Other spellings accepted in a configuration, set by the registration.
+    """
+
+    model_config = pydantic.ConfigDict(
+        frozen=True,
+        extra="forbid",
+        alias_generator=kebab,
+        populate_by_name=True,
+        arbitrary_types_allowed=True,
+    )
+
+    name: ClassVar[str] = ""
+    aliases: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def summary(cls) -> str:
+        """Return the first line of the docstring: what the component is."""
+        return (cls.__doc__ or "").strip().split("\n")[0]
+
+    @classmethod
+    def setting_keys(cls) -> tuple[str, ...]:
+        """Return the configuration keys that this component reads."""
+        return tuple(kebab(field) for field in cls.model_fields)
+
+
+C = TypeVar("C", bound=Component)
+
+
+class Registry(Generic[C]):
+    """The components of one kind, by name and alias.
+
+    Args:
+        kind: What the components are, for messages: the configuration key that picks one.
+        package: The package whose modules register them.
+    """
+
+    def __init__(self, kind: str, package: str) -> None:
+        self.kind = kind
+        self.package = package
+        self._classes: dict[str, type[C]] = {}
+        self._spellings: dict[str, str] = {}
+        self._discovered = False
+
+    def register(
+        self, name: str, *, aliases: tuple[str, ...] = ()
+    ) -> Callable[[type[C]], type[C]]:
+        """Return a class decorator that registers a component under a name and its aliases.
+
+        Raises:
+            ValueError: A spelling is taken by another component.
+        """
+
+        def decorate(component: type[C]) -> type[C]:
+            for spelling in (name, *aliases):
+                if spelling in self._spellings:
+                    raise ValueError(
+                        f"{self.kind} '{spelling}' is registered twice: by "
+                        f"{self._classes[self._spellings[spelling]].__module__} and "
+                        f"{component.__module__}"
+                    )
+            component.name = name
+            component.aliases = aliases
+            self._classes[name] = component
+            self._spellings.update({spelling: name for spelling in (name, *aliases)})
+            return component
+
+        return decorate
+
+    def _discover(self) -> None:
+        if self._discovered:
+            return
+        self._discovered = True
+        package = importlib.import_module(self.package)
+        for module in pkgutil.iter_modules(package.__path__):
+            importlib.import_module(f"{self.package}.{module.name}")
+
+    def names(self) -> tuple[str, ...]:
+        """Return the registered names, sorted."""
+        self._discover()
+        return tuple(sorted(self._classes))
+
+    def classes(self) -> tuple[type[C], ...]:
+        """Return the registered classes, sorted by name."""
+        return tuple(self._classes[name] for name in self.names())
+
+    def get(self, spelling: str) -> type[C]:
+        """Return the class registered under a name or an alias (case does not matter).
+
+        Raises:
+            ConfigurationError: No component has that spelling; the message names the nearest.
+        """
+        self._discover()
+        found = self._spellings.get(spelling.strip().lower().replace("_", "-"))
+        if found is None:
+            raise ConfigurationError(unknown_name(self.kind, spelling, self._spellings))
+        return self._classes[found]
+
+    def create(self, spelling: str, settings: Mapping[str, Any] | None = None) -> C:
+        """Return a component with those of ``settings`` that it declares.
+
+        Args:
+            spelling: A name or an alias.
+            settings: Configuration keys (kebab-case) and values; keys of other components are
+                passed over.
+
+        Raises:
+            ConfigurationError: The spelling is unknown.
+            pydantic.ValidationError: A setting has the wrong type or is out of range.
+        """
+        component = self.get(spelling)
+        keys = component.setting_keys()
+        given = {key: value for key, value in (settings or {}).items() if key in keys}
+        return component(**given)
