@@ -45,9 +45,10 @@ class Component(pydantic.BaseModel):
     model_config = pydantic.ConfigDict(
         frozen=True,
         extra="forbid",
+        strict=True,
+        allow_inf_nan=False,
         alias_generator=kebab,
         populate_by_name=True,
-        arbitrary_types_allowed=True,
     )
 
     name: ClassVar[str] = ""

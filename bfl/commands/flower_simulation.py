@@ -1,0 +1,140 @@
+"""The command ``flower-simulation``: a Flower app on Flower's Ray engine, without a SuperLink.
+
+Flower shipped this command until 1.26; this one has its options.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from bfl.commands.errors import exits_with_status
+from bfl.configuration import resolve
+from bfl.configuration.sources import read_run_config
+from bfl.engine.flower import FlowerApp, Values, run_on_ray, run_serially
+from bfl.errors import ConfigurationError, unknown_name
+
+OWN_SERVER = "strategies.server_app:app"
+DEFAULT_SUPERNODES = 10
+BACKENDS = ("ray", "serial")
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the command's options."""
+    options = argparse.ArgumentParser(
+        prog="flower-simulation",
+        description="Simulate a Flower app: its ServerApp and as many clients as asked for.",
+    )
+    options.add_argument(
+        "--app", type=Path, default=Path(), help="folder with the app's pyproject.toml (default: .)"
+    )
+    options.add_argument(
+        "--num-supernodes",
+        type=int,
+        metavar="K",
+        help=f"number of clients (default: the key clients, else {DEFAULT_SUPERNODES})",
+    )
+    options.add_argument(
+        "--backend",
+        default="ray",
+        metavar="{ray,serial}",
+        help="ray: Flower's engine, one actor per share of the machine; "
+        "serial: in this process, one client after the other",
+    )
+    options.add_argument(
+        "--backend-config",
+        default="{}",
+        metavar="JSON",
+        help="""for instance '{"client_resources": {"num_cpus": 1, "num_gpus": 0.1}}'; """
+        "also init_args and actor, as in Flower",
+    )
+    options.add_argument(
+        "--run-config",
+        action="append",
+        default=[],
+        metavar="PAIRS|FILE",
+        help="""key=value pairs, 'strategy="conflation" rounds=3', or a TOML file; repeatable""",
+    )
+    options.add_argument(
+        "--verbose", action="store_true", help="show what Flower and Ray log as well"
+    )
+    return options
+
+
+@exits_with_status
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command."""
+    given = parser().parse_args(arguments)
+    if given.backend not in BACKENDS:
+        raise ConfigurationError(unknown_name("--backend", given.backend, BACKENDS))
+    backend_config = read_backend_config(given.backend_config)
+    app = FlowerApp.read(given.app)
+    overrides = read_run_config(given.run_config)
+    own = app.server == OWN_SERVER
+    count, overrides = agree_on_clients(given.num_supernodes, overrides, app.defaults if own else {})
+    if own:
+        check(app, overrides, count)
+    if given.backend == "serial":
+        run_serially(app, overrides, count, backend_config)
+    else:
+        run_on_ray(app, overrides, count, backend_config, verbose=given.verbose)
+
+
+def read_backend_config(text: str) -> dict[str, Any]:
+    """Return the backend's configuration from its JSON.
+
+    Raises:
+        ConfigurationError: It is not a JSON object, or has a key that Flower does not know.
+    """
+    try:
+        config = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ConfigurationError(f"--backend-config: not JSON ({error}): {text}") from error
+    if not isinstance(config, dict):
+        raise ConfigurationError(f"--backend-config: expected a JSON object, not {text}")
+    known = ("init_args", "client_resources", "actor")
+    for key, value in config.items():
+        if key not in known:
+            raise ConfigurationError(f"--backend-config: {unknown_name('key', key, known)}")
+        if not isinstance(value, dict):
+            raise ConfigurationError(f"--backend-config: {key} is {value!r}; allowed: an object")
+    return config
+
+
+def agree_on_clients(
+    num_supernodes: int | None, overrides: Mapping[str, Any], defaults: Mapping[str, Any]
+) -> tuple[int, Values]:
+    """Return the number of clients, and the run configuration that says so.
+
+    ``--num-supernodes`` and the key ``clients`` are one number: either sets it.
+
+    Raises:
+        ConfigurationError: Both are given and differ, or the number is not positive.
+    """
+    merged = dict(overrides)
+    configured = overrides.get("clients", defaults.get("clients", 0))
+    if not isinstance(configured, int) or isinstance(configured, bool) or configured < 0:
+        raise ConfigurationError(f"clients is {configured!r}; allowed: a whole number, at least 0")
+    if num_supernodes is not None and num_supernodes < 1:
+        raise ConfigurationError(f"--num-supernodes is {num_supernodes}; allowed: at least 1")
+    if num_supernodes and configured and num_supernodes != configured:
+        raise ConfigurationError(
+            f"--num-supernodes is {num_supernodes} and clients is {configured}: they are one "
+            "number; give one of them, or the same"
+        )
+    count = num_supernodes or configured or DEFAULT_SUPERNODES
+    if "clients" in defaults:
+        merged["clients"] = count
+    return count, merged
+
+
+def check(app: FlowerApp, overrides: Mapping[str, Any], clients: int) -> None:
+    """Refuse, before the engine starts, whatever can be known to be wrong with this project's app."""
+    configuration = resolve(app.run_config(overrides))
+    # The server side is not imported by the library; it is looked up as Flower does.
+    run = importlib.import_module("strategies.run")
+    run.check_before_start(configuration, clients)

@@ -1,0 +1,112 @@
+"""The command ``bfl``: what there is to choose from, and figures of finished runs."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from bfl.commands.errors import exits_with_status
+from bfl.configuration.configuration import REGISTRIES, default_values, settings_of
+from bfl.configuration.keys import Keys
+from bfl.datasets import dataset_sources
+from bfl.errors import ConfigurationError, DataError, unknown_name
+from bfl.registry import Registry, kebab
+from bfl.results.figures import draw_all
+from bfl.results.run_folder import RunFolder
+from bfl.results.table import metrics_table
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the command's options."""
+    options = argparse.ArgumentParser(prog="bfl", description="Bayesian federated learning.")
+    commands = options.add_subparsers(dest="command", required=True)
+    choices = commands.add_parser("list", help="what a key can be set to, for instance: strategy")
+    choices.add_argument("kind", nargs="?", default="", help="a key; without one, all kinds")
+    choices.set_defaults(run=list_choices)
+    keys = commands.add_parser("keys", help="all configuration keys with their defaults")
+    keys.add_argument("--toml", action="store_true", help="as TOML")
+    keys.set_defaults(run=list_keys)
+    plot = commands.add_parser("plot", help="draw a run's figures again, without training")
+    plot.add_argument("folder", type=Path, help="the run's folder")
+    plot.set_defaults(run=plot_run)
+    show = commands.add_parser("show", help="print a run's final metrics")
+    show.add_argument("folder", type=Path, help="the run's folder")
+    show.set_defaults(run=show_run)
+    return options
+
+
+@exits_with_status
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command."""
+    given = parser().parse_args(arguments)
+    given.run(given)
+
+
+def _registries() -> dict[str, Registry]:  # type: ignore[type-arg]
+    return {registry.kind: registry for registry in (dataset_sources, *REGISTRIES)}
+
+
+def list_choices(given: argparse.Namespace) -> None:
+    """Print what is registered under a key, or under all."""
+    registries = _registries()
+    if given.kind and given.kind not in registries:
+        raise ConfigurationError(unknown_name("kind", given.kind, registries))
+    console = Console()
+    for kind, registry in registries.items():
+        if given.kind in ("", kind):
+            console.print(_choices_table(registry))
+
+
+def _choices_table(registry: Registry) -> Table:  # type: ignore[type-arg]
+    table = Table("name", "aliases", "settings", "what", title=registry.kind, title_justify="left")
+    for component in registry.classes():
+        settings = settings_of(component)
+        table.add_row(
+            component.name,
+            ", ".join(component.aliases),
+            ", ".join(f"{key} ({field.default})" for key, field in settings.items()),
+            component.summary(),
+        )
+    return table
+
+
+def list_keys(given: argparse.Namespace) -> None:
+    """Print all keys with their defaults."""
+    if given.toml:
+        import tomli_w
+
+        print(tomli_w.dumps(default_values()), end="")
+        return
+    described = {kebab(name): field.description for name, field in Keys.model_fields.items()}
+    for registry in REGISTRIES:
+        for component in registry.classes():
+            for key, field in settings_of(component).items():
+                described[key] = f"{field.description} ({registry.kind} {component.name})"
+    table = Table("key", "default", "meaning")
+    for key, default in default_values().items():
+        table.add_row(key, repr(default), described[key])
+    Console().print(table)
+
+
+def _run_folder(path: Path) -> RunFolder:
+    folder = RunFolder(path)
+    if not folder.holds("config.toml"):
+        raise DataError(f"{path} is not the folder of a run: it has no config.toml")
+    return folder
+
+
+def plot_run(given: argparse.Namespace) -> None:
+    """Draw a run's figures from its folder."""
+    paths = draw_all(_run_folder(given.folder))
+    if not paths:
+        raise DataError(f"{given.folder} holds nothing to draw yet")
+    for path in paths:
+        print(path)
+
+
+def show_run(given: argparse.Namespace) -> None:
+    """Print a run's final metrics."""
+    Console().print(metrics_table(_run_folder(given.folder).metrics()))

@@ -1,0 +1,221 @@
+"""All keys together, with the components they pick: resolved and checked in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import pydantic
+from pydantic.fields import FieldInfo
+
+from bfl.augmentations import Augmentation, augmentations
+from bfl.configuration.keys import Keys
+from bfl.configuration.messages import refused_values, unknown_key
+from bfl.datasets import validate_dataset
+from bfl.errors import ConfigurationError
+from bfl.inferences import Inference, inferences
+from bfl.metrics import metrics
+from bfl.models import Architecture, architectures, create_architecture
+from bfl.partitions import Partition, partitions
+from bfl.pooling import PoolingRule, pooling_rules
+from bfl.priors import Prior, priors
+from bfl.registry import Component, Registry
+from bfl.weightings import Weighting, weightings
+
+Value = str | int | float | bool
+"""A value of Flower's run configuration."""
+
+REGISTRIES: tuple[Registry[Any], ...] = (
+    partitions,
+    architectures,
+    inferences,
+    pooling_rules,
+    weightings,
+    priors,
+    augmentations,
+    metrics,
+)
+"""The registries whose components read settings of their own from the configuration."""
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """A run's configuration: the keys of every run, and the components that they pick."""
+
+    keys: Keys
+    partition: Partition
+    architecture: Architecture
+    inference: Inference
+    pooling: PoolingRule
+    weighting: Weighting
+    prior: Prior
+    augmentation: Augmentation
+    metric_settings: Mapping[str, Value]
+
+    @property
+    def components(self) -> tuple[Component, ...]:
+        """The components picked, one of each kind."""
+        return (
+            self.partition,
+            self.architecture,
+            self.inference,
+            self.pooling,
+            self.weighting,
+            self.prior,
+            self.augmentation,
+        )
+
+    @cached_property
+    def values(self) -> dict[str, Value]:
+        """The flat keys and values that resolve to this configuration, full names for aliases."""
+        merged: dict[str, Value] = self.keys.model_dump(by_alias=True)
+        for component in self.components:
+            merged.update(component.model_dump(by_alias=True))
+        merged.update(self.metric_settings)
+        # An architecture's depth is part of its word.
+        merged.pop("depth", None)
+        merged.update(
+            {
+                "partition": self.partition.name,
+                "inference": self.inference.name,
+                "strategy": self.pooling.name,
+                "weighting": self.weighting.name,
+                "prior": self.prior.name,
+                "augmentation": self.augmentation.name,
+            }
+        )
+        return merged
+
+    def replace(self, **changes: Value) -> Configuration:
+        """Return the configuration with other values for some keys (underscores for hyphens)."""
+        changed = {key.replace("_", "-"): value for key, value in changes.items()}
+        return resolve({**self.values, **changed})
+
+
+def component_defaults() -> dict[str, Value]:
+    """Return the settings that components declare, with their defaults."""
+    return {
+        key: field.default
+        for registry in REGISTRIES
+        for component in registry.classes()
+        for key, field in settings_of(component).items()
+    }
+
+
+def settings_of(component: type[Component]) -> dict[str, FieldInfo]:
+    """Return the configuration keys that a component declares, with their fields.
+
+    An architecture's depth is not among them: it is part of its word, as in ``resnet20``.
+    """
+    fields = zip(component.setting_keys(), component.model_fields.values(), strict=True)
+    return {key: field for key, field in fields if key != "depth"}
+
+
+def default_values() -> dict[str, Value]:
+    """Return every key with its default: those of every run, then those of the components."""
+    return {**Keys().model_dump(by_alias=True), **component_defaults()}
+
+
+def resolve(values: Mapping[str, Any], *, check_data: bool = True) -> Configuration:
+    """Return the configuration that flat keys and values describe; missing keys have defaults.
+
+    Args:
+        values: The keys, kebab-case, and their values.
+        check_data: Whether the data set must be on this machine.
+
+    Raises:
+        ConfigurationError: Some values are refused. The message has one line for each: the key, what
+            was given, what is allowed, and the nearest spelling.
+    """
+    defaults = default_values()
+    core = Keys().model_dump(by_alias=True).keys()
+    problems = [unknown_key(key, defaults) for key in values if key not in defaults]
+    settings = {k: v for k, v in values.items() if k in defaults and k not in core}
+    problems += _refused_settings(settings)
+    with _collect(problems):
+        keys = Keys(**{k: v for k, v in values.items() if k in core})
+    _raise_if_any(problems)
+    configuration = _pick(keys, settings, check_data)
+    _raise_if_any(_contradictions(configuration))
+    return configuration
+
+
+def _pick(keys: Keys, settings: Mapping[str, Any], check_data: bool) -> Configuration:
+    """Return the configuration with the components that the keys pick."""
+    problems: list[str] = []
+    makers: dict[str, Callable[[], Any]] = {
+        "partition": lambda: partitions.create(keys.partition, settings),
+        "architecture": lambda: create_architecture(keys.model, dict(settings)),
+        "inference": lambda: inferences.create(keys.inference, settings),
+        "pooling": lambda: pooling_rules.create(keys.strategy, settings),
+        "weighting": lambda: weightings.create(keys.weighting, settings),
+        "prior": lambda: priors.create(keys.prior, settings),
+        "augmentation": lambda: augmentations.create(keys.augmentation, settings),
+    }
+    picked: dict[str, Any] = {}
+    for name, make in makers.items():
+        with _collect(problems):
+            picked[name] = make()
+    if check_data:
+        with _collect(problems):
+            validate_dataset(keys.dataset, keys.data_dir)
+    _raise_if_any(problems)
+    metric_settings = {
+        key: settings.get(key, field.default)
+        for metric in metrics.classes()
+        for key, field in settings_of(metric).items()
+    }
+    return Configuration(keys=keys, metric_settings=metric_settings, **picked)
+
+
+def _raise_if_any(problems: list[str]) -> None:
+    if problems:
+        raise ConfigurationError("\n".join(dict.fromkeys(problems)))
+
+
+@contextmanager
+def _collect(problems: list[str]) -> Iterator[None]:
+    """Put what is refused inside on the list of problems instead of raising it."""
+    try:
+        yield
+    except pydantic.ValidationError as error:
+        problems += refused_values(error)
+    except ConfigurationError as error:
+        problems.append(str(error))
+
+
+def _refused_settings(settings: Mapping[str, Any]) -> list[str]:
+    """Return what is wrong with components' settings, whether or not the run picks the component."""
+    problems: list[str] = []
+    for registry in REGISTRIES:
+        for component in registry.classes():
+            given = {k: v for k, v in settings.items() if k in component.setting_keys()}
+            if given:
+                with _collect(problems):
+                    component(**given)
+    return problems
+
+
+def _contradictions(configuration: Configuration) -> list[str]:
+    """Return which choices, each fine alone, do not go together."""
+    inference, pooling = configuration.inference, configuration.pooling
+    if inference.gaussian:
+        return []
+    variational = ", ".join(i.name for i in inferences.classes() if i.gaussian)
+    problems = []
+    if configuration.weighting.requires_gaussian:
+        others = ", ".join(w.name for w in weightings.classes() if not w.requires_gaussian)
+        problems.append(
+            f"weighting '{configuration.weighting.name}' compares posteriors and inference "
+            f"'{inference.name}' has none; allowed: weighting {others}, or inference {variational}"
+        )
+    if not pooling.accepts_points:
+        others = ", ".join(r.name for r in pooling_rules.classes() if r.accepts_points)
+        problems.append(
+            f"strategy '{pooling.name}' pools Gaussian posteriors and inference "
+            f"'{inference.name}' has none; allowed: strategy {others}, or inference {variational}"
+        )
+    return problems

@@ -1,0 +1,67 @@
+"""The keys that every run has; those of a single component are declared in its own file."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import pydantic
+from pydantic import Field
+
+from bfl.registry import kebab
+
+Count = Annotated[int, Field(ge=1)]
+
+
+class Keys(pydantic.BaseModel):
+    """The keys that every run has, kebab-case in a configuration.
+
+    Values are those that Flower's run configuration can hold: strings, integers, numbers and
+    booleans. A key that does not apply to a run is still checked.
+    """
+
+    model_config = pydantic.ConfigDict(
+        frozen=True,
+        extra="forbid",
+        strict=True,
+        allow_inf_nan=False,
+        alias_generator=kebab,
+        populate_by_name=True,
+    )
+
+    dataset: str = Field("digits", description="images: a name, npz:PATH or hf:NAME")
+    data_dir: str = Field("", description="folder with the archives NAME.npz of named data sets")
+    partition: str = Field("iid", description="how the training data are split over the clients")
+    clients: int = Field(
+        0, ge=0, description="number of clients; 0: as many as there are SuperNodes"
+    )
+    model: str = Field("resnet20", description="network architecture")
+    inference: str = Field("flipout", description="what the network's weights are")
+    strategy: str = Field("weighted-sum-of-normals", description="pooling rule of the server")
+    weighting: str = Field("train-size", description="what a client's weight in the pool is")
+    prior: str = Field("fixed", description="prior of variational clients")
+    augmentation: str = Field("none", description="random changes of training images")
+    rounds: Count = Field(10, description="number of federated rounds")
+    local_epochs: Count = Field(5, description="epochs of a client in a round, E")
+    batch_size: int = Field(32, ge=2, description="examples in a training step, B")
+    learning_rate: float = Field(1e-3, gt=0.0, le=1.0, description="initial learning rate of Adam")
+    lr_decay: float = Field(
+        0.04, ge=0.0, description="what the log of the learning rate loses a round, once it decays"
+    )
+    lr_silent_rounds: int = Field(50, ge=0, description="rounds before the learning rate decays")
+    fraction_train: float = Field(
+        1.0, gt=0.0, le=1.0, description="share of the clients that train in a round"
+    )
+    mc_samples: Count = Field(20, description="Monte Carlo samples of the final evaluation, M")
+    evaluate_every: int = Field(
+        1, ge=0, description="rounds between evaluations; 0: only after the last round"
+    )
+    evaluate_mc_samples: Count = Field(5, description="Monte Carlo samples of the others")
+    seed: int = Field(0, ge=0, lt=2**63, description="seed of everything random")
+    node_timeout: float = Field(
+        300.0, gt=0.0, description="seconds to wait for all SuperNodes before the first round"
+    )
+    client_timeout: float = Field(
+        3600.0, gt=0.0, description="seconds to wait for the clients' replies in a round"
+    )
+    output_dir: str = Field("runs", min_length=1, description="folder that gets the run's folder")
+    name: str = Field("", description="name of the run's folder; empty: made from time and choices")

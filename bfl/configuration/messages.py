@@ -1,0 +1,48 @@
+"""What is said about a value that is refused: the key, what was given, what is allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pydantic
+
+from bfl.errors import nearest
+
+_WRONG_TYPE = {
+    "int_type": "a whole number",
+    "float_type": "a number",
+    "bool_type": "true or false",
+    "string_type": 'a string in "quotes"',
+    "finite_number": "a finite number",
+}
+_LIMITS = (("ge", "at least"), ("gt", "greater than"), ("le", "at most"), ("lt", "less than"))
+
+
+def unknown_key(key: str, allowed: Iterable[str]) -> str:
+    """Return the message for a key that nothing declares."""
+    guess = nearest(key, allowed)
+    hint = f"; did you mean '{guess}'?" if guess else "; `bfl keys` lists all of them"
+    return f"unknown key '{key}'{hint}"
+
+
+def refused_values(error: pydantic.ValidationError) -> list[str]:
+    """Return one line per refused value: key, value, and what is allowed."""
+    return [_refused(row["loc"], row["input"], row) for row in error.errors()]
+
+
+def _refused(location: tuple[Any, ...], given: Any, row: Any) -> str:
+    key = ".".join(str(part) for part in location) or "configuration"
+    return f"{key} is {given!r}; allowed: {_allowed(row)}"
+
+
+def _allowed(row: Any) -> str:
+    kind, context = row["type"], row.get("ctx", {})
+    if kind in _WRONG_TYPE:
+        return _WRONG_TYPE[kind]
+    if kind == "literal_error":
+        return str(context["expected"])
+    if kind == "value_error":
+        return str(context["error"])
+    limits = [f"{words} {context[name]}" for name, words in _LIMITS if name in context]
+    return " and ".join(limits) or str(row["msg"])

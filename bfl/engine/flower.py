@@ -1,0 +1,211 @@
+"""The one door to Flower's moving parts: its simulation runtime and its app format.
+
+Flower 1.26 was the last with a ``flower-simulation`` command. What it did is still there as
+``flwr.simulation.run_simulation._run_simulation``, which also gives an app its run configuration;
+the public ``run_simulation`` does not. All that this project takes from Flower outside its public
+modules is taken here, so the next release is a change to this file.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+# Quiet, and nothing sent anywhere, unless the user has said otherwise.
+os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
+os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+
+from bfl.configuration.sources import flatten, read_toml
+from bfl.errors import ConfigurationError, RunError, nearest
+
+Values = dict[str, str | int | float | bool]
+
+
+@dataclass(frozen=True)
+class FlowerApp:
+    """A Flower app as its pyproject.toml describes it.
+
+    Attributes:
+        folder: The folder that holds the pyproject.toml.
+        server: The ServerApp as ``module:attribute``.
+        client: The ClientApp likewise.
+        defaults: The run configuration that it declares, flat.
+    """
+
+    folder: Path
+    server: str
+    client: str
+    defaults: Values
+
+    @classmethod
+    def read(cls, folder: Path) -> FlowerApp:
+        """Return the app in a folder.
+
+        Raises:
+            ConfigurationError: The folder holds no Flower app.
+        """
+        path = folder / "pyproject.toml"
+        table = read_toml(path).get("tool", {}).get("flwr", {}).get("app", {})
+        components = table.get("components", {})
+        if not {"serverapp", "clientapp"} <= components.keys():
+            raise ConfigurationError(
+                f"--app {folder}: {path} has no [tool.flwr.app.components] with serverapp and "
+                "clientapp"
+            )
+        return cls(
+            folder=folder.resolve(),
+            server=components["serverapp"],
+            client=components["clientapp"],
+            defaults=flatten(table.get("config", {})),
+        )
+
+    def run_config(self, overrides: Mapping[str, Any]) -> Values:
+        """Return the run configuration: the app's defaults with some values overridden.
+
+        Raises:
+            ConfigurationError: A key is not among the app's.
+        """
+        for key in overrides:
+            if key not in self.defaults:
+                guess = nearest(key, self.defaults)
+                hint = f"; did you mean '{guess}'?" if guess else ""
+                raise ConfigurationError(
+                    f"unknown key '{key}'{hint} (the app declares its keys in "
+                    f"[tool.flwr.app.config] of {self.folder / 'pyproject.toml'})"
+                )
+        return {**self.defaults, **overrides}
+
+
+def run_on_ray(
+    app: FlowerApp,
+    overrides: Mapping[str, Any],
+    num_supernodes: int,
+    backend_config: Mapping[str, Any],
+    *,
+    verbose: bool,
+) -> None:
+    """Run an app on Flower's Ray engine, in this process and without a SuperLink.
+
+    Args:
+        app: The app.
+        overrides: Values that differ from the app's defaults.
+        num_supernodes: The number of clients.
+        backend_config: Flower's: ``client_resources``, ``init_args``, ``actor``. With RAY_ADDRESS
+            in the environment, the run joins that cluster.
+        verbose: Whether Flower and Ray log what they do.
+
+    Raises:
+        RunError: The engine failed.
+        Exception: What the ServerApp raised.
+    """
+    import ray
+    from flwr.common.constant import RUN_ID_NUM_BYTES, SUPERLINK_NODE_ID, TASK_ID_NUM_BYTES
+    from flwr.server.superlink.linkstate.utils import generate_rand_int_from_bytes
+    from flwr.simulation.run_simulation import _run_simulation
+    from flwr.supercore.constant import NOOP_FEDERATION_ID
+    from flwr.supercore.run import Run
+    from flwr.supercore.task_identity import TaskIdentity
+    from flwr.supercore.telemetry import EventType
+
+    _prepare(app, verbose)
+    run = Run.create_empty(run_id=generate_rand_int_from_bytes(RUN_ID_NUM_BYTES))
+    run.primary_task_id = generate_rand_int_from_bytes(TASK_ID_NUM_BYTES)
+    run.federation_id = NOOP_FEDERATION_ID
+    run.override_config = dict(overrides)
+    TaskIdentity.task_id = 1
+    TaskIdentity.run_id = run.run_id
+    TaskIdentity.node_id = SUPERLINK_NODE_ID
+    try:
+        _run_simulation(
+            num_supernodes=num_supernodes,
+            exit_event=EventType.PYTHON_API_RUN_SIMULATION_LEAVE,
+            server_app_attr=app.server,
+            client_app_attr=app.client,
+            server_app_context=_context(run.run_id, app.run_config(overrides)),
+            backend_config=_ray_config(backend_config),
+            app_dir=str(app.folder),
+            is_app=True,
+            run=run,
+            verbose_logging=verbose,
+        )
+    except RuntimeError as error:
+        if "Ending simulation" not in str(error):
+            raise
+        raise RunError(f"Flower's simulation engine failed: {_root(error)}") from error
+    finally:
+        ray.shutdown()
+
+
+def run_serially(
+    app: FlowerApp,
+    overrides: Mapping[str, Any],
+    num_supernodes: int,
+    backend_config: Mapping[str, Any],
+) -> None:
+    """Run an app in this process, one client after the other, without Ray.
+
+    The process computes with as many CPUs as one Ray actor would, so the results are the same.
+
+    Raises:
+        Exception: What the ServerApp raised.
+    """
+    from flwr.clientapp.client_app import LoadClientAppError
+    from flwr.common.constant import SUPERLINK_NODE_ID
+    from flwr.serverapp.server_app import LoadServerAppError
+    from flwr.supercore.object_ref import load_app
+    from flwr.supercore.run import Run
+    from flwr.supercore.task_identity import TaskIdentity
+
+    from bfl.engine.serial import SerialGrid
+
+    _prepare(app, verbose=False)
+    os.environ["BFL_CPUS"] = str(_ray_config(backend_config)["client_resources"]["num_cpus"])
+    values = app.run_config(overrides)
+    run = Run.create_empty(run_id=1)
+    TaskIdentity.task_id, TaskIdentity.run_id = 1, run.run_id
+    TaskIdentity.node_id = SUPERLINK_NODE_ID
+    client_app: Any = load_app(app.client, LoadClientAppError, str(app.folder))
+    server_app: Any = load_app(app.server, LoadServerAppError, str(app.folder))
+    grid = SerialGrid(client_app, num_supernodes, run, values)
+    server_app(grid=grid, context=_context(run.run_id, values))
+
+
+def _prepare(app: FlowerApp, verbose: bool) -> None:
+    """Make the app's packages importable here, hence in the actors, and set Flower's log level."""
+    folder = str(app.folder)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    level = logging.DEBUG if verbose else logging.ERROR
+    for handler in logging.getLogger("flwr").handlers:
+        handler.setLevel(level)
+
+
+def _context(run_id: int, values: Values) -> Any:
+    from flwr.app import Context, RecordDict
+
+    return Context(
+        run_id=run_id, node_id=0, node_config={}, state=RecordDict(), run_config=dict(values)
+    )
+
+
+def _ray_config(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return Flower's backend configuration with our defaults: one CPU a client, restarts."""
+    resources = {"num_cpus": 1, "num_gpus": 0.0, **given.get("client_resources", {})}
+    # Flower puts a dead actor back into its pool and never replaces it: have Ray restart it.
+    resources.setdefault("max_restarts", -1)
+    resources.setdefault("max_task_retries", 1)
+    return {**given, "client_resources": resources}
+
+
+def _root(error: BaseException) -> BaseException:
+    while error.__cause__ is not None:
+        error = error.__cause__
+    return error

@@ -1,0 +1,33 @@
+"""The CPUs that a process may use."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+def cpus_of_this_process() -> int:
+    """Return how many CPUs this process may use, at least 1.
+
+    Within a Ray actor that is the actor's share; elsewhere the environment variable BFL_CPUS if it
+    is set, and otherwise all CPUs that the operating system gives the process.
+    """
+    return max(1, int(_share_of_ray_actor() or float(os.environ.get("BFL_CPUS", 0)) or _available()))
+
+
+def _available() -> int:
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def _share_of_ray_actor() -> float:
+    """Return the CPUs assigned to this process by Ray; 0 when it is not a Ray worker."""
+    ray = sys.modules.get("ray")  # a Ray worker has imported it
+    if ray is None or not ray.is_initialized():
+        return 0.0
+    context = ray.get_runtime_context()
+    if context.worker.mode != ray.WORKER_MODE:
+        return 0.0
+    # An actor with less than one CPU still computes with one thread.
+    return max(1.0, float(context.get_assigned_resources().get("CPU", 0.0)))

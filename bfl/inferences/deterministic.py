@@ -1,0 +1,42 @@
+"""Point weights: the ordinary network."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from bfl.inferences.base import Inference, Layer, inferences
+
+
+@inferences.register("deterministic")
+class Deterministic(Inference):
+    """Point weights: the ordinary network.
+
+    Source: Fischer et al. (2024), section 3.2, Fig. 1 (a); He et al. (2016).
+    """
+
+    predictor: ClassVar[str] = "deterministic"
+    stochastic_prediction: ClassVar[bool] = False
+
+    def convolution(self, filters: int, kernel_size: int, *, strides: int, name: str) -> Layer:
+        """Return a Keras convolution."""
+        from bfl.keras import keras
+
+        return keras.layers.Conv2D(filters, kernel_size, strides=strides, padding="same", name=name)
+
+    def dense(self, units: int, *, name: str, output: bool = False) -> Layer:
+        """Return a Keras dense layer."""
+        from bfl.keras import keras
+
+        return keras.layers.Dense(units, name=name)
+
+    def parameters(self, layer: Any) -> list[Any]:
+        """Return the kernel and the bias of a convolution or dense layer."""
+        from bfl.keras import keras
+        from bfl.networks.parameters import ParameterVariables
+
+        if not isinstance(layer, keras.layers.Conv2D | keras.layers.Dense):
+            return []
+        return [
+            ParameterVariables(f"{layer.name}/kernel", "he-normal", value=layer.kernel),
+            ParameterVariables(f"{layer.name}/bias", "zeros", value=layer.bias),
+        ]

@@ -1,0 +1,55 @@
+"""The one door to TensorFlow, its Keras 2 (``tf_keras``) and TensorFlow Probability.
+
+TensorFlow Probability's layers do not work with Keras 3, so everything that needs Keras takes it
+from here. Importing this module takes seconds and does not yet start TensorFlow's runtime; call
+``configure`` before the first tensor is made.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+
+# Set before the import: no banner in every actor, and Keras 2 wherever something asks for Keras.
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
+
+import tensorflow as tf
+import tensorflow_probability as tfp
+import tf_keras as keras
+
+# TFP 0.25 calls names that Keras 2 has deprecated, once per layer and actor.
+warnings.filterwarnings("ignore", message=".*add_variable.*", category=UserWarning)
+tf.get_logger().setLevel(logging.ERROR)
+
+__all__ = ["configure", "keras", "tf", "tfp"]
+
+_configured_threads: int | None = None
+
+
+def configure(threads: int) -> None:
+    """Size TensorFlow's thread pools and let it take GPU memory as it needs it; once per process.
+
+    Two processes of one thread each do more together than two processes that both try to use all
+    cores, so a process takes as many threads as its share of the CPUs. Memory growth is set here
+    because Flower's Ray backend drops its own setting for it.
+
+    Args:
+        threads: Threads within one operation; at least 1. A second call with another number is
+            ignored: TensorFlow cannot change it any more.
+    """
+    global _configured_threads
+    if _configured_threads is not None:
+        return
+    _configured_threads = max(1, threads)
+    tf.config.threading.set_intra_op_parallelism_threads(_configured_threads)
+    tf.config.threading.set_inter_op_parallelism_threads(_configured_threads)
+    for gpu in tf.config.list_physical_devices("GPU"):
+        tf.config.experimental.set_memory_growth(gpu, True)
+    tf.config.experimental.enable_op_determinism()
+
+
+def configured_threads() -> int | None:
+    """Return the threads that ``configure`` has set, or None before it was called."""
+    return _configured_threads

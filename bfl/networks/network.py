@@ -1,0 +1,165 @@
+"""An architecture built with an inference: a Keras model whose weights are a posterior's vectors."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bfl.inferences import Inference, inferences
+from bfl.keras import keras, tf
+from bfl.models.base import Architecture
+from bfl.networks.layers import keyed
+from bfl.networks.parameters import ParameterVariables
+from bfl.posteriors import Manifest, Posterior
+from bfl.posteriors.parametrization import untransformed_from_variance, variance_from_untransformed
+
+Array = npt.NDArray[np.floating]
+
+
+class Network:
+    """An architecture built with an inference: a Keras model whose weights are a posterior's vectors.
+
+    Attributes:
+        model: The Keras model, from images (N, H, W, C) in [−1, 1] to logits (N, classes).
+        manifest: Which parameter lies where in the posterior's vectors.
+        inference: What the weights are.
+    """
+
+    def __init__(
+        self,
+        architecture: Architecture,
+        inference: Inference,
+        image_shape: tuple[int, int, int],
+        classes: int,
+    ) -> None:
+        self.inference = inference
+        self.image_shape = image_shape
+        self.classes = classes
+        self.model = architecture.build(inference, image_shape, classes)
+        self._parameters = tuple(
+            variables for layer in self.model.layers for variables in self._of_layer(layer)
+        )
+        self._gaussian = tuple(p for p in self._parameters if p.untransformed_scale is not None)
+        self._point = tuple(p for p in self._parameters if p.untransformed_scale is None)
+        self.manifest = Manifest(tuple(p.parameter for p in self._parameters))
+
+    def _of_layer(self, layer: Any) -> list[ParameterVariables]:
+        if isinstance(layer, keras.layers.BatchNormalization):
+            return [
+                ParameterVariables(f"{layer.name}/scale", "ones", value=layer.gamma),
+                ParameterVariables(f"{layer.name}/offset", "zeros", value=layer.beta),
+                ParameterVariables(f"{layer.name}/moving_mean", "zeros", value=layer.moving_mean),
+                ParameterVariables(
+                    f"{layer.name}/moving_variance", "ones", value=layer.moving_variance
+                ),
+            ]
+        return self.inference.parameters(layer)
+
+    @property
+    def trainable_variables(self) -> list[Any]:
+        """The Keras variables that training changes."""
+        return list(self.model.trainable_variables)
+
+    def initial_posterior(self, seed: int) -> Posterior:
+        """Return the posterior that a federation with this network begins with."""
+        return self.manifest.initial_posterior(seed, self.inference.initial_standard_deviation)
+
+    def load(self, posterior: Posterior) -> None:
+        """Set the network's weights to a posterior.
+
+        Raises:
+            PosteriorError: A vector has another size than the manifest says.
+        """
+        posterior.check(
+            like=Posterior(
+                np.zeros(self.manifest.gaussian_size, np.float32),
+                np.ones(self.manifest.gaussian_size, np.float32),
+                np.zeros(self.manifest.point_size, np.float32),
+            )
+        )
+        untransformed = untransformed_from_variance(posterior.variance)
+        self._assign([p.value for p in self._gaussian], posterior.mean, gaussian=True)
+        self._assign([p.untransformed_scale for p in self._gaussian], untransformed, gaussian=True)
+        self._assign([p.value for p in self._point], posterior.point, gaussian=False)
+
+    def load_values(self, manifest: Manifest, values: Array, point: Array) -> None:
+        """Set the weights of a network of points: a draw θ of the Gaussian parameters, and the rest.
+
+        Args:
+            manifest: That of the network whose parameters are given; the names are the same.
+            values: (D,) values of its Gaussian parameters.
+            point: (P,) values of its point parameters.
+        """
+        variables = {p.name: p.value for p in self._parameters}
+        for gaussian, vector in ((True, values), (False, point)):
+            parameters = manifest.gaussian if gaussian else manifest.point
+            for parameter, part in zip(
+                parameters, manifest.split(vector, gaussian=gaussian), strict=True
+            ):
+                variables[parameter.name].assign(part)
+
+    def set_prior(self, mean: Array | float, scale: Array | float) -> None:
+        """Set the prior N(mean, scale²) of every Gaussian parameter: vectors (D,) or one number."""
+        size = self.manifest.gaussian_size
+        means = np.broadcast_to(np.asarray(mean, np.float32), (size,))
+        scales = np.broadcast_to(np.asarray(scale, np.float32), (size,))
+        self._assign([p.prior_mean for p in self._gaussian], means, gaussian=True)
+        self._assign([p.prior_scale for p in self._gaussian], scales, gaussian=True)
+
+    def posterior(self) -> Posterior:
+        """Return the network's weights as a posterior of float32 vectors."""
+
+        def join(variables: list[Any]) -> Array:
+            parts = [variable.numpy().ravel() for variable in variables]
+            return np.concatenate(parts) if parts else np.zeros(0, np.float32)
+
+        untransformed = join([p.untransformed_scale for p in self._gaussian])
+        return Posterior(
+            mean=join([p.value for p in self._gaussian]),
+            variance=variance_from_untransformed(untransformed).astype(np.float32),
+            point=join([p.value for p in self._point]),
+        )
+
+    def logits(self, images: Any, key: Any, *, training: bool) -> Any:
+        """Return logits (N, classes), the random draws of the layers keyed by ``key`` (2,)."""
+        with keyed(key):
+            return self.model(images, training=training)
+
+    def divergence(self) -> Any:
+        """Return KL[q(θ) ‖ p(θ)] in nats, summed over all Gaussian parameters; 0 without any.
+
+        It is the sum of what TensorFlow Probability's layers have added as losses in the last call.
+        """
+        return tf.add_n(self.model.losses) if self.model.losses else tf.zeros([])
+
+    def _assign(self, variables: list[Any], vector: Array, *, gaussian: bool) -> None:
+        parts = self.manifest.split(vector, gaussian=gaussian)
+        for variable, part in zip(variables, parts, strict=True):
+            variable.assign(part)
+
+
+@lru_cache(maxsize=8)
+def build_network(
+    architecture: Architecture,
+    inference: Inference,
+    image_shape: tuple[int, int, int],
+    classes: int,
+) -> Network:
+    """Return the network, built at most once per process, however many clients and rounds it serves."""
+    return Network(architecture, inference, image_shape, classes)
+
+
+def build_predictor(network: Network, architecture: Architecture) -> Network:
+    """Return the network that predicts with one drawn θ at a time: plain layers where possible."""
+    inference = network.inference
+    if inference.predictor != inference.name:
+        inference = inferences.create(inference.predictor)
+    return build_network(architecture, inference, network.image_shape, network.classes)
+
+
+def normalized_images(images: Any) -> Any:
+    """Return uint8 images as floats in [−1, 1]."""
+    return tf.cast(images, tf.float32) / 127.5 - 1.0

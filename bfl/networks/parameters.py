@@ -1,0 +1,39 @@
+"""The Keras variables behind one entry of a manifest."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from bfl.posteriors.manifest import Initialization, Parameter
+
+
+@dataclass(frozen=True)
+class ParameterVariables:
+    """The Keras variables behind one entry of a manifest.
+
+    Attributes:
+        name: The entry's name.
+        initialization: How its mean or value begins.
+        value: The variable of the mean μ, or of the point value.
+        untransformed_scale: The variable of ρ, where σ = ε + softplus(ρ); None for point parameters.
+        prior_mean: The variable of the prior's mean; None for point parameters.
+        prior_scale: The variable of the prior's standard deviation; None for point parameters.
+    """
+
+    name: str
+    initialization: Initialization
+    value: Any
+    untransformed_scale: Any = None
+    prior_mean: Any = None
+    prior_scale: Any = None
+
+    @property
+    def parameter(self) -> Parameter:
+        """The manifest's entry."""
+        return Parameter(
+            name=self.name,
+            shape=tuple(int(n) for n in self.value.shape),
+            gaussian=self.untransformed_scale is not None,
+            initialization=self.initialization,
+        )

@@ -1,0 +1,170 @@
+"""Kullback-Leibler divergences between diagonal Gaussians, one pair or all pairs of K.
+
+    KL[q ‖ p] = ½ Σ_d ( σ_q²/σ_p² − 1 − log(σ_q²/σ_p²) + (μ_q − μ_p)²/σ_p² )
+
+Source: Kullback and Leibler (1951), for two normal distributions.
+
+Everything is summed in float64 over blocks of parameters, whatever type the vectors have. Each
+divergence has a *resolution*: below it, rounding alone may have made the value, and it cannot be
+told from 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from bfl.posteriors.posterior import Vector
+
+Array = npt.NDArray[np.float64]
+
+BLOCK = 16384
+"""Parameters taken at a time: a block of float64 fills 128 KiB, so a few stay in cache."""
+
+ROUNDING = 8.0 * float(np.finfo(np.float64).eps)
+"""The resolution of a blocked float64 sum, relative to the magnitude of its terms.
+
+Eight times the machine epsilon leaves room for the products and for the partial sums of a block;
+the error measured over a million parameters is below two.
+"""
+
+
+class Divergence(NamedTuple):
+    """A divergence and the value below which it cannot be told from 0."""
+
+    value: float
+    resolution: float
+
+
+class Divergences(NamedTuple):
+    """Divergences (K, K) and the values (K, K) below which they cannot be told from 0."""
+
+    values: Array
+    resolutions: Array
+
+
+def _blocks(size: int) -> Iterator[slice]:
+    return (slice(start, min(start + BLOCK, size)) for start in range(0, size, BLOCK))
+
+
+def _check_sizes(vectors: Sequence[Vector]) -> int:
+    sizes = {vector.shape for vector in vectors}
+    if len(sizes) > 1 or any(len(size) != 1 for size in sizes):
+        raise ValueError(f"expected vectors of one size; got shapes {sorted(sizes)}")
+    return int(vectors[0].size) if vectors else 0
+
+
+def _log_excess(ratio: Array) -> Array:
+    """Return r − 1 − log r, (D,), without the cancellation near r = 1."""
+    difference = ratio - 1.0
+    near = np.abs(difference) < 0.5
+    return np.where(
+        near,
+        difference - np.log1p(np.where(near, difference, 0.0)),
+        difference - np.log(np.where(near, 1.0, ratio)),
+    )
+
+
+def divergence(q_mean: Vector, q_var: Vector, p_mean: Vector, p_var: Vector) -> Divergence:
+    """Return KL[q ‖ p] of two diagonal Gaussians and its resolution.
+
+    Args:
+        q_mean: (D,) means of q.
+        q_var: (D,) variances of q.
+        p_mean: (D,) means of p.
+        p_var: (D,) variances of p.
+
+    Raises:
+        ValueError: The vectors differ in size.
+    """
+    value = magnitude = 0.0
+    for block in _blocks(_check_sizes([q_mean, q_var, p_mean, p_var])):
+        variance = p_var[block].astype(np.float64)
+        ratio = q_var[block].astype(np.float64) / variance
+        shift = q_mean[block].astype(np.float64) - p_mean[block].astype(np.float64)
+        terms = _log_excess(ratio) + shift * shift / variance
+        value += 0.5 * float(terms.sum())
+        magnitude += float(terms.size) + 0.5 * float(terms.sum())
+    return Divergence(max(value, 0.0), ROUNDING * magnitude)
+
+
+def kullback_leibler(q_mean: Vector, q_var: Vector, p_mean: Vector, p_var: Vector) -> float:
+    """Return KL[q ‖ p] of two diagonal Gaussians, at least 0.
+
+    Args:
+        q_mean: (D,) means of q.
+        q_var: (D,) variances of q.
+        p_mean: (D,) means of p.
+        p_var: (D,) variances of p.
+
+    Raises:
+        ValueError: The vectors differ in size.
+    """
+    return divergence(q_mean, q_var, p_mean, p_var).value
+
+
+def _pair_terms(mean: Array, variance: Array) -> tuple[Array, Array]:
+    """Return Σ of the terms of 2·KL and of their absolute values, (K, K), over one block.
+
+    Args:
+        mean: (K, B) means; they are centred here, since a common offset only costs digits.
+        variance: (K, B) variances.
+    """
+    centred = mean - mean.mean(axis=0)
+    precision = 1.0 / variance
+    scaled = centred * precision
+    log_variance = np.log(variance)
+    log_sum = log_variance.sum(axis=1)
+    log_magnitude = np.abs(log_variance).sum(axis=1)
+    own = (variance + centred * centred) @ precision.T
+    cross = 2.0 * (centred @ scaled.T)
+    other = np.einsum("kd,kd->k", centred, scaled)
+    count = float(mean.shape[1])
+    terms = own - cross + other - count + log_sum - log_sum[:, None]
+    sizes = own + np.abs(cross) + other + count + log_magnitude + log_magnitude[:, None]
+    return terms, sizes
+
+
+def pairwise_divergences(means: Sequence[Vector], variances: Sequence[Vector]) -> Divergences:
+    """Return KL[q_k ‖ q_j] of all pairs at row k and column j, and their resolutions.
+
+    With centred means, (μ_k − μ_j)²/σ_j² expands into three terms, and each of them is a product of
+    a (K, D) and a (D, K) matrix. They are summed over blocks of D: the memory is K times a block.
+
+    Args:
+        means: K vectors (D,).
+        variances: K vectors (D,).
+
+    Raises:
+        ValueError: There are not as many means as variances, or the vectors differ in size.
+    """
+    if len(means) != len(variances):
+        raise ValueError(f"got {len(means)} means and {len(variances)} variances")
+    count = len(means)
+    doubled, magnitude = np.zeros((count, count)), np.zeros((count, count))
+    for block in _blocks(_check_sizes([*means, *variances])):
+        terms, sizes = _pair_terms(
+            np.stack([mean[block] for mean in means]).astype(np.float64),
+            np.stack([variance[block] for variance in variances]).astype(np.float64),
+        )
+        doubled += terms
+        magnitude += sizes
+    values = np.maximum(0.5 * doubled, 0.0)
+    np.fill_diagonal(values, 0.0)
+    return Divergences(values, 0.5 * ROUNDING * magnitude)
+
+
+def pairwise_kullback_leibler(means: Sequence[Vector], variances: Sequence[Vector]) -> Array:
+    """Return KL[q_k ‖ q_j] (K, K) of all pairs of diagonal Gaussians, at least 0.
+
+    Args:
+        means: K vectors (D,).
+        variances: K vectors (D,).
+
+    Raises:
+        ValueError: There are not as many means as variances, or the vectors differ in size.
+    """
+    return pairwise_divergences(means, variances).values

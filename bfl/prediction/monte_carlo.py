@@ -1,0 +1,96 @@
+"""Monte Carlo prediction: the mean over M draws of the weights (or of the dropout masks)."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bfl import randomness
+from bfl.keras import tf
+from bfl.networks.network import Network, normalized_images
+from bfl.posteriors import Manifest, Posterior
+from bfl.prediction.predictions import Predictions
+from bfl.prediction.statistics import PredictionStatistics
+
+Images = npt.NDArray[np.uint8]
+
+
+class Predictor:
+    """Predicts with a posterior by Monte Carlo: p̄ = 1/M Σ_m p(y | x, θ^m), θ^m ~ q(θ).
+
+    Each θ^m is drawn once and used for the whole set of images, so a variational network predicts
+    with plain convolutions. The sums over m stream: memory does not grow with M.
+
+    Source: Fischer et al. (2024), Eq. 7.
+
+    Args:
+        manifest: The parameters of the network whose posteriors are given.
+        network: The network of points that predicts (``build_predictor``).
+        batch_size: Images in one forward pass.
+    """
+
+    def __init__(self, manifest: Manifest, network: Network, batch_size: int = 256) -> None:
+        self.manifest = manifest
+        self.network = network
+        self.batch_size = batch_size
+        self._forward = tf.function(
+            self._probabilities,
+            input_signature=[
+                tf.TensorSpec([None, *network.image_shape], tf.uint8),
+                tf.TensorSpec([2], tf.int32),
+            ],
+        )
+
+    def predict(
+        self,
+        posterior: Posterior,
+        images: Images,
+        *,
+        samples: int,
+        seed: int,
+        labels: tuple[Any, ...],
+    ) -> Predictions:
+        """Return the predictions of M draws for images (N, H, W, C).
+
+        A network whose predictions do not vary (point weights, no dropout) predicts once.
+
+        Args:
+            posterior: q(θ).
+            images: uint8 images.
+            samples: M.
+            seed: The run's seed.
+            labels: What keys the draws beside the seed, for instance ``("evaluate", round)``.
+        """
+        varies = self.network.inference.stochastic_prediction or posterior.size > 0
+        statistics = PredictionStatistics()
+        deviation = np.sqrt(posterior.variance, dtype=np.float32)
+        for sample in range(samples if varies else 1):
+            normal = randomness.generator(seed, "weights", *labels, sample)
+            noise = normal.standard_normal(posterior.size, np.float32)
+            values = posterior.mean + deviation * noise
+            self.network.load_values(self.manifest, values, posterior.point)
+            key = randomness.key(seed, "masks", *labels, sample)
+            statistics.add(self._all_probabilities(images, key))
+        return statistics.result()
+
+    def _all_probabilities(self, images: Images, key: npt.NDArray[np.int32]) -> npt.NDArray[Any]:
+        parts = []
+        for start in range(0, len(images), self.batch_size):
+            batch = images[start : start + self.batch_size]
+            # Dropout masks differ between batches: the batch's start is part of their key.
+            batch_key = tf.random.experimental.stateless_fold_in(tf.constant(key), start)
+            parts.append(self._forward(tf.constant(batch), batch_key).numpy())
+        return np.concatenate(parts)
+
+    def _probabilities(self, images: Any, key: Any) -> Any:
+        logits = self.network.logits(normalized_images(images), key, training=False)
+        return tf.nn.softmax(logits)
+
+
+@lru_cache(maxsize=8)
+def predictor(manifest: Manifest, network: Network) -> Predictor:
+    """Return the predictor of a network, built at most once per process."""
+    return Predictor(manifest, network)

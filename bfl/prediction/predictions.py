@@ -1,0 +1,70 @@
+"""A classifier's predictions for N examples, summed up over M Monte Carlo samples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What M samples p̂_m of the class probabilities say about each of N examples.
+
+    Source: Fischer et al. (2024), section 2.3, Eqs. 7 and 9.
+
+    Attributes:
+        mean_probability: (N, C) mean probabilities p̄ = mean_m p̂_m (Eq. 7).
+        expected_entropy: (N,) mean entropy of the samples, mean_m H[p̂_m], in nats.
+        aleatoric: (N,) trace of the aleatoric matrix of Eq. 9, 1 − mean_m Σ_c p̂².
+        epistemic: (N,) trace of the epistemic matrix of Eq. 9, mean_m Σ_c (p̂ − p̄)².
+        samples: The number M of samples.
+
+    Raises:
+        ValueError: The shapes do not go together, or there is no sample or no class.
+    """
+
+    mean_probability: FloatArray
+    expected_entropy: FloatArray
+    aleatoric: FloatArray
+    epistemic: FloatArray
+    samples: int
+
+    def __post_init__(self) -> None:
+        shape = self.mean_probability.shape
+        if len(shape) != 2 or shape[0] < 1 or shape[1] < 2:
+            raise ValueError(
+                f"mean_probability has shape {shape}; expected (examples, classes) with at least "
+                "one example and two classes"
+            )
+        for name in ("expected_entropy", "aleatoric", "epistemic"):
+            if getattr(self, name).shape != shape[:1]:
+                raise ValueError(
+                    f"{name} has shape {getattr(self, name).shape}; expected {shape[:1]}"
+                )
+        if self.samples < 1:
+            raise ValueError(f"samples is {self.samples}; expected at least 1")
+
+    @property
+    def examples(self) -> int:
+        """The number N of examples."""
+        return int(self.mean_probability.shape[0])
+
+    @property
+    def classes(self) -> int:
+        """The number C of classes."""
+        return int(self.mean_probability.shape[1])
+
+    @property
+    def predicted(self) -> IntArray:
+        """The (N,) classes with the highest mean probability, the lowest of them when tied."""
+        return np.asarray(self.mean_probability.argmax(axis=1), dtype=np.int64)
+
+    @property
+    def confidence(self) -> FloatArray:
+        """The (N,) mean probabilities of the predicted classes, in [1/C, 1]."""
+        return np.asarray(self.mean_probability.max(axis=1))

@@ -1,0 +1,22 @@
+"""N(0, prior-scale² I), the same in every round."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from bfl.posteriors import Posterior
+from bfl.priors.base import Prior, priors
+
+
+@priors.register("fixed")
+class FixedPrior(Prior):
+    """N(0, prior-scale² I), the same in every round.
+
+    Source: Fischer et al. (2024), sections 2.4 and 3.3: p(θ) = N(0, 100 I), a standard deviation of 10.
+    """
+
+    prior_scale: float = Field(10.0, gt=0.0, le=1e6, description="standard deviation of the prior")
+
+    def normal(self, received: Posterior) -> tuple[float, float]:
+        """Return 0 and ``prior_scale``."""
+        return 0.0, self.prior_scale

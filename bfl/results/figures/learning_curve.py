@@ -1,0 +1,69 @@
+"""Learning curve."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, Any
+
+from bfl.metrics import metrics
+from bfl.results.figures.base import Figure, figures
+from bfl.results.figures.style import COLORS, label_panels, new_figure, percent_axis, set_title
+from bfl.results.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as MatplotlibFigure
+
+ACCURACY = "accuracy"
+LIKELIHOOD = "negative-log-likelihood"
+FEW_ROUNDS = 30
+
+
+@figures.register("learning-curve")
+class LearningCurve(Figure):
+    """Accuracy and negative log-likelihood of the global model after each evaluated round.
+
+    Reference:
+        Fischer et al. (2024), section 3.3 (the metrics).
+    """
+
+    def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
+        """Return the figure, or None when no round was evaluated."""
+        rounds = folder.rounds()
+        curves = {metric: _points(rounds, metric) for metric in (ACCURACY, LIKELIHOOD)}
+        if not any(curves.values()):
+            return None
+        figure = new_figure(7.2, 3.2)
+        left, right = figure.subplots(1, 2, sharex=True)
+        _curve(left, curves[ACCURACY], ACCURACY, COLORS[0], "{:.2%}")
+        _curve(right, curves[LIKELIHOOD], LIKELIHOOD, COLORS[1], "{:.4f}")
+        percent_axis(left.yaxis)
+        left.set_ylabel("accuracy (%)")
+        right.set_ylabel("negative log-likelihood (nats)")
+        label_panels(left, right)
+        set_title(figure, "Learning curve on the test data", folder)
+        return figure
+
+
+def _points(rounds: list[dict[str, Any]], metric: str) -> list[tuple[int, float]]:
+    """Return (round, value) of the rounds that have a finite value."""
+    values = [(entry["round"], entry.get(metric)) for entry in rounds]
+    return [(n, float(v)) for n, v in values if v is not None and math.isfinite(v)]
+
+
+def _curve(axes: Axes, points: list[tuple[int, float]], metric: str, color: str, form: str) -> None:
+    """Draw one metric against the round and mark its best round."""
+    from matplotlib.ticker import MaxNLocator
+
+    axes.set_xlabel("round")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
+    if not points:
+        return
+    rounds, values = zip(*points, strict=True)
+    marker = "o" if len(points) <= FEW_ROUNDS else ""
+    axes.plot(rounds, values, color=color, marker=marker, markersize=3.0)
+    sign = 1.0 if metrics.get(metric).higher_is_better else -1.0
+    best_round, best = max(points, key=lambda point: sign * point[1])
+    axes.plot([best_round], [best], "o", color=color, markersize=6.0, markerfacecolor="white")
+    final = f"final {form.format(values[-1])}"
+    axes.set_title(f"{final}, best {form.format(best)} (round {best_round})", loc="right")

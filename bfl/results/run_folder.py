@@ -1,0 +1,425 @@
+"""The files that one run leaves behind.
+
+| file | content |
+| --- | --- |
+| ``config.toml`` | the complete configuration |
+| ``environment.json`` | versions, machine, commit |
+| ``partition.json`` | who holds which data |
+| ``rounds.jsonl`` | one line per round, appended as the round ends |
+| ``posterior.npz`` | the global posterior: mean, variance, point, manifest |
+| ``predictions.npz`` | labels, mean probabilities and uncertainties of the test examples |
+| ``metrics.json`` | metrics, mean uncertainties and retention areas |
+| ``retention.json`` | retention curves on a grid of percents, with their areas |
+| ``figures/`` | PNG files |
+
+Every file but ``rounds.jsonl`` is written to a temporary file beside it and then renamed, so a
+reader (or a run that is killed) never meets half a file.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import tomllib
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tomli_w
+
+from bfl.errors import ConfigurationError, DataError, PosteriorError, RunError
+from bfl.posteriors.manifest import Manifest
+from bfl.posteriors.posterior import Posterior
+from bfl.prediction.predictions import IntArray, Predictions
+from bfl.uncertainty.base import uncertainties
+
+CONFIG = "config.toml"
+ENVIRONMENT = "environment.json"
+PARTITION = "partition.json"
+ROUNDS = "rounds.jsonl"
+POSTERIOR = "posterior.npz"
+PREDICTIONS = "predictions.npz"
+METRICS = "metrics.json"
+RETENTION = "retention.json"
+FIGURES = "figures"
+
+_RUN_FILES = (CONFIG, ENVIRONMENT, PARTITION, ROUNDS, POSTERIOR, PREDICTIONS, METRICS, RETENTION)
+# What NumPy, zip, JSON and TOML raise when a file is cut off or of another kind.
+_CORRUPT = (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error)
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The folder of one run.
+
+    Readers raise DataError, naming the file, when it is missing or not what it should be; writers
+    raise RunError, naming the file, when it cannot be written.
+
+    Attributes:
+        path: The folder.
+    """
+
+    path: Path
+
+    @classmethod
+    def create(
+        cls,
+        output_dir: str | os.PathLike[str],
+        name: str,
+        config: Mapping[str, Any],
+        environment: Mapping[str, Any],
+    ) -> RunFolder:
+        """Make the folder of a new run and write its configuration and environment.
+
+        Args:
+            output_dir: The folder of all runs; it is made when it does not exist.
+            name: The run's name, which is its folder below ``output_dir``.
+            config: The complete configuration; settings that are None are left out, as TOML has
+                no null.
+            environment: See ``describe_environment``.
+
+        Raises:
+            ConfigurationError: The name is no folder below ``output_dir``, the folder holds another
+                run, or it cannot be written.
+        """
+        relative = PurePath(name)
+        if not name.strip() or relative.is_absolute() or set(relative.parts) & {"..", ""}:
+            raise ConfigurationError(f"run name '{name}' is not the name of a folder")
+        path = Path(output_dir) / relative
+        if path == Path(output_dir):
+            raise ConfigurationError(f"run name '{name}' is not the name of a folder")
+        folder = cls(path)
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+            folder._claim(config)
+            folder._write_json(ENVIRONMENT, environment)
+        except OSError as error:
+            raise ConfigurationError(
+                f"cannot write the run folder {path}: {error.strerror or error}"
+            ) from error
+        except RunError as error:
+            raise ConfigurationError(str(error)) from error
+        return folder
+
+    def _claim(self, config: Mapping[str, Any]) -> None:
+        """Write the configuration into a folder that holds no run yet.
+
+        The file is opened for exclusive creation, so of two runs that start at once under one name
+        only one gets the folder.
+        """
+        text = tomli_w.dumps({k: v for k, v in _plain(config).items() if v is not None})
+        taken = f"{self.path} holds another run; choose another name or remove that folder"
+        if any((self.path / file).exists() for file in _RUN_FILES):
+            raise ConfigurationError(taken)
+        try:
+            with (self.path / CONFIG).open("x", encoding="utf-8") as stream:
+                stream.write(text)
+        except FileExistsError as error:
+            raise ConfigurationError(taken) from error
+
+    # Small files -------------------------------------------------------------------------------
+
+    def config(self) -> dict[str, Any]:
+        """Return the configuration."""
+        with self._reading(CONFIG) as data:
+            return tomllib.loads(data.decode())
+
+    def environment(self) -> dict[str, Any]:
+        """Return the environment."""
+        return self._read_json(ENVIRONMENT)
+
+    def write_partition(self, partition: Mapping[str, Any]) -> None:
+        """Write who holds which data."""
+        self._write_json(PARTITION, partition)
+
+    def partition(self) -> dict[str, Any]:
+        """Return who holds which data."""
+        return self._read_json(PARTITION)
+
+    def write_metrics(self, metrics: Mapping[str, float]) -> None:
+        """Write the final metrics, see ``bfl.results.summary``."""
+        self._write_json(METRICS, metrics)
+
+    def metrics(self) -> dict[str, float]:
+        """Return the final metrics."""
+        return self._read_json(METRICS)
+
+    def write_retention(self, curves: Mapping[str, Any]) -> None:
+        """Write the retention curves, see ``bfl.results.summary``."""
+        self._write_json(RETENTION, curves)
+
+    def retention(self) -> dict[str, Any]:
+        """Return the retention curves."""
+        return self._read_json(RETENTION)
+
+    # Rounds ------------------------------------------------------------------------------------
+
+    def append_round(self, entry: Mapping[str, Any]) -> None:
+        """Append one round's line, on the disk when this returns.
+
+        A torn last line, of a run that was killed while it wrote, is cut off first: appended to, it
+        would spoil the new line as well.
+
+        Args:
+            entry: ``{"round": 3, "seconds": 4.2, "clients": 10, "accuracy": ..., ...}``. NaN and
+                infinity are written as Python's json writes them.
+
+        Raises:
+            DataError: An earlier line is corrupt.
+            RunError: The file cannot be written.
+        """
+        line = (json.dumps(_plain(entry)) + "\n").encode()
+        kept, _ = self._whole_rounds()
+        with self._writing(ROUNDS) as path:
+            created = not path.exists()
+            with path.open("ab") as stream:
+                stream.truncate(len(kept))
+                if kept and not kept.endswith(b"\n"):
+                    line = b"\n" + line
+                stream.write(line)
+                stream.flush()
+                os.fsync(stream.fileno())
+            if created:
+                _sync_folder(self.path)
+
+    def rounds(self) -> list[dict[str, Any]]:
+        """Return the rounds in the order of the file; none when there is no file yet.
+
+        A torn last line is left out.
+
+        Raises:
+            DataError: Another line than the last is corrupt.
+        """
+        return self._whole_rounds()[1]
+
+    def keep_rounds(self, last: int) -> None:
+        """Drop the rounds after ``last``: a run resumed from its checkpoint makes them again.
+
+        Args:
+            last: The last round to keep; 0 keeps none.
+        """
+        lines = [json.dumps(entry) + "\n" for entry in self.rounds() if entry["round"] <= last]
+        self._write(ROUNDS, "".join(lines).encode())
+
+    def _whole_rounds(self) -> tuple[bytes, list[dict[str, Any]]]:
+        """Return the file up to its last whole line, and the entries of its lines."""
+        path = self.path / ROUNDS
+        try:
+            lines = path.read_bytes().splitlines(keepends=True)
+        except FileNotFoundError:
+            return b"", []
+        except OSError as error:
+            raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+        entries: list[dict[str, Any]] = []
+        for number, line in enumerate(lines, start=1):
+            try:
+                entries.append(_round_entry(line))
+            except _CORRUPT as error:
+                if number == len(lines):
+                    lines.pop()
+                    break
+                raise DataError(f"{path}, line {number}: not a round ({error})") from error
+        return b"".join(lines), entries
+
+    # Arrays ------------------------------------------------------------------------------------
+
+    def write_posterior(self, posterior: Posterior, manifest: Manifest) -> None:
+        """Write the global posterior with the manifest of its vectors.
+
+        Raises:
+            RunError: The file cannot be written.
+        """
+        self._write_arrays(
+            POSTERIOR,
+            mean=posterior.mean,
+            variance=posterior.variance,
+            point=posterior.point,
+            manifest=np.array(manifest.to_json()),
+        )
+
+    def posterior(self) -> tuple[Posterior, Manifest]:
+        """Return the global posterior and the manifest of its vectors.
+
+        Raises:
+            DataError: The file is missing or corrupt, the vectors do not fit the manifest, or they
+                are no posterior.
+        """
+        arrays = self._read_arrays(POSTERIOR)
+        with self._decoding(POSTERIOR):
+            manifest = Manifest.from_json(str(arrays["manifest"]))
+            posterior = Posterior(arrays["mean"], arrays["variance"], arrays["point"])
+            posterior.check()
+            if (posterior.size, posterior.point.size) != (
+                manifest.gaussian_size,
+                manifest.point_size,
+            ):
+                raise ValueError("the vectors do not fit the manifest")
+        return posterior, manifest
+
+    def write_predictions(self, predictions: Predictions, labels: npt.ArrayLike) -> None:
+        """Write the predictions for the test examples in full precision, for later analyses.
+
+        The arrays are ``labels`` (N,), ``mean_probability`` (N, C), ``predicted`` (N,), ``samples``
+        and one (N,) of each registered uncertainty, under its name.
+
+        Raises:
+            RunError: The file cannot be written.
+        """
+        self._write_arrays(
+            PREDICTIONS,
+            labels=np.asarray(labels, dtype=np.int64),
+            mean_probability=predictions.mean_probability,
+            predicted=predictions.predicted,
+            samples=np.array(predictions.samples),
+            **{
+                name: uncertainties.create(name).measure(predictions)
+                for name in uncertainties.names()
+            },
+        )
+
+    def predictions(self) -> tuple[Predictions, IntArray]:
+        """Return the predictions for the test examples and their labels (N,).
+
+        Raises:
+            DataError: The file is missing or corrupt.
+        """
+        arrays = self._read_arrays(PREDICTIONS)
+        with self._decoding(PREDICTIONS):
+            predictions = Predictions(
+                mean_probability=arrays["mean_probability"],
+                expected_entropy=arrays["expected-entropy"],
+                aleatoric=arrays["aleatoric"],
+                epistemic=arrays["epistemic"],
+                samples=int(arrays["samples"]),
+            )
+            labels: IntArray = arrays["labels"].astype(np.int64)
+            if labels.shape != (predictions.examples,):
+                raise ValueError(f"labels have shape {labels.shape}")
+        return predictions, labels
+
+    # Figures -----------------------------------------------------------------------------------
+
+    def write_figure(self, name: str, image: bytes) -> Path:
+        """Write a PNG into ``figures/`` and return its path.
+
+        Raises:
+            RunError: The file cannot be written.
+        """
+        with self._writing(FIGURES) as path:
+            path.mkdir(exist_ok=True)
+        file = f"{FIGURES}/{name}.png"
+        self._write(file, image)
+        return self.path / file
+
+    def holds(self, file: str) -> bool:
+        """Return whether the run has left a file of that name (``metrics.json``, ...)."""
+        return (self.path / file).is_file()
+
+    # Reading and writing -----------------------------------------------------------------------
+
+    @contextmanager
+    def _decoding(self, file: str) -> Iterator[None]:
+        """Turn what a corrupt file raises into a DataError that names it."""
+        try:
+            yield
+        except (*_CORRUPT, PosteriorError) as error:
+            raise DataError(f"{self.path / file} is corrupt: {error}") from error
+
+    @contextmanager
+    def _reading(self, file: str) -> Iterator[bytes]:
+        """Give the file's bytes to a block that decodes them."""
+        path = self.path / file
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError as error:
+            raise DataError(f"there is no {path}") from error
+        except OSError as error:
+            raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+        with self._decoding(file):
+            yield data
+
+    @contextmanager
+    def _writing(self, file: str) -> Iterator[Path]:
+        """Give the file's path to a block that writes it."""
+        path = self.path / file
+        try:
+            yield path
+        except OSError as error:
+            raise RunError(f"cannot write {path}: {error.strerror or error}") from error
+
+    def _write(self, file: str, data: bytes) -> None:
+        """Replace a file as a whole: whoever reads it meets the old one or the new one."""
+        with self._writing(file) as path:
+            temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+            try:
+                with temporary.open("wb") as stream:
+                    stream.write(data)
+                    stream.flush()
+                    os.fsync(stream.fileno())
+                temporary.replace(path)
+            except BaseException:
+                temporary.unlink(missing_ok=True)
+                raise
+            _sync_folder(path.parent)
+
+    def _write_json(self, file: str, content: Mapping[str, Any]) -> None:
+        self._write(file, (json.dumps(_plain(content), indent=2) + "\n").encode())
+
+    def _read_json(self, file: str) -> dict[str, Any]:
+        with self._reading(file) as data:
+            content = json.loads(data)
+            if not isinstance(content, dict):
+                raise ValueError("expected a JSON object")
+            return content
+
+    def _write_arrays(self, file: str, **arrays: npt.NDArray[Any]) -> None:
+        buffer = io.BytesIO()
+        np.savez_compressed(buffer, **arrays)
+        self._write(file, buffer.getvalue())
+
+    def _read_arrays(self, file: str) -> dict[str, npt.NDArray[Any]]:
+        with (
+            self._reading(file) as data,
+            np.load(io.BytesIO(data), allow_pickle=False) as archive,
+        ):
+            return {name: archive[name] for name in archive.files}
+
+
+def _round_entry(line: bytes) -> dict[str, Any]:
+    """Return the entry of one line of ``rounds.jsonl``."""
+    entry = json.loads(line)
+    if not isinstance(entry, dict) or "round" not in entry:
+        raise ValueError("expected a JSON object with the key 'round'")
+    return entry
+
+
+def _plain(value: Any) -> Any:
+    """Return a value in the types of TOML and JSON: no paths, tuples, NumPy arrays or scalars."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return _plain(value.tolist())
+    return str(value) if isinstance(value, PurePath) else value
+
+
+def _sync_folder(path: Path) -> None:
+    """Bring a new or renamed file's directory entry to the disk, where the system can."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except OSError:  # Windows does not open folders
+        return
+    try:
+        os.fsync(descriptor)
+    except OSError:  # nor does every network file system sync them
+        pass
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,34 @@
+"""Base class and registry of the uncertainties."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import ClassVar
+
+from bfl.prediction.predictions import FloatArray, Predictions
+from bfl.registry import Component, Registry
+
+
+class Uncertainty(Component):
+    """How uncertain each prediction is.
+
+    Attributes:
+        retention: Whether retention curves are computed by this uncertainty. One that ranks the
+            examples nearly as another does says so with False and leaves the figures readable.
+    """
+
+    retention: ClassVar[bool] = True
+
+    @abstractmethod
+    def measure(self, predictions: Predictions) -> FloatArray:
+        """Return the uncertainty of each example.
+
+        Args:
+            predictions: The predictions for N examples.
+
+        Returns:
+            (N,) uncertainties, at least 0, higher where the prediction is less certain.
+        """
+
+
+uncertainties: Registry[Uncertainty] = Registry("uncertainty", "bfl.uncertainty")

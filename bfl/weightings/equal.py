@@ -1,0 +1,27 @@
+"""Equal weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from bfl.posteriors.posterior import Posterior
+from bfl.weightings.base import Array, Weighting, weightings
+
+
+@weightings.register("equal")
+class Equal(Weighting):
+    """The same weight for every client, ω_k = 1/K.
+
+    Source: Fischer et al. (2024), section 2.6.1, equation (18).
+    """
+
+    def gamma(
+        self,
+        posteriors: Sequence[Posterior],
+        num_examples: Sequence[int],
+        previous: Posterior | None,
+    ) -> Array:
+        """Return ones (K,)."""
+        return np.ones(len(posteriors))

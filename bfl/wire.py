@@ -1,0 +1,144 @@
+"""What travels between server and clients, as Flower records; both sides read and write it here.
+
+A posterior is three contiguous arrays, however many layers the network has. The record names
+``arrays``, ``config`` and ``metrics`` are those of Flower's own strategies, so that its mods find
+what they expect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+
+from bfl.posteriors import Posterior
+
+ARRAYS, CONFIG, METRICS = "arrays", "config", "metrics"
+VECTORS = ("mean", "variance", "point")
+
+Positions = npt.NDArray[np.int64]
+
+
+def posterior_to_arrays(posterior: Posterior) -> ArrayRecord:
+    """Return a posterior as a record of three one-dimensional arrays."""
+    return ArrayRecord({name: Array(np.asarray(getattr(posterior, name))) for name in VECTORS})
+
+
+def posterior_from_arrays(arrays: ArrayRecord) -> Posterior:
+    """Return the posterior in a record.
+
+    Raises:
+        KeyError: An array is missing.
+    """
+    return Posterior(**{name: arrays[name].numpy() for name in VECTORS})
+
+
+@dataclass(frozen=True)
+class TrainTask:
+    """What the server asks of one client in one round.
+
+    Attributes:
+        server_round: The round, from 1.
+        partition_id: Which client of the partition the node plays.
+        configuration: The run's configuration, as a JSON object of flat keys.
+        num_classes: The number of classes.
+        examples: (N,) positions of the client's examples in the training data; None when the node
+            has data of its own.
+    """
+
+    server_round: int
+    partition_id: int
+    configuration: str
+    num_classes: int
+    examples: Positions | None
+
+    def to_config(self) -> ConfigRecord:
+        """Return the task as a record."""
+        record = ConfigRecord(
+            {
+                "server-round": self.server_round,
+                "partition-id": self.partition_id,
+                "configuration": self.configuration,
+                "num-classes": self.num_classes,
+            }
+        )
+        if self.examples is not None:
+            record["examples"] = self.examples.astype("<i4").tobytes()
+        return record
+
+    @classmethod
+    def from_config(cls, record: ConfigRecord) -> TrainTask:
+        """Return the task in a record."""
+        examples = record.get("examples")
+        return cls(
+            server_round=int(record["server-round"]),  # type: ignore[arg-type]
+            partition_id=int(record["partition-id"]),  # type: ignore[arg-type]
+            configuration=str(record["configuration"]),
+            num_classes=int(record["num-classes"]),  # type: ignore[arg-type]
+            examples=None
+            if examples is None
+            else np.frombuffer(examples, "<i4").astype(np.int64),  # type: ignore[arg-type]
+        )
+
+
+@dataclass(frozen=True)
+class NodeDescription:
+    """What a node says of itself before the first round.
+
+    Attributes:
+        partition_id: Which client of the partition it plays.
+        num_partitions: How many clients there are.
+        own_examples: The size of the data of its own that it holds; 0: it takes its part of the
+            run's data set.
+        code: The digest of the code that it runs.
+    """
+
+    partition_id: int
+    num_partitions: int
+    own_examples: int
+    code: str
+
+    def to_content(self) -> RecordDict:
+        """Return the description as a message's content."""
+        return RecordDict(
+            {
+                CONFIG: ConfigRecord(
+                    {
+                        "partition-id": self.partition_id,
+                        "num-partitions": self.num_partitions,
+                        "own-examples": self.own_examples,
+                        "code": self.code,
+                    }
+                )
+            }
+        )
+
+    @classmethod
+    def from_content(cls, content: RecordDict) -> NodeDescription:
+        """Return the description in a message's content."""
+        record: Any = content[CONFIG]
+        return cls(
+            partition_id=int(record["partition-id"]),
+            num_partitions=int(record["num-partitions"]),
+            own_examples=int(record["own-examples"]),
+            code=str(record["code"]),
+        )
+
+
+def train_content(arrays: ArrayRecord, task: TrainTask) -> RecordDict:
+    """Return the content of the message that asks a client to train."""
+    return RecordDict({ARRAYS: arrays, CONFIG: task.to_config()})
+
+
+def reply_content(posterior: Posterior, metrics: Mapping[str, float | int]) -> RecordDict:
+    """Return the content of a client's reply: its posterior and its metrics.
+
+    The metrics hold ``num-examples``, the client's number of training examples.
+    """
+    return RecordDict(
+        {ARRAYS: posterior_to_arrays(posterior), METRICS: MetricRecord(dict(metrics))}
+    )

@@ -1,0 +1,1 @@
+"""The client side of Flower: the ClientApp and the local training procedure."""

@@ -1,0 +1,112 @@
+"""The ClientApp: says which client a node plays, and trains.
+
+A node's configuration (``--node-config`` of a SuperNode; set by Flower in a simulation) has
+
+- ``partition-id`` and ``num-partitions``: which client of how many it plays;
+- ``data-dir``: where archives lie on its machine, in place of the run's ``data-dir``;
+- ``dataset``: data of its own, for instance ``"npz:/data/site0.npz"``: all training images in it
+  are this client's, and nothing of the run's data set is used here.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+
+from bfl.code import code_digest
+from bfl.configuration import Configuration
+from bfl.errors import ConfigurationError
+from bfl.wire import (
+    ARRAYS,
+    CONFIG,
+    NodeDescription,
+    TrainTask,
+    posterior_from_arrays,
+    reply_content,
+)
+from clients.process import (
+    TrainingData,
+    cached_configuration,
+    own_data,
+    shared_data,
+    start_tensorflow,
+    trainer_for,
+)
+
+app = ClientApp()
+
+
+def _node_setting(node_config: Mapping[str, Any], key: str) -> int:
+    if key not in node_config:
+        raise ConfigurationError(
+            f"node configuration: {key} is missing; start the SuperNode with "
+            "--node-config 'partition-id=0 num-partitions=2'"
+        )
+    return int(node_config[key])
+
+
+@app.query()
+def describe(message: Message, context: Context) -> Message:
+    """Say which client this node plays, how much data of its own it has, and which code it runs."""
+    node = context.node_config
+    own = str(node.get("dataset", ""))
+    if own:
+        start_tensorflow()
+    description = NodeDescription(
+        partition_id=_node_setting(node, "partition-id"),
+        num_partitions=_node_setting(node, "num-partitions"),
+        own_examples=own_data(own).size if own else 0,
+        code=code_digest(),
+    )
+    return Message(description.to_content(), reply_to=message)
+
+
+@app.train()
+def train(message: Message, context: Context) -> Message:
+    """Train the received posterior on this client's data for some epochs (Algorithm 1)."""
+    started = time.perf_counter()
+    start_tensorflow()
+    from clients.local_training import LocalTask, learning_rate
+
+    config: Any = message.content[CONFIG]
+    arrays: Any = message.content[ARRAYS]
+    task, received = TrainTask.from_config(config), posterior_from_arrays(arrays)
+    configuration = cached_configuration(task.configuration)
+    keys, data = configuration.keys, _training_data(configuration, context.node_config)
+    examples = np.arange(data.size) if task.examples is None else task.examples
+    result = trainer_for(configuration, data, task.num_classes).train(
+        data.images,
+        data.labels,
+        LocalTask(
+            received=received,
+            prior=configuration.prior.normal(received),
+            examples=examples,
+            epochs=keys.local_epochs,
+            learning_rate=learning_rate(
+                keys.learning_rate, task.server_round, keys.lr_decay, keys.lr_silent_rounds
+            ),
+            seed=keys.seed,
+            key_labels=(task.server_round, task.partition_id),
+        ),
+    )
+    metrics = {
+        "num-examples": int(examples.size),
+        "train-loss": result.loss,
+        "train-negative-log-likelihood": result.negative_log_likelihood,
+        "train-divergence": result.divergence,
+        "train-seconds": time.perf_counter() - started,
+    }
+    return Message(reply_content(result.posterior, metrics), reply_to=message)
+
+
+def _training_data(configuration: Configuration, node: Mapping[str, Any]) -> TrainingData:
+    """Return the node's own data if it has some, and the run's otherwise."""
+    if node.get("dataset"):
+        return own_data(str(node["dataset"]))
+    keys = configuration.keys
+    return shared_data(keys.dataset, str(node.get("data-dir", keys.data_dir)))

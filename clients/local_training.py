@@ -1,0 +1,237 @@
+"""ClientUpdate of Algorithm 1: a posterior in, local epochs on one client's data, a posterior out.
+
+Source: Fischer et al. (2024), section 2.1, Algorithm 1, and section 3.3.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bfl import randomness
+from bfl.augmentations import Augmentation
+from bfl.keras import tf
+from bfl.networks.network import Network, normalized_images
+from bfl.posteriors import Posterior
+
+IntArray = npt.NDArray[np.integer[Any]]
+
+
+def learning_rate(initial: float, server_round: int, decay: float, silent_rounds: int) -> float:
+    """Return the learning rate of a round: constant, then decaying exponentially.
+
+    η · exp(−decay · max(0, round − silent rounds)).
+
+    Args:
+        initial: η, the rate of the first rounds.
+        server_round: The round, from 1.
+        decay: What the logarithm of the rate loses each round.
+        silent_rounds: Rounds before the decay begins.
+
+    Source: Fischer et al. (2024), section 3.3: η = 0.001, "a factor of .04 every round after a
+    silent period of 50 aggregation rounds".
+    """
+    return initial * math.exp(-decay * max(0, server_round - silent_rounds))
+
+
+def batches(
+    count: int, batch_size: int, epochs: int, generator: np.random.Generator
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]:
+    """Return the order in which an epoch, or several, visit a client's examples.
+
+    Every epoch is a permutation. All batches have one size, so that the training step is traced
+    once: the last batch is filled up with the epoch's first examples at weight 0, which take part
+    in batch normalisation's statistics but not in the loss.
+
+    Args:
+        count: The client's number of examples N.
+        batch_size: B.
+        epochs: E.
+        generator: Where the permutations come from.
+
+    Returns:
+        Positions (E·⌈N/B⌉, B) into the client's examples, and their weights (E·⌈N/B⌉, B), 1 or 0.
+    """
+    steps = -(-count // batch_size)
+    weights = np.zeros(steps * batch_size, np.float32)
+    weights[:count] = 1.0
+    orders = [
+        np.resize(generator.permutation(count), steps * batch_size) for _ in range(epochs)
+    ]
+    order = np.stack(orders).reshape(epochs * steps, batch_size)
+    return order.astype(np.int32), np.tile(weights.reshape(steps, batch_size), (epochs, 1))
+
+
+@dataclass(frozen=True)
+class LocalTask:
+    """What one client has to do in one round.
+
+    Attributes:
+        received: The global posterior.
+        prior: Mean and standard deviation of the prior: vectors (D,) or one number each.
+        examples: (N,) positions of the client's examples in the data set.
+        epochs: E.
+        learning_rate: η of this round.
+        labels: What keys the randomness: ``(seed, purpose, round, partition id)``.
+    """
+
+    received: Posterior
+    prior: tuple[Any, ...]
+    examples: IntArray
+    epochs: int
+    learning_rate: float
+    key_labels: tuple[int | str, ...]
+    seed: int
+
+
+@dataclass(frozen=True)
+class LocalResult:
+    """What came out: the client's posterior and its means over the last epoch.
+
+    Attributes:
+        posterior: The client's posterior.
+        loss: The mean objective per example of the last epoch, NLL + KL / N, in nats.
+        negative_log_likelihood: Its first part.
+        divergence: KL[q ‖ p] at the end, in nats, not divided by N.
+    """
+
+    posterior: Posterior
+    loss: float
+    negative_log_likelihood: float
+    divergence: float
+
+
+class LocalTrainer:
+    """Trains a network on one client's examples; built and traced once for all clients and rounds.
+
+    The objective per example is −E_q[log p(y | x, θ)] + KL[q ‖ p] / N with the client's own N (Eq. 6
+    over N), so that the divergence counts exactly once per epoch. The optimiser is Adam and begins
+    anew each round; the papers are silent on whether its moments outlive a round, and beginning
+    anew keeps clients without state.
+
+    Args:
+        network: The network to train.
+        batch_size: B.
+        augmentation: What is done to training images.
+    """
+
+    def __init__(self, network: Network, batch_size: int, augmentation: Augmentation) -> None:
+        self.network = network
+        self.batch_size = batch_size
+        self.augmentation = augmentation
+        self.traces = 0
+        self._variables = network.trainable_variables
+        self._moments = [
+            (tf.Variable(tf.zeros_like(v)), tf.Variable(tf.zeros_like(v))) for v in self._variables
+        ]
+        self._run = tf.function(
+            self._steps,
+            input_signature=[
+                tf.TensorSpec([None, *network.image_shape], tf.uint8),
+                tf.TensorSpec([None], tf.int32),
+                tf.TensorSpec([None, batch_size], tf.int32),
+                tf.TensorSpec([None, batch_size], tf.float32),
+                tf.TensorSpec([2], tf.int32),
+                tf.TensorSpec([], tf.float32),
+                tf.TensorSpec([], tf.float32),
+            ],
+        )
+
+    def train(self, images: Any, labels: Any, task: LocalTask) -> LocalResult:
+        """Return the posterior that a client's local epochs lead to.
+
+        Args:
+            images: The data set's training images, a uint8 tensor (N_all, H, W, C).
+            labels: Their labels, an int32 tensor (N_all,).
+            task: What to do.
+        """
+        count = int(task.examples.size)
+        generator = randomness.generator(task.seed, "batches", *task.key_labels)
+        order, weights = batches(count, self.batch_size, task.epochs, generator)
+        self._begin(task)
+        losses, divergence = self._run(
+            images,
+            labels,
+            tf.constant(task.examples.astype(np.int32)[order]),
+            tf.constant(weights),
+            tf.constant(randomness.key(task.seed, "steps", *task.key_labels)),
+            tf.constant(count, tf.float32),
+            tf.constant(task.learning_rate, tf.float32),
+        )
+        last_epoch = losses.numpy()[-(order.shape[0] // task.epochs) :]
+        mean_loss = float(last_epoch.sum(dtype=np.float64)) / count
+        return LocalResult(
+            posterior=self.network.posterior(),
+            loss=mean_loss + float(divergence) / count,
+            negative_log_likelihood=mean_loss,
+            divergence=float(divergence),
+        )
+
+    def _begin(self, task: LocalTask) -> None:
+        self.network.load(task.received)
+        self.network.set_prior(*task.prior)
+        for first, second in self._moments:
+            first.assign(tf.zeros_like(first))
+            second.assign(tf.zeros_like(second))
+
+    def _steps(
+        self,
+        images: Any,
+        labels: Any,
+        order: Any,
+        weights: Any,
+        key: Any,
+        count: Any,
+        rate: Any,
+    ) -> tuple[Any, Any]:
+        """Run all steps inside the graph; return the summed NLL of each step, and the last KL."""
+        self.traces += 1
+        steps = tf.shape(order)[0]
+        losses = tf.TensorArray(tf.float32, size=steps)
+        divergence = tf.zeros([])
+        for step in tf.range(steps):
+            step_key = tf.random.experimental.stateless_fold_in(key, step)
+            batch = normalized_images(tf.gather(images, order[step]))
+            batch = self.augmentation.augment(batch, step_key + tf.constant([1, 0]))
+            with tf.GradientTape() as tape:
+                logits = self.network.logits(batch, step_key, training=True)
+                per_example = tf.nn.sparse_softmax_cross_entropy_with_logits(
+                    tf.gather(labels, order[step]), logits
+                )
+                summed = tf.reduce_sum(per_example * weights[step])
+                divergence = self.network.divergence()
+                objective = summed / tf.reduce_sum(weights[step]) + divergence / count
+            self._adam(tape.gradient(objective, self._variables), step, rate)
+            losses = losses.write(step, summed)
+        return losses.stack(), divergence
+
+    def _adam(self, gradients: list[Any], step: Any, rate: Any) -> None:
+        """Apply Adam (Kingma and Ba 2015), with Keras' defaults, through TensorFlow's fused kernel."""
+        beta1, beta2, epsilon = 0.9, 0.999, 1e-7
+        power = tf.cast(step + 1, tf.float32)
+        for variable, (first, second), gradient in zip(
+            self._variables, self._moments, gradients, strict=True
+        ):
+            tf.raw_ops.ResourceApplyAdam(
+                var=variable.handle,
+                m=first.handle,
+                v=second.handle,
+                beta1_power=beta1**power,
+                beta2_power=beta2**power,
+                lr=rate,
+                beta1=beta1,
+                beta2=beta2,
+                epsilon=epsilon,
+                grad=gradient,
+            )
+
+
+@lru_cache(maxsize=8)
+def local_trainer(network: Network, batch_size: int, augmentation: Augmentation) -> LocalTrainer:
+    """Return the trainer of a network, built and traced at most once per process."""
+    return LocalTrainer(network, batch_size, augmentation)

@@ -1,0 +1,46 @@
+"""The server side of Flower: the ServerApp and one Strategy subclass per pooling rule.
+
+The subclasses are made from the registered rules, so a new rule has its Strategy with no edit here:
+``strategies.Conflation``, ``strategies.LinearPool``, ... each pool with their rule and take its
+settings as keyword arguments; the weighting is an argument of all:
+
+    from strategies import Conflation
+    from bfl.weightings import weightings
+
+    Conflation(weighting=weightings.create("distance")).start(grid=grid, initial_arrays=arrays)
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from bfl.pooling import PoolingRule, pooling_rules
+from strategies.posterior_pooling import PosteriorPooling
+
+__all__ = ["PosteriorPooling", "strategy_class", "strategy_classes"]
+
+
+@cache
+def strategy_class(rule: type[PoolingRule]) -> type[PosteriorPooling]:
+    """Return the Strategy subclass that pools with a rule; it has the rule's name."""
+    return type(
+        rule.__name__,
+        (PosteriorPooling,),
+        {"rule_class": rule, "__doc__": rule.__doc__, "__module__": __name__},
+    )
+
+
+def strategy_classes() -> dict[str, type[PosteriorPooling]]:
+    """Return the Strategy subclasses of all registered rules, by class name."""
+    return {rule.__name__: strategy_class(rule) for rule in pooling_rules.classes()}
+
+
+def __getattr__(name: str) -> type[PosteriorPooling]:
+    try:
+        return strategy_classes()[name]
+    except KeyError:
+        raise AttributeError(f"module 'strategies' has no attribute '{name}'") from None
+
+
+def __dir__() -> list[str]:
+    return [*__all__, *strategy_classes()]

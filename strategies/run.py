@@ -1,0 +1,212 @@
+"""A run from its configuration to its folder: federation, rounds, evaluation, figures."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from flwr.app import ArrayRecord, MetricRecord
+from flwr.serverapp import Grid
+
+from bfl import randomness
+from bfl.configuration import Configuration
+from bfl.datasets import Dataset
+from bfl.datasets.cache import cached_dataset
+from bfl.engine.resources import cpus_of_this_process
+from bfl.errors import ConfigurationError
+from bfl.partitions.manifest import describe
+from bfl.posteriors import Posterior
+from bfl.results.environment import describe_environment
+from bfl.results.figures import draw_all
+from bfl.results.progress import ProgressReport
+from bfl.results.run_folder import RunFolder
+from bfl.results.summary import write_evaluation
+from bfl.results.table import metrics_table
+from bfl.wire import Positions, posterior_from_arrays, posterior_to_arrays
+from strategies import strategy_class
+from strategies.federation import Federation, discover
+from strategies.posterior_pooling import PosteriorPooling, Round
+
+
+def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
+    """Run a federation as configured and return the folder that holds its results.
+
+    Raises:
+        ConfigurationError: Something configured does not fit the data or the nodes; nothing has
+            been trained.
+        RunError: The federation could not go on.
+        DataError: The data are not what they should be.
+    """
+    from bfl.keras import configure
+    from bfl.prediction.evaluation import Evaluator
+
+    keys = configuration.keys
+    configure(cpus_of_this_process())
+    with ProgressReport(keys.rounds) as progress:
+        progress.say(_title(configuration))
+        dataset = cached_dataset(keys.dataset, keys.data_dir)
+        federation = discover(grid, keys.clients, keys.node_timeout)
+        configuration = configuration.replace(clients=federation.size)
+        partition = split(configuration, dataset, federation)
+        folder = _folder(configuration, dataset, partition)
+        evaluator = Evaluator(configuration, dataset)
+        progress.say(f"{federation.size} clients; the run's folder is {folder.path}")
+        strategy = make_strategy(configuration, dataset, partition)
+        strategy.federation = federation
+        recorder = _Recorder(folder, progress)
+        strategy.on_round = recorder.record
+        result = strategy.start(
+            grid,
+            posterior_to_arrays(evaluator.initial),
+            num_rounds=keys.rounds,
+            timeout=keys.client_timeout,
+            evaluate_fn=_evaluation(configuration, evaluator),
+        )
+        posterior = posterior_from_arrays(result.arrays)
+        _finish(folder, evaluator, posterior, progress)
+    return folder
+
+
+def split(
+    configuration: Configuration, dataset: Dataset, federation: Federation
+) -> list[Positions | None]:
+    """Return the examples of each client, by partition id; None for nodes with data of their own.
+
+    Raises:
+        ConfigurationError: The data cannot be split as configured.
+    """
+    keys = configuration.keys
+    if all(federation.own_examples.values()):
+        return [None] * federation.size
+    parts = configuration.partition.split(
+        dataset.train_labels, federation.size, randomness.generator(keys.seed, "partition")
+    )
+    return [
+        None if federation.own_examples[partition_id] else part
+        for partition_id, part in enumerate(parts)
+    ]
+
+
+def make_strategy(
+    configuration: Configuration, dataset: Dataset, partition: Sequence[Positions | None]
+) -> PosteriorPooling:
+    """Return the configured Strategy: the subclass of its rule, with its weighting."""
+    keys = configuration.keys
+    return strategy_class(type(configuration.pooling))(
+        rule=configuration.pooling,
+        weighting=configuration.weighting,
+        configuration=json.dumps(configuration.values),
+        num_classes=dataset.num_classes,
+        partition=partition,
+        clients=keys.clients,
+        fraction_train=keys.fraction_train,
+        seed=keys.seed,
+        node_timeout=keys.node_timeout,
+    )
+
+
+class _Recorder:
+    """Writes and shows each round."""
+
+    def __init__(self, folder: RunFolder, progress: ProgressReport) -> None:
+        self.folder = folder
+        self.progress = progress
+
+    def record(self, finished: Round) -> None:
+        entry = {
+            "round": finished.number,
+            "seconds": finished.seconds,
+            **finished.metrics,
+            "posterior-sha256": finished.posterior.digest(),
+        }
+        self.folder.append_round(entry)
+        self.progress.round(finished.number, finished.seconds, finished.metrics)
+
+
+def _evaluation(configuration: Configuration, evaluator: Any) -> Any:
+    """Return Flower's ``evaluate_fn``: metrics of the rounds that are evaluated."""
+    every = configuration.keys.evaluate_every
+
+    def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
+        if not every or server_round % every:
+            return None
+        return MetricRecord(evaluator.metrics(posterior_from_arrays(arrays), server_round))
+
+    return evaluate
+
+
+def _finish(
+    folder: RunFolder, evaluator: Any, posterior: Posterior, progress: ProgressReport
+) -> None:
+    """Judge the final posterior in full, and write and show all that is known of it."""
+    samples = evaluator.configuration.keys.mc_samples
+    progress.say(f"final evaluation with {samples} Monte Carlo samples")
+    folder.write_posterior(posterior, evaluator.manifest)
+    predictions = evaluator.predict(posterior, samples=samples, purpose="final")
+    numbers = write_evaluation(
+        folder, predictions, evaluator.dataset.test_labels, evaluator.configuration.values
+    )
+    figures = draw_all(folder)
+    progress.console.print(metrics_table(numbers))
+    progress.say(f"figures: {', '.join(path.name for path in figures)}")
+    progress.say(f"posterior SHA-256 {posterior.digest()}")
+    progress.say(f"results are in {folder.path.resolve()}")
+
+
+def _folder(
+    configuration: Configuration, dataset: Dataset, partition: Sequence[Positions | None]
+) -> RunFolder:
+    """Make the run's folder, with all that is known before the first round."""
+    keys = configuration.keys
+    name = keys.name or _name(configuration)
+    folder = RunFolder.create(
+        keys.output_dir, name, configuration.values, describe_environment()
+    )
+    known = [part for part in partition if part is not None]
+    folder.write_partition(describe(dataset.train_labels, known, dataset.num_classes))
+    return folder
+
+
+def _name(configuration: Configuration) -> str:
+    keys = configuration.keys
+    parts = (
+        datetime.now().strftime("%Y%m%d-%H%M%S"),
+        keys.dataset.split(":")[0],
+        configuration.inference.name,
+        configuration.pooling.name,
+        configuration.weighting.name,
+        configuration.partition.name,
+        f"seed{keys.seed}",
+    )
+    return "-".join(parts)
+
+
+def _title(configuration: Configuration) -> str:
+    keys = configuration.keys
+    return (
+        f"{keys.dataset}, {configuration.partition.name} partition; {keys.model}, "
+        f"{configuration.inference.name}; {configuration.pooling.name}, "
+        f"{configuration.weighting.name} weighting; {keys.rounds} rounds of "
+        f"{keys.local_epochs} local epochs"
+    )
+
+
+def check_before_start(configuration: Configuration, clients: int) -> None:
+    """Raise whatever can be known to be wrong before an engine is started.
+
+    Raises:
+        ConfigurationError: The data cannot be split as configured, or are too small for the model.
+        DataError: The data are not what their format promises.
+    """
+    keys = configuration.keys
+    dataset = cached_dataset(keys.dataset, keys.data_dir)
+    configuration.partition.check(len(dataset.train_labels), dataset.num_classes, clients)
+    side = min(dataset.image_shape[:2])
+    if side < configuration.architecture.minimum_side:
+        raise ConfigurationError(
+            f"model '{keys.model}' takes images of at least "
+            f"{configuration.architecture.minimum_side} pixels a side; those of dataset "
+            f"'{keys.dataset}' have {side}"
+        )

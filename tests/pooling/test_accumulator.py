@@ -1,0 +1,107 @@
+"""The accumulator and ``pool``, apart from any one rule."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import pytest
+
+from bfl.errors import PosteriorError
+from bfl.pooling import Accumulator, pool, pooling_rules
+from bfl.posteriors import Posterior
+
+MakeClients = Callable[..., list[Posterior]]
+
+
+def test_each_posterior_is_read_once_and_let_go(make_clients: MakeClients) -> None:
+    alive: list[weakref.ref[Posterior]] = []
+
+    def clients() -> Iterator[Posterior]:
+        for seed in range(5):
+            gc.collect()
+            # The one that was just pooled may still be held by the loop; no earlier one is.
+            assert sum(ref() is not None for ref in alive) <= 1
+            posterior = make_clients(seed, 1)[0]
+            alive.append(weakref.ref(posterior))
+            yield posterior
+            del posterior
+
+    got = pool(pooling_rules.create("lp"), clients(), np.ones(5))
+    everyone = [make_clients(seed, 1)[0] for seed in range(5)]
+    expected = pool(pooling_rules.create("lp"), everyone, np.ones(5))
+    assert got.posterior.digest() == expected.posterior.digest()
+
+
+def test_numbers_of_clients_must_agree(make_clients: MakeClients) -> None:
+    rule, clients = pooling_rules.create("nwa"), make_clients(0, 3)
+    with pytest.raises(ValueError, match="3 posteriors for 4 weights"):
+        pool(rule, clients, np.ones(4))
+    with pytest.raises(ValueError, match="more posteriors than the 2"):
+        pool(rule, clients, np.ones(2))
+    with pytest.raises(ValueError, match="1 generators for 3 weights"):
+        pool(rule, clients, np.ones(3), generators=[np.random.default_rng(0)])
+
+
+@pytest.mark.parametrize("weights", [[], [0.0, 0.0]])
+def test_nothing_to_pool_is_said(make_clients: MakeClients, weights: list[float]) -> None:
+    with pytest.raises(PosteriorError, match="nothing to pool"):
+        pool(pooling_rules.create("nwa"), make_clients(0, len(weights)), weights)
+
+
+@pytest.mark.parametrize("bad", [-0.1, np.nan, np.inf])
+def test_weights_are_checked(make_clients: MakeClients, bad: float) -> None:
+    with pytest.raises(ValueError, match="a weight is"):
+        pool(pooling_rules.create("conflation"), make_clients(0, 2), [1.0, bad])
+
+
+def test_extreme_weights_are_normalised(make_clients: MakeClients) -> None:
+    clients, rule = make_clients(0, 2), pooling_rules.create("nwa")
+    expected = pool(rule, clients, [1, 1]).posterior.digest()
+    for weight in (1e308, 5e-324):
+        assert pool(rule, clients, [weight, weight]).posterior.digest() == expected
+
+
+def test_other_rules_and_other_settings_do_not_merge(make_clients: MakeClients) -> None:
+    like = make_clients(0, 1)[0]
+    ppa = Accumulator(pooling_rules.create("ppa"), like)
+    with pytest.raises(ValueError, match="cannot merge"):
+        ppa.merge(Accumulator(pooling_rules.create("ppa", {"population-size": 9}), like))
+    with pytest.raises(ValueError, match="cannot merge"):
+        ppa.merge(Accumulator(pooling_rules.create("lp"), like))
+    with pytest.raises(ValueError, match="sums have shape"):
+        Accumulator.from_state(pooling_rules.create("nwa"), ppa.state())
+
+
+def test_a_state_does_not_share_memory(make_clients: MakeClients) -> None:
+    client = make_clients(0, 1)[0]
+    accumulator = Accumulator(pooling_rules.create("nwa"), client)
+    accumulator.add(client, 1.0)
+    before, state = accumulator.result().posterior.digest(), accumulator.state()
+    for name in ("sums", "point", "reference"):
+        np.asarray(state[name])[...] = 7
+    assert accumulator.result().posterior.digest() == before
+
+
+def test_settings_come_from_the_flat_configuration() -> None:
+    settings = {"population-size": 7, "negative-precision": "error", "variance-floor": 0.5}
+    made = [pooling_rules.create(n, settings) for n in ("ppa", "dwc", "client-gaussian", "lp")]
+    assert [rule.model_dump() for rule in made] == [
+        {"population_size": 7},
+        {"negative_precision": "error"},
+        {"variance_floor": 0.5},
+        {},
+    ]
+
+
+def test_sums_are_taken_in_float64() -> None:
+    # In float32 the many small contributions beside the large one would vanish.
+    like = Posterior(np.zeros(1, np.float32), np.ones(1, np.float32))
+    accumulator = Accumulator(pooling_rules.create("nwa"), like)
+    accumulator.add(Posterior(np.full(1, 2.0**25, np.float32), like.variance), 1.0)
+    for _ in range(1000):
+        accumulator.add(Posterior(np.ones(1, np.float32), like.variance), 1.0)
+    mean = accumulator.result().posterior.mean
+    assert mean[0] == np.float32((2.0**25 + 1000) / 1001)
