@@ -22,7 +22,7 @@ class DataError(BflError):
 
 
 class PosteriorError(BflError):
-    """A posterior does not fit its manifest, is not finite, or has a variance that is not positive."""
+    """A posterior does not fit its manifest, is not finite, or has a variance of 0 or less."""
 
 
 class RunError(BflError):

@@ -15,12 +15,14 @@ import warnings
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
+# TFP 0.25 uses names that setuptools and Keras 2 have deprecated, once per layer and process.
+warnings.filterwarnings("ignore", message="distutils Version", category=DeprecationWarning)
+warnings.filterwarnings("ignore", message=".*add_variable.*", category=UserWarning)
+
 import tensorflow as tf
 import tensorflow_probability as tfp
 import tf_keras as keras
 
-# TFP 0.25 calls names that Keras 2 has deprecated, once per layer and actor.
-warnings.filterwarnings("ignore", message=".*add_variable.*", category=UserWarning)
 tf.get_logger().setLevel(logging.ERROR)
 
 __all__ = ["configure", "keras", "tf", "tfp"]

@@ -1,8 +1,8 @@
 """Components that a word in the configuration picks: found by registration, never by a second list.
 
 A *component* is a pooling rule, a weighting, a partition, a model and so on. Each kind has a
-package (``bfl.pooling``, ``bfl.weightings``, ...) with a registry, and each component is one file in
-that package which registers one class:
+package (``bfl.pooling``, ``bfl.weightings``, ...) with a registry, and each component is one file
+in that package which registers one class:
 
     @pooling_rules.register("linear-pool", aliases=("lp",))
     class LinearPool(PoolingRule):
@@ -83,9 +83,7 @@ class Registry(Generic[C]):
         self._spellings: dict[str, str] = {}
         self._discovered = False
 
-    def register(
-        self, name: str, *, aliases: tuple[str, ...] = ()
-    ) -> Callable[[type[C]], type[C]]:
+    def register(self, name: str, *, aliases: tuple[str, ...] = ()) -> Callable[[type[C]], type[C]]:
         """Return a class decorator that registers a component under a name and its aliases.
 
         Raises:
@@ -103,7 +101,7 @@ class Registry(Generic[C]):
             component.name = name
             component.aliases = aliases
             self._classes[name] = component
-            self._spellings.update({spelling: name for spelling in (name, *aliases)})
+            self._spellings.update(dict.fromkeys((name, *aliases), name))
             return component
 
         return decorate

@@ -79,9 +79,7 @@ class TrainTask:
             partition_id=int(record["partition-id"]),  # type: ignore[arg-type]
             configuration=str(record["configuration"]),
             num_classes=int(record["num-classes"]),  # type: ignore[arg-type]
-            examples=None
-            if examples is None
-            else np.frombuffer(examples, "<i4").astype(np.int64),  # type: ignore[arg-type]
+            examples=None if examples is None else np.frombuffer(examples, "<i4").astype(np.int64),  # type: ignore[arg-type]
         )
 
 

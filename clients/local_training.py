@@ -60,9 +60,7 @@ def batches(
     steps = -(-count // batch_size)
     weights = np.zeros(steps * batch_size, np.float32)
     weights[:count] = 1.0
-    orders = [
-        np.resize(generator.permutation(count), steps * batch_size) for _ in range(epochs)
-    ]
+    orders = [np.resize(generator.permutation(count), steps * batch_size) for _ in range(epochs)]
     order = np.stack(orders).reshape(epochs * steps, batch_size)
     return order.astype(np.int32), np.tile(weights.reshape(steps, batch_size), (epochs, 1))
 
@@ -109,10 +107,10 @@ class LocalResult:
 class LocalTrainer:
     """Trains a network on one client's examples; built and traced once for all clients and rounds.
 
-    The objective per example is −E_q[log p(y | x, θ)] + KL[q ‖ p] / N with the client's own N (Eq. 6
-    over N), so that the divergence counts exactly once per epoch. The optimiser is Adam and begins
-    anew each round; the papers are silent on whether its moments outlive a round, and beginning
-    anew keeps clients without state.
+    The objective per example is −E_q[log p(y | x, θ)] + KL[q ‖ p] / N with the client's own N (Eq.
+    6 over N), so that the divergence counts exactly once per epoch. The optimiser is Adam and
+    begins anew each round; the papers are silent on whether its moments outlive a round, and
+    beginning anew keeps clients without state.
 
     Args:
         network: The network to train.
@@ -211,7 +209,7 @@ class LocalTrainer:
         return losses.stack(), divergence
 
     def _adam(self, gradients: list[Any], step: Any, rate: Any) -> None:
-        """Apply Adam (Kingma and Ba 2015), with Keras' defaults, through TensorFlow's fused kernel."""
+        """Apply Adam (Kingma and Ba 2015) with Keras' defaults, by TensorFlow's fused kernel."""
         beta1, beta2, epsilon = 0.9, 0.999, 1e-7
         power = tf.cast(step + 1, tf.float32)
         for variable, (first, second), gradient in zip(

@@ -1,4 +1,4 @@
-"""What a client process keeps between tasks: its configuration, data and trainer, built once each."""
+"""What a client process keeps between tasks: configuration, data and trainer, built once."""
 
 from __future__ import annotations
 

@@ -161,9 +161,7 @@ def _folder(
     """Make the run's folder, with all that is known before the first round."""
     keys = configuration.keys
     name = keys.name or _name(configuration)
-    folder = RunFolder.create(
-        keys.output_dir, name, configuration.values, describe_environment()
-    )
+    folder = RunFolder.create(keys.output_dir, name, configuration.values, describe_environment())
     known = [part for part in partition if part is not None]
     folder.write_partition(describe(dataset.train_labels, known, dataset.num_classes))
     return folder

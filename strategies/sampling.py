@@ -5,13 +5,11 @@ from __future__ import annotations
 from bfl import randomness
 
 
-def sample_partitions(
-    seed: int, server_round: int, num_clients: int, fraction: float
-) -> list[int]:
+def sample_partitions(seed: int, server_round: int, num_clients: int, fraction: float) -> list[int]:
     """Return the sorted partition ids of the clients that train in a round.
 
-    ⌈fraction · K⌋ of them, rounded to the nearest and at least 1, without replacement. Resuming needs
-    no memory of earlier rounds, and Flower's random node ids play no part.
+    ⌈fraction · K⌋ of them, rounded to the nearest and at least 1, without replacement. Resuming
+    needs no memory of earlier rounds, and Flower's random node ids play no part.
 
     Args:
         seed: The run's seed.

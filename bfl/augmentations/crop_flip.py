@@ -29,7 +29,9 @@ class CropFlip(Augmentation):
         tops, lefts = tf.unstack(
             tf.random.stateless_uniform([2, count], key, maxval=2 * pad + 1, dtype=tf.int32)
         )
-        flips = tf.random.stateless_uniform([count], key + tf.constant([1, 0]), maxval=2, dtype=tf.int32)
+        flips = tf.random.stateless_uniform(
+            [count], key + tf.constant([1, 0]), maxval=2, dtype=tf.int32
+        )
         columns = tf.where(flips[:, None] == 1, tf.range(width)[::-1][None], tf.range(width)[None])
         rows = tops[:, None] + tf.range(height)[None]
         padded = tf.gather(padded, rows, axis=1, batch_dims=1)

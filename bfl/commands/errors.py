@@ -1,4 +1,4 @@
-"""How a command ends when something is wrong: one message, no traceback, an exit status that tells."""
+"""How a command ends when something is wrong: one message, no traceback, a telling exit status."""
 
 from __future__ import annotations
 

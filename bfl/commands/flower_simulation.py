@@ -75,7 +75,9 @@ def main(arguments: list[str] | None = None) -> None:
     app = FlowerApp.read(given.app)
     overrides = read_run_config(given.run_config)
     own = app.server == OWN_SERVER
-    count, overrides = agree_on_clients(given.num_supernodes, overrides, app.defaults if own else {})
+    count, overrides = agree_on_clients(
+        given.num_supernodes, overrides, app.defaults if own else {}
+    )
     if own:
         check(app, overrides, count)
     if given.backend == "serial":
@@ -133,7 +135,7 @@ def agree_on_clients(
 
 
 def check(app: FlowerApp, overrides: Mapping[str, Any], clients: int) -> None:
-    """Refuse, before the engine starts, whatever can be known to be wrong with this project's app."""
+    """Refuse, before the engine starts, what can be known to be wrong with this project's app."""
     configuration = resolve(app.run_config(overrides))
     # The server side is not imported by the library; it is looked up as Flower does.
     run = importlib.import_module("strategies.run")

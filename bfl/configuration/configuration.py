@@ -127,8 +127,8 @@ def resolve(values: Mapping[str, Any], *, check_data: bool = True) -> Configurat
         check_data: Whether the data set must be on this machine.
 
     Raises:
-        ConfigurationError: Some values are refused. The message has one line for each: the key, what
-            was given, what is allowed, and the nearest spelling.
+        ConfigurationError: Some values are refused. The message has one line for each: the key,
+            what was given, what is allowed, and the nearest spelling.
     """
     defaults = default_values()
     core = Keys().model_dump(by_alias=True).keys()
@@ -188,7 +188,7 @@ def _collect(problems: list[str]) -> Iterator[None]:
 
 
 def _refused_settings(settings: Mapping[str, Any]) -> list[str]:
-    """Return what is wrong with components' settings, whether or not the run picks the component."""
+    """Return what is wrong with the settings of components, picked by the run or not."""
     problems: list[str] = []
     for registry in REGISTRIES:
         for component in registry.classes():

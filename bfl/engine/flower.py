@@ -130,7 +130,7 @@ def run_on_ray(
             server_app_attr=app.server,
             client_app_attr=app.client,
             server_app_context=_context(run.run_id, app.run_config(overrides)),
-            backend_config=_ray_config(backend_config),
+            backend_config=_ray_config(backend_config, verbose),
             app_dir=str(app.folder),
             is_app=True,
             run=run,
@@ -167,7 +167,7 @@ def run_serially(
     from bfl.engine.serial import SerialGrid
 
     _prepare(app, verbose=False)
-    os.environ["BFL_CPUS"] = str(_ray_config(backend_config)["client_resources"]["num_cpus"])
+    os.environ["BFL_CPUS"] = str(_client_resources(backend_config)["num_cpus"])
     values = app.run_config(overrides)
     run = Run.create_empty(run_id=1)
     TaskIdentity.task_id, TaskIdentity.run_id = 1, run.run_id
@@ -186,6 +186,7 @@ def _prepare(app: FlowerApp, verbose: bool) -> None:
     level = logging.DEBUG if verbose else logging.ERROR
     for handler in logging.getLogger("flwr").handlers:
         handler.setLevel(level)
+    logging.getLogger("ray").setLevel(level)
 
 
 def _context(run_id: int, values: Values) -> Any:
@@ -196,13 +197,19 @@ def _context(run_id: int, values: Values) -> Any:
     )
 
 
-def _ray_config(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return Flower's backend configuration with our defaults: one CPU a client, restarts."""
-    resources = {"num_cpus": 1, "num_gpus": 0.0, **given.get("client_resources", {})}
+def _client_resources(backend_config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what an actor gets: one CPU unless said otherwise."""
+    return {"num_cpus": 1, "num_gpus": 0.0, **backend_config.get("client_resources", {})}
+
+
+def _ray_config(given: Mapping[str, Any], verbose: bool) -> dict[str, Any]:
+    """Return Flower's backend configuration: what is given, and our defaults."""
+    resources = _client_resources(given)
     # Flower puts a dead actor back into its pool and never replaces it: have Ray restart it.
     resources.setdefault("max_restarts", -1)
     resources.setdefault("max_task_retries", 1)
-    return {**given, "client_resources": resources}
+    init = {"log_to_driver": verbose, **given.get("init_args", {})}
+    return {**given, "client_resources": resources, "init_args": init}
 
 
 def _root(error: BaseException) -> BaseException:

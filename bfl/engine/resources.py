@@ -12,7 +12,9 @@ def cpus_of_this_process() -> int:
     Within a Ray actor that is the actor's share; elsewhere the environment variable BFL_CPUS if it
     is set, and otherwise all CPUs that the operating system gives the process.
     """
-    return max(1, int(_share_of_ray_actor() or float(os.environ.get("BFL_CPUS", 0)) or _available()))
+    return max(
+        1, int(_share_of_ray_actor() or float(os.environ.get("BFL_CPUS", 0)) or _available())
+    )
 
 
 def _available() -> int:

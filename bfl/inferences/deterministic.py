@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from bfl.inferences.base import Inference, Layer, inferences
+
+if TYPE_CHECKING:
+    from bfl.networks.parameters import ParameterVariables
 
 
 @inferences.register("deterministic")
@@ -21,15 +24,19 @@ class Deterministic(Inference):
         """Return a Keras convolution."""
         from bfl.keras import keras
 
-        return keras.layers.Conv2D(filters, kernel_size, strides=strides, padding="same", name=name)
+        layer: Layer = keras.layers.Conv2D(
+            filters, kernel_size, strides=strides, padding="same", name=name
+        )
+        return layer
 
     def dense(self, units: int, *, name: str, output: bool = False) -> Layer:
         """Return a Keras dense layer."""
         from bfl.keras import keras
 
-        return keras.layers.Dense(units, name=name)
+        layer: Layer = keras.layers.Dense(units, name=name)
+        return layer
 
-    def parameters(self, layer: Any) -> list[Any]:
+    def parameters(self, layer: Any) -> list[ParameterVariables]:
         """Return the kernel and the bias of a convolution or dense layer."""
         from bfl.keras import keras
         from bfl.networks.parameters import ParameterVariables

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from pydantic import Field
 
 from bfl.inferences.base import Inference, Layer, inferences
+
+if TYPE_CHECKING:
+    from bfl.networks.parameters import ParameterVariables
 
 
 @inferences.register("flipout", aliases=("variational",))
@@ -46,24 +49,8 @@ class Flipout(Inference):
 
         return KeyedDenseFlipout(units, name=name)
 
-    def parameters(self, layer: Any) -> list[Any]:
+    def parameters(self, layer: Any) -> list[ParameterVariables]:
         """Return the kernel's and the bias's variables, with those of their priors."""
         from bfl.networks.layers import VariationalLayer
-        from bfl.networks.parameters import ParameterVariables
 
-        if not isinstance(layer, VariationalLayer):
-            return []
-        return [
-            ParameterVariables(
-                f"{layer.name}/{part}",
-                "he-normal" if part == "kernel" else "zeros",
-                value=posterior.distribution.loc,
-                untransformed_scale=posterior.distribution.scale.pretransformed_input,
-                prior_mean=prior.distribution.loc,
-                prior_scale=prior.distribution.scale,
-            )
-            for part, posterior, prior in (
-                ("kernel", layer.kernel_posterior, layer.kernel_prior),
-                ("bias", layer.bias_posterior, layer.bias_prior),
-            )
-        ]
+        return layer.parameters() if isinstance(layer, VariationalLayer) else []

@@ -20,8 +20,8 @@ class ResNet(Architecture):
     zero).
 
     Source: He et al. (2016), section 4.2; Fischer et al. (2024), section 3.2. He et al. give their
-    convolutions no bias; Fischer et al. have "weights and biases", so these have one. The papers are
-    silent on the momentum of batch normalisation's moving statistics.
+    convolutions no bias; Fischer et al. have "weights and biases", so these have one. The papers
+    are silent on the momentum of batch normalisation's moving statistics.
     """
 
     minimum_side: ClassVar[int] = 4

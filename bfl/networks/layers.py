@@ -13,6 +13,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from bfl.keras import keras, tf, tfp
+from bfl.networks.parameters import ParameterVariables
 
 
 class _Keys:
@@ -99,9 +100,32 @@ class VariationalLayer:
             "bias_prior_fn": _adjustable_normal,
         }
 
+    name: str
+    kernel_posterior: Any
+    kernel_prior: Any
+    bias_posterior: Any
+    bias_prior: Any
+
+    def parameters(self) -> list[ParameterVariables]:
+        """Return the variables of the kernel and of the bias, with those of their priors."""
+        return [
+            ParameterVariables(
+                f"{self.name}/{part}",
+                "he-normal" if part == "kernel" else "zeros",
+                value=posterior.distribution.loc,
+                untransformed_scale=posterior.distribution.scale.pretransformed_input,
+                prior_mean=prior.distribution.loc,
+                prior_scale=prior.distribution.scale,
+            )
+            for part, posterior, prior in (
+                ("kernel", self.kernel_posterior, self.kernel_prior),
+                ("bias", self.bias_posterior, self.bias_prior),
+            )
+        ]
+
     def _perturbation(self) -> Any:
         """Return a draw of the kernel's deviation from its mean, N(0, σ²)."""
-        posterior = self.kernel_posterior.distribution  # type: ignore[attr-defined]
+        posterior = self.kernel_posterior.distribution
         deviation = tfp.distributions.Normal(tf.zeros_like(posterior.loc), posterior.scale)
         return _sample(deviation)
 
@@ -109,8 +133,8 @@ class VariationalLayer:
 class KeyedConvolution2DFlipout(VariationalLayer, tfp.layers.Convolution2DFlipout):  # type: ignore[misc]
     """TensorFlow Probability's Flipout convolution, all of its parameters variational, keyed.
 
-    Source: Wen et al. (2018), section 3.2: y = x ∗ μ + ((x ∘ s) ∗ Δ) ∘ r, Δ ~ N(0, σ²), with signs s
-    and r per example and channel.
+    Source: Wen et al. (2018), section 3.2: y = x ∗ μ + ((x ∘ s) ∗ Δ) ∘ r, Δ ~ N(0, σ²), with signs
+    s and r per example and channel.
     """
 
     def __init__(self, filters: int, kernel_size: int, **kwargs: Any) -> None:

@@ -1,4 +1,4 @@
-"""An architecture built with an inference: a Keras model whose weights are a posterior's vectors."""
+"""An architecture built with an inference: a Keras model that takes and gives posteriors."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Array = npt.NDArray[np.floating]
 
 
 class Network:
-    """An architecture built with an inference: a Keras model whose weights are a posterior's vectors.
+    """An architecture built with an inference: a Keras model that takes and gives posteriors.
 
     Attributes:
         model: The Keras model, from images (N, H, W, C) in [−1, 1] to logits (N, classes).
@@ -86,7 +86,7 @@ class Network:
         self._assign([p.value for p in self._point], posterior.point, gaussian=False)
 
     def load_values(self, manifest: Manifest, values: Array, point: Array) -> None:
-        """Set the weights of a network of points: a draw θ of the Gaussian parameters, and the rest.
+        """Set the weights of a network of points: one draw of the Gaussian ones, and the rest.
 
         Args:
             manifest: That of the network whose parameters are given; the names are the same.
@@ -148,7 +148,7 @@ def build_network(
     image_shape: tuple[int, int, int],
     classes: int,
 ) -> Network:
-    """Return the network, built at most once per process, however many clients and rounds it serves."""
+    """Return the network, built at most once per process for all clients and rounds."""
     return Network(architecture, inference, image_shape, classes)
 
 

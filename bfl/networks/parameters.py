@@ -16,7 +16,7 @@ class ParameterVariables:
         name: The entry's name.
         initialization: How its mean or value begins.
         value: The variable of the mean μ, or of the point value.
-        untransformed_scale: The variable of ρ, where σ = ε + softplus(ρ); None for point parameters.
+        untransformed_scale: The variable of ρ, σ = ε + softplus(ρ); None for point parameters.
         prior_mean: The variable of the prior's mean; None for point parameters.
         prior_scale: The variable of the prior's standard deviation; None for point parameters.
     """

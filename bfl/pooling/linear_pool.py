@@ -23,7 +23,7 @@ class LinearPool(PoolingRule):
     numbers: a σ of 1e-8 beside a μ of 1 is lost even in float64, and the result may fall below the
     average of the variances or below 0. With three, that average is a sum of its own, and the
     disagreement, which is a difference around c, is not let below 0; where rounding alone could
-    have made it, it is 0.
+    have made it, it is 0. Its absolute error is a few float64 epsilons times (μ − c)².
 
     Source: Fischer et al. (2024), section 2.5.3, equations (12) to (14).
     """

@@ -1,4 +1,4 @@
-"""A posterior over a network's parameters: flat vectors, the unit that is trained, sent and pooled."""
+"""A posterior over a network's parameters: what is trained, sent and pooled, as flat vectors."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Posterior:
         return int(self.mean.size)
 
     def check(self, like: Posterior | None = None) -> None:
-        """Raise unless the vectors are one-dimensional, finite, positive in variance, and of one size.
+        """Raise unless the vectors are one-dimensional and finite, with positive variances.
 
         Args:
             like: A posterior whose sizes this one must have.
@@ -60,7 +60,9 @@ class Posterior:
                 )
             bad = int(vector.size - np.count_nonzero(np.isfinite(vector)))
             if bad:
-                raise PosteriorError(f"{name} has {bad} of {vector.size} values that are not finite")
+                raise PosteriorError(
+                    f"{name} has {bad} of {vector.size} values that are not finite"
+                )
         if self.mean.size != self.variance.size:
             raise PosteriorError(
                 f"mean has {self.mean.size} values and variance {self.variance.size}; "

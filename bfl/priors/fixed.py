@@ -12,7 +12,7 @@ from bfl.priors.base import Prior, priors
 class FixedPrior(Prior):
     """N(0, prior-scale² I), the same in every round.
 
-    Source: Fischer et al. (2024), sections 2.4 and 3.3: p(θ) = N(0, 100 I), a standard deviation of 10.
+    Source: Fischer et al. (2024), sections 2.4 and 3.3: p(θ) = N(0, 100 I), a scale of 10.
     """
 
     prior_scale: float = Field(10.0, gt=0.0, le=1e6, description="standard deviation of the prior")

@@ -1,4 +1,4 @@
-"""What a person sees while a federation runs: one line a round, a bar in a terminal, a table at the end."""
+"""What a person sees while a federation runs: a line a round, and a bar in a terminal."""
 
 from __future__ import annotations
 

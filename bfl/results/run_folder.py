@@ -381,7 +381,10 @@ class RunFolder:
 
     def _write_arrays(self, file: str, **arrays: npt.NDArray[Any]) -> None:
         buffer = io.BytesIO()
-        np.savez_compressed(buffer, **arrays)
+        # NumPy 1 has no parameter allow_pickle here and would store it as one more array, so the
+        # arrays go through Any, past the type checker, which takes them for that parameter.
+        named: dict[str, Any] = arrays
+        np.savez_compressed(buffer, **named)
         self._write(file, buffer.getvalue())
 
     def _read_arrays(self, file: str) -> dict[str, npt.NDArray[Any]]:

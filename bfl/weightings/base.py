@@ -95,7 +95,7 @@ def inverse(divergences: Array) -> Array:
     Args:
         divergences: (K,) Kullback-Leibler divergences, raised to their resolutions: a client that
             coincides with another one, or with the fixed point, then gets a great weight and not
-            an infinite one, and all such clients the same.
+            an infinite one, and all clients at one place the same.
     """
     return np.asarray(divergences.min() / divergences)
 

@@ -26,9 +26,11 @@ def make_clients() -> MakeClients:
         rng = np.random.default_rng(seed)
         low, high = np.log(scales)
         made = []
-        for _ in range(count):
+        for k in range(count):
             vectors = (
-                rng.normal(size=size),
+                # No two clients' means nearly coincide: the rounding of a disagreement is relative
+                # to the distance from the reference, and has a test of its own.
+                rng.uniform(-0.4, 0.4, size) + k - count / 2,
                 np.exp(2 * rng.uniform(low, high, size)),
                 rng.normal(size=5),
             )

@@ -122,6 +122,20 @@ def test_linear_pool_keeps_a_tiny_variance_beside_a_large_mean(offset: float) ->
     np.testing.assert_allclose(pooled.variance, 1e-16, rtol=1e-12)
 
 
+@pytest.mark.parametrize("gap", [1e-2, 1e-4, 1e-6, 1e-8, 1e-10])
+@pytest.mark.parametrize("distance", [0.0, 1.0, 100.0])
+def test_a_small_disagreement_is_off_by_rounding_around_the_reference(
+    gap: float, distance: float
+) -> None:
+    centre = np.random.default_rng(0).uniform(-1, 1, 500)
+    everyone = [Posterior(centre + side * gap, np.full(500, 1e-30)) for side in (-1, 1)]
+    previous = Posterior(centre + distance, np.ones(500))
+    mean, _ = stacked(everyone)
+    exact = ((mean[1] - mean[0]) / 2) ** 2  # var() would round the average of the two
+    error = run("linear-pool", everyone, None, previous).posterior.variance - exact
+    assert np.all(np.abs(error) <= 32 * np.finfo(float).eps * ((distance + gap) ** 2 + gap**2))
+
+
 def test_linear_pool_keeps_a_disagreement_that_float32_would_lose() -> None:
     everyone = [Posterior(np.full(1, 1 + d), np.full(1, 1e-8)) for d in (-1e-4, 1e-4)]
     assert run("linear-pool", everyone).posterior.variance[0] == pytest.approx(2e-8, rel=1e-9)
