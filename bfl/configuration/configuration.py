@@ -14,7 +14,7 @@ from pydantic.fields import FieldInfo
 from bfl.augmentations import Augmentation, augmentations
 from bfl.configuration.keys import Keys
 from bfl.configuration.messages import refused_values, unknown_key
-from bfl.datasets import validate_dataset
+from bfl.datasets import absolute_dataset, validate_dataset
 from bfl.errors import ConfigurationError
 from bfl.inferences import Inference, inferences
 from bfl.metrics import metrics
@@ -41,6 +41,18 @@ REGISTRIES: tuple[Registry[Any], ...] = (
 """The registries whose components read settings of their own from the configuration."""
 
 
+_PICKED_BY: dict[str, tuple[str, Callable[[str, Mapping[str, Any]], Any]]] = {
+    "partition": ("partition", partitions.create),
+    "model": ("architecture", create_architecture),
+    "inference": ("inference", inferences.create),
+    "strategy": ("pooling", pooling_rules.create),
+    "weighting": ("weighting", weightings.create),
+    "prior": ("prior", priors.create),
+    "augmentation": ("augmentation", augmentations.create),
+}
+"""Which key picks which of a configuration's components, and what makes it."""
+
+
 @dataclass(frozen=True)
 class Configuration:
     """A run's configuration: the keys of every run, and the components that they pick."""
@@ -58,35 +70,17 @@ class Configuration:
     @property
     def components(self) -> tuple[Component, ...]:
         """The components picked, one of each kind."""
-        return (
-            self.partition,
-            self.architecture,
-            self.inference,
-            self.pooling,
-            self.weighting,
-            self.prior,
-            self.augmentation,
-        )
+        return tuple(getattr(self, name) for name, _ in _PICKED_BY.values())
 
     @cached_property
     def values(self) -> dict[str, Value]:
-        """The flat keys and values that resolve to this configuration, full names for aliases."""
+        """The flat keys and values that resolve to this configuration."""
         merged: dict[str, Value] = self.keys.model_dump(by_alias=True)
         for component in self.components:
             merged.update(component.model_dump(by_alias=True))
         merged.update(self.metric_settings)
         # An architecture's depth is part of its word.
         merged.pop("depth", None)
-        merged.update(
-            {
-                "partition": self.partition.name,
-                "inference": self.inference.name,
-                "strategy": self.pooling.name,
-                "weighting": self.weighting.name,
-                "prior": self.prior.name,
-                "augmentation": self.augmentation.name,
-            }
-        )
         return merged
 
     def replace(self, **changes: Value) -> Configuration:
@@ -146,23 +140,18 @@ def resolve(values: Mapping[str, Any], *, check_data: bool = True) -> Configurat
 def _pick(keys: Keys, settings: Mapping[str, Any], check_data: bool) -> Configuration:
     """Return the configuration with the components that the keys pick."""
     problems: list[str] = []
-    makers: dict[str, Callable[[], Any]] = {
-        "partition": lambda: partitions.create(keys.partition, settings),
-        "architecture": lambda: create_architecture(keys.model, dict(settings)),
-        "inference": lambda: inferences.create(keys.inference, settings),
-        "pooling": lambda: pooling_rules.create(keys.strategy, settings),
-        "weighting": lambda: weightings.create(keys.weighting, settings),
-        "prior": lambda: priors.create(keys.prior, settings),
-        "augmentation": lambda: augmentations.create(keys.augmentation, settings),
-    }
     picked: dict[str, Any] = {}
-    for name, make in makers.items():
+    for key, (name, create) in _PICKED_BY.items():
         with _collect(problems):
-            picked[name] = make()
+            picked[name] = create(getattr(keys, key), settings)
+    dataset, data_dir = keys.dataset, keys.data_dir
     if check_data:
         with _collect(problems):
-            validate_dataset(keys.dataset, keys.data_dir)
+            validate_dataset(dataset, data_dir)
+            dataset, data_dir = absolute_dataset(dataset, data_dir)
     _raise_if_any(problems)
+    full_names = {key: picked[name].name for key, (name, _) in _PICKED_BY.items() if key != "model"}
+    keys = keys.model_copy(update={**full_names, "dataset": dataset, "data_dir": data_dir})
     metric_settings = {
         key: settings.get(key, field.default)
         for metric in metrics.classes()

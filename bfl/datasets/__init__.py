@@ -11,7 +11,14 @@ from pathlib import Path
 
 from bfl.datasets.base import Dataset, DatasetSource, dataset_sources
 
-__all__ = ["Dataset", "DatasetSource", "dataset_sources", "load_dataset", "validate_dataset"]
+__all__ = [
+    "Dataset",
+    "DatasetSource",
+    "absolute_dataset",
+    "dataset_sources",
+    "load_dataset",
+    "validate_dataset",
+]
 
 
 def _parse(dataset: str, data_dir: str | Path) -> tuple[DatasetSource, str, Path | None]:
@@ -33,6 +40,19 @@ def validate_dataset(dataset: str, data_dir: str | Path = "") -> None:
     """
     source, location, folder = _parse(dataset, data_dir)
     source.check_location(location, folder)
+
+
+def absolute_dataset(dataset: str, data_dir: str | Path = "") -> tuple[str, str]:
+    """Return the keys ``dataset`` and ``data-dir`` such that the current folder does not matter.
+
+    Processes that an engine starts may have another one.
+
+    Raises:
+        ConfigurationError: As for ``validate_dataset``.
+    """
+    source, location, folder = _parse(dataset, data_dir)
+    behind_colon = f":{source.absolute(location, folder)}" if location else ""
+    return f"{source.name}{behind_colon}", str(folder.resolve()) if folder else ""
 
 
 def load_dataset(dataset: str, data_dir: str | Path = "") -> Dataset:

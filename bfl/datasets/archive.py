@@ -40,6 +40,10 @@ class Archive(DatasetSource):
         super().check_location(location, data_dir)
         find_archive(location, data_dir)
 
+    def absolute(self, location: str, data_dir: Path | None) -> str:
+        """Return the absolute path."""
+        return str(find_archive(location, data_dir).resolve())
+
     def load(self, location: str, data_dir: Path | None) -> Dataset:
         """Return the data set of the archive."""
         super().check_location(location, data_dir)

@@ -132,6 +132,10 @@ class DatasetSource(Component):
                 f"dataset '{given}': write it as '{form}' in the key 'dataset'"
             )
 
+    def absolute(self, location: str, data_dir: Path | None) -> str:
+        """Return what stands behind the colon, such that the current folder does not matter."""
+        return location
+
     @abstractmethod
     def load(self, location: str, data_dir: Path | None) -> Dataset:
         """Return the data set, checked.

@@ -19,7 +19,7 @@ TEST_SPLITS = ("test", "validation", "valid")
 
 MISSING_LIBRARY = (
     "the Hugging Face hub needs the library flwr-datasets, which is not installed "
-    "(pip install 'bfl[datasets]')"
+    "(pip install 'flwr-datasets[vision]')"
 )
 
 

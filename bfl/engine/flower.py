@@ -107,22 +107,11 @@ def run_on_ray(
         Exception: What the ServerApp raised.
     """
     import ray
-    from flwr.common.constant import RUN_ID_NUM_BYTES, SUPERLINK_NODE_ID, TASK_ID_NUM_BYTES
-    from flwr.server.superlink.linkstate.utils import generate_rand_int_from_bytes
     from flwr.simulation.run_simulation import _run_simulation
-    from flwr.supercore.constant import NOOP_FEDERATION_ID
-    from flwr.supercore.run import Run
-    from flwr.supercore.task_identity import TaskIdentity
     from flwr.supercore.telemetry import EventType
 
     _prepare(app, verbose)
-    run = Run.create_empty(run_id=generate_rand_int_from_bytes(RUN_ID_NUM_BYTES))
-    run.primary_task_id = generate_rand_int_from_bytes(TASK_ID_NUM_BYTES)
-    run.federation_id = NOOP_FEDERATION_ID
-    run.override_config = dict(overrides)
-    TaskIdentity.task_id = 1
-    TaskIdentity.run_id = run.run_id
-    TaskIdentity.node_id = SUPERLINK_NODE_ID
+    run = new_run(overrides)
     try:
         _run_simulation(
             num_supernodes=num_supernodes,
@@ -158,24 +147,40 @@ def run_serially(
         Exception: What the ServerApp raised.
     """
     from flwr.clientapp.client_app import LoadClientAppError
-    from flwr.common.constant import SUPERLINK_NODE_ID
     from flwr.serverapp.server_app import LoadServerAppError
     from flwr.supercore.object_ref import load_app
-    from flwr.supercore.run import Run
-    from flwr.supercore.task_identity import TaskIdentity
 
     from bfl.engine.serial import SerialGrid
 
     _prepare(app, verbose=False)
     os.environ["BFL_CPUS"] = str(_client_resources(backend_config)["num_cpus"])
     values = app.run_config(overrides)
-    run = Run.create_empty(run_id=1)
-    TaskIdentity.task_id, TaskIdentity.run_id = 1, run.run_id
-    TaskIdentity.node_id = SUPERLINK_NODE_ID
+    run = new_run(overrides)
     client_app: Any = load_app(app.client, LoadClientAppError, str(app.folder))
     server_app: Any = load_app(app.server, LoadServerAppError, str(app.folder))
     grid = SerialGrid(client_app, num_supernodes, run, values)
     server_app(grid=grid, context=_context(run.run_id, values))
+
+
+def new_run(overrides: Mapping[str, Any]) -> Any:
+    """Return Flower's description of a new run, and make it this process's run.
+
+    Flower's messages take their sender and run from what is set here.
+    """
+    from flwr.common.constant import RUN_ID_NUM_BYTES, SUPERLINK_NODE_ID, TASK_ID_NUM_BYTES
+    from flwr.server.superlink.linkstate.utils import generate_rand_int_from_bytes
+    from flwr.supercore.constant import NOOP_FEDERATION_ID
+    from flwr.supercore.run import Run
+    from flwr.supercore.task_identity import TaskIdentity
+
+    run = Run.create_empty(run_id=generate_rand_int_from_bytes(RUN_ID_NUM_BYTES))
+    run.primary_task_id = generate_rand_int_from_bytes(TASK_ID_NUM_BYTES)
+    run.federation_id = NOOP_FEDERATION_ID
+    run.override_config = dict(overrides)
+    TaskIdentity.task_id = 1
+    TaskIdentity.run_id = run.run_id
+    TaskIdentity.node_id = SUPERLINK_NODE_ID
+    return run
 
 
 def _prepare(app: FlowerApp, verbose: bool) -> None:

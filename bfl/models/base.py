@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from abc import abstractmethod
+from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from bfl.errors import ConfigurationError
@@ -25,7 +26,7 @@ class Architecture(Component):
 architectures: Registry[Architecture] = Registry("model", "bfl.models")
 
 
-def create_architecture(word: str, settings: dict[str, Any] | None = None) -> Architecture:
+def create_architecture(word: str, settings: Mapping[str, Any] | None = None) -> Architecture:
     """Return the architecture that a word names; digits at its end are the family's ``depth``.
 
     Example:

@@ -51,7 +51,7 @@ class Dirichlet(Partition):
         if importlib.util.find_spec("flwr_datasets") is None:
             raise ConfigurationError(
                 f"partition '{self.name}' needs the library flwr-datasets, which is not installed "
-                "(pip install 'bfl[datasets]')"
+                "(pip install 'flwr-datasets[vision]')"
             )
 
     def assign(

@@ -90,7 +90,7 @@ class Weighting(Component, ABC):
 def inverse(divergences: Array) -> Array:
     """Return 1/KL up to a common factor, (K,), finite whatever the divergences.
 
-    The common factor is the least divergence, so nothing overflows.
+    The common factor is the least divergence: the greatest value is 1.
 
     Args:
         divergences: (K,) Kullback-Leibler divergences, raised to their resolutions: a client that

@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Lint, types and all tests. Installs what it needs into .venv the first time. Arguments go to pytest,
+# for instance: scripts/test.sh -m 'not slow'
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+ensure_environment test
+cd "$project_root"
+ruff check .
+ruff format --check .
+mypy
+exec python -m pytest "$@"

@@ -1,0 +1,103 @@
+"""What the command refuses, in one message, with exit status 2, before any engine starts."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bfl.commands.flower_simulation import agree_on_clients, main, read_backend_config
+from bfl.errors import ConfigurationError
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> str:
+    status = main(["--app", str(ROOT), *arguments])
+    captured = capsys.readouterr()
+    assert status == 2
+    assert "Traceback" not in captured.err
+    return captured.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--run-config", 'strategy="conflaton"'], ["did you mean 'conflation'"]),
+        (["--run-config", "alpah=1"], ["unknown key 'alpah'", "did you mean 'alpha'"]),
+        (["--run-config", "rounds=0"], ["rounds is 0", "at least 1"]),
+        (["--run-config", "rounds"], ["key=value"]),
+        (["--run-config", "none.toml"], ["none.toml", "cannot be read"]),
+        (["--num-supernodes", "0"], ["--num-supernodes is 0"]),
+        (["--num-supernodes", "4", "--run-config", "clients=5"], ["4", "5", "one number"]),
+        (["--backend", "seriel"], ["did you mean 'serial'"]),
+        (["--backend-config", "{"], ["not JSON"]),
+        (["--backend-config", '{"client-resources": {}}'], ["did you mean 'client_resources'"]),
+        (["--run-config", 'dataset="npz:none.npz"'], ["none.npz"]),
+        (["--num-supernodes", "2000"], ["clients is 2000", "1437"]),
+        (
+            ["--run-config", 'partition="shards" shards-per-client=11'],
+            ["shards-per-client", "11", "10"],
+        ),
+    ],
+    ids=lambda value: str(value)[:50],
+)
+def test_bad_input_is_refused(
+    arguments: list[str], words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    message = refused(arguments, capsys)
+    for word in words:
+        assert word in message
+
+
+def test_a_folder_without_an_app_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--app", str(tmp_path)]) == 2
+    assert "pyproject.toml" in capsys.readouterr().err
+    (tmp_path / "pyproject.toml").write_text("[project]\nname = 'x'\n", encoding="utf-8")
+    assert main(["--app", str(tmp_path)]) == 2
+    assert "tool.flwr.app.components" in capsys.readouterr().err
+
+
+def test_images_too_small_for_the_model_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    labels = np.arange(20) % 2
+    images = np.zeros((20, 2, 2, 1), np.uint8)
+    path = tmp_path / "tiny.npz"
+    np.savez(path, x_train=images, y_train=labels, x_test=images, y_test=labels)
+    message = refused(["--num-supernodes", "2", "--run-config", f'dataset="npz:{path}"'], capsys)
+    assert "resnet20" in message
+    assert "at least 4 pixels" in message
+
+
+@pytest.mark.parametrize(
+    ("num_supernodes", "overrides", "expected"),
+    [
+        (None, {}, 10),
+        (7, {}, 7),
+        (None, {"clients": 6}, 6),
+        (6, {"clients": 6}, 6),
+        (6, {"clients": 0}, 6),
+    ],
+)
+def test_supernodes_and_clients_are_one_number(
+    num_supernodes: int | None, overrides: dict[str, Any], expected: int
+) -> None:
+    count, merged = agree_on_clients(num_supernodes, overrides, {"clients": 0})
+    assert count == expected
+    assert merged["clients"] == expected
+
+
+def test_an_app_without_the_key_gets_no_clients() -> None:
+    assert agree_on_clients(3, {"rounds": 1}, {}) == (3, {"rounds": 1})
+
+
+def test_flowers_backend_configuration_is_taken() -> None:
+    text = '{"client_resources": {"num_cpus": 1, "num_gpus": 0.1}}'
+    assert read_backend_config(text)["client_resources"]["num_gpus"] == 0.1
+    with pytest.raises(ConfigurationError, match="an object"):
+        read_backend_config('{"actor": 3}')
+    with pytest.raises(ConfigurationError, match="JSON object"):
+        read_backend_config("[]")

@@ -1,0 +1,203 @@
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bfl.configuration import default_values, resolve
+from bfl.configuration.sources import flatten, parse_pairs, read_run_config
+from bfl.errors import ConfigurationError
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def test_flower_knows_all_keys_and_their_defaults() -> None:
+    """Flower refuses keys that do not stand in pyproject.toml; `bfl keys --toml` prints them."""
+    table = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert table["tool"]["flwr"]["app"]["config"] == default_values()
+
+
+def test_the_contract_of_the_keys() -> None:
+    contract = (
+        "dataset partition shards-per-client alpha model inference strategy weighting prior "
+        "prior-scale rounds local-epochs batch-size learning-rate lr-decay lr-silent-rounds "
+        "dropout-rate mc-samples clients fraction-train evaluate-every seed data-dir output-dir "
+        "name"
+    )
+    assert set(contract.split()) <= default_values().keys()
+
+
+@pytest.mark.parametrize(
+    ("spelling", "name"),
+    [
+        ("nwa", "naive-weighted-averaging"),
+        ("eaa", "naive-weighted-averaging"),
+        ("clp", "naive-weighted-averaging"),
+        ("ws", "weighted-sum-of-normals"),
+        ("gaa", "weighted-sum-of-normals"),
+        ("lp", "linear-pool"),
+        ("aalv", "log-variance-averaging"),
+        ("ppa", "population-pooling"),
+        ("conflation", "conflation"),
+        ("inverse-variance-weighting", "conflation"),
+        ("wc", "weighted-conflation"),
+        ("cf", "weighted-conflation"),
+        ("llp", "log-linear-pool"),
+        ("dwc", "distributed-weight-consolidation"),
+    ],
+)
+def test_strategies_go_by_full_name_and_alias(spelling: str, name: str) -> None:
+    assert resolve({"strategy": spelling}).pooling.name == name
+    assert resolve({"strategy": name}).pooling.name == name
+
+
+@pytest.mark.parametrize("weighting", ["equal", "train-size", "max-discrepancy", "distance"])
+@pytest.mark.parametrize("partition", ["iid", "shards", "dirichlet"])
+@pytest.mark.parametrize("prior", ["fixed", "previous-global"])
+def test_the_documented_words_resolve(weighting: str, partition: str, prior: str) -> None:
+    configuration = resolve({"weighting": weighting, "partition": partition, "prior": prior})
+    assert configuration.weighting.name == weighting
+    assert configuration.partition.name == partition
+    assert configuration.prior.name == prior
+
+
+def test_the_values_of_a_configuration_resolve_to_it_again() -> None:
+    given = {
+        "strategy": "ppa",
+        "population-size": 77,
+        "partition": "dirichlet",
+        "alpha": 5.0,
+        "model": "resnet32",
+        "prior-scale": 2.5,
+        "calibration-bins": 10,
+        "seed": 9,
+    }
+    configuration = resolve(given)
+    assert resolve(configuration.values) == configuration
+    assert {k: v for k, v in configuration.values.items() if k in given} == {
+        **given,
+        "strategy": "population-pooling",
+    }
+    assert configuration.architecture.depth == 32  # type: ignore[attr-defined]
+
+
+def test_a_whole_number_does_for_a_number() -> None:
+    assert resolve({"partition": "dirichlet", "alpha": 5}).partition.alpha == 5.0  # type: ignore[attr-defined]
+
+
+REFUSED: list[tuple[dict[str, Any], list[str]]] = [
+    ({"straegy": "nwa"}, ["unknown key 'straegy'", "did you mean 'strategy'"]),
+    ({"strategy": "conflaton"}, ["unknown strategy 'conflaton'", "did you mean 'conflation'"]),
+    ({"weighting": "trainsize"}, ["did you mean 'train-size'", "max-discrepancy"]),
+    ({"partition": "dirichlett"}, ["did you mean 'dirichlet'"]),
+    ({"inference": "flip-out"}, ["did you mean 'flipout'"]),
+    ({"prior": "previous"}, ["did you mean 'previous-global'"]),
+    ({"dataset": "cifar"}, ["unknown dataset 'cifar'", "did you mean 'cifar10'"]),
+    ({"dataset": "npz:no/such.npz"}, ["no/such.npz", "dataset"]),
+    ({"model": "resnet21"}, ["21", "resnet20", "resnet26"]),
+    ({"model": "vgg16"}, ["unknown model"]),
+    ({"rounds": 0}, ["rounds is 0", "at least 1"]),
+    ({"rounds": "3"}, ["rounds is '3'", "a whole number"]),
+    ({"rounds": 2.5}, ["rounds is 2.5", "a whole number"]),
+    ({"rounds": True}, ["rounds is True", "a whole number"]),
+    ({"clients": -1}, ["clients is -1", "at least 0"]),
+    ({"local-epochs": 0}, ["local-epochs"]),
+    ({"batch-size": 1}, ["batch-size is 1", "at least 2"]),
+    ({"learning-rate": 0.0}, ["learning-rate is 0.0", "greater than 0"]),
+    ({"learning-rate": float("nan")}, ["learning-rate", "finite"]),
+    ({"lr-decay": -0.1}, ["lr-decay"]),
+    ({"lr-silent-rounds": -1}, ["lr-silent-rounds"]),
+    ({"fraction-train": 1.5}, ["fraction-train is 1.5", "at most 1"]),
+    ({"fraction-train": 0.0}, ["fraction-train"]),
+    ({"mc-samples": 0}, ["mc-samples"]),
+    ({"evaluate-every": -1}, ["evaluate-every"]),
+    ({"seed": -1}, ["seed is -1"]),
+    ({"output-dir": ""}, ["output-dir"]),
+    ({"alpha": 0.0}, ["alpha is 0.0", "greater than 0"]),
+    ({"alpha": "big"}, ["alpha is 'big'", "a number"]),
+    ({"shards-per-client": 0}, ["shards-per-client"]),
+    ({"prior-scale": -1.0}, ["prior-scale"]),
+    ({"dropout-rate": 1.0}, ["dropout-rate is 1.0", "less than 1"]),
+    ({"population-size": 1}, ["population-size"]),
+    ({"negative-precision": "ignore"}, ["negative-precision is 'ignore'", "'conflation'"]),
+    ({"calibration-bins": 0}, ["calibration-bins"]),
+    ({"dropout-output": "yes"}, ["dropout-output", "true or false"]),
+    (
+        {"inference": "deterministic", "weighting": "distance", "strategy": "nwa"},
+        ["weighting 'distance'", "deterministic", "flipout"],
+    ),
+    (
+        {"inference": "mc-dropout", "strategy": "conflation"},
+        ["strategy 'conflation'", "mc-dropout", "naive-weighted-averaging"],
+    ),
+    ({"rounds": 0, "seed": -1, "alpah": 1}, ["rounds", "seed", "did you mean 'alpha'"]),
+]
+
+
+@pytest.mark.parametrize(("values", "words"), REFUSED, ids=lambda v: str(v)[:60])
+def test_what_is_refused_is_explained(values: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        resolve(values)
+    for word in words:
+        assert word in str(caught.value)
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "configs").rglob("*.toml")), ids=lambda p: p.name)
+def test_every_configuration_file_resolves(path: Path) -> None:
+    resolve(read_run_config([str(path)]), check_data=False)
+
+
+def test_pairs_are_read_as_toml() -> None:
+    text = (
+        """strategy="conflation" rounds=3 alpha=0.5 flag=true name='a b' dataset="npz:/x y.npz" """
+    )
+    assert parse_pairs(text) == {
+        "strategy": "conflation",
+        "rounds": 3,
+        "alpha": 0.5,
+        "flag": True,
+        "name": "a b",
+        "dataset": "npz:/x y.npz",
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("strategy=conflation", 'strategy="conflation"'),
+        ("rounds", "key=value"),
+        ("rounds=3 rounds=4", "given twice"),
+        ('name="open', "key=value"),
+    ],
+)
+def test_bad_pairs_are_explained(text: str, word: str) -> None:
+    with pytest.raises(ConfigurationError, match=word):
+        parse_pairs(text)
+
+
+def test_files_and_pairs_go_together_and_must_not_contradict(tmp_path: Path) -> None:
+    path = tmp_path / "c.toml"
+    path.write_text('rounds = 4\n[nested]\nkey = "v"\n', encoding="utf-8")
+    assert read_run_config([str(path), "seed=3"]) == {"rounds": 4, "nested.key": "v", "seed": 3}
+    with pytest.raises(ConfigurationError, match="rounds is given twice"):
+        read_run_config([str(path), "rounds=3"])
+    with pytest.raises(ConfigurationError, match="cannot be read"):
+        read_run_config([str(tmp_path / "none.toml")])
+    path.write_text("rounds = = 4", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="not TOML"):
+        read_run_config([str(path)])
+
+
+def test_nested_tables_become_dotted_keys() -> None:
+    assert flatten({"a": {"b": {"c": 1}}, "d": 2}) == {"a.b.c": 1, "d": 2}
+
+
+def test_relative_data_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ray actors and SuperNodes may run in another folder."""
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "mine.npz").write_bytes(b"")
+    monkeypatch.chdir(tmp_path)
+    keys = resolve({"dataset": "npz:mine.npz", "data-dir": "sub"}).keys
+    assert keys.dataset == f"npz:{(tmp_path / 'sub' / 'mine.npz').resolve()}"
+    assert keys.data_dir == str((tmp_path / "sub").resolve())
+    assert resolve({"dataset": "npz:mine.npz"}, check_data=False).keys.dataset == "npz:mine.npz"

@@ -1,0 +1,87 @@
+"""Whole runs in this process: every inference, and every setting reaches the clients."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bfl.engine.flower import FlowerApp, run_serially
+from bfl.results.run_folder import RunFolder
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SMALL: dict[str, Any] = {
+    "model": "resnet8",
+    "rounds": 1,
+    "local-epochs": 1,
+    "mc-samples": 2,
+    "evaluate-mc-samples": 1,
+}
+
+
+def run(tmp_path: Path, name: str, clients: int = 3, **changes: Any) -> RunFolder:
+    values = {key.replace("_", "-"): value for key, value in changes.items()}
+    overrides = {**SMALL, **values, "output-dir": str(tmp_path), "name": name}
+    run_serially(FlowerApp.read(ROOT), overrides, clients, {})
+    return RunFolder(tmp_path / name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("inference", "strategy"),
+    [("deterministic", "nwa"), ("mc-dropout", "nwa"), ("flipout", "conflation")],
+)
+def test_every_inference_runs(
+    inference: str, strategy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = run(tmp_path, "run", inference=inference, strategy=strategy)
+    metrics = folder.metrics()
+    assert 0.0 <= metrics["accuracy"] <= 1.0
+    assert (metrics["mean-epistemic"] > 0) == (inference != "deterministic")
+    posterior, _ = folder.posterior()
+    assert (posterior.size > 0) == (inference == "flipout")
+    assert "posterior SHA-256" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_settings_reach_the_clients(tmp_path: Path) -> None:
+    """Each of these changes the result: none is dropped on the way."""
+    base = {"partition": "dirichlet", "alpha": 0.5, "strategy": "dwc", "prior": "previous-global"}
+    changes: list[dict[str, Any]] = [
+        {},
+        {"alpha": 5.0},
+        {"partition": "shards"},
+        {"prior": "fixed"},
+        {"prior": "fixed", "prior-scale": 0.1},
+        {"strategy": "wc", "weighting": "max-discrepancy"},
+        {"learning-rate": 0.01},
+        {"batch-size": 16},
+        {"seed": 1},
+        {"fraction-train": 0.5},
+        {"augmentation": "crop-flip", "crop-padding": 1},
+        {"initial-scale": 0.01},
+    ]
+    digests = set()
+    for number, change in enumerate(changes):
+        folder = run(tmp_path, str(number), 5, **{**base, **change})  # type: ignore[arg-type]
+        digests.add(folder.rounds()[-1]["posterior-sha256"])
+    assert len(digests) == len(changes)
+
+
+@pytest.mark.slow
+def test_evaluation_can_wait_for_the_end(tmp_path: Path) -> None:
+    folder = run(tmp_path, "end", rounds=3, evaluate_every=0)
+    assert not any("accuracy" in entry for entry in folder.rounds())
+    every_other = run(tmp_path, "every-other", rounds=3, evaluate_every=2)
+    assert ["accuracy" in entry for entry in every_other.rounds()] == [False, True, False]
+    assert folder.metrics() == every_other.metrics()
+
+
+@pytest.mark.slow
+def test_a_name_is_used_once(tmp_path: Path) -> None:
+    from bfl.errors import ConfigurationError
+
+    run(tmp_path, "taken")
+    with pytest.raises(ConfigurationError, match="holds another run"):
+        run(tmp_path, "taken")

@@ -1,0 +1,117 @@
+"""The command as a user runs it: real images, Ray, everything in the run's folder."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bfl.configuration import resolve
+from bfl.metrics import evaluate
+from bfl.results.run_folder import RunFolder
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SMALL = 'model="resnet8" rounds=2 local-epochs=1 mc-samples=2 evaluate-mc-samples=1'
+
+pytestmark = pytest.mark.slow
+
+
+def command(name: str) -> list[str]:
+    """Return how to call one of the project's console scripts, installed or not."""
+    script = Path(sysconfig.get_path("scripts")) / name
+    if script.exists():
+        return [str(script)]
+    module = {"bfl": "main", "flower-simulation": "flower_simulation"}[name]
+    call = f"import sys; from bfl.commands.{module} import main; sys.exit(main())"
+    return [sys.executable, "-c", call]
+
+
+def simulate(output: Path, name: str, *arguments: str, config: str = "") -> RunFolder:
+    """Run ``flower-simulation`` in a process of its own and return the run's folder."""
+    environment = {k: v for k, v in os.environ.items() if k not in ("BFL_CPUS", "RAY_ADDRESS")}
+    environment["PYTHONPATH"] = str(ROOT)
+    done = subprocess.run(
+        [
+            *command("flower-simulation"),
+            "--app",
+            str(ROOT),
+            *arguments,
+            "--run-config",
+            f'{config} output-dir="{output}" name="{name}"',
+        ],
+        cwd=output,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=500,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"results are in {output / name}" in done.stdout.replace("\n", "")
+    return RunFolder(output / name)
+
+
+@pytest.fixture(scope="module")
+def default_run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """What ``scripts/simulate.sh`` runs: 10 clients, Flipout ResNet-20, digits, Ray."""
+    return simulate(tmp_path_factory.mktemp("default"), "run")
+
+
+def test_a_federation_learns_to_read_digits(default_run: RunFolder) -> None:
+    metrics = default_run.metrics()
+    assert metrics["accuracy"] > 0.9  # chance is 0.1
+    assert metrics["negative-log-likelihood"] < 0.5  # log 10 = 2.3 for knowing nothing
+    # Uncertainty that can be trusted: the certain half is nearly always right.
+    for uncertainty in ("predictive-entropy", "aleatoric", "epistemic"):
+        assert metrics[f"retention-area-accuracy-{uncertainty}"] > metrics["accuracy"]
+
+
+def test_the_run_folder_is_complete(default_run: RunFolder) -> None:
+    configuration = resolve(default_run.config())
+    assert configuration.keys.clients == 10
+    assert configuration.inference.name == "flipout"
+    assert default_run.environment()["packages"]["flwr"]
+    rounds = default_run.rounds()
+    assert [r["round"] for r in rounds] == list(range(1, 11))
+    assert all(r["clients"] == 10 and r["failures"] == 0 for r in rounds)
+    assert rounds[-1]["accuracy"] > rounds[0]["accuracy"] + 0.3
+    posterior, manifest = default_run.posterior()
+    assert posterior.digest() == rounds[-1]["posterior-sha256"]
+    assert manifest.gaussian_size == posterior.size
+    partition = default_run.partition()
+    assert sum(partition["num_examples"]) == 1437
+    figures = sorted(path.name for path in (default_run.path / "figures").iterdir())
+    assert figures == ["learning-curve.png", "reliability-diagram.png", "retention-curves.png"]
+
+
+def test_the_metrics_are_those_of_the_predictions(default_run: RunFolder) -> None:
+    predictions, labels = default_run.predictions()
+    metrics = default_run.metrics()
+    assert evaluate(predictions, labels).items() <= metrics.items()
+    total = 1 - (predictions.mean_probability**2).sum(axis=1)
+    np.testing.assert_allclose(predictions.aleatoric + predictions.epistemic, total, atol=1e-6)
+
+
+def test_figures_are_drawn_again_without_training(default_run: RunFolder) -> None:
+    paths = sorted((default_run.path / "figures").iterdir())
+    before = {path: path.read_bytes() for path in paths}
+    for path in paths:
+        path.unlink()
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    subprocess.run([*command("bfl"), "plot", str(default_run.path)], check=True, env=environment)
+    assert {path: path.read_bytes() for path in paths} == before
+
+
+def test_ray_and_the_calling_process_give_the_same_bits(tmp_path: Path) -> None:
+    config = f'{SMALL} partition="dirichlet" alpha=1.0 strategy="ppa" weighting="distance"'
+    three = ("--num-supernodes", "3")
+    serial = simulate(tmp_path, "serial", *three, "--backend", "serial", config=config)
+    ray = simulate(tmp_path, "ray", *three, config=config)
+    assert [r["posterior-sha256"] for r in serial.rounds()] == [
+        r["posterior-sha256"] for r in ray.rounds()
+    ]
+    assert serial.metrics() == ray.metrics()

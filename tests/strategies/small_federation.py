@@ -1,0 +1,70 @@
+"""A federation without TensorFlow: clients that reply with posteriors of a few numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from bfl.code import code_digest
+from bfl.engine.flower import new_run
+from bfl.engine.serial import SerialGrid
+from bfl.posteriors import Posterior
+from bfl.wire import (
+    ARRAYS,
+    CONFIG,
+    METRICS,
+    NodeDescription,
+    TrainTask,
+    posterior_from_arrays,
+    reply_content,
+)
+
+Reply = Callable[[TrainTask, Posterior], RecordDict]
+
+
+def shifted(task: TrainTask, received: Posterior) -> RecordDict:
+    """Reply with the received posterior, its mean shifted by the partition id."""
+    posterior = Posterior(
+        received.mean + np.float32(task.partition_id), received.variance, received.point
+    )
+    return reply_content(posterior, {"num-examples": 10 * (task.partition_id + 1), "loss": 1.5})
+
+
+def make_app(reply: Reply = shifted, *, code: str | None = None, **described: Any) -> ClientApp:
+    """Return a ClientApp that replies as told; ``described`` overrides what nodes say."""
+    app = ClientApp()
+
+    @app.query()
+    def query(message: Message, context: Context) -> Message:
+        description: dict[str, Any] = {
+            "partition_id": int(context.node_config["partition-id"]),
+            "num_partitions": int(context.node_config["num-partitions"]),
+            "own_examples": 0,
+            "code": code or code_digest(),
+            **described,
+        }
+        return Message(NodeDescription(**description).to_content(), reply_to=message)
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        config: Any = message.content[CONFIG]
+        arrays: Any = message.content[ARRAYS]
+        content = reply(TrainTask.from_config(config), posterior_from_arrays(arrays))
+        return Message(content, reply_to=message)
+
+    return app
+
+
+def make_grid(app: ClientApp, clients: int = 4, cls: type[SerialGrid] = SerialGrid) -> SerialGrid:
+    """Return a grid whose clients run an app in this process."""
+    return cls(app, clients, new_run({}), {})
+
+
+def bare_reply(arrays: dict[str, Any], metrics: dict[str, Any]) -> RecordDict:
+    """Return a reply with any arrays and metrics, also wrong ones."""
+    record = ArrayRecord({name: Array(np.asarray(value)) for name, value in arrays.items()})
+    return RecordDict({ARRAYS: record, METRICS: MetricRecord(metrics)})

@@ -1,0 +1,234 @@
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import RecordDict
+from flwr.serverapp.strategy import Strategy
+from small_federation import bare_reply, make_app, make_grid, shifted
+
+import strategies
+from bfl import randomness
+from bfl.engine.serial import SerialGrid
+from bfl.errors import ConfigurationError, RunError
+from bfl.pooling import pool, pooling_rules
+from bfl.posteriors import Posterior
+from bfl.weightings import weightings
+from bfl.wire import TrainTask, posterior_from_arrays, posterior_to_arrays, reply_content
+from strategies import PosteriorPooling, strategy_class
+from strategies.federation import discover
+from strategies.posterior_pooling import Round
+from strategies.sampling import sample_partitions
+
+
+def start() -> Posterior:
+    return Posterior(
+        np.arange(3, dtype=np.float32),
+        np.array([0.1, 0.2, 0.3], np.float32),
+        np.ones(2, np.float32),
+    )
+
+
+def run(grid: SerialGrid, strategy: PosteriorPooling, rounds: int = 1) -> Posterior:
+    result = strategy.start(grid, posterior_to_arrays(start()), num_rounds=rounds)
+    return posterior_from_arrays(result.arrays)
+
+
+@pytest.mark.parametrize("rule", pooling_rules.classes(), ids=lambda rule: rule.name)
+@pytest.mark.parametrize("weighting", weightings.names())
+def test_every_rule_has_a_strategy_that_pools_with_it(rule: Any, weighting: str) -> None:
+    cls = getattr(strategies, rule.__name__)
+    assert issubclass(cls, Strategy)
+    assert cls is strategy_class(rule)
+    assert cls.__name__ in dir(strategies)
+    scheme = weightings.create(weighting)
+    pooled = run(make_grid(make_app()), cls(weighting=scheme, seed=5))
+    clients = [
+        Posterior(start().mean + np.float32(i), start().variance, start().point) for i in range(4)
+    ]
+    expected = pool(
+        rule(),
+        clients,
+        scheme.weigh(clients, [10, 20, 30, 40], start()),
+        previous=start(),
+        generators=[randomness.generator(5, "pooling", 1, i) for i in range(4)],
+    )
+    assert pooled.digest() == expected.posterior.digest()
+
+
+def test_a_strategy_takes_its_rules_settings() -> None:
+    equal = weightings.create("equal")
+    strategy = strategies.PopulationPooling(weighting=equal, population_size=12)
+    assert strategy.rule.population_size == 12  # type: ignore[attr-defined]
+    with pytest.raises(TypeError, match="needs a rule"):
+        PosteriorPooling(weighting=equal)
+    with pytest.raises(AttributeError, match="NoSuchRule"):
+        _ = strategies.NoSuchRule
+
+
+def test_replies_are_pooled_in_the_order_of_partitions() -> None:
+    """Sums are rounded, so another order gives other bits: arrival and node ids must not matter."""
+
+    def noisy(task: TrainTask, received: Posterior) -> RecordDict:
+        noise = randomness.generator(0, "noise", task.partition_id).standard_normal(3)
+        posterior = Posterior(
+            (received.mean + noise).astype(np.float32), received.variance, received.point
+        )
+        return reply_content(posterior, {"num-examples": 7 + task.partition_id})
+
+    class Reversed(SerialGrid):
+        def pull_messages(self, message_ids: Any) -> Any:
+            return list(reversed(list(super().pull_messages(message_ids))))
+
+    def digest(grid: SerialGrid) -> str:
+        strategy = strategies.Conflation(weighting=weightings.create("train-size"))
+        return run(grid, strategy, rounds=3).digest()
+
+    app = make_app(noisy)
+    assert digest(make_grid(app, 8)) == digest(make_grid(app, 8, Reversed))
+
+
+def test_only_the_sampled_clients_train() -> None:
+    asked: list[tuple[int, int]] = []
+
+    def remember(task: TrainTask, received: Posterior) -> RecordDict:
+        asked.append((task.server_round, task.partition_id))
+        return shifted(task, received)
+
+    strategy = strategies.LinearPool(
+        weighting=weightings.create("equal"), fraction_train=0.5, seed=3
+    )
+    run(make_grid(make_app(remember), 6), strategy, rounds=4)
+    assert asked == [(r, p) for r in range(1, 5) for p in sample_partitions(3, r, 6, 0.5)]
+
+
+def test_clients_are_sent_their_examples_and_the_configuration() -> None:
+    tasks: dict[int, TrainTask] = {}
+
+    def remember(task: TrainTask, received: Posterior) -> RecordDict:
+        tasks[task.partition_id] = task
+        return shifted(task, received)
+
+    partition = [np.array([5, 3, 1]), None, np.array([2])]
+    strategy = strategies.Conflation(
+        weighting=weightings.create("equal"),
+        partition=partition,
+        configuration=json.dumps({"seed": 4}),
+        num_classes=7,
+    )
+    run(make_grid(make_app(remember), 3), strategy)
+    assert tasks[0].examples is not None
+    assert tasks[0].examples.tolist() == [5, 3, 1]
+    assert tasks[1].examples is None
+    assert json.loads(tasks[2].configuration) == {"seed": 4}
+    assert tasks[2].num_classes == 7
+
+
+def test_rounds_are_reported() -> None:
+    rounds: list[Round] = []
+    strategy = strategies.Conflation(
+        weighting=weightings.create("train-size"), on_round=rounds.append
+    )
+    final = run(make_grid(make_app()), strategy, rounds=2)
+    assert [r.number for r in rounds] == [1, 2]
+    assert rounds[-1].posterior.digest() == final.digest()
+    assert rounds[0].metrics["num-examples"] == 100
+    assert rounds[0].metrics["loss"] == 1.5
+    assert rounds[0].metrics["clients"] == 4
+    assert rounds[0].metrics["failures"] == 0
+
+
+def bad_replies() -> dict[str, Callable[[Posterior], RecordDict]]:
+    def wrong(**changes: Any) -> Callable[[Posterior], RecordDict]:
+        def reply(received: Posterior) -> RecordDict:
+            good = {
+                "mean": received.mean,
+                "variance": received.variance,
+                "point": received.point,
+            }
+            return bare_reply({**good, **changes}, {"num-examples": 1})
+
+        return reply
+
+    def raises(received: Posterior) -> RecordDict:
+        raise RuntimeError("out of memory")
+
+    return {
+        "raises": raises,
+        "nan": wrong(mean=np.array([0, np.nan, 1], np.float32)),
+        "negative variance": wrong(variance=np.array([1, -1, 1], np.float32)),
+        "wrong size": wrong(mean=np.ones(1, np.float32)),
+        "wrong shape": wrong(point=np.ones((2, 1), np.float32)),
+        "missing array": lambda received: bare_reply({"mean": received.mean}, {"num-examples": 1}),
+        "no examples count": lambda received: bare_reply(
+            {"mean": received.mean, "variance": received.variance, "point": received.point}, {}
+        ),
+    }
+
+
+@pytest.mark.parametrize("fault", bad_replies())
+def test_an_unusable_reply_is_left_out_and_counted(fault: str) -> None:
+    def sometimes(task: TrainTask, received: Posterior) -> RecordDict:
+        if task.partition_id == 2:
+            return bad_replies()[fault](received)
+        return shifted(task, received)
+
+    rounds: list[Round] = []
+    strategy = strategies.Conflation(weighting=weightings.create("equal"), on_round=rounds.append)
+    pooled = run(make_grid(make_app(sometimes)), strategy)
+    assert rounds[0].metrics["failures"] == 1
+    assert rounds[0].metrics["clients"] == 3
+    expected = start().mean + (0 + 1 + 3) / 3
+    np.testing.assert_allclose(pooled.mean, expected, rtol=1e-6)
+
+
+def test_a_round_without_any_update_stops_the_run() -> None:
+    def raises(task: TrainTask, received: Posterior) -> RecordDict:
+        raise RuntimeError("no")
+
+    strategy = strategies.Conflation(weighting=weightings.create("equal"))
+    with pytest.raises(RunError, match="round 1: none of 4 clients"):
+        run(make_grid(make_app(raises)), strategy)
+
+
+# The federation ------------------------------------------------------------------------------
+
+
+class Late(SerialGrid):
+    """A grid whose nodes register one by one, as SuperNodes do."""
+
+    looks = 0
+
+    def get_node_ids(self) -> Any:
+        self.looks += 1
+        return list(super().get_node_ids())[: self.looks // 2]
+
+
+def test_the_first_round_waits_for_all_nodes() -> None:
+    """Flower samples the nodes registered so far: 94 of 100 seen."""
+    federation = discover(make_grid(make_app(), 5, Late), clients=0, timeout=30.0, poll=0.001)
+    assert list(federation.nodes) == [0, 1, 2, 3, 4]
+    assert [federation.partition_of(node) for node in federation.nodes.values()] == [0, 1, 2, 3, 4]
+
+
+def test_missing_nodes_end_the_wait() -> None:
+    class Short(SerialGrid):
+        def get_node_ids(self) -> Any:
+            return list(super().get_node_ids())[:3]
+
+    with pytest.raises(RunError, match=r"3 of 5 nodes are there after 0\.05 s"):
+        discover(make_grid(make_app(), 5, Short), clients=5, timeout=0.05, poll=0.001)
+
+
+@pytest.mark.parametrize(
+    ("app", "clients", "message"),
+    [
+        (make_app(), 3, "clients is 3, but there are 4"),
+        (make_app(code="other"), 0, "different code"),
+        (make_app(partition_id=1), 0, "two nodes have partition-id 1"),
+    ],
+)
+def test_nodes_that_do_not_fit_are_refused(app: Any, clients: int, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        discover(make_grid(app, 4), clients=clients, timeout=5.0)
