@@ -105,3 +105,17 @@ def test_sums_are_taken_in_float64() -> None:
         accumulator.add(Posterior(np.ones(1, np.float32), like.variance), 1.0)
     mean = accumulator.result().posterior.mean
     assert mean[0] == np.float32((2.0**25 + 1000) / 1001)
+
+
+def test_a_previous_posterior_may_come_with_the_state(make_clients: MakeClients) -> None:
+    # An edge server sums without the previous posterior; only the one above it knows that.
+    previous, *clients = make_clients(1, 4, scales=(0.1, 1.0))
+    wide = Posterior(previous.mean, np.full(37, 50.0), previous.point)
+    rule = pooling_rules.create("dwc")
+    edge = Accumulator(rule, clients[0])
+    for client in clients:
+        edge.add(client, 1.0)
+    got = Accumulator.from_state(rule, edge.state(), wide).result().posterior
+    expected = pool(rule, clients, np.ones(3), previous=wide).posterior
+    np.testing.assert_allclose(got.mean, expected.mean, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(got.variance, expected.variance, rtol=1e-12)

@@ -252,6 +252,10 @@ def test_a_client_of_weight_zero_is_absent(
     more_drawers.insert(place, np.random.default_rng(0))
     got = pool(rule, more, more_weights, previous=previous, generators=more_drawers)
     assert_identical(got, expected)
+    accumulator = accumulate(rule, clients, np.array(weights), [0, 1, 2], previous)
+    before = accumulator.result()
+    accumulator.add(more[place], 0.0)
+    assert_identical(accumulator.result(), before)
 
 
 @EVERY

@@ -131,7 +131,7 @@ def test_a_small_disagreement_is_off_by_rounding_around_the_reference(
     everyone = [Posterior(centre + side * gap, np.full(500, 1e-30)) for side in (-1, 1)]
     previous = Posterior(centre + distance, np.ones(500))
     mean, _ = stacked(everyone)
-    exact = ((mean[1] - mean[0]) / 2) ** 2  # var() would round the average of the two
+    exact = ((mean[1] - mean[0]) / 2) ** 2 + 1e-30  # var() would round the average of the two
     error = run("linear-pool", everyone, None, previous).posterior.variance - exact
     assert np.all(np.abs(error) <= 32 * np.finfo(float).eps * ((distance + gap) ** 2 + gap**2))
 
