@@ -29,7 +29,7 @@ class ClientGaussian(LinearPool):
     accepts_points: ClassVar[bool] = True
     identical: ClassVar[Literal["same", "divided", "floor"]] = "floor"
 
-    variance_floor: float = Field(
+    dispersion_floor: float = Field(
         1e-12,
         gt=0,
         allow_inf_nan=False,
@@ -48,7 +48,7 @@ class ClientGaussian(LinearPool):
         """Return the linear pool's decoding of variances of 0, raised to the floor, arrays (B,)."""
         first, second = sums
         pooled = super().decode((first, np.zeros_like(first), second), totals, block)
-        return Decoded(pooled.mean, np.maximum(pooled.variance, self.variance_floor))
+        return Decoded(pooled.mean, np.maximum(pooled.variance, self.dispersion_floor))
 
     def recentre(self, sums: tuple[Array, ...], totals: Totals, shift: Array) -> tuple[Array, ...]:
         """Return the sums with every μ − c greater by ``shift`` (B,)."""

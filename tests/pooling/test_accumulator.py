@@ -86,12 +86,12 @@ def test_a_state_does_not_share_memory(make_clients: MakeClients) -> None:
 
 
 def test_settings_come_from_the_flat_configuration() -> None:
-    settings = {"population-size": 7, "negative-precision": "error", "variance-floor": 0.5}
+    settings = {"population-size": 7, "negative-precision": "error", "dispersion-floor": 0.5}
     made = [pooling_rules.create(n, settings) for n in ("ppa", "dwc", "client-gaussian", "lp")]
     assert [rule.model_dump() for rule in made] == [
         {"population_size": 7},
         {"negative_precision": "error"},
-        {"variance_floor": 0.5},
+        {"dispersion_floor": 0.5},
         {},
     ]
 

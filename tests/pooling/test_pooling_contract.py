@@ -119,7 +119,7 @@ def test_the_order_of_the_clients_does_not_matter(
 def expected_variance(
     rule: PoolingRule, variance: npt.NDArray[np.float64], count: int
 ) -> npt.NDArray[np.float64]:
-    floor = np.full_like(variance, getattr(rule, "variance_floor", np.nan))
+    floor = np.full_like(variance, getattr(rule, "dispersion_floor", np.nan))
     return {"same": variance, "divided": variance / count, "floor": floor}[rule.identical]
 
 

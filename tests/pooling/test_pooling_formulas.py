@@ -263,8 +263,8 @@ def test_client_gaussian_has_a_floor() -> None:
     one = clients(0)[0]
     agreeing = run("client-gaussian", [one] * 3).posterior
     np.testing.assert_allclose(agreeing.variance, 1e-12)
-    raised = run("client-gaussian", [one] * 3, variance_floor=0.25).posterior
+    raised = run("client-gaussian", [one] * 3, dispersion_floor=0.25).posterior
     np.testing.assert_allclose(raised.variance, 0.25)
-    fitted = run("client-gaussian", clients(1), variance_floor=1e-3).posterior
+    fitted = run("client-gaussian", clients(1), dispersion_floor=1e-3).posterior
     mean, _ = stacked(clients(1))
     np.testing.assert_allclose(fitted.variance, mean.var(axis=0), rtol=1e-12)
