@@ -29,6 +29,7 @@ from bfl.wire import (
     posterior_from_arrays,
     reply_content,
 )
+from clients.guard import deadline, reports_errors
 from clients.process import (
     TrainingData,
     cached_configuration,
@@ -51,6 +52,7 @@ def _node_setting(node_config: Mapping[str, Any], key: str) -> int:
 
 
 @app.query()
+@reports_errors
 def describe(message: Message, context: Context) -> Message:
     """Say which client this node plays, how much data of its own it has, and which code it runs."""
     node = context.node_config
@@ -67,16 +69,25 @@ def describe(message: Message, context: Context) -> Message:
 
 
 @app.train()
+@reports_errors
 def train(message: Message, context: Context) -> Message:
     """Train the received posterior on this client's data for some epochs (Algorithm 1)."""
+    config: Any = message.content[CONFIG]
+    task = TrainTask.from_config(config)
+    configuration = cached_configuration(task.configuration)
+    with deadline(configuration.keys.client_timeout):
+        return _train(message, context, task, configuration)
+
+
+def _train(
+    message: Message, context: Context, task: TrainTask, configuration: Configuration
+) -> Message:
     started = time.perf_counter()
     start_tensorflow()
     from clients.local_training import LocalTask, learning_rate
 
-    config: Any = message.content[CONFIG]
     arrays: Any = message.content[ARRAYS]
-    task, received = TrainTask.from_config(config), posterior_from_arrays(arrays)
-    configuration = cached_configuration(task.configuration)
+    received = posterior_from_arrays(arrays)
     keys, data = configuration.keys, _training_data(configuration, context.node_config)
     examples = np.arange(data.size) if task.examples is None else task.examples
     result = trainer_for(configuration, data, task.num_classes).train(

@@ -16,6 +16,7 @@ from bfl.configuration.sources import read_run_config
 from bfl.engine.flower import FlowerApp, run_serially
 from bfl.pooling import pooling_rules
 from bfl.results.run_folder import RunFolder
+from bfl.results.table import cell
 from bfl.weightings import weightings
 
 CLIENTS = 10
@@ -50,7 +51,7 @@ def main() -> None:
             }
             run_serially(app, {**overrides, **chosen}, CLIENTS, {})
         metrics = folder.metrics()
-        rows.append([strategy, weighting, *(f"{metrics[key]:.4f}" for key in SHOWN)])
+        rows.append([strategy, weighting, *(cell(metrics[key]) for key in SHOWN)])
     table = markdown(["strategy", "weighting", *SHOWN.values()], rows)
     if given.table:
         given.table.write_text(table, encoding="utf-8")

@@ -2,51 +2,35 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from logging import INFO, WARNING
 from typing import Any, ClassVar
 
-import numpy as np
+import numpy.typing as npt
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
 from flwr.common.logger import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from bfl import randomness
-from bfl.errors import PosteriorError, RunError
+from bfl.errors import RunError
 from bfl.pooling import Pooled, PoolingRule, pool
 from bfl.posteriors import Posterior
 from bfl.weightings import Weighting
 from bfl.wire import (
-    ARRAYS,
-    METRICS,
     Positions,
     TrainTask,
     posterior_from_arrays,
     posterior_to_arrays,
     train_content,
 )
+from strategies.exchange import exchange_with_retries
 from strategies.federation import Federation, discover
 from strategies.sampling import sample_partitions
-
-
-@dataclass(frozen=True)
-class ClientUpdate:
-    """What one client has sent back.
-
-    Attributes:
-        partition_id: Which client it is.
-        posterior: Its posterior.
-        num_examples: Its number of training examples.
-        metrics: All that it has measured.
-    """
-
-    partition_id: int
-    posterior: Posterior
-    num_examples: int
-    metrics: dict[str, float]
+from strategies.updates import ClientUpdate, RefusedUpdateError, mean_metrics, read_update
 
 
 @dataclass(frozen=True)
@@ -83,7 +67,11 @@ class PosteriorPooling(Strategy):
         fraction_train: The share of the clients that train in a round.
         seed: The run's seed.
         node_timeout: Seconds to wait for all nodes before the first round.
+        min_clients: How many of the clients asked have to send a usable posterior: below 1 a share
+            of them, from 1 a number.
+        round_retries: How often clients that fail are asked again when there are fewer.
         on_round: Called after each round.
+        on_warning: Called with what goes wrong with clients; by default it is logged.
 
     Source: Fischer et al. (2024), Algorithm 1.
     """
@@ -102,7 +90,10 @@ class PosteriorPooling(Strategy):
         fraction_train: float = 1.0,
         seed: int = 0,
         node_timeout: float = 300.0,
+        min_clients: float = 0.5,
+        round_retries: int = 2,
         on_round: Callable[[Round], None] | None = None,
+        on_warning: Callable[[str], None] | None = None,
         **rule_settings: Any,
     ) -> None:
         if rule is None:
@@ -120,9 +111,15 @@ class PosteriorPooling(Strategy):
         self.fraction_train = fraction_train
         self.seed = seed
         self.node_timeout = node_timeout
+        self.min_clients = min_clients
+        self.round_retries = round_retries
         self.on_round = on_round
+        self.on_warning = on_warning
+        self.first_round = 1
         self.federation: Federation | None = None
         self._previous: Posterior | None = None
+        self._asked = 0
+        self._told: set[str] = set()
 
     def summary(self) -> None:
         """Log what the strategy is."""
@@ -142,6 +139,8 @@ class PosteriorPooling(Strategy):
         """Return the messages that ask the clients of a round to train."""
         federation = self.join(grid)
         self._previous = posterior_from_arrays(arrays)
+        sampled = sample_partitions(self.seed, server_round, federation.size, self.fraction_train)
+        self._asked = len(sampled)
         return [
             Message(
                 train_content(arrays, self._task(server_round, partition_id)),
@@ -149,9 +148,7 @@ class PosteriorPooling(Strategy):
                 MessageType.TRAIN,
                 group_id=str(server_round),
             )
-            for partition_id in sample_partitions(
-                self.seed, server_round, federation.size, self.fraction_train
-            )
+            for partition_id in sampled
         ]
 
     def _task(self, server_round: int, partition_id: int) -> TrainTask:
@@ -169,19 +166,29 @@ class PosteriorPooling(Strategy):
         """Pool the posteriors in the clients' replies, in the order of their partition ids.
 
         Raises:
-            RunError: No client has sent a usable posterior.
+            RunError: Fewer clients than ``min_clients`` have sent a usable posterior.
         """
-        updates, failures = self._updates(replies)
-        if not updates:
-            raise RunError(f"round {server_round}: none of {failures} clients has trained")
+        updates, refused = self._sort_out(server_round, replies)
+        needed = self.needed(self._asked)
+        if len(updates) < needed:
+            raise RunError(
+                f"round {server_round}: {len(updates)} of {self._asked} clients have sent a usable "
+                f"posterior, and min-clients asks for {needed}"
+            )
         pooled = self.pool(server_round, updates)
         metrics = {
             "clients": len(updates),
-            "failures": failures,
+            "failures": self._asked - len(updates) - refused,
+            "refused": refused,
             **mean_metrics(updates),
             **pooled.diagnostics,
         }
         return posterior_to_arrays(pooled.posterior), MetricRecord(dict(metrics))
+
+    def needed(self, asked: int) -> int:
+        """Return how many of so many clients have to send a usable posterior, at least 1."""
+        share = self.min_clients * asked if self.min_clients < 1 else min(self.min_clients, asked)
+        return max(1, math.ceil(share - 1e-9))
 
     def pool(self, server_round: int, updates: Sequence[ClientUpdate]) -> Pooled:
         """Return the pooled posterior of clients' updates, sorted by partition id."""
@@ -200,33 +207,31 @@ class PosteriorPooling(Strategy):
             ],
         )
 
-    def _updates(self, replies: Iterable[Message]) -> tuple[list[ClientUpdate], int]:
-        """Return the usable updates, sorted by partition id, and the number of the others."""
-        federation = self.federation
-        assert federation is not None, "configure_train comes first"
-        updates, failures = [], 0
+    def _sort_out(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[list[ClientUpdate], int]:
+        """Return the usable updates, sorted by partition id, and how many were refused."""
+        assert self.federation is not None, "configure_train comes first"
+        assert self._previous is not None
+        updates: list[ClientUpdate] = []
+        refused = 0
         for reply in replies:
-            partition_id = federation.partition_of(reply.metadata.src_node_id)
+            partition_id = self.federation.partition_of(reply.metadata.src_node_id)
+            if reply.has_error():
+                self._warn(server_round, partition_id, f"failed: {reply.error.reason}")
+                continue
             try:
-                updates.append(self._read(partition_id, reply))
-            except (PosteriorError, KeyError, TypeError, ValueError) as error:
-                failures += 1
-                log(WARNING, "client %d: %s", partition_id, error)
-        return sorted(updates, key=lambda update: update.partition_id), failures
+                updates.append(read_update(reply, partition_id, self._previous))
+            except RefusedUpdateError as error:
+                refused += 1
+                self._warn(server_round, partition_id, f"update refused: {error}")
+        return sorted(updates, key=lambda update: update.partition_id), refused
 
-    def _read(self, partition_id: int, reply: Message) -> ClientUpdate:
-        if reply.has_error():
-            raise ValueError(reply.error.reason)
-        arrays: Any = reply.content[ARRAYS]
-        metrics: Any = reply.content[METRICS]
-        posterior = posterior_from_arrays(arrays)
-        posterior.check(like=self._previous)
-        return ClientUpdate(
-            partition_id=partition_id,
-            posterior=posterior,
-            num_examples=int(metrics["num-examples"]),
-            metrics={key: float(value) for key, value in metrics.items()},
-        )
+    def _warn(self, server_round: int, partition_id: int, text: str) -> None:
+        """Tell once what has gone wrong with a client; the same again is told in one line."""
+        reason = text if text not in self._told else f"{text.strip().splitlines()[-1]} (as before)"
+        self._told.add(text)
+        (self.on_warning or _log_warning)(f"round {server_round}, client {partition_id}: {reason}")
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -252,16 +257,20 @@ class PosteriorPooling(Strategy):
     ) -> Result:
         """Run the rounds and return Flower's result; the arguments are Flower's.
 
+        ``timeout`` is how long a round waits without hearing from any client before it gives up
+        on those that have not replied.
+
         Raises:
-            RunError: A round has no usable update.
+            RunError: A round has fewer usable updates than ``min_clients``, or the engine has died.
         """
-        arrays, result = initial_arrays, Result()
+        arrays = initial_arrays
+        result = Result(arrays=initial_arrays)
         config = train_config or ConfigRecord()
         self.join(grid)
-        for server_round in range(1, num_rounds + 1):
+        for server_round in range(self.first_round, num_rounds + 1):
             started = time.perf_counter()
-            messages = self.configure_train(server_round, arrays, config, grid)
-            replies = grid.send_and_receive(messages, timeout=timeout)
+            messages = list(self.configure_train(server_round, arrays, config, grid))
+            replies = self._collect(server_round, grid, messages, timeout)
             pooled, metrics = self.aggregate_train(server_round, replies)
             assert pooled is not None
             assert metrics is not None
@@ -275,6 +284,34 @@ class PosteriorPooling(Strategy):
                 self.on_round(self._round(server_round, arrays, metrics, evaluated, seconds))
         return result
 
+    def _collect(
+        self, server_round: int, grid: Grid, messages: Sequence[Message], timeout: float
+    ) -> list[Message]:
+        """Return the replies of a round, clients that fail being asked again if need be."""
+        assert self.federation is not None
+        partition_of = self.federation.partition_of
+        return exchange_with_retries(
+            grid,
+            messages,
+            silence=timeout,
+            retries=self.round_retries,
+            enough=lambda count: count >= self.needed(len(messages)),
+            report=lambda node, reason: self._warn(
+                server_round, partition_of(node), f"failed: {reason}"
+            ),
+        )
+
+    def state(self) -> dict[str, npt.NDArray[Any]]:
+        """Return what the strategy carries from round to round besides the posterior.
+
+        A strategy with a state of its own (a server's momentum, say) extends this and
+        ``load_state``; both are part of a run's checkpoints.
+        """
+        return {}
+
+    def load_state(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Take up what ``state`` has returned."""
+
     @staticmethod
     def _round(
         number: int,
@@ -287,12 +324,5 @@ class PosteriorPooling(Strategy):
         return Round(number, posterior_from_arrays(arrays), merged, seconds)
 
 
-def mean_metrics(updates: Sequence[ClientUpdate]) -> dict[str, float]:
-    """Return the clients' metrics, averaged with their numbers of examples; their total number."""
-    counts = np.array([update.num_examples for update in updates], np.float64)
-    names = [name for name in updates[0].metrics if name != "num-examples"]
-    means = {
-        name: float(np.average([update.metrics[name] for update in updates], weights=counts))
-        for name in names
-    }
-    return {"num-examples": float(counts.sum()), **means}
+def _log_warning(text: str) -> None:
+    log(WARNING, text)

@@ -15,12 +15,13 @@ from bfl.configuration import Configuration
 from bfl.datasets import Dataset
 from bfl.datasets.cache import cached_dataset
 from bfl.engine.resources import cpus_of_this_process
-from bfl.errors import ConfigurationError
+from bfl.errors import ConfigurationError, RunError
 from bfl.partitions.manifest import describe
 from bfl.posteriors import Posterior
 from bfl.results.environment import describe_environment
 from bfl.results.figures import draw_all
 from bfl.results.progress import ProgressReport
+from bfl.results.resume import Checkpoint, Checkpoints, open_run
 from bfl.results.run_folder import RunFolder
 from bfl.results.summary import write_evaluation
 from bfl.results.table import metrics_table
@@ -28,6 +29,9 @@ from bfl.wire import Positions, posterior_from_arrays, posterior_to_arrays
 from strategies import strategy_class
 from strategies.federation import Federation, discover
 from strategies.posterior_pooling import PosteriorPooling, Round
+
+SILENCE_BEYOND_TIMEOUT = 30.0
+"""Seconds that the server waits longer than a client may take: for the message's way and back."""
 
 
 def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
@@ -50,20 +54,34 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         federation = discover(grid, keys.clients, keys.node_timeout)
         configuration = configuration.replace(clients=federation.size)
         partition = split(configuration, dataset, federation)
-        folder = _folder(configuration, dataset, partition)
+        folder, checkpoint = open_run(
+            configuration, keys.name or _name(configuration), describe_environment()
+        )
+        folder.write_partition(_described(dataset, partition))
         evaluator = Evaluator(configuration, dataset)
         progress.say(f"{federation.size} clients; the run's folder is {folder.path}")
         strategy = make_strategy(configuration, dataset, partition)
         strategy.federation = federation
-        recorder = _Recorder(folder, progress)
-        strategy.on_round = recorder.record
-        result = strategy.start(
-            grid,
-            posterior_to_arrays(evaluator.initial),
-            num_rounds=keys.rounds,
-            timeout=keys.client_timeout,
-            evaluate_fn=_evaluation(configuration, evaluator),
-        )
+        strategy.on_round = _Recorder(folder, progress, strategy).record
+        strategy.on_warning = progress.say
+        if checkpoint:
+            progress.say(f"going on after round {checkpoint.server_round}")
+            strategy.first_round = checkpoint.server_round + 1
+            strategy.load_state(checkpoint.state)
+        try:
+            result = strategy.start(
+                grid,
+                posterior_to_arrays(checkpoint.posterior if checkpoint else evaluator.initial),
+                num_rounds=keys.rounds,
+                timeout=keys.client_timeout + SILENCE_BEYOND_TIMEOUT,
+                evaluate_fn=_evaluation(configuration, evaluator),
+            )
+        except RunError as error:
+            raise RunError(
+                f"{error}\nall finished rounds are saved in {folder.path.resolve()}; go on from "
+                f'there with --resume {folder.path.resolve()}, or with name="{folder.path.name}" '
+                "resume=true in the run configuration"
+            ) from error
         posterior = posterior_from_arrays(result.arrays)
         _finish(folder, evaluator, posterior, progress)
     return folder
@@ -104,15 +122,21 @@ def make_strategy(
         fraction_train=keys.fraction_train,
         seed=keys.seed,
         node_timeout=keys.node_timeout,
+        min_clients=keys.min_clients,
+        round_retries=keys.round_retries,
     )
 
 
 class _Recorder:
     """Writes and shows each round."""
 
-    def __init__(self, folder: RunFolder, progress: ProgressReport) -> None:
+    def __init__(
+        self, folder: RunFolder, progress: ProgressReport, strategy: PosteriorPooling
+    ) -> None:
         self.folder = folder
         self.progress = progress
+        self.strategy = strategy
+        self.checkpoints = Checkpoints(folder)
 
     def record(self, finished: Round) -> None:
         entry = {
@@ -121,7 +145,11 @@ class _Recorder:
             **finished.metrics,
             "posterior-sha256": finished.posterior.digest(),
         }
+        # The record first: one whose checkpoint is missing is dropped and made again by a resume.
         self.folder.append_round(entry)
+        self.checkpoints.save(
+            Checkpoint(finished.number, finished.posterior, self.strategy.state())
+        )
         self.progress.round(finished.number, finished.seconds, finished.metrics)
 
 
@@ -155,19 +183,14 @@ def _finish(
     progress.say(f"results are in {folder.path.resolve()}")
 
 
-def _folder(
-    configuration: Configuration, dataset: Dataset, partition: Sequence[Positions | None]
-) -> RunFolder:
-    """Make the run's folder, with all that is known before the first round."""
-    keys = configuration.keys
-    name = keys.name or _name(configuration)
-    folder = RunFolder.create(keys.output_dir, name, configuration.values, describe_environment())
+def _described(dataset: Dataset, partition: Sequence[Positions | None]) -> dict[str, Any]:
+    """Return who holds what of the run's data set, for the run's folder."""
     known = [part for part in partition if part is not None]
-    folder.write_partition(describe(dataset.train_labels, known, dataset.num_classes))
-    return folder
+    return describe(dataset.train_labels, known, dataset.num_classes)
 
 
 def _name(configuration: Configuration) -> str:
+    """Return a readable name for a run that has been given none."""
     keys = configuration.keys
     parts = (
         datetime.now().strftime("%Y%m%d-%H%M%S"),

@@ -14,7 +14,7 @@ from typing import Any
 
 from bfl.commands.errors import exits_with_status
 from bfl.configuration import resolve
-from bfl.configuration.sources import read_run_config
+from bfl.configuration.sources import flatten, read_run_config, read_toml
 from bfl.engine.flower import FlowerApp, Values, run_on_ray, run_serially
 from bfl.errors import ConfigurationError, unknown_name
 
@@ -60,6 +60,14 @@ def parser() -> argparse.ArgumentParser:
         help="""key=value pairs, 'strategy="conflation" rounds=3', or a TOML file; repeatable""",
     )
     options.add_argument(
+        "--resume",
+        nargs="?",
+        const="",
+        metavar="FOLDER",
+        help="go on with the run in FOLDER, from its last checkpoint and with its configuration; "
+        "without FOLDER, with the run that the keys output-dir and name say",
+    )
+    options.add_argument(
         "--verbose", action="store_true", help="show what Flower and Ray log as well"
     )
     return options
@@ -74,6 +82,8 @@ def main(arguments: list[str] | None = None) -> None:
     backend_config = read_backend_config(given.backend_config)
     app = FlowerApp.read(given.app)
     overrides = read_run_config(given.run_config)
+    if given.resume is not None:
+        overrides = resumed(given.resume, overrides)
     own = app.server == OWN_SERVER
     count, overrides = agree_on_clients(
         given.num_supernodes, overrides, app.defaults if own else {}
@@ -84,6 +94,24 @@ def main(arguments: list[str] | None = None) -> None:
         run_serially(app, overrides, count, backend_config)
     else:
         run_on_ray(app, overrides, count, backend_config, verbose=given.verbose)
+
+
+def resumed(folder: str, overrides: Values) -> Values:
+    """Return the run configuration that goes on with a run.
+
+    Args:
+        folder: The run's folder, whose configuration is taken; empty: the one that the keys say.
+        overrides: What else is given.
+
+    Raises:
+        ConfigurationError: The folder holds no run.
+    """
+    if not folder:
+        return {**overrides, "resume": True}
+    path = Path(folder).resolve()
+    saved = flatten(read_toml(path / "config.toml"))
+    where: Values = {"output-dir": str(path.parent), "name": path.name, "resume": True}
+    return {**saved, **overrides, **where}
 
 
 def read_backend_config(text: str) -> dict[str, Any]:

@@ -190,11 +190,13 @@ def _refused_settings(settings: Mapping[str, Any]) -> list[str]:
 
 def _contradictions(configuration: Configuration) -> list[str]:
     """Return which choices, each fine alone, do not go together."""
+    problems = []
+    if configuration.keys.resume and not configuration.keys.name:
+        problems.append("resume is True, but no run is named; give the key name (and output-dir)")
     inference, pooling = configuration.inference, configuration.pooling
     if inference.gaussian:
-        return []
+        return problems
     variational = ", ".join(i.name for i in inferences.classes() if i.gaussian)
-    problems = []
     if configuration.weighting.requires_gaussian:
         others = ", ".join(w.name for w in weightings.classes() if not w.requires_gaussian)
         problems.append(

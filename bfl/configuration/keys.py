@@ -61,7 +61,19 @@ class Keys(pydantic.BaseModel):
         300.0, gt=0.0, description="seconds to wait for all SuperNodes before the first round"
     )
     client_timeout: float = Field(
-        3600.0, gt=0.0, description="seconds to wait for the clients' replies in a round"
+        3600.0, gt=0.0, description="seconds that a client may take for a round"
+    )
+    min_clients: float = Field(
+        0.5,
+        gt=0.0,
+        description="how many of a round's clients must send a usable posterior: "
+        "below 1 a share of them, from 1 a number",
+    )
+    round_retries: int = Field(
+        2, ge=0, description="how often clients that fail are asked again when there are fewer"
+    )
+    resume: bool = Field(
+        False, description="go on with the run of that name where its last checkpoint left it"
     )
     output_dir: str = Field("runs", min_length=1, description="folder that gets the run's folder")
     name: str = Field("", description="name of the run's folder; empty: made from time and choices")

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
 
 from bfl.configuration.sources import flatten, read_toml
+from bfl.engine.health import declare_alive, declare_dead
 from bfl.errors import ConfigurationError, RunError, nearest
 
 Values = dict[str, str | int | float | bool]
@@ -99,7 +101,8 @@ def run_on_ray(
         overrides: Values that differ from the app's defaults.
         num_supernodes: The number of clients.
         backend_config: Flower's: ``client_resources``, ``init_args``, ``actor``. With RAY_ADDRESS
-            in the environment, the run joins that cluster.
+            in the environment, or ``address`` in ``init_args``, the run joins that cluster and
+            leaves it running.
         verbose: Whether Flower and Ray log what they do.
 
     Raises:
@@ -111,15 +114,18 @@ def run_on_ray(
     from flwr.supercore.telemetry import EventType
 
     _prepare(app, verbose)
+    config = _ray_config(backend_config, verbose)
     run = new_run(overrides)
+    declare_alive()
     try:
+        _join_cluster(config["init_args"])
         _run_simulation(
             num_supernodes=num_supernodes,
             exit_event=EventType.PYTHON_API_RUN_SIMULATION_LEAVE,
             server_app_attr=app.server,
             client_app_attr=app.client,
             server_app_context=_context(run.run_id, app.run_config(overrides)),
-            backend_config=_ray_config(backend_config, verbose),
+            backend_config=config,
             app_dir=str(app.folder),
             is_app=True,
             run=run,
@@ -128,9 +134,51 @@ def run_on_ray(
     except RuntimeError as error:
         if "Ending simulation" not in str(error):
             raise
+        # The ServerApp waits in a thread of its own for replies that will not come.
+        declare_dead(str(_root(error)))
         raise RunError(f"Flower's simulation engine failed: {_root(error)}") from error
     finally:
         ray.shutdown()
+
+
+def _join_cluster(init_args: Mapping[str, Any]) -> None:
+    """Connect to the Ray cluster, if one is named, before the ServerApp starts to wait for nodes.
+
+    Raises:
+        ConfigurationError: The cluster's resources are given, which only a new Ray can have.
+        RunError: The cluster cannot be joined.
+    """
+    import ray
+
+    address = init_args.get("address") or os.environ.get("RAY_ADDRESS")
+    if not address:
+        return
+    for name in ("num_cpus", "num_gpus"):
+        if name in init_args:
+            raise ConfigurationError(
+                f"--backend-config: init_args has {name}, but the run joins the Ray cluster at "
+                f"{address}, which has its own; leave it out"
+            )
+    path = os.pathsep.join(filter(None, [*sys.path, os.environ.get("PYTHONPATH")]))
+    try:
+        _knock(str(address))
+        ray.init(
+            **{"include_dashboard": False, "logging_level": logging.ERROR, **init_args},
+            runtime_env={"env_vars": {"PYTHONPATH": path}},
+        )
+    except Exception as error:
+        hint = ""
+        if isinstance(error, ray.exceptions.AuthenticationError):
+            # `ray start` may have chosen this by itself; a driver that joins does not.
+            hint = "the cluster asks for a token: set RAY_AUTH_MODE=token. "
+        raise RunError(f"cannot join the Ray cluster at {address}: {hint}{_root(error)}") from error
+
+
+def _knock(address: str) -> None:
+    """Raise OSError if nothing listens at HOST:PORT: Ray itself tries for minutes."""
+    host, colon, port = address.rpartition(":")
+    if colon and port.isdecimal() and "/" not in host:
+        socket.create_connection((host, int(port)), timeout=10).close()
 
 
 def run_serially(
@@ -188,7 +236,8 @@ def _prepare(app: FlowerApp, verbose: bool) -> None:
     folder = str(app.folder)
     if folder not in sys.path:
         sys.path.insert(0, folder)
-    level = logging.DEBUG if verbose else logging.ERROR
+    # Failures are reported by the strategy, with the client and the round, and once.
+    level = logging.DEBUG if verbose else logging.CRITICAL
     for handler in logging.getLogger("flwr").handlers:
         handler.setLevel(level)
     logging.getLogger("ray").setLevel(level)

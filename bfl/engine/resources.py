@@ -23,13 +23,18 @@ def _available() -> int:
     return os.cpu_count() or 1
 
 
-def _share_of_ray_actor() -> float:
-    """Return the CPUs assigned to this process by Ray; 0 when it is not a Ray worker."""
+def in_ray_actor() -> bool:
+    """Return whether this process is one of Ray's workers."""
     ray = sys.modules.get("ray")  # a Ray worker has imported it
     if ray is None or not ray.is_initialized():
+        return False
+    return bool(ray.get_runtime_context().worker.mode == ray.WORKER_MODE)
+
+
+def _share_of_ray_actor() -> float:
+    """Return the CPUs assigned to this process by Ray; 0 when it is not a Ray worker."""
+    if not in_ray_actor():
         return 0.0
-    context = ray.get_runtime_context()
-    if context.worker.mode != ray.WORKER_MODE:
-        return 0.0
+    context = sys.modules["ray"].get_runtime_context()
     # An actor with less than one CPU still computes with one thread.
     return max(1.0, float(context.get_assigned_resources().get("CPU", 0.0)))

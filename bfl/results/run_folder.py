@@ -35,6 +35,7 @@ import numpy.typing as npt
 import tomli_w
 
 from bfl.errors import ConfigurationError, DataError, PosteriorError, RunError
+from bfl.files import sync_folder, write_atomically
 from bfl.posteriors.manifest import Manifest
 from bfl.posteriors.posterior import Posterior
 from bfl.prediction.predictions import IntArray, Predictions
@@ -187,7 +188,7 @@ class RunFolder:
                 stream.flush()
                 os.fsync(stream.fileno())
             if created:
-                _sync_folder(self.path)
+                sync_folder(self.path)
 
     def rounds(self) -> list[dict[str, Any]]:
         """Return the rounds in the order of the file; none when there is no file yet.
@@ -357,17 +358,7 @@ class RunFolder:
     def _write(self, file: str, data: bytes) -> None:
         """Replace a file as a whole: whoever reads it meets the old one or the new one."""
         with self._writing(file) as path:
-            temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-            try:
-                with temporary.open("wb") as stream:
-                    stream.write(data)
-                    stream.flush()
-                    os.fsync(stream.fileno())
-                temporary.replace(path)
-            except BaseException:
-                temporary.unlink(missing_ok=True)
-                raise
-            _sync_folder(path.parent)
+            write_atomically(path, data)
 
     def _write_json(self, file: str, content: Mapping[str, Any]) -> None:
         self._write(file, (json.dumps(_plain(content), indent=2) + "\n").encode())
@@ -412,17 +403,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         return _plain(value.tolist())
     return str(value) if isinstance(value, PurePath) else value
-
-
-def _sync_folder(path: Path) -> None:
-    """Bring a new or renamed file's directory entry to the disk, where the system can."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except OSError:  # Windows does not open folders
-        return
-    try:
-        os.fsync(descriptor)
-    except OSError:  # nor does every network file system sync them
-        pass
-    finally:
-        os.close(descriptor)

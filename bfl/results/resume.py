@@ -1,0 +1,117 @@
+"""Going on with a run: its folder, new or begun, and where it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bfl.configuration import Configuration
+from bfl.errors import ConfigurationError
+from bfl.posteriors import Posterior
+from bfl.results.run_folder import RunFolder
+from bfl.state import Arrays, Snapshots
+
+CHECKPOINTS = "checkpoints"
+_POSTERIOR, _STATE = "posterior.", "state."
+
+FREE_TO_CHANGE = frozenset(
+    {"resume", "output-dir", "name", "data-dir", "node-timeout", "client-timeout", "round-retries"}
+)
+"""Keys that say where and how patiently a run is made, not what comes out."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Where a run stands after a round.
+
+    Attributes:
+        server_round: The round that is over.
+        posterior: The global posterior after it.
+        state: What the strategy carries besides.
+    """
+
+    server_round: int
+    posterior: Posterior
+    state: Mapping[str, npt.NDArray[Any]]
+
+
+class Checkpoints:
+    """The checkpoints of a run, the last two kept.
+
+    Args:
+        folder: The run's folder.
+    """
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._snapshots = Snapshots(folder.path / CHECKPOINTS)
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Write a checkpoint.
+
+        Raises:
+            RunError: It cannot be written.
+        """
+        vectors = {f"{_POSTERIOR}{k}": v for k, v in vars(checkpoint.posterior).items()}
+        state = {f"{_STATE}{name}": array for name, array in checkpoint.state.items()}
+        self._snapshots.save(checkpoint.server_round, {**vectors, **state})
+
+    def latest(self) -> Checkpoint | None:
+        """Return the last sound checkpoint; None when there is none."""
+        found = self._snapshots.latest()
+        if found is None:
+            return None
+        server_round, arrays = found
+        posterior = Posterior(**_behind(_POSTERIOR, arrays))
+        return Checkpoint(server_round, posterior, _behind(_STATE, arrays))
+
+
+def _behind(prefix: str, arrays: Arrays) -> dict[str, Any]:
+    return {
+        name.removeprefix(prefix): np.asarray(array)
+        for name, array in arrays.items()
+        if name.startswith(prefix)
+    }
+
+
+def open_run(
+    configuration: Configuration, name: str, environment: Mapping[str, Any]
+) -> tuple[RunFolder, Checkpoint | None]:
+    """Return the folder of a run and, if it is one to go on with, its last checkpoint.
+
+    With ``resume``, a run that has not begun is begun; so a supervisor may always say it. Rounds
+    recorded after the checkpoint are dropped: they are made again, with the same result.
+
+    Args:
+        configuration: The configuration.
+        name: The run's name.
+        environment: See ``describe_environment``.
+
+    Raises:
+        ConfigurationError: The folder cannot be written, holds another run, or the run in it was
+            begun with another configuration; the message names what has changed.
+        DataError: The run's files are corrupt.
+    """
+    keys = configuration.keys
+    folder = RunFolder(Path(keys.output_dir) / name)
+    if not keys.resume or not folder.holds("config.toml"):
+        return RunFolder.create(keys.output_dir, name, configuration.values, environment), None
+    changed = changed_keys(folder.config(), configuration.values)
+    if changed:
+        raise ConfigurationError(
+            f"cannot resume {folder.path} under another configuration: "
+            + "; ".join(f"{key} was {was!r} and is {now!r}" for key, (was, now) in changed.items())
+        )
+    checkpoint = Checkpoints(folder).latest()
+    folder.keep_rounds(checkpoint.server_round if checkpoint else 0)
+    return folder, checkpoint
+
+
+def changed_keys(saved: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return the keys that matter to the result and differ, with both values."""
+    keys = [key for key in {**saved, **now} if key not in FREE_TO_CHANGE]
+    return {key: (saved.get(key), now.get(key)) for key in keys if saved.get(key) != now.get(key)}

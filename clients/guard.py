@@ -1,0 +1,62 @@
+"""What stands around a client's work: its errors reach the server, and it cannot hang for ever."""
+
+from __future__ import annotations
+
+import os
+import threading
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+
+from flwr.app import Context, Error, Message
+
+from bfl.engine.resources import in_ray_actor
+from bfl.errors import BflError
+
+Work = Callable[[Message, Context], Message]
+
+CLIENT_RAISED = 2
+"""Flower's ErrorCode.CLIENT_APP_RAISED_EXCEPTION."""
+
+TIMED_OUT = 75
+"""Exit status of an actor that took too long."""
+
+
+def reports_errors(work: Work) -> Work:
+    """Return a client's work such that what it raises is sent to the server, traceback and all.
+
+    Flower's engines send the message of an exception and drop its traceback.
+    """
+
+    @wraps(work)
+    def guarded(message: Message, context: Context) -> Message:
+        try:
+            return work(message, context)
+        except BflError as error:  # meant for people: its message says all
+            reason = f"{type(error).__name__}: {error}"
+        except Exception:
+            reason = traceback.format_exc()
+        return Message(Error(code=CLIENT_RAISED, reason=reason), reply_to=message)
+
+    return guarded
+
+
+@contextmanager
+def deadline(seconds: float) -> Iterator[None]:
+    """End this process if the work inside takes longer, where the engine starts another one.
+
+    A TensorFlow graph that runs cannot be interrupted. In a Ray actor the process ends, which Ray
+    replaces and the server hears of at once. Elsewhere nothing is done: a SuperNode's process is
+    Flower's to end, and the serial engine's is everybody's.
+    """
+    if not in_ray_actor():
+        yield
+        return
+    timer = threading.Timer(seconds, os._exit, [TIMED_OUT])
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()

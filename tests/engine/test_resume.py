@@ -1,0 +1,185 @@
+"""A run that is interrupted and gone on with ends as if nothing had happened."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import strategies.run
+from bfl.commands.flower_simulation import main
+from bfl.engine.flower import FlowerApp, run_serially
+from bfl.errors import ConfigurationError
+from bfl.results.run_folder import RunFolder
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+ROUNDS = 4
+VALUES: dict[str, Any] = {
+    "model": "resnet8",
+    "rounds": ROUNDS,
+    "local-epochs": 1,
+    "mc-samples": 2,
+    "evaluate-mc-samples": 1,
+    "strategy": "ppa",
+    "fraction-train": 0.67,
+    "partition": "dirichlet",
+    "alpha": 1.0,
+}
+
+pytestmark = pytest.mark.slow
+
+
+class InterruptedRunError(Exception):
+    """Stands for whatever ends a process."""
+
+
+def run(folder: Path, **changes: Any) -> RunFolder:
+    values = {**VALUES, "output-dir": str(folder.parent), "name": folder.name, **changes}
+    run_serially(FlowerApp.read(ROOT), values, 3, {})
+    return RunFolder(folder)
+
+
+def history(folder: RunFolder) -> list[dict[str, Any]]:
+    """Return the rounds without what a clock has measured."""
+    return [
+        {key: value for key, value in entry.items() if "seconds" not in key}
+        for entry in folder.rounds()
+    ]
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    return run(tmp_path_factory.mktemp("runs") / "uninterrupted")
+
+
+def same(folder: RunFolder, uninterrupted: RunFolder) -> bool:
+    return (
+        history(folder) == history(uninterrupted)
+        and folder.posterior()[0].digest() == uninterrupted.posterior()[0].digest()
+        and folder.metrics() == uninterrupted.metrics()
+    )
+
+
+def interrupt(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, after: int, where: str, **changes: Any
+) -> None:
+    """Run until a round is over, its record written or its checkpoint too, and stop there."""
+    target = {
+        "record": (strategies.run.RunFolder, "append_round", lambda args: args[1]["round"]),
+        "checkpoint": (strategies.run.Checkpoints, "save", lambda args: args[1].server_round),
+    }[where]
+    cls, name, number_of = target
+    original = getattr(cls, name)
+
+    def stop(*args: Any) -> None:
+        original(*args)
+        if number_of(args) == after:
+            raise InterruptedRunError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cls, name, stop)
+        with pytest.raises(InterruptedRunError):
+            run(folder, **changes)
+
+
+@pytest.mark.parametrize("where", ["record", "checkpoint"])
+@pytest.mark.parametrize("after", [1, 3, ROUNDS])
+def test_an_interrupted_run_ends_as_if_nothing_had_happened(
+    after: int,
+    where: str,
+    uninterrupted: RunFolder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    interrupt(monkeypatch, tmp_path / "run", after, where)
+    assert same(run(tmp_path / "run", resume=True), uninterrupted)
+
+
+def test_a_damaged_checkpoint_costs_one_round(
+    uninterrupted: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupt(monkeypatch, tmp_path / "run", 3, "checkpoint")
+    last = sorted((tmp_path / "run" / "checkpoints").iterdir())[-1]
+    last.write_bytes(last.read_bytes()[:-100])
+    with pytest.warns(UserWarning, match="round-000003"):
+        folder = run(tmp_path / "run", resume=True)
+    assert same(folder, uninterrupted)
+
+
+def test_resume_begins_a_run_that_has_not_begun_and_repeats_nothing_of_a_finished_one(
+    uninterrupted: RunFolder, tmp_path: Path
+) -> None:
+    folder = run(tmp_path / "run", resume=True)
+    assert same(folder, uninterrupted)
+    before = folder.rounds()
+    assert same(run(tmp_path / "run", resume=True), uninterrupted)
+    assert folder.rounds() == before  # the seconds, too
+
+
+def test_another_configuration_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    interrupt(monkeypatch, tmp_path / "run", 1, "checkpoint")
+    with pytest.raises(
+        ConfigurationError, match=r"seed was 0 and is 1; alpha was 1\.0 and is 2\.0"
+    ):
+        run(tmp_path / "run", resume=True, alpha=2.0, seed=1)
+    assert len(RunFolder(tmp_path / "run").rounds()) == 1
+    status = main(
+        ["--app", str(ROOT), "--resume", str(tmp_path / "run"), "--run-config", "local-epochs=2"]
+    )
+    assert status == 2
+    assert "local-epochs was 1 and is 2" in capsys.readouterr().err
+
+
+def test_the_command_goes_on_with_a_folder(
+    uninterrupted: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupt(monkeypatch, tmp_path / "run", 2, "checkpoint")
+    arguments = ["--app", str(ROOT), "--backend", "serial", "--resume", str(tmp_path / "run")]
+    assert main(arguments) == 0
+    assert same(RunFolder(tmp_path / "run"), uninterrupted)
+
+
+def test_resume_needs_a_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--app", str(ROOT), "--resume"]) == 2
+    assert "no run is named" in capsys.readouterr().err
+
+
+def test_a_folder_without_a_run_cannot_be_resumed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--app", str(ROOT), "--resume", str(tmp_path / "none")]) == 2
+    assert "config.toml" in capsys.readouterr().err
+
+
+def test_a_run_killed_at_any_moment_ends_with_the_same_posterior(
+    uninterrupted: RunFolder, tmp_path: Path
+) -> None:
+    """SIGKILL, three times; ``scripts/soak.sh`` does it twenty times, with Ray as well."""
+    folder = tmp_path / "run"
+    pairs = " ".join(
+        f'{key}="{value}"' if isinstance(value, str) else f"{key}={value}"
+        for key, value in {**VALUES, "output-dir": str(tmp_path), "name": "run"}.items()
+    )
+    command = [sys.executable, "-c", "from bfl.commands.flower_simulation import main; main()"]
+    command += ["--app", str(ROOT), "--backend", "serial", "--num-supernodes", "3", "--resume"]
+    command += ["--run-config", pairs]
+    moments = random.Random(0)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    for _ in range(3):
+        with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as process:
+            begun = time.monotonic()
+            until = 8.0 + 6.0 * moments.random()  # TensorFlow takes five seconds to be imported
+            while process.poll() is None and time.monotonic() - begun < until:
+                time.sleep(0.05)
+            process.send_signal(signal.SIGKILL)
+    subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL, timeout=300)
+    assert same(RunFolder(folder), uninterrupted)

@@ -1,0 +1,84 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bfl.errors import RunError
+from bfl.state import Snapshots
+
+
+def arrays(number: int) -> dict[str, np.ndarray]:
+    return {"a": np.arange(number), "b.c": np.array([[1.5, np.inf]], np.float32)}
+
+
+def check(found: tuple[int, dict[str, np.ndarray]] | None, number: int) -> None:
+    assert found is not None
+    assert found[0] == number
+    for name, array in arrays(number).items():
+        assert np.array_equal(found[1][name], array)
+        assert found[1][name].dtype == array.dtype
+
+
+def test_the_last_ones_are_kept(tmp_path: Path) -> None:
+    snapshots = Snapshots(tmp_path / "made" / "on demand", kept=3)
+    assert snapshots.latest() is None
+    for number in range(1, 8):
+        snapshots.save(number, arrays(number))
+        check(snapshots.latest(), number)
+    assert snapshots.rounds() == [5, 6, 7]
+    check(snapshots.latest(before=7), 6)
+    assert snapshots.latest(before=5) is None
+
+
+def test_a_state_without_arrays_is_a_state(tmp_path: Path) -> None:
+    snapshots = Snapshots(tmp_path)
+    snapshots.save(1, {})
+    assert snapshots.latest() == (1, {})
+
+
+@pytest.mark.parametrize("damage", ["cut", "flip", "empty", "digest", "gone"])
+def test_a_damaged_one_is_passed_over_with_a_warning(tmp_path: Path, damage: str) -> None:
+    snapshots = Snapshots(tmp_path)
+    snapshots.save(4, arrays(4))
+    snapshots.save(5, arrays(5))
+    path = sorted(tmp_path.iterdir())[-1]
+    data = path.read_bytes()
+    damaged = {
+        "cut": data[:-7],
+        "flip": data[:200] + bytes([data[200] ^ 1]) + data[201:],
+        "empty": b"",
+        "digest": b"0" + data[1:] if data[:1] != b"0" else b"1" + data[1:],
+    }
+    if damage == "gone":
+        path.unlink()
+        check(snapshots.latest(), 4)
+        return
+    path.write_bytes(damaged[damage])
+    with pytest.warns(UserWarning, match="is damaged"):
+        check(snapshots.latest(), 4)
+    snapshots.save(5, arrays(5))
+    check(snapshots.latest(), 5)
+
+
+def test_a_killed_write_leaves_no_half_snapshot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshots = Snapshots(tmp_path)
+    snapshots.save(1, arrays(1))
+
+    def no_rename(self: Path, target: Path) -> Path:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", no_rename)
+    with pytest.raises(RunError, match="No space left"):
+        snapshots.save(2, arrays(2))
+    check(snapshots.latest(), 1)
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_other_files_do_not_matter(tmp_path: Path) -> None:
+    snapshots = Snapshots(tmp_path)
+    snapshots.save(1, arrays(1))
+    (tmp_path / ".round-000002.snapshot.99.tmp").write_bytes(b"half")
+    (tmp_path / "notes.txt").write_text("x", encoding="utf-8")
+    assert snapshots.rounds() == [1]
