@@ -1,0 +1,177 @@
+"""10,000 fuzzed updates: what reaches the pool is sound, and the rest changes nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from small_federation import make_app, make_grid, shifted
+
+import strategies
+from bfl.pooling import pooling_rules
+from bfl.posteriors import Posterior
+from bfl.weightings import weightings
+from bfl.wire import ARRAYS, CONFIG, METRICS, TrainTask, posterior_from_arrays, posterior_to_arrays
+from strategies.updates import RefusedUpdateError, read_update
+
+SIZE, POINTS = 3, 2
+SENT = Posterior(
+    np.linspace(-1, 1, SIZE, dtype=np.float32),
+    np.full(SIZE, 0.25, np.float32),
+    np.ones(POINTS, np.float32),
+)
+
+odd_floats = st.floats(width=32) | st.sampled_from(
+    [0.0, -0.0, np.nan, np.inf, -np.inf, -1.0, 1e-45]
+)
+vectors = st.one_of(
+    arrays.arrays(np.float32, SIZE, elements=st.floats(-5, 5, width=32)),
+    arrays.arrays(np.float32, SIZE, elements=odd_floats),
+    arrays.arrays(
+        arrays.floating_dtypes() | arrays.integer_dtypes() | arrays.boolean_dtypes(),
+        arrays.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4),
+    ),
+)
+good_variances = arrays.arrays(np.float32, SIZE, elements=st.floats(0.015625, 4, width=32))
+good_points = arrays.arrays(np.float32, POINTS, elements=st.floats(-5, 5, width=32))
+counts: st.SearchStrategy[Any] = st.one_of(
+    st.integers(1, 1000),
+    st.integers(-(2**62), 2**62),
+    st.floats(),
+    st.lists(st.floats(), max_size=2),
+)
+array_records = st.one_of(
+    st.fixed_dictionaries({"mean": vectors, "variance": good_variances, "point": good_points}),
+    st.fixed_dictionaries(
+        {"mean": vectors, "variance": vectors | good_variances, "point": vectors | good_points}
+    ),
+    st.dictionaries(st.sampled_from(["mean", "variance", "point", "extra", ""]), vectors),
+)
+metric_records = st.one_of(
+    st.fixed_dictionaries({"num-examples": counts}),
+    st.dictionaries(st.sampled_from(["num-examples", "loss", "x"]), counts),
+)
+
+
+def content(arrays_: Any, metrics: Any) -> RecordDict:
+    return RecordDict(
+        {
+            ARRAYS: ArrayRecord({name: Array(np.asarray(a)) for name, a in arrays_.items()}),
+            METRICS: MetricRecord(metrics),
+        }
+    )
+
+
+contents = st.one_of(
+    st.builds(content, array_records, metric_records),
+    st.just(RecordDict()),
+    st.builds(lambda text: RecordDict({ARRAYS: ConfigRecord({"mean": text})}), st.text(max_size=5)),
+    st.builds(
+        lambda data: RecordDict(
+            {
+                ARRAYS: ArrayRecord({"mean": Array("float32", (3,), "numpy.ndarray", data)}),
+                METRICS: MetricRecord({"num-examples": 1}),
+            }
+        ),
+        st.binary(max_size=20),
+    ),
+)
+
+
+class Round:
+    """One round of four clients, whose replies may be exchanged for others."""
+
+    def __init__(self, rule: str) -> None:
+        self.strategy = strategies.PosteriorPooling(
+            rule=pooling_rules.create(rule),
+            weighting=weightings.create("distance"),
+            min_clients=1,
+            on_warning=lambda text: None,
+        )
+        grid = make_grid(make_app())
+        messages = self.strategy.configure_train(1, posterior_to_arrays(SENT), ConfigRecord(), grid)
+        self.messages = list(messages)
+        grid.push_messages(self.messages)
+
+    def replies(self, fuzzed: RecordDict | None) -> list[Message]:
+        """Return the replies of three good clients, and of the fourth if it is given."""
+        replies = []
+        for partition_id, message in enumerate(self.messages[:3]):
+            config: Any = message.content[CONFIG]
+            assert TrainTask.from_config(config).partition_id == partition_id
+            replies.append(Message(shifted(TrainTask.from_config(config), SENT), reply_to=message))
+        if fuzzed is not None:
+            replies.append(Message(fuzzed, reply_to=self.messages[3]))
+        return replies
+
+    def pool(self, fuzzed: RecordDict | None) -> tuple[Posterior, Any]:
+        pooled, metrics = self.strategy.aggregate_train(1, self.replies(fuzzed))
+        assert pooled is not None
+        return posterior_from_arrays(pooled), metrics
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("rule", ["conflation", "linear-pool", "ws", "dwc"])
+def test_fuzzed_updates_leave_a_sound_posterior(rule: str) -> None:
+    one_round = Round(rule)
+    without, _ = one_round.pool(None)
+    seen = {True: 0, False: 0}
+
+    @settings(
+        max_examples=2500,
+        deadline=None,
+        database=None,
+        derandomize=True,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(contents)
+    def fuzz(fuzzed: RecordDict) -> None:
+        pooled, metrics = one_round.pool(fuzzed)
+        pooled.check(like=SENT)
+        try:
+            read_update(Message(fuzzed, reply_to=one_round.messages[3]), 3, SENT)
+        except RefusedUpdateError:
+            assert pooled.digest() == without.digest()
+            assert metrics["refused"] == 1
+            seen[False] += 1
+        else:
+            assert metrics["refused"] == 0
+            seen[True] += 1
+
+    fuzz()
+    assert min(seen.values()) > 50  # both sorts were tried
+
+
+@pytest.mark.parametrize(
+    ("arrays_", "metrics", "reason"),
+    [
+        ({}, {}, "the arrays are none"),
+        ({"mean": np.zeros(3, np.float32)}, {}, "the arrays are mean"),
+        ({"mean": np.full(3, np.nan, np.float32)}, {}, "not finite"),
+        ({"variance": np.zeros(3, np.float32)}, {}, "not positive"),
+        ({"mean": np.zeros(3, np.float64)}, {}, "type float64; expected float32"),
+        ({"mean": np.zeros(4, np.float32)}, {}, "mean has 4 values; expected 3"),
+        ({"mean": np.zeros((3, 1), np.float32)}, {}, "one dimension"),
+        ({"extra": np.zeros(3, np.float32)}, {}, "extra"),
+        (None, {"num-examples": 0}, "1 to 2\\^53"),
+        (None, {"num-examples": 2.5}, "whole number"),
+        (None, {"num-examples": 2**60}, "1 to 2\\^53"),
+        (None, {"num-examples": float("inf")}, "whole number"),
+        (None, {"other": 1}, "num-examples is None"),
+    ],
+)
+def test_the_reason_is_given(arrays_: Any, metrics: Any, reason: str) -> None:
+    whole = {"mean": SENT.mean, "variance": SENT.variance, "point": SENT.point}
+    partial = arrays_ == {} or (arrays_ is not None and metrics == {} and reason.startswith("the"))
+    given_arrays = arrays_ if partial else {**whole, **(arrays_ or {})}
+    reply = Message(
+        content(given_arrays, {"num-examples": 1} if arrays_ is not None else metrics),
+        reply_to=Round("conflation").messages[0],
+    )
+    with pytest.raises(RefusedUpdateError, match=reason):
+        read_update(reply, 0, SENT)
