@@ -18,6 +18,7 @@ import numpy as np
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
+from bfl import randomness
 from bfl.code import code_digest
 from bfl.configuration import Configuration
 from bfl.errors import ConfigurationError
@@ -112,7 +113,11 @@ def _train(
         "train-divergence": result.divergence,
         "train-seconds": time.perf_counter() - started,
     }
-    return Message(reply_content(result.posterior, metrics), reply_to=message)
+    posterior = result.posterior
+    if task.partition_id < keys.attackers:
+        generator = randomness.generator(keys.seed, "attack", task.server_round, task.partition_id)
+        posterior = configuration.attack.corrupt(posterior, received, generator)
+    return Message(reply_content(posterior, metrics), reply_to=message)
 
 
 def _training_data(configuration: Configuration, node: Mapping[str, Any]) -> TrainingData:

@@ -16,6 +16,7 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from bfl import randomness
+from bfl.defences import Defence, defences
 from bfl.errors import RunError
 from bfl.pooling import Pooled, PoolingRule, pool
 from bfl.posteriors import Posterior
@@ -60,6 +61,7 @@ class PosteriorPooling(Strategy):
         rule: The pooling rule. The named subclasses (``strategies.Conflation``, ...) make their own
             from keyword arguments.
         weighting: What the clients' weights are.
+        defence: What is done to the clients' posteriors before; by default nothing.
         configuration: The run's configuration as a JSON object of flat keys, sent to the clients.
         num_classes: The number of classes, sent to the clients.
         partition: The examples of each client, by partition id; None where nodes have their own.
@@ -83,6 +85,7 @@ class PosteriorPooling(Strategy):
         *,
         weighting: Weighting,
         rule: PoolingRule | None = None,
+        defence: Defence | None = None,
         configuration: str = "{}",
         num_classes: int = 10,
         partition: Sequence[Positions | None] | None = None,
@@ -104,6 +107,7 @@ class PosteriorPooling(Strategy):
             raise TypeError(f"unexpected arguments: {', '.join(rule_settings)}")
         self.rule = rule
         self.weighting = weighting
+        self.defence = defence or defences.create("none")
         self.configuration = configuration
         self.num_classes = num_classes
         self.partition = partition
@@ -192,7 +196,7 @@ class PosteriorPooling(Strategy):
 
     def pool(self, server_round: int, updates: Sequence[ClientUpdate]) -> Pooled:
         """Return the pooled posterior of clients' updates, sorted by partition id."""
-        posteriors = [update.posterior for update in updates]
+        posteriors = self.defence.protect([update.posterior for update in updates])
         weights = self.weighting.weigh(
             posteriors, [update.num_examples for update in updates], self._previous
         )

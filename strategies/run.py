@@ -115,6 +115,7 @@ def make_strategy(
     return strategy_class(type(configuration.pooling))(
         rule=configuration.pooling,
         weighting=configuration.weighting,
+        defence=configuration.defence,
         configuration=json.dumps(configuration.values),
         num_classes=dataset.num_classes,
         partition=partition,

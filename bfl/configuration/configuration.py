@@ -11,10 +11,12 @@ from typing import Any
 import pydantic
 from pydantic.fields import FieldInfo
 
+from bfl.attacks import Attack, attacks
 from bfl.augmentations import Augmentation, augmentations
 from bfl.configuration.keys import Keys
 from bfl.configuration.messages import refused_values, unknown_key
 from bfl.datasets import absolute_dataset, validate_dataset
+from bfl.defences import Defence, defences
 from bfl.errors import ConfigurationError
 from bfl.inferences import Inference, inferences
 from bfl.metrics import metrics
@@ -36,6 +38,8 @@ REGISTRIES: tuple[Registry[Any], ...] = (
     weightings,
     priors,
     augmentations,
+    attacks,
+    defences,
     metrics,
 )
 """The registries whose components read settings of their own from the configuration."""
@@ -49,6 +53,8 @@ _PICKED_BY: dict[str, tuple[str, Callable[[str, Mapping[str, Any]], Any]]] = {
     "weighting": ("weighting", weightings.create),
     "prior": ("prior", priors.create),
     "augmentation": ("augmentation", augmentations.create),
+    "attack": ("attack", attacks.create),
+    "defence": ("defence", defences.create),
 }
 """Which key picks which of a configuration's components, and what makes it."""
 
@@ -65,6 +71,8 @@ class Configuration:
     weighting: Weighting
     prior: Prior
     augmentation: Augmentation
+    attack: Attack
+    defence: Defence
     metric_settings: Mapping[str, Value]
 
     @property

@@ -40,6 +40,11 @@ class Keys(pydantic.BaseModel):
     weighting: str = Field("train-size", description="what a client's weight in the pool is")
     prior: str = Field("fixed", description="prior of variational clients")
     augmentation: str = Field("none", description="random changes of training images")
+    defence: str = Field("none", description="what is done to posteriors before they are pooled")
+    attack: str = Field("none", description="what hostile clients send")
+    attackers: int = Field(
+        0, ge=0, description="number of hostile clients: those of the first partition ids"
+    )
     rounds: Count = Field(10, description="number of federated rounds")
     local_epochs: Count = Field(5, description="epochs of a client in a round, E")
     batch_size: int = Field(32, ge=2, description="examples in a training step, B")

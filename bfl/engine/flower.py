@@ -167,11 +167,12 @@ def _join_cluster(init_args: Mapping[str, Any]) -> None:
             runtime_env={"env_vars": {"PYTHONPATH": path}},
         )
     except Exception as error:
-        hint = ""
-        if isinstance(error, ray.exceptions.AuthenticationError):
-            # `ray start` may have chosen this by itself; a driver that joins does not.
-            hint = "the cluster asks for a token: set RAY_AUTH_MODE=token. "
-        raise RunError(f"cannot join the Ray cluster at {address}: {hint}{_root(error)}") from error
+        # Ray may put a whole traceback into the message; its last line says what is wrong.
+        reason = (str(_root(error)).strip() or repr(error)).splitlines()[-1]
+        if "AuthenticationError" in reason and "RAY_AUTH_MODE" not in os.environ:
+            # `ray start` may have chosen to ask for a token; a driver that joins does not follow.
+            reason = f"it asks for a token: set RAY_AUTH_MODE=token ({reason})"
+        raise RunError(f"cannot join the Ray cluster at {address}: {reason}") from error
 
 
 def _knock(address: str) -> None:

@@ -1,0 +1,17 @@
+"""No defence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from bfl.defences.base import Defence, defences
+from bfl.posteriors import Posterior
+
+
+@defences.register("none")
+class NoDefence(Defence):
+    """Posteriors are pooled as they are sent."""
+
+    def protect(self, posteriors: Sequence[Posterior]) -> list[Posterior]:
+        """Return the posteriors."""
+        return list(posteriors)
