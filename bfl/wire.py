@@ -48,6 +48,7 @@ class TrainTask:
         num_classes: The number of classes.
         examples: (N,) positions of the client's examples in the training data; None when the node
             has data of its own.
+        run_folder: The run's folder on the server, absolute, or empty.
     """
 
     server_round: int
@@ -55,6 +56,7 @@ class TrainTask:
     configuration: str
     num_classes: int
     examples: Positions | None
+    run_folder: str = ""
 
     def to_config(self) -> ConfigRecord:
         """Return the task as a record."""
@@ -64,6 +66,7 @@ class TrainTask:
                 "partition-id": self.partition_id,
                 "configuration": self.configuration,
                 "num-classes": self.num_classes,
+                "run-folder": self.run_folder,
             }
         )
         if self.examples is not None:
@@ -79,6 +82,7 @@ class TrainTask:
             partition_id=int(record["partition-id"]),  # type: ignore[arg-type]
             configuration=str(record["configuration"]),
             num_classes=int(record["num-classes"]),  # type: ignore[arg-type]
+            run_folder=str(record["run-folder"]),
             examples=None if examples is None else np.frombuffer(examples, "<i4").astype(np.int64),  # type: ignore[arg-type]
         )
 

@@ -39,6 +39,7 @@ from clients.process import (
     start_tensorflow,
     trainer_for,
 )
+from clients.state import client_state
 
 app = ClientApp()
 
@@ -91,6 +92,7 @@ def _train(
     received = posterior_from_arrays(arrays)
     keys, data = configuration.keys, _training_data(configuration, context.node_config)
     examples = np.arange(data.size) if task.examples is None else task.examples
+    state = client_state(context, task) if keys.optimizer_state == "keep" else None
     result = trainer_for(configuration, data, task.num_classes).train(
         data.images,
         data.labels,
@@ -104,8 +106,11 @@ def _train(
             ),
             seed=keys.seed,
             key_labels=(task.server_round, task.partition_id),
+            optimizer_state=state.load(before=task.server_round) if state else {},
         ),
     )
+    if state:
+        state.save(task.server_round, result.optimizer_state)
     metrics = {
         "num-examples": int(examples.size),
         "train-loss": result.loss,

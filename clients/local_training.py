@@ -6,7 +6,8 @@ Source: Fischer et al. (2024), section 2.1, Algorithm 1, and section 3.3.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -18,6 +19,8 @@ from bfl.augmentations import Augmentation
 from bfl.keras import tf
 from bfl.networks.network import Network, normalized_images
 from bfl.posteriors import Posterior
+
+MOMENTS = ("first-moment", "second-moment")
 
 IntArray = npt.NDArray[np.integer[Any]]
 
@@ -75,7 +78,10 @@ class LocalTask:
         examples: (N,) positions of the client's examples in the data set.
         epochs: E.
         learning_rate: η of this round.
-        labels: What keys the randomness: ``(seed, purpose, round, partition id)``.
+        key_labels: What keys the randomness beside the seed: round and partition id.
+        seed: The run's seed.
+        optimizer_state: Adam's moments and number of steps, as an earlier ``LocalResult`` has
+            them; empty to begin anew.
     """
 
     received: Posterior
@@ -85,6 +91,7 @@ class LocalTask:
     learning_rate: float
     key_labels: tuple[int | str, ...]
     seed: int
+    optimizer_state: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -96,21 +103,22 @@ class LocalResult:
         loss: The mean objective per example of the last epoch, NLL + KL / N, in nats.
         negative_log_likelihood: Its first part.
         divergence: KL[q ‖ p] at the end, in nats, not divided by N.
+        optimizer_state: Adam's moments (n,), over all trainable variables, and number of steps ().
     """
 
     posterior: Posterior
     loss: float
     negative_log_likelihood: float
     divergence: float
+    optimizer_state: Mapping[str, npt.NDArray[Any]]
 
 
 class LocalTrainer:
     """Trains a network on one client's examples; built and traced once for all clients and rounds.
 
     The objective per example is −E_q[log p(y | x, θ)] + KL[q ‖ p] / N with the client's own N (Eq.
-    6 over N), so that the divergence counts exactly once per epoch. The optimiser is Adam and
-    begins anew each round; the papers are silent on whether its moments outlive a round, and
-    beginning anew keeps clients without state.
+    6 over N), so that the divergence counts exactly once per epoch. The optimiser is Adam. The
+    papers are silent on whether its moments outlive a round: a task says what they begin with.
 
     Args:
         network: The network to train.
@@ -127,6 +135,7 @@ class LocalTrainer:
         self._moments = [
             (tf.Variable(tf.zeros_like(v)), tf.Variable(tf.zeros_like(v))) for v in self._variables
         ]
+        self._steps_before = tf.Variable(0, trainable=False)
         self._run = tf.function(
             self._steps,
             input_signature=[
@@ -168,14 +177,27 @@ class LocalTrainer:
             loss=mean_loss + float(divergence) / count,
             negative_log_likelihood=mean_loss,
             divergence=float(divergence),
+            optimizer_state=self._optimizer_state(order.shape[0]),
         )
 
     def _begin(self, task: LocalTask) -> None:
         self.network.load(task.received)
         self.network.set_prior(*task.prior)
-        for first, second in self._moments:
-            first.assign(tf.zeros_like(first))
-            second.assign(tf.zeros_like(second))
+        state = task.optimizer_state
+        self._steps_before.assign(int(state["steps"]) if state else 0)
+        sizes = [variable.shape.num_elements() for variable in self._variables]
+        for index, name in enumerate(MOMENTS):
+            vector = state[name] if state else np.zeros(sum(sizes), np.float32)
+            parts = np.split(vector, np.cumsum(sizes)[:-1])
+            for moments, part in zip(self._moments, parts, strict=True):
+                moments[index].assign(part.reshape(moments[index].shape))
+
+    def _optimizer_state(self, steps: int) -> dict[str, npt.NDArray[Any]]:
+        moments = {
+            name: np.concatenate([pair[index].numpy().ravel() for pair in self._moments])
+            for index, name in enumerate(MOMENTS)
+        }
+        return {**moments, "steps": np.array(int(self._steps_before.numpy()) + steps)}
 
     def _steps(
         self,
@@ -204,7 +226,8 @@ class LocalTrainer:
                 summed = tf.reduce_sum(per_example * weights[step])
                 divergence = self.network.divergence()
                 objective = summed / tf.reduce_sum(weights[step]) + divergence / count
-            self._adam(tape.gradient(objective, self._variables), step, rate)
+            gradients = tape.gradient(objective, self._variables)
+            self._adam(gradients, self._steps_before + step, rate)
             losses = losses.write(step, summed)
         return losses.stack(), divergence
 

@@ -65,6 +65,7 @@ class PosteriorPooling(Strategy):
         configuration: The run's configuration as a JSON object of flat keys, sent to the clients.
         num_classes: The number of classes, sent to the clients.
         partition: The examples of each client, by partition id; None where nodes have their own.
+        run_folder: The run's folder, for clients that keep a state in a simulation.
         clients: The number of clients; 0: as many as there are SuperNodes.
         fraction_train: The share of the clients that train in a round.
         seed: The run's seed.
@@ -89,6 +90,7 @@ class PosteriorPooling(Strategy):
         configuration: str = "{}",
         num_classes: int = 10,
         partition: Sequence[Positions | None] | None = None,
+        run_folder: str = "",
         clients: int = 0,
         fraction_train: float = 1.0,
         seed: int = 0,
@@ -111,6 +113,7 @@ class PosteriorPooling(Strategy):
         self.configuration = configuration
         self.num_classes = num_classes
         self.partition = partition
+        self.run_folder = run_folder
         self.clients = clients
         self.fraction_train = fraction_train
         self.seed = seed
@@ -162,6 +165,7 @@ class PosteriorPooling(Strategy):
             configuration=self.configuration,
             num_classes=self.num_classes,
             examples=None if self.partition is None else self.partition[partition_id],
+            run_folder=self.run_folder,
         )
 
     def aggregate_train(

@@ -62,6 +62,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         progress.say(f"{federation.size} clients; the run's folder is {folder.path}")
         strategy = make_strategy(configuration, dataset, partition)
         strategy.federation = federation
+        strategy.run_folder = str(folder.path.resolve())
         strategy.on_round = _Recorder(folder, progress, strategy).record
         strategy.on_warning = progress.say
         if checkpoint:

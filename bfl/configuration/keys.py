@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import pydantic
 from pydantic import Field
@@ -49,6 +49,10 @@ class Keys(pydantic.BaseModel):
     local_epochs: Count = Field(5, description="epochs of a client in a round, E")
     batch_size: int = Field(32, ge=2, description="examples in a training step, B")
     learning_rate: float = Field(1e-3, gt=0.0, le=1.0, description="initial learning rate of Adam")
+    optimizer_state: Literal["reset", "keep"] = Field(
+        "reset",
+        description="whether Adam's moments begin anew each round or are kept by the client",
+    )
     lr_decay: float = Field(
         0.04, ge=0.0, description="what the log of the learning rate loses a round, once it decays"
     )

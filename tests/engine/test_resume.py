@@ -183,3 +183,23 @@ def test_a_run_killed_at_any_moment_ends_with_the_same_posterior(
             process.send_signal(signal.SIGKILL)
     subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL, timeout=300)
     assert same(RunFolder(folder), uninterrupted)
+
+
+@pytest.mark.parametrize("where", ["record", "checkpoint"])
+def test_clients_that_keep_a_state_are_resumed_as_well(
+    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when the server falls back by one more round than the clients."""
+    kept = {"optimizer-state": "keep"}
+    whole = run(tmp_path / "whole", **kept)
+    interrupt(monkeypatch, tmp_path / "run", 3, where, **kept)
+    if where == "checkpoint":
+        sorted((tmp_path / "run" / "checkpoints").iterdir())[-1].write_bytes(b"damaged")
+        with pytest.warns(UserWarning, match="is damaged"):
+            resumed = run(tmp_path / "run", resume=True, **kept)
+    else:
+        resumed = run(tmp_path / "run", resume=True, **kept)
+    assert same(resumed, whole)
+    reset = run(tmp_path / "reset")
+    assert history(reset)[0] == history(whole)[0]  # the first round begins anew either way
+    assert history(reset)[-1] != history(whole)[-1]
