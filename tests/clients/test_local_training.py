@@ -1,0 +1,530 @@
+"""Local training against gradients, divergences and optimiser steps computed by hand."""
+
+import inspect
+import os
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import bfl
+from bfl.augmentations import augmentations
+from bfl.datasets import load_dataset
+from bfl.inferences import inferences
+from bfl.models import create_architecture
+from bfl.posteriors import Posterior
+from bfl.posteriors.divergence import kullback_leibler
+from bfl.priors import priors
+
+pytestmark = pytest.mark.usefixtures("tensorflow")
+
+SHAPE = (8, 8, 1)
+BATCH = 32
+INFERENCES = ("deterministic", "flipout", "mc-dropout")
+
+
+def network_of(inference, **settings):
+    from bfl.networks.network import build_network
+
+    chosen = inferences.create(inference, settings)
+    return build_network(create_architecture("resnet8"), chosen, SHAPE, 10)
+
+
+def trainer_of(inference, augmentation="none"):
+    from clients.local_training import local_trainer
+
+    return local_trainer(network_of(inference), BATCH, augmentations.create(augmentation))
+
+
+def digits():
+    """Return the digits' training images and labels as tensors."""
+    from clients.process import shared_data
+
+    data = shared_data("digits", "")
+    return data.images, data.labels
+
+
+def make_task(received, examples, prior=(0.0, 10.0), epochs=1, rate=1e-3, labels=(1, 0), seed=0):
+    from clients.local_training import LocalTask
+
+    return LocalTask(
+        received=received,
+        prior=prior,
+        examples=np.asarray(examples),
+        epochs=epochs,
+        learning_rate=rate,
+        key_labels=labels,
+        seed=seed,
+    )
+
+
+# The order of the examples
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    count=st.integers(1, 200),
+    batch_size=st.integers(2, 64),
+    epochs=st.integers(1, 4),
+    seed=st.integers(0, 2**32),
+)
+def test_each_epoch_visits_each_example_once(count, batch_size, epochs, seed):
+    from clients.local_training import batches
+
+    order, weights = batches(count, batch_size, epochs, np.random.default_rng(seed))
+    steps = int(np.ceil(count / batch_size))
+    assert order.shape == weights.shape == (epochs * steps, batch_size)
+    assert order.dtype == np.int32
+    assert weights.dtype == np.float32
+    assert np.isin(weights, (0, 1)).all()
+    assert ((order >= 0) & (order < count)).all()
+    # No batch without an example: the mean over its weights exists.
+    assert (weights.sum(axis=1) >= 1).all()
+    # Only the last batch of an epoch is filled up.
+    assert (weights.reshape(epochs, -1) == (np.arange(steps * batch_size) < count)).all()
+    for epoch in range(epochs):
+        part = slice(epoch * steps, (epoch + 1) * steps)
+        visited = order[part][weights[part] == 1]
+        np.testing.assert_array_equal(np.sort(visited), np.arange(count))
+        filled = order[part][weights[part] == 0]
+        if filled.size <= count:
+            np.testing.assert_array_equal(filled, visited[: filled.size])
+    again, same = batches(count, batch_size, epochs, np.random.default_rng(seed))
+    np.testing.assert_array_equal(order, again)
+    np.testing.assert_array_equal(weights, same)
+
+
+def test_epochs_and_generators_have_orders_of_their_own():
+    from clients.local_training import batches
+
+    orders = [
+        row.tolist()
+        for seed in range(3)
+        for row in batches(40, 40, 3, np.random.default_rng(seed))[0]
+    ]
+    assert len({tuple(row) for row in orders}) == 9
+    first = [batches(5, 5, 1, np.random.default_rng(seed))[0][0, 0] for seed in range(500)]
+    assert np.bincount(first).min() > 60
+
+
+# The learning rate
+
+
+def test_learning_rate_is_the_papers():
+    from clients.local_training import learning_rate
+
+    for server_round in range(1, 51):
+        assert learning_rate(1e-3, server_round, 0.04, 50) == 1e-3
+    for k in range(1, 200):
+        rate = learning_rate(1e-3, 50 + k, 0.04, 50)
+        assert rate == pytest.approx(1e-3 * np.exp(-0.04 * k), rel=1e-12)
+    assert learning_rate(0.1, 1, 0.04, 0) == pytest.approx(0.1 * np.exp(-0.04))
+    assert learning_rate(0.1, 1000, 0.0, 0) == 0.1
+
+
+# The objective and its gradient
+
+
+SIGMA = 1e-6
+"""So small that Flipout's perturbations turn no ReLU on or off, which gradients would show."""
+
+
+@pytest.fixture(scope="module")
+def received(tensorflow):
+    """A posterior of next to no variance whose means are all different from 0."""
+    initial = network_of("flipout").initial_posterior(0)
+    rng = np.random.default_rng(0)
+    mean = initial.mean + rng.normal(0, 0.02, initial.size)
+    return Posterior(
+        mean.astype(np.float32),
+        np.full(initial.size, SIGMA**2, np.float32),
+        (initial.point + rng.uniform(-0.2, 0.2, initial.point.size)).astype(np.float32),
+    )
+
+
+def record_order(monkeypatch):
+    """Return a list that gets the order and the weights of each training."""
+    from clients import local_training
+
+    recorded, batches = [], local_training.batches
+
+    def batches_and_record(*arguments):
+        recorded.append(batches(*arguments))
+        return recorded[-1]
+
+    monkeypatch.setattr(local_training, "batches", batches_and_record)
+    return recorded
+
+
+class ByHand:
+    """NLL of batches in training mode and its gradients, by the network of point weights."""
+
+    def __init__(self, received):
+        self.manifest = network_of("flipout").manifest
+        self.points = network_of("deterministic")
+        self.received = received
+
+    def batch(self, positions, weights):
+        """Return the summed NLL, and the gradient of its mean by the parameters' names."""
+        from bfl.keras import tf
+
+        self.points.load_values(self.manifest, self.received.mean, self.received.point)
+        images, labels = (tensor.numpy()[positions] for tensor in digits())
+        named = {p.name: p.value for p in self.points._parameters if "moving" not in p.name}
+        with tf.GradientTape() as tape:
+            logits = self.points.model(images.astype(np.float32) / 127.5 - 1, training=True)
+            each = -tf.nn.log_softmax(logits).numpy()[np.arange(len(labels)), labels]
+            logs = tf.gather(tf.nn.log_softmax(logits), labels, axis=1, batch_dims=1)
+            mean = -tf.reduce_sum(logs * weights) / weights.sum()
+        gradients = tape.gradient(mean, list(named.values()))
+        return float((each * weights).sum()), dict(zip(named, gradients, strict=True))
+
+    def moving_mean_after(self, positions, momentum):
+        """Return the moving mean of the first normalisation after one batch."""
+        self.points.load_values(self.manifest, self.received.mean, self.received.point)
+        images = digits()[0].numpy()[positions].astype(np.float32) / 127.5 - 1
+        layer, norm = (self.points.model.get_layer(name) for name in ("conv1", "conv1_norm"))
+        features = layer(images).numpy().mean(axis=(0, 1, 2))
+        return momentum * norm.moving_mean.numpy() + (1 - momentum) * features
+
+
+def gradients_of(trainer):
+    """Return what Adam's first moments hold, by variable."""
+    variables = trainer.network.trainable_variables
+    return {id(v): m.numpy() for v, (m, _) in zip(variables, trainer._moments, strict=True)}
+
+
+def assert_close(actual, expected, tolerance=2e-2):
+    scale = np.abs(expected).max() + 1e-6
+    np.testing.assert_allclose(actual / scale, expected / scale, atol=tolerance)
+
+
+@pytest.mark.parametrize("scale", [0.02, 10.0])
+def test_reported_loss_is_nll_plus_divergence_over_n(received, scale, monkeypatch):
+    recorded = record_order(monkeypatch)
+    trainer = trainer_of("flipout")
+    result = trainer.train(*digits(), make_task(received, np.arange(100, 132), (0.0, scale)))
+    order, weights = recorded[0]
+    assert order.shape == (1, BATCH)
+    summed, _ = ByHand(received).batch(order[0] + 100, weights[0])
+    size = received.size
+    divergence = kullback_leibler(
+        received.mean, received.variance, np.zeros(size), np.full(size, scale**2)
+    )
+    assert result.divergence == pytest.approx(divergence, rel=1e-4)
+    assert result.negative_log_likelihood == pytest.approx(summed / 32, rel=1e-3)
+    assert result.loss == pytest.approx(summed / 32 + divergence / 32, rel=1e-3)
+
+
+def test_losses_of_an_epoch_are_summed_over_the_examples(received, monkeypatch):
+    recorded = record_order(monkeypatch)
+    trainer, examples = trainer_of("flipout"), np.arange(33) * 7
+    task = make_task(received, examples, epochs=2, rate=0.0)
+    result = trainer.train(*digits(), task)
+    order, weights = recorded[0]
+    assert order.shape == (4, BATCH)
+    assert weights.sum() == 66
+    hand = ByHand(received)
+    # The last epoch; the rate is 0, so nothing has moved but the moving statistics.
+    summed = [hand.batch(examples[order[s]], weights[s])[0] for s in (2, 3)]
+    assert result.negative_log_likelihood == pytest.approx(sum(summed) / 33, rel=1e-3)
+    assert result.loss == pytest.approx((sum(summed) + result.divergence) / 33, rel=1e-4)
+    assert result.posterior.mean.tobytes() == received.mean.tobytes()
+
+
+@pytest.mark.parametrize("count", [32, 33])
+def test_gradient_is_that_of_mean_nll_plus_divergence_over_n(received, count, monkeypatch):
+    """Adam's moments after the only or the second step, against gradients taken by hand.
+
+    With 33 examples the second step has one example, and 31 that only fill it up.
+    """
+    recorded = record_order(monkeypatch)
+    trainer, examples, scale, mean = trainer_of("flipout"), np.arange(count) * 5, 0.3, 0.01
+    trainer.train(*digits(), make_task(received, examples, (mean, scale), rate=0.0))
+    moments = gradients_of(trainer)
+    order, weights = recorded[0]
+    hand = ByHand(received)
+    steps = [hand.batch(examples[o], w)[1] for o, w in zip(order, weights, strict=True)]
+    # m is 0.1 g₁ after one step, and 0.09 g₁ + 0.1 g₂ after two.
+    shares = [0.1] if count == 32 else [0.09, 0.1]
+    assert len(steps) == len(shares)
+    checked = 0
+    for parameter in trainer.network._parameters:
+        if "moving" in parameter.name:
+            continue
+        expected = sum(
+            share * step[parameter.name].numpy() for share, step in zip(shares, steps, strict=True)
+        )
+        if parameter.untransformed_scale is not None:
+            # ∂KL/∂μ = (μ − m) / s²; ∂KL/∂ρ = (σ / s² − 1 / σ) ∂σ/∂ρ, ∂σ/∂ρ = 1 − exp(ε − σ).
+            mu = parameter.value.numpy().astype(np.float64)
+            expected = expected + sum(shares) * (mu - mean) / scale**2 / count
+            slope = -np.expm1(np.finfo(np.float32).eps - SIGMA)
+            by_rho = sum(shares) * (SIGMA / scale**2 - 1 / SIGMA) * slope / count
+            moment = moments[id(parameter.untransformed_scale)]
+            np.testing.assert_allclose(moment, by_rho, rtol=1e-2)
+            checked += 1
+        assert_close(moments[id(parameter.value)], expected)
+        checked += 1
+    assert checked == len(moments) == 46
+
+
+def test_moving_statistics_follow_the_batches(received, monkeypatch):
+    recorded = record_order(monkeypatch)
+    trainer = trainer_of("flipout")
+    result = trainer.train(*digits(), make_task(received, np.arange(32), rate=0.0))
+    names = [p.name for p in trainer.network.manifest.point]
+    parts = trainer.network.manifest.split(result.posterior.point, gaussian=False)
+    expected = ByHand(received).moving_mean_after(recorded[0][0][0], 0.9)
+    actual = parts[names.index("conv1_norm/moving_mean")]
+    np.testing.assert_allclose(actual, expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("inference", ["deterministic", "mc-dropout"])
+def test_points_have_no_divergence(inference):
+    trainer = trainer_of(inference)
+    received = trainer.network.initial_posterior(0)
+    result = trainer.train(*digits(), make_task(received, np.arange(40)))
+    assert result.divergence == 0
+    assert result.loss == result.negative_log_likelihood > 0
+
+
+def test_labels_and_images_belong_together():
+    """A client's examples are those at its positions: another client's do not matter."""
+    from bfl.keras import tf
+
+    trainer, (images, labels) = trainer_of("deterministic"), digits()
+    received, examples = trainer.network.initial_posterior(0), np.arange(50, 90)
+    expected = trainer.train(images, labels, make_task(received, examples)).posterior.digest()
+    mine = np.isin(np.arange(len(labels)), examples)
+    others = images.numpy()
+    others[~mine] = 255 - others[~mine]
+    hidden = tf.constant(np.where(mine, labels.numpy(), 9 - labels.numpy()))
+    result = trainer.train(tf.constant(others), hidden, make_task(received, examples))
+    assert result.posterior.digest() == expected
+    alone = make_task(received, np.arange(40))
+    result = trainer.train(images[50:90], labels[50:90], alone)
+    assert result.posterior.digest() == expected
+
+
+# The optimiser
+
+
+def test_adam_is_that_of_the_paper_and_of_keras(tensorflow):
+    from bfl.keras import keras
+    from clients.local_training import LocalTrainer
+
+    rng = np.random.default_rng(0)
+    start = [rng.normal(size=(3, 2)).astype(np.float32), rng.normal(size=4).astype(np.float32)]
+    scales = [rng.uniform(0.01, 5, s.shape).astype(np.float32) for s in start]
+    variables = [tensorflow.Variable(s) for s in start]
+    network = SimpleNamespace(trainable_variables=variables, image_shape=SHAPE)
+    trainer = LocalTrainer(network, BATCH, augmentations.create("none"))
+    twins = [tensorflow.Variable(s) for s in start]
+    optimizer = keras.optimizers.Adam(learning_rate=0.05)
+    by_hand = [s.astype(np.float64) for s in start]
+    first, second = ([np.zeros_like(s) for s in by_hand] for _ in range(2))
+    for step in range(12):
+        trainer._adam(
+            [scale * v for scale, v in zip(scales, variables, strict=True)],
+            tensorflow.constant(step),
+            tensorflow.constant(0.05),
+        )
+        optimizer.apply_gradients([(scale * v, v) for scale, v in zip(scales, twins, strict=True)])
+        for n, scale in enumerate(scales):
+            gradient = scale * by_hand[n]
+            first[n] = 0.9 * first[n] + 0.1 * gradient
+            second[n] = 0.999 * second[n] + 0.001 * gradient**2
+            # Kingma and Ba (2015), end of section 2: ε beside the uncorrected moment.
+            corrected = 0.05 * np.sqrt(1 - 0.999 ** (step + 1)) / (1 - 0.9 ** (step + 1))
+            by_hand[n] = by_hand[n] - corrected * first[n] / (np.sqrt(second[n]) + 1e-7)
+        for actual, twin, expected in zip(variables, twins, by_hand, strict=True):
+            np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(actual, twin, rtol=1e-4, atol=1e-5)
+
+
+def test_rate_is_the_size_of_the_first_step():
+    trainer = trainer_of("flipout")
+    received = trainer.network.initial_posterior(0)
+    for rate in (1e-3, 1e-2):
+        result = trainer.train(*digits(), make_task(received, np.arange(32), rate=rate))
+        moved = np.abs(result.posterior.mean - received.mean)
+        assert np.median(moved) == pytest.approx(rate, rel=1e-2)
+        assert moved.max() < 1.01 * rate
+
+
+# What the result depends on
+
+
+def digest_of(result):
+    return result.posterior.digest(), result.loss
+
+
+def result_of_a_client(inference="flipout", server_round=3, partition=5, seed=0):
+    """Return the digest of a small task; a fresh process calls this too."""
+    trainer = trainer_of(inference, "crop-flip")
+    received = trainer.network.initial_posterior(1)
+    examples = np.arange(partition * 9, partition * 9 + 70)
+    labels = (server_round, partition)
+    task = make_task(received, examples, epochs=2, labels=labels, seed=seed)
+    return digest_of(trainer.train(*digits(), task))
+
+
+@pytest.mark.parametrize("inference", INFERENCES)
+def test_bits_do_not_depend_on_who_was_served_before(inference):
+    first = result_of_a_client(inference)
+    for server_round, partition, seed in ((3, 6, 0), (4, 5, 0), (1, 1, 7)):
+        result_of_a_client(inference, server_round, partition, seed)
+    for other in INFERENCES:
+        result_of_a_client(other, 9, 9)
+    assert result_of_a_client(inference) == first
+
+
+@pytest.mark.parametrize("inference", INFERENCES)
+def test_seed_round_and_partition_all_key_the_steps(inference, monkeypatch):
+    """The order of the examples kept the same: crops, weights or masks still differ."""
+    from clients import local_training
+
+    order = local_training.batches(70, BATCH, 1, np.random.default_rng(0))
+    monkeypatch.setattr(local_training, "batches", lambda *_: order)
+    augmentation = "crop-flip" if inference == "deterministic" else "none"
+    trainer = trainer_of(inference, augmentation)
+    received, examples = trainer.network.initial_posterior(1), np.arange(70)
+
+    def run(labels, seed):
+        task = make_task(received, examples, labels=labels, seed=seed)
+        return trainer.train(*digits(), task).posterior.digest()
+
+    tasks = [((3, 5), 0), ((4, 5), 0), ((3, 6), 0), ((3, 5), 1)]
+    results = [run(*task) for task in tasks]
+    assert len(set(results)) == len(tasks)
+    assert run(*tasks[0]) == results[0]
+
+
+def test_seed_round_and_partition_all_key_the_order(monkeypatch):
+    recorded = record_order(monkeypatch)
+    trainer = trainer_of("deterministic")
+    received, examples = trainer.network.initial_posterior(1), np.arange(70)
+    for labels, seed in [((3, 5), 0), ((4, 5), 0), ((3, 6), 0), ((3, 5), 1), ((3, 5), 0)]:
+        trainer.train(*digits(), make_task(received, examples, labels=labels, seed=seed))
+    orders = [order.tobytes() for order, _ in recorded]
+    assert len(set(orders)) == 4
+    assert orders[0] == orders[4]
+
+
+@pytest.mark.parametrize("inference", ["flipout", "mc-dropout"])
+def test_steps_of_a_task_draw_anew(inference):
+    """Each step has weights or masks of its own: at a rate of 0 its losses still differ."""
+    from bfl.keras import tf
+
+    trainer = trainer_of(inference)
+    images, labels = digits()
+    trainer._begin(make_task(trainer.network.initial_posterior(0), np.arange(32), rate=0.0))
+    order = tf.constant(np.tile(np.arange(32, dtype=np.int32), (6, 1)))
+    losses, _ = trainer._run(
+        images, labels, order, tf.ones([6, 32]), tf.constant([1, 2]), 32.0, 0.0
+    )
+    assert len(np.unique(losses)) == 6
+
+
+def test_one_trace_serves_all_clients_sizes_and_rounds():
+    from clients.local_training import LocalTrainer
+
+    trainer = LocalTrainer(network_of("flipout"), BATCH, augmentations.create("none"))
+    initial = trainer.network.initial_posterior(0)
+    prior = priors.create("previous-global").normal(initial)
+    for n in range(20):
+        task = make_task(
+            initial,
+            np.arange(n, n + 1 + 7 * n),
+            prior if n % 2 else (0.0, 1.0 + n),
+            epochs=1 + n % 3,
+            rate=1e-3 / (n + 1),
+            labels=(n + 1, n),
+            seed=n % 4,
+        )
+        trainer.train(*digits(), task)
+    assert trainer.traces == 1
+
+
+@pytest.mark.slow
+def test_bits_are_those_of_a_fresh_process():
+    expected = [result_of_a_client(inference) for inference in INFERENCES]
+    root = Path(bfl.__file__).parents[1]
+    script = (
+        "import sys\n"
+        f"sys.path.insert(0, {str(Path(inspect.getfile(result_of_a_client)).parent)!r})\n"
+        "from bfl.keras import configure\n"
+        "configure(1)\n"
+        f"from {Path(__file__).stem} import INFERENCES, result_of_a_client\n"
+        "print([result_of_a_client(inference) for inference in INFERENCES[::-1]])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    )
+    assert done.stdout.strip().splitlines()[-1] == str(expected[::-1])
+
+
+# Learning
+
+
+@pytest.mark.parametrize("inference", INFERENCES)
+def test_digits_are_learned(inference):
+    from bfl.networks.network import build_predictor
+    from bfl.prediction.monte_carlo import predictor
+
+    dataset = load_dataset("digits")
+    trainer = trainer_of(inference)
+    received = trainer.network.initial_posterior(0)
+    everything = np.arange(len(dataset.train_labels))
+    first = trainer.train(*digits(), make_task(received, everything, rate=3e-3))
+    second = trainer.train(
+        *digits(), make_task(first.posterior, everything, epochs=3, rate=3e-3, labels=(2, 0))
+    )
+    assert second.negative_log_likelihood < first.negative_log_likelihood / 2
+    assert second.loss < first.loss
+    predicts = predictor(
+        trainer.network.manifest,
+        build_predictor(trainer.network, create_architecture("resnet8")),
+    )
+    for images, labels in (
+        (dataset.train_images, dataset.train_labels),
+        (dataset.test_images, dataset.test_labels),
+    ):
+        predictions = predicts.predict(
+            second.posterior, images, samples=5, seed=0, labels=("test",)
+        )
+        assert (predictions.predicted == labels).mean() > 0.8
+
+
+def test_prior_pulls():
+    trainer = trainer_of("flipout")
+    received = trainer.network.initial_posterior(0)
+
+    def train(prior, epochs=6):
+        task = make_task(received, np.arange(64), prior, epochs=epochs)
+        result = trainer.train(*digits(), task).posterior
+        divergence = kullback_leibler(
+            result.mean, result.variance, received.mean, received.variance
+        )
+        return result, divergence
+
+    fixed, far = train(priors.create("fixed").normal(received))
+    _, near = train(priors.create("previous-global").normal(received))
+    assert near < far / 5
+    # N(0, 100) wants larger variances, a narrow prior smaller ones.
+    narrow, _ = train((0.0, 0.01))
+    assert (fixed.variance > received.variance).mean() > 0.95
+    assert (narrow.variance < received.variance).mean() > 0.95
+    assert np.abs(narrow.mean).mean() < np.abs(received.mean).mean()

@@ -1,0 +1,67 @@
+"""``flwr run . local``: the same result as in one process, and an exit status to rely on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from flower_processes import (
+    ROOT,
+    Flower,
+    check_complete,
+    executable,
+    final_digest,
+    free_ports,
+    run_config,
+)
+
+pytestmark = pytest.mark.slow
+
+FEDERATION = "num-supernodes=2 client-resources-num-cpus=1"
+
+
+@pytest.fixture(scope="module")
+def superlink(flower: Flower) -> Iterator[Flower]:
+    """Return Flower with a simulation SuperLink, to which the connection ``local`` leads."""
+    (port,) = free_ports(1)
+    flower.environment["FLWR_LOCAL_SUPERLINK_HTTP_API_PORT"] = str(port)
+    flower.start(
+        executable("flower-superlink"),
+        *("--insecure", "--simulation", "--host", "127.0.0.1", "--port", str(port)),
+    )
+    flower.wait_for_superlink(port)
+    return flower
+
+
+def test_same_posterior_as_in_one_process(
+    superlink: Flower, serial_digest: str, tmp_path: Path
+) -> None:
+    done = superlink.run(
+        *(str(ROOT / "scripts" / "flwr-run.sh"), "local", "--federation-config", FEDERATION),
+        *("--run-config", run_config(tmp_path, "run")),
+    )
+    assert done.returncode == 0, done.stdout + superlink.logs()
+    check_complete(tmp_path / "run", {"rounds": 1, "clients": 2, "model": "resnet8"})
+    assert final_digest(tmp_path / "run") == serial_digest
+    assert serial_digest in done.stdout
+
+
+def test_failed_run_has_its_exit_status(superlink: Flower, tmp_path: Path) -> None:
+    done = superlink.run(
+        *(str(ROOT / "scripts" / "flwr-run.sh"), "local", "--federation-config", FEDERATION),
+        *("--run-config", f'rounds=0 output-dir="{tmp_path}" name="failing"'),
+    )
+    assert done.returncode == 1, done.stdout
+    last = done.stdout.rstrip().splitlines()[-1]
+    assert last.startswith("failed: run ")
+    assert "rounds is 0; allowed: at least 1" in last
+    assert not (tmp_path / "failing").exists()
+
+
+def test_unknown_key_is_named(superlink: Flower) -> None:
+    done = superlink.run(
+        *(str(ROOT / "scripts" / "flwr-run.sh"), "local", "--run-config", "round=1")
+    )
+    assert done.returncode == 2
+    assert "unknown key 'round'; did you mean 'rounds'?" in done.stdout

@@ -1,0 +1,98 @@
+"""A deployment on loopback: one SuperLink, two SuperNodes, a process for every message."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from flower_processes import (
+    ROOT,
+    Flower,
+    check_complete,
+    end_processes,
+    executable,
+    final_digest,
+    free_ports,
+    run_config,
+)
+
+from bfl.datasets import load_dataset
+from bfl.results.run_folder import RunFolder
+
+pytestmark = pytest.mark.slow
+
+OWN_EXAMPLES = (200, 100)
+
+
+@pytest.fixture(scope="module")
+def superlink(flower: Flower) -> tuple[Flower, int]:
+    """Return Flower with a SuperLink, to which the connection ``loopback`` leads; and its port."""
+    (port,) = free_ports(1)
+    (flower.home / "config.toml").write_text(
+        '[superlink]\ndefault = "loopback"\n\n[superlink.loopback]\n'
+        f'address = "127.0.0.1:{port}"\ninsecure = true\n'
+    )
+    flower.start(
+        *(executable("flower-superlink"), "--insecure"),
+        *("--host", "127.0.0.1", "--port", str(port)),
+    )
+    flower.wait_for_superlink(port)
+    return flower, port
+
+
+def start_nodes(flower: Flower, superlink: int, more: tuple[str, str] = ("", "")) -> set[int]:
+    """Start two SuperNodes; return their process ids."""
+    return {
+        flower.start(
+            *(executable("flower-supernode"), "--insecure"),
+            *("--superlink", f"127.0.0.1:{superlink}"),
+            *("--host", "127.0.0.1", "--port", str(port)),
+            *("--node-config", f"partition-id={node} num-partitions=2 {more[node]}"),
+        )
+        for node, port in enumerate(free_ports(2))
+    }
+
+
+def test_same_posterior_as_in_one_process(
+    superlink: tuple[Flower, int], serial_digest: str, tmp_path: Path
+) -> None:
+    flower, port = superlink
+    nodes = start_nodes(flower, port)
+    done = flower.run(
+        *(str(ROOT / "scripts" / "flwr-run.sh"), "loopback"),
+        *("--run-config", run_config(tmp_path, "run")),
+    )
+    assert done.returncode == 0, done.stdout + flower.logs()
+    check_complete(tmp_path / "run", {"rounds": 1, "clients": 2, "model": "resnet8"})
+    assert final_digest(tmp_path / "run") == serial_digest
+    end_processes(nodes)
+
+
+def test_nodes_train_on_data_of_their_own(tmp_path: Path, flower: Flower) -> None:
+    """The command of the README, with data of its own for every node."""
+    digits, configs, start = load_dataset("digits"), [], 0
+    for node, count in enumerate(OWN_EXAMPLES):
+        part = slice(start, start + count)
+        archive = tmp_path / f"site{node}.npz"
+        np.savez(
+            archive,
+            x_train=digits.train_images[part],
+            y_train=digits.train_labels[part],
+            x_test=digits.test_images,
+            y_test=digits.test_labels,
+        )
+        configs += ["--node-config", f'dataset="npz:{archive}"']
+        start += count
+    before = {path.name for path in tmp_path.iterdir()}
+    done = flower.run(
+        *(str(ROOT / "scripts" / "deploy-local.sh"), *configs),
+        *("--run-config", run_config(tmp_path, "run")),
+        TMPDIR=str(tmp_path),
+    )
+    assert done.returncode == 0, done.stdout
+    (entry,) = RunFolder(tmp_path / "run").rounds()
+    assert (entry["clients"], entry["num-examples"]) == (2, sum(OWN_EXAMPLES))
+    assert {path.name for path in tmp_path.iterdir()} - before == {"run"}, (
+        "deploy-local.sh has left something"
+    )

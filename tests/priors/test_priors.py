@@ -1,0 +1,56 @@
+"""The Gaussians that the divergence is taken from."""
+
+import numpy as np
+import pydantic
+import pytest
+
+from bfl.errors import ConfigurationError
+from bfl.posteriors import Posterior
+from bfl.priors import priors
+
+
+@pytest.fixture
+def received():
+    rng = np.random.default_rng(0)
+    mean, variance = rng.normal(size=20), rng.uniform(1e-6, 4, 20)
+    return Posterior(mean.astype(np.float32), variance.astype(np.float32))
+
+
+def test_registered():
+    assert priors.names() == ("fixed", "previous-global")
+
+
+def test_fixed_is_the_papers_and_ignores_what_is_received(received):
+    # Fischer et al. (2024), section 3.3: N(0, 100 I).
+    assert priors.create("fixed").normal(received) == (0.0, 10.0)
+    assert priors.create("fixed", {"prior-scale": 0.5}).normal(received) == (0.0, 0.5)
+
+
+def test_previous_global_is_what_is_received(received):
+    mean, scale = priors.create("previous-global").normal(received)
+    np.testing.assert_array_equal(mean, received.mean)
+    np.testing.assert_allclose(scale**2, received.variance, rtol=1e-6)
+    assert scale.shape == (20,)
+
+
+def test_previous_global_of_points_is_empty():
+    points = Posterior(np.zeros(0, np.float32), np.zeros(0, np.float32), np.ones(3, np.float32))
+    mean, scale = priors.create("previous-global").normal(points)
+    assert mean.size == scale.size == 0
+
+
+def test_previous_global_has_no_scale_of_its_own(received):
+    assert priors.create("previous-global", {"prior-scale": 3.0}) == priors.create(
+        "previous-global"
+    )
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, float("inf"), float("nan"), "10"])
+def test_impossible_scales(scale):
+    with pytest.raises(pydantic.ValidationError, match="prior-scale"):
+        priors.create("fixed", {"prior-scale": scale})
+
+
+def test_unknown_word():
+    with pytest.raises(ConfigurationError, match="did you mean 'previous-global'"):
+        priors.create("previous")
