@@ -11,6 +11,8 @@ import logging
 import os
 import warnings
 
+from bfl.engine.quiet import quiet_start
+
 # Set before the import: no banner in every actor, and Keras 2 wherever something asks for Keras.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
@@ -19,9 +21,10 @@ os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 warnings.filterwarnings("ignore", message="distutils Version", category=DeprecationWarning)
 warnings.filterwarnings("ignore", message=".*add_variable.*", category=UserWarning)
 
-import tensorflow as tf
-import tensorflow_probability as tfp
-import tf_keras as keras
+with quiet_start():
+    import tensorflow as tf
+    import tensorflow_probability as tfp
+    import tf_keras as keras
 
 tf.get_logger().setLevel(logging.ERROR)
 
@@ -47,7 +50,9 @@ def configure(threads: int) -> None:
     _configured_threads = max(1, threads)
     tf.config.threading.set_intra_op_parallelism_threads(_configured_threads)
     tf.config.threading.set_inter_op_parallelism_threads(_configured_threads)
-    for gpu in tf.config.list_physical_devices("GPU"):
+    with quiet_start():
+        gpus = tf.config.list_physical_devices("GPU")
+    for gpu in gpus:
         tf.config.experimental.set_memory_growth(gpu, True)
     tf.config.experimental.enable_op_determinism()
 

@@ -24,6 +24,10 @@ import pydantic
 from bfl.errors import ConfigurationError, unknown_name
 
 
+def _normalized(spelling: str) -> str:
+    return spelling.strip().lower().replace("_", "-")
+
+
 def kebab(name: str) -> str:
     """Return the configuration's spelling of an attribute: ``prior_scale`` is ``prior-scale``."""
     return name.replace("_", "-")
@@ -123,6 +127,11 @@ class Registry(Generic[C]):
         """Return the registered classes, sorted by name."""
         return tuple(self._classes[name] for name in self.names())
 
+    def __contains__(self, spelling: str) -> bool:
+        """Return whether a component has that name or alias."""
+        self._discover()
+        return _normalized(spelling) in self._spellings
+
     def get(self, spelling: str) -> type[C]:
         """Return the class registered under a name or an alias (case does not matter).
 
@@ -130,7 +139,7 @@ class Registry(Generic[C]):
             ConfigurationError: No component has that spelling; the message names the nearest.
         """
         self._discover()
-        found = self._spellings.get(spelling.strip().lower().replace("_", "-"))
+        found = self._spellings.get(_normalized(spelling))
         if found is None:
             raise ConfigurationError(unknown_name(self.kind, spelling, self._spellings))
         return self._classes[found]

@@ -102,7 +102,7 @@ class LocalResult:
         posterior: The client's posterior.
         loss: The mean objective per example of the last epoch, NLL + KL / N, in nats.
         negative_log_likelihood: Its first part.
-        divergence: KL[q ‖ p] at the end, in nats, not divided by N.
+        divergence: KL[q ‖ p] in the last step, in nats, not divided by N.
         optimizer_state: Adam's moments (n,), over all trainable variables, and number of steps ().
     """
 

@@ -113,12 +113,15 @@ def run_on_ray(
     from flwr.simulation.run_simulation import _run_simulation
     from flwr.supercore.telemetry import EventType
 
+    # Flower imports TensorFlow wherever it is installed; imported here first, it says nothing.
+    import bfl.keras  # noqa: F401
+
     _prepare(app, verbose)
     config = _ray_config(backend_config, verbose)
     run = new_run(overrides)
     declare_alive()
     try:
-        _join_cluster(config["init_args"])
+        _start_ray(config["init_args"], verbose)
         _run_simulation(
             num_supernodes=num_supernodes,
             exit_event=EventType.PYTHON_API_RUN_SIMULATION_LEAVE,
@@ -141,38 +144,45 @@ def run_on_ray(
         ray.shutdown()
 
 
-def _join_cluster(init_args: Mapping[str, Any]) -> None:
-    """Connect to the Ray cluster, if one is named, before the ServerApp starts to wait for nodes.
+def _start_ray(init_args: Mapping[str, Any], verbose: bool) -> None:
+    """Start Ray, or join the cluster that is named, before the ServerApp starts to wait for nodes.
+
+    Flower would do it itself, in another thread than the one that waits.
 
     Raises:
         ConfigurationError: The cluster's resources are given, which only a new Ray can have.
-        RunError: The cluster cannot be joined.
+        RunError: Ray cannot be started, or the cluster cannot be joined.
     """
     import ray
 
     address = init_args.get("address") or os.environ.get("RAY_ADDRESS")
-    if not address:
-        return
-    for name in ("num_cpus", "num_gpus"):
-        if name in init_args:
-            raise ConfigurationError(
-                f"--backend-config: init_args has {name}, but the run joins the Ray cluster at "
-                f"{address}, which has its own; leave it out"
-            )
+    given = [name for name in ("num_cpus", "num_gpus") if name in init_args]
+    if address and given:
+        raise ConfigurationError(
+            f"--backend-config: init_args has {given[0]}, but the run joins the Ray cluster at "
+            f"{address}, which has its own; leave it out"
+        )
     path = os.pathsep.join(filter(None, [*sys.path, os.environ.get("PYTHONPATH")]))
     try:
-        _knock(str(address))
+        _knock(str(address or ""))
         ray.init(
             **{"include_dashboard": False, "logging_level": logging.ERROR, **init_args},
             runtime_env={"env_vars": {"PYTHONPATH": path}},
         )
     except Exception as error:
-        # Ray may put a whole traceback into the message; its last line says what is wrong.
-        reason = (str(_root(error)).strip() or repr(error)).splitlines()[-1]
-        if "AuthenticationError" in reason and "RAY_AUTH_MODE" not in os.environ:
-            # `ray start` may have chosen to ask for a token; a driver that joins does not follow.
-            reason = f"it asks for a token: set RAY_AUTH_MODE=token ({reason})"
-        raise RunError(f"cannot join the Ray cluster at {address}: {reason}") from error
+        what = f"join the Ray cluster at {address}" if address else "start Ray"
+        raise RunError(f"cannot {what}: {_why_not(error)}") from error
+    if not verbose:
+        _silence_farewell()
+
+
+def _why_not(error: BaseException) -> str:
+    """Return why Ray cannot be reached: Ray may put a whole traceback into its message."""
+    reason = (str(_root(error)).strip() or repr(error)).splitlines()[-1]
+    if "AuthenticationError" in reason and "RAY_AUTH_MODE" not in os.environ:
+        # `ray start` may have chosen to ask for a token; a driver that joins does not follow.
+        return f"it asks for a token: set RAY_AUTH_MODE=token ({reason})"
+    return reason
 
 
 def _knock(address: str) -> None:
@@ -180,6 +190,23 @@ def _knock(address: str) -> None:
     host, colon, port = address.rpartition(":")
     if colon and port.isdecimal() and "/" not in host:
         socket.create_connection((host, int(port)), timeout=10).close()
+
+
+def _silence_farewell() -> None:
+    """Keep Ray from reporting as a failure that Flower ends its actors.
+
+    Flower ends an actor by having it exit within a call; Ray, told to repeat calls of actors that
+    die, prints that this one failed. There is no setting for it.
+    """
+    from ray._private import worker
+
+    show = worker.print_to_stdstream
+
+    def show_others(data: Any, *args: Any, **kwargs: Any) -> None:
+        if not any("ClientAppActor.terminate failed" in line for line in data.get("lines", ())):
+            show(data, *args, **kwargs)
+
+    worker.print_to_stdstream = show_others
 
 
 def run_serially(

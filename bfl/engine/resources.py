@@ -13,7 +13,7 @@ def cpus_of_this_process() -> int:
     is set, and otherwise all CPUs that the operating system gives the process.
     """
     return max(
-        1, int(_share_of_ray_actor() or float(os.environ.get("BFL_CPUS", 0)) or _available())
+        1, int(_share_of_ray_actor() or float(os.environ.get("BFL_CPUS") or 0) or _available())
     )
 
 

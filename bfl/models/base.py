@@ -7,7 +7,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
-from bfl.errors import ConfigurationError
+from bfl.errors import ConfigurationError, unknown_name
 from bfl.inferences.base import Inference
 from bfl.registry import Component, Registry
 
@@ -39,6 +39,9 @@ def create_architecture(word: str, settings: Mapping[str, Any] | None = None) ->
     """
     match = re.fullmatch(r"(.*?[a-z])-?(\d+)", word.strip().lower())
     if match:
+        if match.group(1) not in architectures:
+            spellings = [f"{name}{match.group(2)}" for name in architectures.names()]
+            raise ConfigurationError(unknown_name("model", word, spellings))
         family = architectures.get(match.group(1))
         if "depth" not in family.model_fields:
             raise ConfigurationError(f"model '{word}': '{match.group(1)}' comes in one depth only")

@@ -21,7 +21,8 @@ class ResNet(Architecture):
 
     Source: He et al. (2016), section 4.2; Fischer et al. (2024), section 3.2. He et al. give their
     convolutions no bias; Fischer et al. have "weights and biases", so these have one. The papers
-    are silent on the momentum of batch normalisation's moving statistics.
+    are silent on the momentum of batch normalisation's moving statistics. Strided convolutions pad
+    as TensorFlow does: on even sides one pixel below and right, where He et al. pad on all sides.
     """
 
     minimum_side: ClassVar[int] = 4

@@ -272,5 +272,5 @@ def test_unknown_words(word):
 
 
 def test_unknown_word_gets_the_nearest():
-    with pytest.raises(ConfigurationError, match="did you mean 'resnet'"):
+    with pytest.raises(ConfigurationError, match="'resnt20'; did you mean 'resnet20'"):
         create_architecture("resnt20")
