@@ -21,7 +21,7 @@ from bfl.posteriors import Posterior
 from bfl.results.environment import describe_environment
 from bfl.results.figures import draw_all
 from bfl.results.progress import ProgressReport
-from bfl.results.resume import Checkpoint, Checkpoints, open_run
+from bfl.results.resume import Checkpoint, Checkpoints, check_output, open_run
 from bfl.results.run_folder import RunFolder
 from bfl.results.summary import write_evaluation
 from bfl.results.table import metrics_table
@@ -220,10 +220,12 @@ def check_before_start(configuration: Configuration, clients: int) -> None:
     """Raise whatever can be known to be wrong before an engine is started.
 
     Raises:
-        ConfigurationError: The data cannot be split as configured, or are too small for the model.
+        ConfigurationError: The run's folder cannot be made or gone on with, the data cannot be
+            split as configured, or they are too small for the model.
         DataError: The data are not what their format promises.
     """
     keys = configuration.keys
+    check_output(configuration)
     dataset = cached_dataset(keys.dataset, keys.data_dir)
     configuration.partition.check(len(dataset.train_labels), dataset.num_classes, clients)
     side = min(dataset.image_shape[:2])

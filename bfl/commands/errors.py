@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable
 from functools import wraps
 
-from bfl.errors import BflError, ConfigurationError
+from bfl.errors import BflError, ConfigurationError, DataError
 
 REFUSED, FAILED, INTERRUPTED = 2, 1, 130
 
@@ -18,7 +18,7 @@ def exits_with_status(command: Callable[[list[str] | None], None]) -> Callable[.
     def run(arguments: list[str] | None = None) -> int:
         try:
             command(arguments)
-        except ConfigurationError as error:
+        except (ConfigurationError, DataError) as error:
             return _say("refused", error, REFUSED)
         except BflError as error:
             return _say("failed", error, FAILED)

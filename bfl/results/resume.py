@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -100,18 +101,51 @@ def open_run(
     folder = RunFolder(Path(keys.output_dir) / name)
     if not keys.resume or not folder.holds("config.toml"):
         return RunFolder.create(keys.output_dir, name, configuration.values, environment), None
+    _refuse_changes(folder, configuration)
+    checkpoint = Checkpoints(folder).latest()
+    folder.keep_rounds(checkpoint.server_round if checkpoint else 0)
+    return folder, checkpoint
+
+
+def check_output(configuration: Configuration) -> None:
+    """Check, before anything starts, that a run's folder can be made, or gone on with.
+
+    Raises:
+        ConfigurationError: The folder cannot be written, holds another run, or the run in it was
+            begun with another configuration.
+        DataError: The configuration in it is corrupt.
+    """
+    keys = configuration.keys
+    existing = Path(keys.output_dir).absolute()
+    while not existing.exists():
+        existing = existing.parent
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        what = "is not writable" if existing.is_dir() else "is a file"
+        raise ConfigurationError(f"output-dir is {keys.output_dir!r}: {existing} {what}")
+    folder = RunFolder(Path(keys.output_dir) / keys.name)
+    if not keys.name or not folder.holds("config.toml"):
+        return
+    if not keys.resume:
+        raise ConfigurationError(
+            f"{folder.path} holds another run; choose another name, remove that folder, or go on "
+            "with that run by resume=true"
+        )
+    _refuse_changes(folder, configuration)
+
+
+def _refuse_changes(folder: RunFolder, configuration: Configuration) -> None:
     changed = changed_keys(folder.config(), configuration.values)
     if changed:
         raise ConfigurationError(
             f"cannot resume {folder.path} under another configuration: "
             + "; ".join(f"{key} was {was!r} and is {now!r}" for key, (was, now) in changed.items())
         )
-    checkpoint = Checkpoints(folder).latest()
-    folder.keep_rounds(checkpoint.server_round if checkpoint else 0)
-    return folder, checkpoint
 
 
 def changed_keys(saved: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
     """Return the keys that matter to the result and differ, with both values."""
     keys = [key for key in {**saved, **now} if key not in FREE_TO_CHANGE]
+    # A run begun with clients = 0 has recorded how many there were.
+    if not now.get("clients"):
+        keys.remove("clients")
     return {key: (saved.get(key), now.get(key)) for key in keys if saved.get(key) != now.get(key)}

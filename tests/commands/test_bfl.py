@@ -44,8 +44,8 @@ def test_keys_are_printed(
 
 
 @pytest.mark.parametrize("command", ["plot", "show"])
-def test_a_folder_without_a_run_is_a_failure(
+def test_a_folder_without_a_run_is_refused(
     command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main([command, str(tmp_path)]) == 1
+    assert main([command, str(tmp_path)]) == 2
     assert "is not the folder of a run" in capsys.readouterr().err

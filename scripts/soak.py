@@ -1,0 +1,122 @@
+"""Kill a run at random moments, resume it each time, and compare its end; see soak.sh."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from bfl.results.run_folder import RunFolder
+
+ROOT = Path(__file__).resolve().parent.parent
+CONFIG = (
+    'model="resnet8" rounds=60 local-epochs=1 evaluate-every=5 mc-samples=2 '
+    'evaluate-mc-samples=1 strategy="ppa" optimizer-state="keep" fraction-train=0.7 min-clients=4'
+)
+CLIENTS = 4
+MOST_SECONDS = {"serial": 25.0, "ray": 60.0}
+"""The longest that a run is let live: start-up, and some rounds."""
+
+
+def command(folder: Path, backend: str) -> list[str]:
+    """Return the command that begins or resumes the run in a folder."""
+    call = "import sys; from bfl.commands.flower_simulation import main; sys.exit(main())"
+    where = f'output-dir="{folder.parent}" name="{folder.name}"'
+    options = ["--app", str(ROOT), "--backend", backend, "--num-supernodes", str(CLIENTS)]
+    return [sys.executable, "-c", call, *options, "--resume", "--run-config", f"{CONFIG} {where}"]
+
+
+def descendants(pid: int) -> list[int]:
+    """Return the processes that a process has started, directly or not (Linux)."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in task.read_text().split():
+            found += [int(child), *descendants(int(child))]
+    return found
+
+
+def actors(pid: int) -> list[int]:
+    """Return the Ray actors among a process's descendants."""
+    named = {}
+    for child in descendants(pid):
+        try:
+            named[child] = Path(f"/proc/{child}/cmdline").read_bytes()
+        except OSError:
+            continue  # it has just ended
+    return [child for child, name in named.items() if name.startswith(b"ray::ClientAppActor")]
+
+
+def live(folder: Path, backend: str, seconds: float, victim: str, log: Path) -> bool:
+    """Let a run live for some seconds and kill it or an actor; return whether it had ended."""
+    with log.open("ab") as out:
+        process = subprocess.Popen(
+            command(folder, backend), stdout=out, stderr=out, start_new_session=True
+        )
+    try:
+        process.wait(seconds)
+        return process.returncode == 0
+    except subprocess.TimeoutExpired:
+        pass
+    if victim == "actor" and actors(process.pid):
+        os.kill(random.choice(actors(process.pid)), signal.SIGKILL)
+        time.sleep(5)  # and then the command, so that the number of kills is what was asked for
+    children = descendants(process.pid)
+    process.kill()
+    process.wait()
+    for child in children:  # Ray's processes end by themselves, but later
+        try:
+            os.kill(child, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    return False
+
+
+def history(folder: RunFolder) -> list[dict[str, Any]]:
+    """Return the rounds without what a clock has measured and without counts of failures."""
+    return [
+        {k: v for k, v in entry.items() if "seconds" not in k and k != "failures"}
+        for entry in folder.rounds()
+    ]
+
+
+def main() -> int:
+    """Return 0 if the disturbed run ended as the other one."""
+    kills, backend = int(sys.argv[1]), sys.argv[2]
+    random.seed(0)
+    with tempfile.TemporaryDirectory() as scratch:
+        whole, disturbed = Path(scratch) / "whole", Path(scratch) / "disturbed"
+        log = Path(scratch) / "log"
+        print("a run that nobody disturbs", flush=True)
+        subprocess.run(command(whole, backend), check=True, stdout=subprocess.DEVNULL)
+        for kill in range(1, kills + 1):
+            seconds = random.uniform(0.2, 1.0) * MOST_SECONDS[backend]
+            victim = random.choice(["command", "actor"]) if backend == "ray" else "command"
+            ended = live(disturbed, backend, seconds, victim, log)
+            done = len(RunFolder(disturbed).rounds()) if disturbed.exists() else 0
+            print(f"kill {kill}: {victim} after {seconds:.1f} s; {done} rounds done", flush=True)
+            if ended:
+                print("the run had ended before it could be killed; more rounds are needed")
+                break
+        subprocess.run(command(disturbed, backend), check=True, stdout=subprocess.DEVNULL)
+        first, second = RunFolder(whole), RunFolder(disturbed)
+        same = (
+            history(first) == history(second)
+            and first.posterior()[0].digest() == second.posterior()[0].digest()
+            and first.metrics() == second.metrics()
+        )
+        print(f"undisturbed {first.posterior()[0].digest()}")
+        print(f"disturbed   {second.posterior()[0].digest()}")
+        print("the same" if same else "NOT THE SAME")
+        if not same:
+            print(log.read_text(errors="replace")[-3000:])
+        return 0 if same else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

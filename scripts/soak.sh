@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# Kills a run at random moments (SIGKILL), resumes it each time, and compares its end with that of a
+# run that nobody disturbed: the same posterior, bit for bit, and every round recorded once.
+#
+#   scripts/soak.sh [KILLS] [BACKEND]        20 kills and the backend serial by default; or ray
+#
+# With ray it is now the command that is killed, now one of its actors.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+ensure_environment
+exec python "$project_root/scripts/soak.py" "${1:-20}" "${2:-serial}"

@@ -1,0 +1,188 @@
+"""Bad input gets one clear message and exit status 2, and nothing is started or written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bfl.commands.flower_simulation import main
+from bfl.configuration import default_values
+from bfl.configuration.sources import parse_pairs
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+Make = Callable[[Path], str]
+
+
+def archive(**changes: Any) -> Make:
+    """Return what writes an archive of 40 images with some arrays exchanged, None: left out."""
+
+    def make(folder: Path) -> str:
+        images = np.zeros((40, 8, 8, 1), np.uint8)
+        labels = np.arange(40) % 4
+        arrays = {"x_train": images, "y_train": labels, "x_test": images, "y_test": labels}
+        arrays = {k: v for k, v in {**arrays, **changes}.items() if v is not None}
+        np.savez(folder / "data.npz", **arrays)
+        return f'dataset="npz:{folder / "data.npz"}"'
+
+    return make
+
+
+def file(content: bytes) -> Make:
+    def make(folder: Path) -> str:
+        (folder / "data.npz").write_bytes(content)
+        return f'dataset="npz:{folder / "data.npz"}"'
+
+    return make
+
+
+def taken(folder: Path) -> str:
+    (folder / "runs" / "taken").mkdir(parents=True)
+    (folder / "runs" / "taken" / "config.toml").write_text("rounds = 1\n", encoding="utf-8")
+    return f'output-dir="{folder / "runs"}" name="taken"'
+
+
+def unwritable(folder: Path) -> str:
+    (folder / "file").write_text("not a folder", encoding="utf-8")
+    return f'output-dir="{folder / "file" / "runs"}"'
+
+
+KEYS: list[tuple[str, str]] = [
+    ("rounds=0", "rounds"),
+    ('rounds="many"', "rounds"),
+    ("rounds=1.5", "rounds"),
+    ("clients=-2", "clients"),
+    ("clients=1.0", "clients"),
+    ("local-epochs=0", "local-epochs"),
+    ("batch-size=1", "batch-size"),
+    ("learning-rate=-0.1", "learning-rate"),
+    ("learning-rate=nan", "learning-rate"),
+    ("learning-rate=inf", "learning-rate"),
+    ("lr-decay=-1.0", "lr-decay"),
+    ("lr-silent-rounds=-1", "lr-silent-rounds"),
+    ('optimizer-state="forget"', "optimizer-state"),
+    ("fraction-train=0.0", "fraction-train"),
+    ("fraction-train=1.1", "fraction-train"),
+    ("mc-samples=0", "mc-samples"),
+    ("evaluate-every=-1", "evaluate-every"),
+    ("evaluate-mc-samples=0", "evaluate-mc-samples"),
+    ("seed=-1", "seed"),
+    ('seed="zero"', "seed"),
+    ("node-timeout=0.0", "node-timeout"),
+    ("client-timeout=0.0", "client-timeout"),
+    ("min-clients=0.0", "min-clients"),
+    ("round-retries=-1", "round-retries"),
+    ('resume="yes"', "resume"),
+    ("resume=true", "name"),
+    ('output-dir=""', "output-dir"),
+    ("name=3", "name"),
+    ("attackers=-1", "attackers"),
+    ("dataset=1", "dataset"),
+    ('dataset="digit"', "digits"),
+    ('dataset="npz:"', "npz:PATH"),
+    ('dataset="mnist" data-dir="/no/such/folder"', "data-dir"),
+    ('partition="iidd"', "iid"),
+    ('model="resnet9"', "resnet8"),
+    ('inference="dropout"', "mc-dropout"),
+    ('strategy="fedavg"', "strategy"),
+    ('weighting="size"', "train-size"),
+    ('prior="none"', "prior"),
+    ('augmentation="flip"', "crop-flip"),
+    ('attack="sign"', "sign-flip"),
+    ('defence="median"', "defence"),
+    ("alpha=-0.5", "alpha"),
+    ("min-partition-size=0", "min-partition-size"),
+    ("shards-per-client=0", "shards-per-client"),
+    ("prior-scale=0.0", "prior-scale"),
+    ("initial-scale=0.0", "initial-scale"),
+    ("dropout-rate=1.0", "dropout-rate"),
+    ("dropout-output=1", "dropout-output"),
+    ("batch-norm-momentum=1.0", "batch-norm-momentum"),
+    ("population-size=1", "population-size"),
+    ("dispersion-floor=0.0", "dispersion-floor"),
+    ('negative-precision="skip"', "negative-precision"),
+    ("crop-padding=-1", "crop-padding"),
+    ("calibration-bins=0", "calibration-bins"),
+    ("noise-scale=0.0", "noise-scale"),
+    ("attack-scale=0.0", "attack-scale"),
+    ("variance-floor=0.0", "variance-floor"),
+    ("hostile-fraction=0.6", "hostile-fraction"),
+    ("unknown-key=1", "unknown-key"),
+]
+DATA: list[tuple[str, Make, str]] = [
+    ("empty file", file(b""), "data.npz"),
+    ("not an archive", file(b"PK\x03\x04 but no archive"), "data.npz"),
+    ("no training labels", archive(y_train=None), "y_train"),
+    ("no test images", archive(x_test=None), "x_test"),
+    ("no images", archive(x_train=np.zeros((0, 8, 8, 1), np.uint8)), "x_train"),
+    ("label out of range", archive(y_test=np.full(40, 9)), "y_test"),
+    ("negative label", archive(y_train=np.arange(40) % 4 - 1), "y_train"),
+    ("labels that are no integers", archive(y_train=np.linspace(0, 1, 40)), "y_train"),
+    ("too few labels", archive(y_train=np.arange(39) % 4), "y_train"),
+    ("flat images", archive(x_train=np.zeros((40, 64), np.uint8)), "x_train"),
+    ("two sizes of images", archive(x_test=np.zeros((40, 9, 8, 1), np.uint8)), "x_test"),
+    ("not finite", archive(x_train=np.full((40, 8, 8, 1), np.nan)), "x_train"),
+    ("objects", archive(x_train=np.array([None] * 40)), "x_train"),
+    (
+        "images too small",
+        archive(x_train=np.zeros((40, 2, 2), np.uint8), x_test=np.zeros((40, 2, 2), np.uint8)),
+        "pixels",
+    ),
+    (
+        "fewer examples than clients",
+        archive(x_train=np.zeros((9, 8, 8), np.uint8), y_train=np.arange(9) % 4),
+        "clients",
+    ),
+    ("a folder with another run", taken, "holds another run"),
+    ("a file for a folder", unwritable, "is a file"),
+]
+
+
+def refused(run_config: str, capsys: pytest.CaptureFixture[str]) -> str:
+    status = main(["--app", str(ROOT), "--run-config", run_config])
+    captured = capsys.readouterr()
+    assert status == 2
+    assert "Traceback" not in captured.err + captured.out
+    assert captured.out == ""
+    return captured.err
+
+
+@pytest.mark.parametrize(("run_config", "word"), KEYS, ids=[case[0] for case in KEYS])
+def test_values_are_refused(
+    run_config: str,
+    word: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    message = refused(run_config, capsys)
+    assert word in message
+    assert len(message.strip().splitlines()) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("make", "word"), [case[1:] for case in DATA], ids=[case[0] for case in DATA]
+)
+def test_data_and_folders_are_refused(
+    make: Make,
+    word: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    run_config = make(tmp_path)
+    before = sorted(tmp_path.rglob("*"))
+    message = refused(run_config, capsys)
+    assert word in message
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_no_key_is_forgotten() -> None:
+    tried = {key for case in KEYS for key in parse_pairs(case[0])}
+    assert default_values().keys() <= tried
