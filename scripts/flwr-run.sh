@@ -1,0 +1,108 @@
+#!/usr/bin/env bash
+# Runs the app by `flwr run --stream` and exits with 0 only if the run has completed; flwr itself
+# exits with 0 when a run fails. Usage: scripts/flwr-run.sh [CONNECTION] [OPTION…]
+#
+#   scripts/flwr-run.sh local --federation-config 'num-supernodes=2 client-resources-num-cpus=1' \
+#       --run-config 'rounds=1'
+#
+# CONNECTION is a name in $FLWR_HOME/config.toml (default: local, the simulation). The options are
+# those of flwr run; --run-config may be repeated, pairs and TOML files may be mixed, and a relative
+# output-dir is a folder below the current one. Unless the environment says which SuperLink to use
+# (FLWR_HOME, and for `local` FLWR_LOCAL_SUPERLINK_HTTP_API_PORT), a SuperLink with a temporary
+# FLWR_HOME and free ports is started for this run and stopped after it.
+set -euo pipefail
+source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
+source "$(dirname "${BASH_SOURCE[0]}")/flower-processes.sh"
+ensure_environment
+export PYTHONUNBUFFERED=1
+
+connection=local
+if [ $# -gt 0 ] && [ "${1#-}" = "$1" ]; then
+    connection=$1
+    shift
+fi
+run_configs=()
+options=()
+while [ $# -gt 0 ]; do
+    case $1 in
+        --run-config=*) run_configs+=("${1#*=}") ;;
+        --run-config | -c)
+            [ $# -gt 1 ] || { echo "refused: $1 needs a value" >&2; exit 2; }
+            run_configs+=("$2")
+            shift
+            ;;
+        --stream) ;;
+        *) options+=("$1") ;;
+    esac
+    shift
+done
+
+own_flwr_home=${FLWR_HOME:-}
+own_superlink_port=${FLWR_LOCAL_SUPERLINK_HTTP_API_PORT:-}
+if [ "$connection" != local ] && [ -z "$own_flwr_home" ]; then
+    echo "refused: connection '$connection' needs FLWR_HOME, the folder of its config.toml" >&2
+    exit 2
+fi
+begin_flower
+if [ -n "$own_flwr_home" ]; then
+    export FLWR_HOME=$own_flwr_home
+fi
+
+# One TOML file of all overrides: flwr mixes no files and pairs, and names no key that it refuses.
+config=$FLOWER_SCRATCH/run-config.toml
+python - "$project_root" "$config" ${run_configs[@]+"${run_configs[@]}"} <<'PYTHON'
+import sys
+from pathlib import Path
+
+import tomli_w
+
+from bfl.configuration.sources import read_run_config
+from bfl.engine.flower import FlowerApp
+from bfl.errors import ConfigurationError
+
+root, config, *texts = sys.argv[1:]
+try:
+    values = read_run_config(texts)
+    complete = FlowerApp.read(Path(root)).run_config(values)
+except ConfigurationError as error:
+    print(f"refused: {error}", file=sys.stderr)
+    sys.exit(2)
+# The app runs in a folder of Flower's.
+values["output-dir"] = str(Path(str(complete["output-dir"])).absolute())
+Path(config).write_text(tomli_w.dumps(values), encoding="utf-8")
+PYTHON
+
+if [ "$connection" = local ] && [ -z "$own_superlink_port" ]; then
+    port=$(free_ports 1)
+    export FLWR_LOCAL_SUPERLINK_HTTP_API_PORT=$port
+    start_flower superlink flower-superlink --insecure --simulation --host 127.0.0.1 --port "$port"
+    wait_for_superlink "$port" "${flower_processes[0]}"
+fi
+
+cd "$FLOWER_SCRATCH/work"
+output=$FLOWER_SCRATCH/logs/flwr-run
+stream() {
+    flwr run "$project_root" "$connection" --stream --run-config "$config" \
+        ${options[@]+"${options[@]}"} 2>&1 | tee "$output"
+}
+run_flower stream
+run_id=$(sed -n 's/.*Successfully started run \([0-9][0-9]*\).*/\1/p' "$output" | head -n 1)
+if [ -z "$run_id" ]; then
+    echo "failed: flwr has not started the run" >&2
+    exit 1
+fi
+
+# The log's end can come a moment before the run's.
+for _ in $(seq 60); do
+    answer=$(flwr ls "$connection" --run-id "$run_id" --format json)
+    status=$(python -c 'import json, sys; print(json.load(sys.stdin)["runs"][0]["status"])' \
+        <<<"$answer")
+    case $status in finished:*) break ;; esac
+    sleep 1
+done
+if [ "$status" != finished:completed ]; then
+    details=$(python -c 'import json, sys; print(json.load(sys.stdin)["runs"][0]["status-details"])' \
+        <<<"$answer")
+    echo "failed: run $run_id is $status ($details)" >&2
+    exit 1
+fi
