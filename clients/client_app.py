@@ -21,6 +21,7 @@ from flwr.clientapp import ClientApp
 from bfl import randomness
 from bfl.code import code_digest
 from bfl.configuration import Configuration
+from bfl.engine.resources import resident_memory
 from bfl.errors import ConfigurationError
 from bfl.wire import (
     ARRAYS,
@@ -117,6 +118,7 @@ def _train(
         "train-negative-log-likelihood": result.negative_log_likelihood,
         "train-divergence": result.divergence,
         "train-seconds": time.perf_counter() - started,
+        "client-memory": resident_memory(),
     }
     posterior = result.posterior
     if task.partition_id < keys.attackers:

@@ -78,9 +78,13 @@ def live(folder: Path, backend: str, seconds: float, victim: str, log: Path) -> 
 
 
 def history(folder: RunFolder) -> list[dict[str, Any]]:
-    """Return the rounds without what a clock has measured and without counts of failures."""
+    """Return the rounds without what clock, memory and failures have measured."""
     return [
-        {k: v for k, v in entry.items() if "seconds" not in k and k != "failures"}
+        {
+            key: value
+            for key, value in entry.items()
+            if not any(word in key for word in ("seconds", "memory", "failures"))
+        }
         for entry in folder.rounds()
     ]
 

@@ -14,7 +14,7 @@ from bfl import randomness
 from bfl.configuration import Configuration
 from bfl.datasets import Dataset
 from bfl.datasets.cache import cached_dataset
-from bfl.engine.resources import cpus_of_this_process
+from bfl.engine.resources import cpus_of_this_process, resident_memory
 from bfl.errors import ConfigurationError, RunError
 from bfl.partitions.manifest import describe
 from bfl.posteriors import Posterior
@@ -144,6 +144,7 @@ class _Recorder:
         entry = {
             "round": finished.number,
             "seconds": finished.seconds,
+            "server-memory": resident_memory(),
             **finished.metrics,
             "posterior-sha256": finished.posterior.digest(),
         }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 
 def cpus_of_this_process() -> int:
@@ -15,6 +16,15 @@ def cpus_of_this_process() -> int:
     return max(
         1, int(_share_of_ray_actor() or float(os.environ.get("BFL_CPUS") or 0) or _available())
     )
+
+
+def resident_memory() -> float:
+    """Return the memory that this process holds at the moment, in MB; 0 where that is not known."""
+    try:
+        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    except OSError:  # not Linux
+        return 0.0
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def _available() -> int:

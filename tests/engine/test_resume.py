@@ -47,9 +47,9 @@ def run(folder: Path, **changes: Any) -> RunFolder:
 
 
 def history(folder: RunFolder) -> list[dict[str, Any]]:
-    """Return the rounds without what a clock has measured."""
+    """Return the rounds without what depends on the machine."""
     return [
-        {key: value for key, value in entry.items() if "seconds" not in key}
+        {k: v for k, v in entry.items() if "seconds" not in k and "memory" not in k}
         for entry in folder.rounds()
     ]
 

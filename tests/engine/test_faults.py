@@ -1,0 +1,137 @@
+"""Faults made on purpose: clients that raise, die or hang; an engine that dies."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from faults import ROOT, forget_faults, make_faulty_app
+
+from bfl.results.run_folder import RunFolder
+
+SMALL = (
+    'model="resnet8" rounds=4 local-epochs=1 mc-samples=2 evaluate-mc-samples=1 min-clients=3 '
+    "round-retries=1"
+)
+
+pytestmark = pytest.mark.slow
+
+
+class Federation:
+    """Runs of three clients, with faults or without."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.app = make_faulty_app(folder)
+
+    def start(
+        self, name: str, faults: str, *options: str, config: str = SMALL
+    ) -> subprocess.Popen[str]:
+        """Start a run; a fault is KIND:PARTITION:ROUND:TIMES."""
+        forget_faults(self.folder)
+        environment = {
+            **os.environ,
+            "PYTHONPATH": str(ROOT),
+            "BFL_FAULTS": faults,
+            "BFL_FAULT_FOLDER": str(self.folder / "faults"),
+            "BFL_FAULT_DEADLINE": "3",
+        }
+        call = "import sys; from bfl.commands.flower_simulation import main; sys.exit(main())"
+        where = f'output-dir="{self.folder}" name="{name}"'
+        return subprocess.Popen(
+            [
+                *(sys.executable, "-c", call, "--app", str(self.app), "--num-supernodes", "3"),
+                *(*options, "--run-config", f"{config} {where}"),
+            ],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def run(self, name: str, faults: str, *options: str, config: str = SMALL) -> tuple[int, str]:
+        """Run to the end; return the exit status and what was printed."""
+        process = self.start(name, faults, *options, config=config)
+        printed, _ = process.communicate(timeout=400)
+        return process.returncode, printed
+
+    def digests(self, name: str) -> list[str]:
+        return [entry["posterior-sha256"] for entry in RunFolder(self.folder / name).rounds()]
+
+
+@pytest.fixture(scope="module")
+def federation(tmp_path_factory: pytest.TempPathFactory) -> Federation:
+    federation = Federation(tmp_path_factory.mktemp("federation"))
+    status, printed = federation.run("honest", "", "--backend", "serial")
+    assert status == 0, printed
+    return federation
+
+
+def test_clients_that_die_raise_or_hang_once_change_nothing(federation: Federation) -> None:
+    """On Ray; a client that is asked again gives what it would have given."""
+    status, printed = federation.run("faults", "kill:1:1:1 raise:0:2:1 hang:2:3:1")
+    assert status == 0, printed
+    assert federation.digests("faults") == federation.digests("honest")
+    # Client, round and traceback, once, and nothing of Flower's own.
+    assert printed.count("round 2, client 0: failed: Traceback") == 1
+    assert printed.count("MemoryError: the fault that was asked for") == 1
+    assert "raybackend.py" not in printed
+
+
+def test_a_client_that_always_fails_is_gone_without(federation: Federation) -> None:
+    faults = " ".join(f"raise:1:{number}:9" for number in range(1, 5))
+    config = SMALL.replace("min-clients=3", "min-clients=2")
+    status, printed = federation.run("without", faults, "--backend", "serial", config=config)
+    assert status == 0, printed
+    rounds = RunFolder(federation.folder / "without").rounds()
+    assert [(entry["clients"], entry["failures"]) for entry in rounds] == [(2, 1)] * 4
+    assert printed.count("Traceback") == 1
+    assert printed.count("(as before)") == 3
+    assert federation.digests("without") != federation.digests("honest")
+
+
+def test_too_few_clients_end_the_run_with_everything_saved(federation: Federation) -> None:
+    status, printed = federation.run("few", "raise:1:3:9", "--backend", "serial")
+    assert status == 1
+    assert "round 3: 2 of 3 clients have sent a usable posterior, and min-clients asks for 3" in (
+        printed
+    )
+    folder = federation.folder / "few"
+    assert f"--resume {folder}" in printed
+    assert federation.digests("few") == federation.digests("honest")[:2]
+    status, printed = federation.run("few", "", "--backend", "serial", "--resume", config=SMALL)
+    assert status == 0, printed
+    assert federation.digests("few") == federation.digests("honest")
+
+
+def raylets(pid: int) -> list[int]:
+    """Return the raylet among a process's children (Linux)."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        for child in map(int, task.read_text().split()):
+            if b"raylet/raylet" in Path(f"/proc/{child}/cmdline").read_bytes().split(b"\0")[0]:
+                found.append(child)
+            found += raylets(child)
+    return found
+
+
+def test_a_dead_engine_ends_the_run_within_seconds(federation: Federation) -> None:
+    process = federation.start("dead", "hang:0:2:9", config=SMALL)
+    records = federation.folder / "dead" / "rounds.jsonl"
+    until = time.monotonic() + 200
+    while not records.exists() and time.monotonic() < until:
+        time.sleep(0.2)
+    [raylet] = raylets(process.pid)
+    os.kill(raylet, signal.SIGKILL)
+    try:
+        printed, _ = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode != 0
+    assert "died" in printed
+    assert len(RunFolder(federation.folder / "dead").rounds()) >= 1
