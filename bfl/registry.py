@@ -33,6 +33,17 @@ def kebab(name: str) -> str:
     return name.replace("_", "-")
 
 
+STRICT = pydantic.ConfigDict(
+    frozen=True,
+    extra="forbid",
+    strict=True,
+    allow_inf_nan=False,
+    alias_generator=kebab,
+    populate_by_name=True,
+)
+"""How all configuration is read: no unknown keys, no wrong types, nothing that is not finite."""
+
+
 class Component(pydantic.BaseModel):
     """Base of everything that a word in the configuration picks.
 
@@ -46,14 +57,7 @@ class Component(pydantic.BaseModel):
         aliases: Other spellings accepted in a configuration, set by the registration.
     """
 
-    model_config = pydantic.ConfigDict(
-        frozen=True,
-        extra="forbid",
-        strict=True,
-        allow_inf_nan=False,
-        alias_generator=kebab,
-        populate_by_name=True,
-    )
+    model_config = STRICT
 
     name: ClassVar[str] = ""
     aliases: ClassVar[tuple[str, ...]] = ()

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import pydantic
 from pydantic import Field
 
-from bfl.registry import kebab
+from bfl.registry import STRICT
 
 Count = Annotated[int, Field(ge=1)]
 
@@ -19,14 +19,7 @@ class Keys(pydantic.BaseModel):
     booleans. A key that does not apply to a run is still checked.
     """
 
-    model_config = pydantic.ConfigDict(
-        frozen=True,
-        extra="forbid",
-        strict=True,
-        allow_inf_nan=False,
-        alias_generator=kebab,
-        populate_by_name=True,
-    )
+    model_config = STRICT
 
     dataset: str = Field("digits", description="images: a name, npz:PATH or hf:NAME")
     data_dir: str = Field("", description="folder with the archives NAME.npz of named data sets")
