@@ -10,8 +10,10 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from bfl.code import code_digest
+from bfl.engine.health import raise_if_dead
 from bfl.errors import ConfigurationError, RunError
 from bfl.wire import NodeDescription
+from strategies.exchange import exchange
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,8 @@ def discover(grid: Grid, clients: int, timeout: float, poll: float = 0.2) -> Fed
         poll: Seconds between looks.
 
     Raises:
-        RunError: Nodes are missing when the time is over, or one of them answers with an error.
+        RunError: Nodes are missing when the time is over, one of them answers with an error, or
+            the engine has died.
         ConfigurationError: Two nodes play one partition, the numbers differ, or a node runs other
             code than the server.
     """
@@ -68,17 +71,16 @@ def discover(grid: Grid, clients: int, timeout: float, poll: float = 0.2) -> Fed
                 "(node-timeout): start the missing SuperNodes, or set clients"
             )
         else:
+            raise_if_dead()
             time.sleep(poll)
     return _checked(described)
 
 
 def _ask(grid: Grid, nodes: Iterable[int], timeout: float) -> dict[int, NodeDescription]:
     question = RecordDict({"config": ConfigRecord({})})
-    replies = grid.send_and_receive(
-        [Message(question, node, MessageType.QUERY) for node in nodes], timeout=timeout
-    )
+    messages = [Message(question, node, MessageType.QUERY) for node in nodes]
     described = {}
-    for reply in replies:
+    for reply in exchange(grid, messages, timeout):
         if reply.has_error():
             raise RunError(f"a node cannot say who it is: {reply.error.reason}")
         described[reply.metadata.src_node_id] = NodeDescription.from_content(reply.content)
