@@ -21,6 +21,7 @@ from flwr.clientapp import ClientApp
 from bfl import randomness
 from bfl.code import code_digest
 from bfl.configuration import Configuration
+from bfl.datasets.cache import cached_dataset
 from bfl.engine.resources import resident_memory
 from bfl.errors import ConfigurationError
 from bfl.wire import (
@@ -60,12 +61,10 @@ def describe(message: Message, context: Context) -> Message:
     """Say which client this node plays, how much data of its own it has, and which code it runs."""
     node = context.node_config
     own = str(node.get("dataset", ""))
-    if own:
-        start_tensorflow()
     description = NodeDescription(
         partition_id=_node_setting(node, "partition-id"),
         num_partitions=_node_setting(node, "num-partitions"),
-        own_examples=own_data(own).size if own else 0,
+        own_examples=len(cached_dataset(own, "").train_labels) if own else 0,
         code=code_digest(),
     )
     return Message(description.to_content(), reply_to=message)

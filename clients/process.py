@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from bfl.configuration import Configuration, resolve
-from bfl.datasets import Dataset, load_dataset
+from bfl.datasets import Dataset
 from bfl.datasets.cache import cached_dataset
 from bfl.engine.resources import cpus_of_this_process
 from bfl.errors import ConfigurationError
@@ -48,7 +48,7 @@ def shared_data(dataset: str, data_dir: str) -> TrainingData:
 @lru_cache(maxsize=2)
 def own_data(location: str) -> TrainingData:
     """Return the training data that a node holds by itself: all of them are its own."""
-    return _tensors(load_dataset(location))
+    return _tensors(cached_dataset(location, ""))
 
 
 def _tensors(dataset: Dataset) -> TrainingData:

@@ -62,30 +62,49 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         progress.say(f"{federation.size} clients; the run's folder is {folder.path}")
         strategy = make_strategy(configuration, dataset, partition)
         strategy.federation = federation
-        strategy.run_folder = str(folder.path.resolve())
         strategy.on_round = _Recorder(folder, progress, strategy).record
         strategy.on_warning = progress.say
         if checkpoint:
             progress.say(f"going on after round {checkpoint.server_round}")
-            strategy.first_round = checkpoint.server_round + 1
-            strategy.load_state(checkpoint.state)
-        try:
-            result = strategy.start(
-                grid,
-                posterior_to_arrays(checkpoint.posterior if checkpoint else evaluator.initial),
-                num_rounds=keys.rounds,
-                timeout=keys.client_timeout + SILENCE_BEYOND_TIMEOUT,
-                evaluate_fn=_evaluation(configuration, evaluator),
-            )
-        except RunError as error:
-            raise RunError(
-                f"{error}\nall finished rounds are saved in {folder.path.resolve()}; go on from "
-                f'there with --resume {folder.path.resolve()}, or with name="{folder.path.name}" '
-                "resume=true in the run configuration"
-            ) from error
-        posterior = posterior_from_arrays(result.arrays)
+        posterior = _run_rounds(grid, strategy, folder, evaluator, checkpoint)
         _finish(folder, evaluator, posterior, progress)
     return folder
+
+
+def _run_rounds(
+    grid: Grid,
+    strategy: PosteriorPooling,
+    folder: RunFolder,
+    evaluator: Any,
+    checkpoint: Checkpoint | None,
+) -> Posterior:
+    """Run the rounds that are left and return the final posterior.
+
+    Raises:
+        RunError: The federation could not go on; the message says how to resume.
+    """
+    configuration: Configuration = evaluator.configuration
+    strategy.run_folder = str(folder.path.resolve())
+    posterior = evaluator.initial
+    if checkpoint:
+        posterior = checkpoint.posterior
+        strategy.first_round = checkpoint.server_round + 1
+        strategy.load_state(checkpoint.state)
+    try:
+        result = strategy.start(
+            grid,
+            posterior_to_arrays(posterior),
+            num_rounds=configuration.keys.rounds,
+            timeout=configuration.keys.client_timeout + SILENCE_BEYOND_TIMEOUT,
+            evaluate_fn=_evaluation(configuration, evaluator),
+        )
+    except RunError as error:
+        raise RunError(
+            f"{error}\nall finished rounds are saved in {strategy.run_folder}; go on from there "
+            f'with --resume {strategy.run_folder}, or with name="{folder.path.name}" resume=true '
+            "in the run configuration"
+        ) from error
+    return posterior_from_arrays(result.arrays)
 
 
 def split(
