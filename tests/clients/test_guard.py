@@ -1,0 +1,39 @@
+from typing import Any
+
+import numpy as np
+from flwr.app import Context, Message, RecordDict
+
+from bfl.engine.flower import new_run
+from bfl.errors import DataError
+from clients.guard import deadline, reports_errors
+
+
+def ask(work: Any) -> Message:
+    run = new_run({})
+    message = Message(RecordDict(), 1, "train")
+    context = Context(
+        run_id=run.run_id, node_id=1, node_config={}, state=RecordDict(), run_config={}
+    )
+    return reports_errors(work)(message, context)
+
+
+def test_an_error_reaches_the_server_with_its_traceback() -> None:
+    def work(message: Message, context: Context) -> Message:
+        return np.zeros(3)[5]  # type: ignore[no-any-return]
+
+    reply = ask(work)
+    assert reply.has_error()
+    assert "IndexError" in str(reply.error.reason)
+    assert "np.zeros(3)[5]" in str(reply.error.reason)
+
+
+def test_an_error_meant_for_people_comes_without_a_traceback() -> None:
+    def work(message: Message, context: Context) -> Message:
+        raise DataError("no such archive")
+
+    assert ask(work).error.reason == "DataError: no such archive"
+
+
+def test_outside_of_an_actor_nothing_is_ended() -> None:
+    with deadline(0.0):
+        pass
