@@ -14,6 +14,7 @@ from bfl import randomness
 from bfl.configuration import Configuration
 from bfl.datasets import Dataset
 from bfl.datasets.cache import cached_dataset
+from bfl.engine.health import advise
 from bfl.engine.resources import cpus_of_this_process, resident_memory
 from bfl.errors import ConfigurationError, RunError
 from bfl.partitions.manifest import describe
@@ -90,6 +91,12 @@ def _run_rounds(
         posterior = checkpoint.posterior
         strategy.first_round = checkpoint.server_round + 1
         strategy.load_state(checkpoint.state)
+    advice = (
+        f"all finished rounds are saved in {strategy.run_folder}; go on from there with --resume "
+        f'{strategy.run_folder}, or with name="{folder.path.name}" resume=true in the run '
+        "configuration"
+    )
+    advise(advice)
     try:
         result = strategy.start(
             grid,
@@ -99,11 +106,7 @@ def _run_rounds(
             evaluate_fn=_evaluation(configuration, evaluator),
         )
     except RunError as error:
-        raise RunError(
-            f"{error}\nall finished rounds are saved in {strategy.run_folder}; go on from there "
-            f'with --resume {strategy.run_folder}, or with name="{folder.path.name}" resume=true '
-            "in the run configuration"
-        ) from error
+        raise RunError(f"{error}\n{advice}") from error
     return posterior_from_arrays(result.arrays)
 
 

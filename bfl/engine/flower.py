@@ -12,6 +12,7 @@ import logging
 import os
 import socket
 import sys
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +26,7 @@ os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
 
 from bfl.configuration.sources import flatten, read_toml
-from bfl.engine.health import declare_alive, declare_dead
+from bfl.engine.health import declare_alive, declare_dead, obituary
 from bfl.errors import ConfigurationError, RunError, nearest
 
 Values = dict[str, str | int | float | bool]
@@ -172,6 +173,7 @@ def _start_ray(init_args: Mapping[str, Any], verbose: bool) -> None:
     except Exception as error:
         what = f"join the Ray cluster at {address}" if address else "start Ray"
         raise RunError(f"cannot {what}: {_why_not(error)}") from error
+    _watch_raylet()
     if not verbose:
         _silence_farewell()
 
@@ -190,6 +192,31 @@ def _knock(address: str) -> None:
     host, colon, port = address.rpartition(":")
     if colon and port.isdecimal() and "/" not in host:
         socket.create_connection((host, int(port)), timeout=10).close()
+
+
+def _watch_raylet() -> None:
+    """End this process with a message should the raylet that it has started die.
+
+    Without its raylet Ray ends the process by itself some seconds later, from C++: no Python code
+    gets to say what has happened. A raylet of a cluster that was joined is not ours to watch.
+    """
+    import ray
+    from ray._private import worker
+
+    node = worker._global_node
+    started = getattr(node, "all_processes", {}).get("raylet") if node else None
+    if not started:
+        return
+    raylet = started[0].process
+
+    def watch() -> None:
+        raylet.wait()
+        if ray.is_initialized():  # ray.shutdown ends the raylet too, and says so first
+            reason = f"Ray's raylet (process {raylet.pid}) has ended"
+            print(f"failed: {obituary(reason)}", file=sys.stderr, flush=True)
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _silence_farewell() -> None:
