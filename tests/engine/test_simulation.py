@@ -74,7 +74,7 @@ def test_the_run_folder_is_complete(default_run: RunFolder) -> None:
     configuration = resolve(default_run.config())
     assert configuration.keys.clients == 10
     assert configuration.inference.name == "flipout"
-    assert default_run.environment()["packages"]["flwr"]
+    assert default_run.environment()["flwr"]
     rounds = default_run.rounds()
     assert [r["round"] for r in rounds] == list(range(1, 11))
     assert all(r["clients"] == 10 and r["failures"] == 0 for r in rounds)
