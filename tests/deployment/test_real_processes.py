@@ -93,6 +93,6 @@ def test_nodes_train_on_data_of_their_own(tmp_path: Path, flower: Flower) -> Non
     assert done.returncode == 0, done.stdout
     (entry,) = RunFolder(tmp_path / "run").rounds()
     assert (entry["clients"], entry["num-examples"]) == (2, sum(OWN_EXAMPLES))
-    # TensorFlow keeps the code that it has generated in __pycache__, and that is not ours to remove.
+    # TensorFlow leaves the code that it has generated in __pycache__; that is not ours to remove.
     left = {path.name for path in tmp_path.iterdir()} - before - {"__pycache__"}
     assert left == {"run"}, "deploy-local.sh has left something"
