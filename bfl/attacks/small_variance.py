@@ -13,22 +13,27 @@ from bfl.posteriors import Posterior
 class SmallVariance(Attack):
     """Random means that are sent as certain: with a tiny variance.
 
-    A rule that weights by the inverse variance takes the attacker's means for the truth. Honest
-    means would do little harm with it, so they are random as in the attack ``noise``. Networks of
-    points have no variance to lie about and send what they have learned.
+    A rule that weights by the inverse variance takes the attacker's means for the truth. The claim
+    is made anew in each round, relative to the posterior received: a fixed one would capture the
+    first round only, after which all clients are as certain. The means are random, since honest
+    ones would do little harm. Networks of points have no variance to lie about and send what they
+    have learned.
 
     Source: none known; it is what equations (15) to (17) of Fischer et al. (2024) invite.
     """
 
     attack_scale: float = Field(
-        1e-6, gt=0.0, description="standard deviation that an attacker claims to have"
+        1e-3,
+        gt=0.0,
+        description="standard deviation that an attacker claims, as a share of the received one",
     )
 
     def corrupt(
         self, learned: Posterior, received: Posterior, generator: np.random.Generator
     ) -> Posterior:
-        """Return random means near 0 with a tiny variance."""
+        """Return random means as large as those learned, with a tiny variance."""
         spread = float(np.std(learned.mean)) if learned.size else 0.0
         means = (spread * generator.standard_normal(learned.size)).astype(np.float32)
-        variance = np.full(learned.size, self.attack_scale**2, np.float32)
+        claimed = self.attack_scale**2 * received.variance.astype(np.float64)
+        variance = np.maximum(claimed, np.finfo(np.float32).tiny).astype(np.float32)
         return Posterior(means, variance, learned.point)
