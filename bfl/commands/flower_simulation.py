@@ -165,6 +165,8 @@ def agree_on_clients(
 def check(app: FlowerApp, overrides: Mapping[str, Any], clients: int) -> None:
     """Refuse, before the engine starts, what can be known to be wrong with this project's app."""
     configuration = resolve(app.run_config(overrides))
+    # Flower imports TensorFlow wherever it is installed; imported here first, it says nothing.
+    importlib.import_module("bfl.keras")
     # The server side is not imported by the library; it is looked up as Flower does.
     run = importlib.import_module("strategies.run")
     run.check_before_start(configuration, clients)
