@@ -35,7 +35,7 @@ import numpy.typing as npt
 import tomli_w
 
 from bfl.errors import ConfigurationError, DataError, PosteriorError, RunError
-from bfl.files import sync_folder, write_atomically
+from bfl.files import create_atomically, sync_folder, write_atomically
 from bfl.posteriors.manifest import Manifest
 from bfl.posteriors.posterior import Posterior
 from bfl.prediction.predictions import IntArray, Predictions
@@ -112,16 +112,15 @@ class RunFolder:
     def _claim(self, config: Mapping[str, Any]) -> None:
         """Write the configuration into a folder that holds no run yet.
 
-        The file is opened for exclusive creation, so of two runs that start at once under one name
-        only one gets the folder.
+        Of two runs that start at once under one name only one gets the folder, and a run that is
+        killed meanwhile leaves the whole file or none.
         """
         text = tomli_w.dumps({k: v for k, v in _plain(config).items() if v is not None})
         taken = f"{self.path} holds another run; choose another name or remove that folder"
         if any((self.path / file).exists() for file in _RUN_FILES):
             raise ConfigurationError(taken)
         try:
-            with (self.path / CONFIG).open("x", encoding="utf-8") as stream:
-                stream.write(text)
+            create_atomically(self.path / CONFIG, text.encode())
         except FileExistsError as error:
             raise ConfigurationError(taken) from error
 
