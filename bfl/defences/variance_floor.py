@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 from pydantic import Field
 
-from bfl.defences.base import Defence, defences
+from bfl.defences.base import Block, Defence, by_blocks, defences
 from bfl.posteriors import Posterior
 
 
@@ -31,6 +31,12 @@ class VarianceFloor(Defence):
         """Return the posteriors with no variance below the floor."""
         if not posteriors or not posteriors[0].size:
             return list(posteriors)
-        median = np.median(np.stack([p.variance for p in posteriors]), axis=0)
-        floor = (self.variance_floor * median).astype(posteriors[0].variance.dtype)
-        return [Posterior(p.mean, np.maximum(p.variance, floor), p.point) for p in posteriors]
+        variances = by_blocks([p.variance for p in posteriors], self._raised)
+        return [Posterior(p.mean, v, p.point) for p, v in zip(posteriors, variances, strict=True)]
+
+    def _raised(self, block: Block) -> Block:
+        ordered, count = np.sort(block, axis=0), len(block)
+        # Halved before they are added, so that two large variances do not overflow.
+        median = 0.5 * ordered[(count - 1) // 2] + 0.5 * ordered[count // 2]
+        np.maximum(block, self.variance_floor * median, out=block)
+        return block

@@ -6,14 +6,10 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 
-from bfl.defences.base import Defence, defences
+from bfl.defences.base import Block, Defence, by_blocks, defences
 from bfl.posteriors import Posterior
-
-BLOCK = 65536
-"""Parameters sorted at a time, so that memory grows by K blocks and not by K posteriors."""
 
 
 @defences.register("winsorization", aliases=("winsorisation", "trimming"))
@@ -40,22 +36,13 @@ class Winsorization(Defence):
         moved = min(math.ceil(self.hostile_fraction * count - 1e-9), (count - 1) // 2)
         if moved <= 0:
             return list(posteriors)
+
+        def moved_inwards(block: Block) -> Block:
+            ordered = np.sort(block, axis=0)
+            return np.clip(block, ordered[moved], ordered[-1 - moved], out=block)
+
         vectors = [
-            _moved_inwards([getattr(p, name) for p in posteriors], moved)
+            by_blocks([getattr(p, name) for p in posteriors], moved_inwards)
             for name in ("mean", "variance", "point")
         ]
         return [Posterior(*parts) for parts in zip(*vectors, strict=True)]
-
-
-def _moved_inwards(
-    vectors: Sequence[npt.NDArray[np.floating]], moved: int
-) -> list[npt.NDArray[np.floating]]:
-    result = [np.empty_like(vector) for vector in vectors]
-    for start in range(0, vectors[0].size, BLOCK):
-        part = slice(start, start + BLOCK)
-        block = np.stack([vector[part] for vector in vectors])
-        ordered = np.sort(block, axis=0)
-        np.clip(block, ordered[moved], ordered[-1 - moved], out=block)
-        for vector, row in zip(result, block, strict=True):
-            vector[part] = row
-    return result

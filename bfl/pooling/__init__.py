@@ -1,11 +1,19 @@
 """Pooling rules: how the clients' Gaussian posteriors become one.
 
 - ``base``: what a rule is, and the registry ``pooling_rules``.
-- ``accumulator``: the sums over clients, and ``pool``.
+- ``accumulator``: the sums over clients, and ``pool`` and ``pool_weighted``.
 - every other module: one rule.
 """
 
-from bfl.pooling.accumulator import Accumulator, Pooled, pool
+from bfl.pooling.accumulator import Accumulator, Pooled, normalised, pool, pool_weighted
 from bfl.pooling.base import PoolingRule, pooling_rules
 
-__all__ = ["Accumulator", "Pooled", "PoolingRule", "pool", "pooling_rules"]
+__all__ = [
+    "Accumulator",
+    "Pooled",
+    "PoolingRule",
+    "normalised",
+    "pool",
+    "pool_weighted",
+    "pooling_rules",
+]

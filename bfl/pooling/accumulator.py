@@ -1,11 +1,21 @@
-"""One accumulator for every pooling rule: sums of statistics, in memory that no client adds to."""
+"""One accumulator for every pooling rule: sums of statistics, in memory that no client adds to.
+
+Pooling is bound by memory, so everything is done a block of parameters at a time: a block's sums
+stay in the processor's cache while one client after the other is folded in, and ``pool`` decodes
+them while they are still there. Blocks are independent of each other and go to several threads.
+For every parameter the clients are added in their order, one by one: neither the number of threads
+nor the way in which clients come in changes a bit of the result.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import cast
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import chain, islice
+from typing import NamedTuple, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -14,13 +24,27 @@ from bfl.errors import PosteriorError
 from bfl.pooling.base import Array, Block, PoolingRule, Totals
 from bfl.posteriors.posterior import Posterior, Vector
 
-BLOCK = 16384
-"""Parameters taken at a time: the handful of float64 arrays of a block stay in cache.
+BLOCK = 65536
+"""Parameters taken at a time: few enough for a dozen float64 arrays to stay in cache, and enough
+for NumPy's work on an array to take much longer than the call, which holds Python's lock.
 
 A stochastic rule draws block by block, so this number is part of what its draws depend on.
 """
 
+GROUP = 4
+"""Clients that ``pool`` holds at a time when they come from an iterator.
+
+With one at a time most of the traffic would be the sums'. Four are about as large as the sums are.
+While they are added, the next one has already come: only then it is known that they are not the
+last.
+"""
+
+TASKS = 8
+"""Tasks per thread: some slack for a thread that the machine holds up."""
+
 State = dict[str, "npt.NDArray[np.floating] | float | int"]
+Client = tuple[Posterior, float, np.random.Generator | None]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -36,14 +60,72 @@ class Pooled:
     diagnostics: dict[str, float]
 
 
-def _blocks(size: int) -> Iterator[slice]:
-    return (slice(start, min(start + BLOCK, size)) for start in range(0, size, BLOCK))
+class _Member(NamedTuple):
+    """A client to add.
+
+    Attributes:
+        posterior: Its posterior, of the right form.
+        weight: Its weight, positive.
+        key: The key of its random draws, for a stochastic rule.
+        sound: Whether its values are known to be valid.
+    """
+
+    posterior: Posterior
+    weight: float
+    key: int | None
+    sound: bool = False
 
 
-def _store(values: Array, into: Vector, lowest: float | None = None) -> None:
-    """Round values into a view, clipped to its type's finite range and to at least ``lowest``."""
+class _Scratch(threading.local):
+    """Float64 arrays of a block's length, which each thread has for itself and uses again.
+
+    Fresh arrays of this size would cost more than the arithmetic: the system clears their memory.
+    """
+
+    def __init__(self, statistics: int, size: int) -> None:
+        self.rows = np.empty((7 + statistics, min(size, BLOCK)))
+
+    def cut(self, part: slice) -> tuple[Array, Array, Array, Array]:
+        """Return (2, B) for a client, (3, B) for what is known, (2, B) to spare, and the sums."""
+        rows = self.rows[:, : part.stop - part.start]
+        return rows[:2], rows[2:5], rows[5:7], rows[7:]
+
+
+def _over_blocks(size: int, threads: int, work: Callable[[slice], T]) -> list[T]:
+    """Return what ``work`` gives for each block of so many parameters, in their order."""
+    parts = [slice(start, min(start + BLOCK, size)) for start in range(0, size, BLOCK)]
+    if threads == 1 or len(parts) < 2:
+        return [work(part) for part in parts]
+    step = max(1, len(parts) // (TASKS * threads))
+    tasks = [parts[first : first + step] for first in range(0, len(parts), step)]
+    with ThreadPoolExecutor(min(threads, len(tasks))) as executor:
+        done = executor.map(lambda task: [work(part) for part in task], tasks)
+        return [result for results in done for result in results]
+
+
+def _between(low: float, values: Vector, high: float) -> bool:
+    """Return whether all values lie between the bounds and are none of them; there are some."""
+    # NaN is the least and the greatest of an array that has one, and fails both comparisons.
+    return bool(np.minimum.reduce(values) > low and np.maximum.reduce(values) < high)
+
+
+def _sound(posterior: Posterior, part: slice) -> bool:
+    """Return whether a block's means are finite and its variances finite and positive."""
+    mean, variance = posterior.mean[part], posterior.variance[part]
+    return _between(0, variance, math.inf) and _between(-math.inf, mean, math.inf)
+
+
+def _store(values: Array, into: Vector, lowest: float | None = None) -> bool:
+    """Round values into a view, clipped to its type's finite range and to at least ``lowest``.
+
+    Returns:
+        Whether all are numbers.
+    """
     limit = float(np.finfo(into.dtype).max)
-    into[...] = np.clip(values, -limit if lowest is None else lowest, limit)
+    least = -limit if lowest is None else lowest
+    inside = _between(least, values, limit)
+    into[...] = values if inside else np.clip(values, least, limit)
+    return inside or not np.isnan(into).any()
 
 
 def _checked(weight: float) -> float:
@@ -67,27 +149,53 @@ class Accumulator:
             not added.
         previous: The previous global posterior, which gives the reference mean, and which some
             rules use.
+        threads: The number of threads to work with; the bits do not depend on it.
 
     Raises:
         PosteriorError: A posterior is not valid or the two do not go together.
     """
 
     def __init__(
-        self, rule: PoolingRule, like: Posterior, previous: Posterior | None = None
+        self,
+        rule: PoolingRule,
+        like: Posterior,
+        previous: Posterior | None = None,
+        *,
+        threads: int = 1,
     ) -> None:
         like.check()
+        self._start(rule, like, previous, threads)
+        self._hold()
+
+    def _start(
+        self, rule: PoolingRule, like: Posterior, previous: Posterior | None, threads: int
+    ) -> None:
+        """Begin without sums, with a reference that is not yet a copy."""
         if previous is not None:
             previous.check(like)
-        self._begin(rule, (like if previous is None else previous).mean, previous)
+        self._begin(rule, (like if previous is None else previous).mean, previous, threads)
         self._types = (like.mean.dtype, like.variance.dtype, like.point.dtype)
-        self._sums = np.zeros((rule.statistics, like.size))
         self._point = np.zeros(like.point.size)
         self._totals = Totals()
 
-    def _begin(self, rule: PoolingRule, reference: Vector, previous: Posterior | None) -> None:
+    def _begin(
+        self, rule: PoolingRule, reference: Vector, previous: Posterior | None, threads: int
+    ) -> None:
+        if threads < 1:
+            raise ValueError(f"threads is {threads}; expected at least 1")
         self.rule = rule
-        self._reference = np.array(reference)
+        self.threads = threads
+        self._reference = reference
         self._previous = previous if rule.uses_previous else None
+        self._sums: Array | None = None
+        self._scratch = _Scratch(rule.statistics, self.size)
+
+    def _hold(self) -> Array:
+        """Return the sums; from the first call on there are sums and a reference of their own."""
+        if self._sums is None:
+            self._sums = np.zeros((self.rule.statistics, self.size))
+            self._reference = np.array(self._reference)
+        return self._sums
 
     @property
     def size(self) -> int:
@@ -101,16 +209,32 @@ class Accumulator:
                 f"expected {self.size} and {self._point.size}"
             )
 
-    def _block(self, part: slice, generator: np.random.Generator | None = None) -> Block:
+    def _block(self, part: slice, rows: Array, spare: Array) -> Block:
+        """Return what is known about a block, in rows (3, B), and room to spare (2, B)."""
         previous = self._previous
-        return Block(
-            reference=self._reference[part].astype(np.float64),
-            previous_mean=None if previous is None else previous.mean[part].astype(np.float64),
-            previous_variance=(
-                None if previous is None else previous.variance[part].astype(np.float64)
-            ),
-            generator=generator,
-        )
+        rows[0] = self._reference[part]
+        if previous is None:
+            return Block(rows[0], spare=spare)
+        rows[1], rows[2] = previous.mean[part], previous.variance[part]
+        return Block(*rows, spare=spare)
+
+    def _member(
+        self, posterior: Posterior, weight: float, generator: np.random.Generator | None
+    ) -> _Member:
+        """Return a client of the right form; its values are not looked at."""
+        self._check_sizes(posterior.size, posterior.point.size)
+        vectors = (posterior.mean, posterior.variance, posterior.point)
+        if posterior.variance.size != self.size or any(
+            vector.ndim != 1 or vector.dtype.kind != "f" for vector in vectors
+        ):
+            posterior.check()
+        if not self.rule.stochastic:
+            return _Member(posterior, weight, None)
+        if generator is None:
+            raise ValueError(
+                f"{self.rule.name} draws random numbers: it needs one generator per client"
+            )
+        return _Member(posterior, weight, int.from_bytes(generator.bytes(16), "little"))
 
     def add(
         self, posterior: Posterior, weight: float, generator: np.random.Generator | None = None
@@ -123,30 +247,62 @@ class Accumulator:
             posterior: The client's posterior; it is read and not kept.
             weight: The client's weight; for a rule whose ``weights_are_fractions``, its fraction of
                 all clients' weight.
-            generator: The client's own random generator, for a stochastic rule. It is drawn from in
-                the order of the parameters.
+            generator: The client's own random generator, for a stochastic rule. One key is drawn
+                from it, of which every block of parameters makes a generator of its own.
 
         Raises:
-            PosteriorError: The posterior is not valid or has another size.
+            PosteriorError: The posterior is not valid or has another size. Nothing was added.
             ValueError: The weight is negative or not finite, or a stochastic rule has no generator.
         """
         if not _checked(weight):
             return
-        if self.rule.stochastic and generator is None:
-            raise ValueError(
-                f"{self.rule.name} draws random numbers: it needs one generator per client"
-            )
-        self._check_sizes(posterior.size, posterior.point.size)
-        posterior.check()
-        for part in _blocks(self.size):
-            mean = posterior.mean[part].astype(np.float64)
-            variance = posterior.variance[part].astype(np.float64)
-            encoded = self.rule.encode(mean, variance, weight, self._block(part, generator))
-            for total, statistic in zip(self._sums, encoded, strict=True):
-                total[part] += statistic
-        for part in _blocks(self._point.size):
-            self._point[part] += weight * posterior.point[part].astype(np.float64)
-        self._totals += Totals(1, weight, weight, self.rule.mass(weight))
+        member = self._member(posterior, weight, generator)
+        values = _over_blocks(self.size, self.threads, lambda part: _sound(posterior, part))
+        if not (all(values) and np.isfinite(posterior.point).all()):
+            posterior.check()
+        self._take([member._replace(sound=True)])
+
+    def _take(self, members: Sequence[_Member]) -> None:
+        """Add clients; if a value of one is refused, the sums are of no use any more."""
+        sums = self._hold()
+
+        def work(part: slice) -> None:
+            own, known, spare, _ = self._scratch.cut(part)
+            self._fold(members, part, self._block(part, known, spare), own, sums[:, part])
+
+        _over_blocks(self.size, self.threads, work)
+        self._count(members)
+
+    def _fold(
+        self, members: Sequence[_Member], part: slice, block: Block, own: Array, sums: Array
+    ) -> None:
+        """Add a block of the clients' statistics to sums (S, B); ``own`` (2, B) holds a client."""
+        own_mean, own_variance = own
+        for posterior, weight, key, sound in members:
+            # They are converted while they come from memory; the check finds them in the cache.
+            own_mean[...] = posterior.mean[part]
+            own_variance[...] = posterior.variance[part]
+            if not (sound or _sound(posterior, part)):
+                posterior.check()
+            if key is not None:
+                block = replace(block, generator=_generator(key, part))
+            encoded = self.rule.encode(own_mean, own_variance, weight, block)
+            for total, statistic in zip(sums, encoded, strict=True):
+                total += statistic
+
+    def _count(self, members: Sequence[_Member]) -> None:
+        """Add the clients' point parameters and weights."""
+
+        def work(part: slice) -> None:
+            for posterior, weight, _, sound in members:
+                values = posterior.point[part]
+                if not (sound or np.isfinite(values).all()):
+                    posterior.check()
+                self._point[part] += weight * values.astype(np.float64)
+
+        _over_blocks(self._point.size, self.threads, work)
+        for _, weight, _, _ in members:
+            self._totals += Totals(1, weight, weight, self.rule.mass(weight))
 
     def merge(self, other: Accumulator) -> None:
         """Add, in place, all that another accumulator holds; the other is left as it is.
@@ -161,12 +317,15 @@ class Accumulator:
         if self.rule != other.rule:
             raise ValueError(f"cannot merge {other.rule!r} into {self.rule!r}")
         self._check_sizes(other.size, other._point.size)
-        for part in _blocks(self.size):
+        sums, other_sums = self._hold(), other._hold()
+
+        def work(part: slice) -> None:
             shift = other._reference[part].astype(np.float64) - self._reference[part]
-            sums = tuple(row[part] for row in other._sums)
-            moved = self.rule.recentre(sums, other._totals, shift)
-            for total, statistic in zip(self._sums, moved, strict=True):
-                total[part] += statistic
+            moved = self.rule.recentre(tuple(other_sums[:, part]), other._totals, shift)
+            for total, statistic in zip(sums[:, part], moved, strict=True):
+                total += statistic
+
+        _over_blocks(self.size, self.threads, work)
         self._point += other._point
         self._totals += other._totals
 
@@ -180,29 +339,50 @@ class Accumulator:
             PosteriorError: Nothing with a positive weight was added, or no valid posterior comes
                 out.
         """
+        return self._finish(())
+
+    def _finish(self, members: Sequence[_Member]) -> Pooled:
+        """Return the pooled posterior of all that was added and of these clients.
+
+        Their statistics are decoded block by block and are not kept: with any of them, this is the
+        accumulator's last act.
+        """
+        self._count(members)
         if not self._totals.count:
             raise PosteriorError("nothing to pool: no posterior with a positive weight was added")
         mean_type, variance_type, point_type = self._types
         mean, variance = np.empty(self.size, mean_type), np.empty(self.size, variance_type)
-        marked = dict.fromkeys(self.rule.fractions, 0)
-        for part in _blocks(self.size):
-            sums = tuple(row[part] for row in self._sums)
-            decoded = self.rule.decode(sums, self._totals, self._block(part))
-            _store(decoded.mean, mean[part])
-            _store(decoded.variance, variance[part], float(np.finfo(variance_type).tiny))
-            for name, mask in decoded.marks.items():
-                marked[name] += int(np.count_nonzero(mask))
+        tiny = float(np.finfo(variance_type).tiny)
+
+        def work(part: slice) -> tuple[bool, dict[str, int]]:
+            own, known, spare, sums = self._scratch.cut(part)
+            block = self._block(part, known, spare)
+            sums[...] = 0.0 if self._sums is None else self._sums[:, part]
+            self._fold(members, part, block, own, sums)
+            decoded = self.rule.decode(tuple(sums), self._totals, block)
+            sound = _store(decoded.mean, mean[part])
+            sound &= _store(decoded.variance, variance[part], tiny)
+            marks = {name: int(np.count_nonzero(mask)) for name, mask in decoded.marks.items()}
+            return sound, marks
+
+        done = _over_blocks(self.size, self.threads, work)
         point = np.empty(self._point.size, point_type)
-        _store(self._point / self._totals.weight, point)
+        if point.size:
+            _store(self._point / self._totals.weight, point)
         posterior = Posterior(mean, variance, point)
-        posterior.check()
-        return Pooled(posterior, {name: n / max(self.size, 1) for name, n in marked.items()})
+        if not all(sound for sound, _ in done):
+            posterior.check()
+        marked = {
+            name: sum(marks.get(name, 0) for _, marks in done) / max(self.size, 1)
+            for name in self.rule.fractions
+        }
+        return Pooled(posterior, marked)
 
     def state(self) -> State:
         """Return everything but the rule and the previous posterior, as arrays and numbers."""
         mean_type, variance_type, point_type = self._types
         return {
-            "sums": self._sums.copy(),
+            "sums": self._hold().copy(),
             "point": self._point.copy(),
             "reference": self._reference.copy(),
             "count": self._totals.count,
@@ -220,6 +400,8 @@ class Accumulator:
         rule: PoolingRule,
         state: Mapping[str, npt.NDArray[np.floating] | float | int],
         previous: Posterior | None = None,
+        *,
+        threads: int = 1,
     ) -> Accumulator:
         """Return the accumulator whose ``state`` this is.
 
@@ -227,6 +409,7 @@ class Accumulator:
             rule: The rule it had.
             state: What ``state`` returned.
             previous: The previous global posterior it had.
+            threads: The number of threads to work with.
 
         Raises:
             PosteriorError: The previous posterior is of another size.
@@ -240,7 +423,7 @@ class Accumulator:
                 f"{rule.name} expected {expected}"
             )
         self = cls.__new__(cls)
-        self._begin(rule, arrays["reference"], previous)
+        self._begin(rule, np.array(arrays["reference"]), previous, threads)
         self._sums = np.array(arrays["sums"], np.float64)
         self._point = np.array(arrays["point"], np.float64)
         if previous is not None:
@@ -259,7 +442,13 @@ class Accumulator:
         return self
 
 
-def _normalised(weights: Iterable[float]) -> list[float]:
+def normalised(weights: Iterable[float]) -> list[float]:
+    """Return weights in proportion to those given, with sum 1.
+
+    Raises:
+        PosteriorError: No weight is positive.
+        ValueError: A weight is negative or not finite.
+    """
     checked = [_checked(weight) for weight in weights]
     largest = max(checked, default=0.0)
     if largest == 0:
@@ -270,6 +459,13 @@ def _normalised(weights: Iterable[float]) -> list[float]:
     return [weight / total for weight in scaled]
 
 
+def _generator(key: int, part: slice) -> np.random.Generator:
+    """Return the generator of a client's draws for a block, the same on whichever thread."""
+    # SFC64 because it is NumPy's fastest, and here it is what the time goes into.
+    seed = np.random.SeedSequence(key, spawn_key=(part.start // BLOCK,))
+    return np.random.Generator(np.random.SFC64(seed))
+
+
 def pool(
     rule: PoolingRule,
     posteriors: Iterable[Posterior],
@@ -277,37 +473,93 @@ def pool(
     *,
     previous: Posterior | None = None,
     generators: Iterable[np.random.Generator] | None = None,
+    threads: int = 1,
 ) -> Pooled:
     """Return the pooled posterior of K clients.
 
+    It is, bit for bit, that of an ``Accumulator`` to which the clients are added one by one.
+
     Args:
         rule: The pooling rule.
-        posteriors: K posteriors; each is read once, in turn, and let go, so a generator will do.
+        posteriors: K posteriors; each is read once. Those of a list or a tuple are read all
+            together, a block at a time, and need no memory but the result's; those of any other
+            iterable are taken and let go by fours, so memory does not grow with K.
         weights: K weights in any scale; they are normalised to sum to 1 first.
         previous: The previous global posterior, which some rules use.
         generators: K random generators, one per client, for a stochastic rule.
+        threads: The number of threads to work with; the bits do not depend on it. One unless the
+            caller knows how many CPUs are free.
 
     Raises:
         PosteriorError: No client has a positive weight, or a posterior is not valid.
         ValueError: A weight is negative or not finite, a stochastic rule has no generators, or
             there are not as many posteriors or generators as weights.
     """
-    fractions = _normalised(weights)
+    fractions = normalised(weights)
+    return pool_weighted(
+        rule,
+        _clients(fractions, posteriors, generators),
+        previous=previous,
+        threads=threads,
+        at_once=len(fractions) if isinstance(posteriors, list | tuple) else GROUP,
+    )
+
+
+def pool_weighted(
+    rule: PoolingRule,
+    clients: Iterable[Client],
+    *,
+    previous: Posterior | None = None,
+    threads: int = 1,
+    at_once: int = GROUP,
+) -> Pooled:
+    """Return the pooled posterior of clients whose number is not known and who may come slowly.
+
+    It is, bit for bit, that of an ``Accumulator`` to which they are added one by one.
+
+    Args:
+        rule: The pooling rule.
+        clients: Posteriors with their weights, taken as they are, and their random generators, for
+            a stochastic rule; each is read once and let go, and one of weight 0 is not looked at.
+        previous: The previous global posterior, which some rules use.
+        threads: The number of threads to work with; the bits do not depend on it.
+        at_once: How many clients are held and added together.
+
+    Raises:
+        PosteriorError: There is no client, or a posterior is not valid.
+        ValueError: A weight is negative or not finite, or a stochastic rule has no generators.
+    """
+    coming = (client for client in clients if _checked(client[1]))
+    following = next(coming, None)
+    if following is None:
+        raise PosteriorError("nothing to pool: no posterior with a positive weight was added")
+    accumulator = Accumulator.__new__(Accumulator)
+    accumulator._start(rule, following[0], previous, threads)
+    while True:
+        together = chain([following], islice(coming, at_once - 1))
+        group = [accumulator._member(*client) for client in together]
+        following = next(coming, None)
+        if following is None:
+            return accumulator._finish(group)
+        accumulator._take(group)
+        del group  # before the next one comes
+
+
+def _clients(
+    fractions: Sequence[float],
+    posteriors: Iterable[Posterior],
+    generators: Iterable[np.random.Generator] | None,
+) -> Iterator[Client]:
+    """Yield the clients that have a weight; at the end, there must be as many of everything."""
     sources = iter(posteriors)
     drawers = None if generators is None else iter(generators)
-    accumulator: Accumulator | None = None
     for index, weight in enumerate(fractions):
         posterior = next(sources, None)
         generator = None if drawers is None else next(drawers, None)
         if posterior is None or (drawers is not None and generator is None):
             what = "posteriors" if posterior is None else "generators"
             raise ValueError(f"got {index} {what} for {len(fractions)} weights")
-        if weight == 0:
-            continue
-        if accumulator is None:
-            accumulator = Accumulator(rule, posterior, previous)
-        accumulator.add(posterior, weight, generator)
+        if weight > 0:
+            yield posterior, weight, generator
     if next(sources, None) is not None:
         raise ValueError(f"got more posteriors than the {len(fractions)} weights")
-    assert accumulator is not None, "normalised weights have a positive one"
-    return accumulator.result()

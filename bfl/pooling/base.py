@@ -30,12 +30,16 @@ class Block:
         previous_mean: (B,) means of the previous global posterior, when there is one and the rule
             ``uses_previous``.
         previous_variance: (B,) its variances.
-        generator: The client's random generator, while a ``stochastic`` rule encodes.
+        spare: (2, B) numbers of no meaning: room for arrays of the rule's own, where making new
+            ones would take longer than filling them.
+        generator: The client's random generator for this block, while a ``stochastic`` rule
+            encodes.
     """
 
     reference: Array
     previous_mean: Array | None = None
     previous_variance: Array | None = None
+    spare: Array = field(kw_only=True)
     generator: np.random.Generator | None = None
 
 
@@ -120,6 +124,9 @@ class PoolingRule(Component, ABC):
     ) -> tuple[Array, ...]:
         """Return a client's statistics, multiplied by its weight.
 
+        ``mean`` and ``variance`` are copies of the client's: they may be changed in place and
+        returned, which is faster than making new arrays.
+
         Args:
             mean: (B,) means.
             variance: (B,) variances, positive.
@@ -135,7 +142,7 @@ class PoolingRule(Component, ABC):
         """Return the pooled posterior of the clients' summed statistics.
 
         Args:
-            sums: The sums of what ``encode`` returned, arrays (B,).
+            sums: The sums of what ``encode`` returned, arrays (B,); they may be changed in place.
             totals: What was added. Dividing by it makes the scale of the weights irrelevant.
             block: What else is known about these parameters; no generator.
         """

@@ -40,15 +40,16 @@ class ClientGaussian(LinearPool):
         self, mean: Array, variance: Array, weight: float, block: Block
     ) -> tuple[Array, ...]:
         """Return ω (μ − c) and ω (μ − c)², arrays (B,)."""
-        shift = mean - block.reference
-        first = weight * shift
-        return first, first * shift
+        shift = np.subtract(mean, block.reference, out=mean)
+        first = np.multiply(weight, shift, out=block.spare[0])
+        return first, np.multiply(first, shift, out=shift)
 
     def decode(self, sums: tuple[Array, ...], totals: Totals, block: Block) -> Decoded:
-        """Return the linear pool's decoding of variances of 0, raised to the floor, arrays (B,)."""
+        """Return the moments of the means, the variance raised to the floor, arrays (B,)."""
         first, second = sums
-        pooled = super().decode((first, np.zeros_like(first), second), totals, block)
-        return Decoded(pooled.mean, np.maximum(pooled.variance, self.dispersion_floor))
+        means = self.mixture_of_means(first, second, totals, block)
+        np.maximum(means.variance, self.dispersion_floor, out=means.variance)
+        return means
 
     def recentre(self, sums: tuple[Array, ...], totals: Totals, shift: Array) -> tuple[Array, ...]:
         """Return the sums with every μ − c greater by ``shift`` (B,)."""

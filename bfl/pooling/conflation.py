@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal
 
+import numpy as np
+
 from bfl.pooling.base import Array, Block, Decoded, PoolingRule, Totals, pooling_rules
 
 
@@ -24,8 +26,10 @@ class Conflation(PoolingRule):
         self, mean: Array, variance: Array, weight: float, block: Block
     ) -> tuple[Array, ...]:
         """Return ω (μ − c)/σ² and ω/σ², arrays (B,), with ω = 1 if weights do not matter."""
-        precision = self.mass(weight) / variance
-        return (mean - block.reference) * precision, precision
+        precision = np.divide(self.mass(weight), variance, out=variance)
+        mean -= block.reference
+        mean *= precision
+        return mean, precision
 
     def numerator(self, totals: Totals) -> float:
         """Return what the summed precision divides to give the variance."""
@@ -34,7 +38,9 @@ class Conflation(PoolingRule):
     def decode(self, sums: tuple[Array, ...], totals: Totals, block: Block) -> Decoded:
         """Return the precision-weighted mean and the numerator over the precision, arrays (B,)."""
         scaled, precision = sums
-        return Decoded(block.reference + scaled / precision, self.numerator(totals) / precision)
+        scaled /= precision
+        scaled += block.reference
+        return Decoded(scaled, np.divide(self.numerator(totals), precision, out=precision))
 
     def recentre(self, sums: tuple[Array, ...], totals: Totals, shift: Array) -> tuple[Array, ...]:
         """Return the sums with every μ − c greater by ``shift`` (B,)."""

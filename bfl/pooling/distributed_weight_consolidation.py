@@ -47,22 +47,21 @@ class DistributedWeightConsolidation(Conflation):
         Raises:
             PosteriorError: The precision of a parameter is not positive, and the policy is error.
         """
-        fallback = super().decode(sums, totals, block)
         if block.previous_mean is None or block.previous_variance is None:
-            return fallback
+            return super().decode(sums, totals, block)
         scaled, precision = sums
-        surplus = (totals.count - 1) / block.previous_variance
-        corrected = precision - surplus
+        surplus, work = block.spare
+        np.divide(totals.count - 1, block.previous_variance, out=surplus)
         # A difference within the rounding of its terms has no sign: it counts as not positive.
-        positive = corrected > totals.count * EPSILON * precision
-        self._refuse(int(positive.size - np.count_nonzero(positive)))
-        divisor = np.where(positive, corrected, 1.0)
-        moved = scaled - surplus * (block.previous_mean - block.reference)
-        return Decoded(
-            mean=np.where(positive, block.reference + moved / divisor, fallback.mean),
-            variance=np.where(positive, 1.0 / divisor, fallback.variance),
-            marks={FRACTION: ~positive},
-        )
+        rounding = np.multiply(totals.count * EPSILON, precision, out=work)
+        unusable = ~(precision - surplus > rounding)
+        self._refuse(int(np.count_nonzero(unusable)))
+        np.copyto(surplus, 0.0, where=unusable)  # leaves conflation
+        precision -= surplus
+        offset = np.subtract(block.previous_mean, block.reference, out=work)
+        scaled -= np.multiply(surplus, offset, out=work)
+        pooled = super().decode((scaled, precision), totals, block)
+        return Decoded(pooled.mean, pooled.variance, {FRACTION: unusable})
 
     def _refuse(self, count: int) -> None:
         if count and self.negative_precision == "error":

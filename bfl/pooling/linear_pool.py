@@ -35,19 +35,31 @@ class LinearPool(PoolingRule):
         self, mean: Array, variance: Array, weight: float, block: Block
     ) -> tuple[Array, ...]:
         """Return ω (μ − c), ω σ² and ω (μ − c)², arrays (B,)."""
-        shift = mean - block.reference
-        first = weight * shift
-        return first, weight * variance, first * shift
+        shift = np.subtract(mean, block.reference, out=mean)
+        first = np.multiply(weight, shift, out=block.spare[0])
+        variance *= weight
+        return first, variance, np.multiply(first, shift, out=shift)
 
     def decode(self, sums: tuple[Array, ...], totals: Totals, block: Block) -> Decoded:
         """Return c plus the mean shift, and variance plus disagreement, arrays (B,)."""
-        shift, within, second = (total / totals.mass for total in sums)
-        disagreement = second - shift * shift
+        first, within, second = sums
+        means = self.mixture_of_means(first, second, totals, block)
+        within /= totals.mass
+        within += means.variance
+        return Decoded(means.mean, within)
+
+    @staticmethod
+    def mixture_of_means(first: Array, second: Array, totals: Totals, block: Block) -> Decoded:
+        """Return the moments of the means alone, in the memory of their sums, arrays (B,)."""
+        first /= totals.mass
+        second /= totals.mass
+        square = np.multiply(first, first, out=block.spare[0])
         # The worst case of rounding in the two terms: K products, two sums over K and a square.
-        noise = 2.0 * (totals.count + 2) * EPSILON * second
-        return Decoded(
-            block.reference + shift, within + np.where(disagreement > noise, disagreement, 0.0)
-        )
+        noise = np.multiply(2.0 * (totals.count + 2) * EPSILON, second, out=block.spare[1])
+        second -= square
+        np.copyto(second, 0.0, where=~(second > noise))
+        first += block.reference
+        return Decoded(first, second)
 
     def recentre(self, sums: tuple[Array, ...], totals: Totals, shift: Array) -> tuple[Array, ...]:
         """Return the sums with every μ − c greater by ``shift`` (B,)."""

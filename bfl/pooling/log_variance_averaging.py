@@ -28,9 +28,14 @@ class LogVarianceAveraging(PoolingRule):
         self, mean: Array, variance: Array, weight: float, block: Block
     ) -> tuple[Array, ...]:
         """Return ω μ and ω log σ², arrays (B,)."""
-        return weight * mean, weight * np.log(variance)
+        mean *= weight
+        log_variance = np.log(variance, out=variance)
+        log_variance *= weight
+        return mean, log_variance
 
     def decode(self, sums: tuple[Array, ...], totals: Totals, block: Block) -> Decoded:
         """Return the average mean and the exponential of the average log-variance, arrays (B,)."""
         mean, log_variance = sums
-        return Decoded(mean / totals.weight, np.exp(log_variance / totals.weight))
+        mean /= totals.weight
+        log_variance /= totals.weight
+        return Decoded(mean, np.exp(log_variance, out=log_variance))

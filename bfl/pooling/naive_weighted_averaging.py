@@ -27,9 +27,13 @@ class NaiveWeightedAveraging(PoolingRule):
         self, mean: Array, variance: Array, weight: float, block: Block
     ) -> tuple[Array, ...]:
         """Return ω μ and ω σ², arrays (B,)."""
-        return weight * mean, weight * variance
+        mean *= weight
+        variance *= weight
+        return mean, variance
 
     def decode(self, sums: tuple[Array, ...], totals: Totals, block: Block) -> Decoded:
         """Return both sums divided by the sum of the weights, arrays (B,)."""
         mean, variance = sums
-        return Decoded(mean / totals.weight, variance / totals.weight)
+        mean /= totals.weight
+        variance /= totals.weight
+        return Decoded(mean, variance)

@@ -25,10 +25,13 @@ class PopulationPooling(LinearPool):
     squares around that mean is exactly σ_k² χ²(n_k − 1), and the two are independent; so two draws
     per client and parameter give the pooled moments exactly in distribution.
 
+    Exactly means as far as float64 numbers and NumPy's own samplers, ziggurat for the normal and
+    Marsaglia and Tsang (2000) for the gamma distribution, go.
+
     Chosen where the paper is silent: n_k = max(1, round(N ω_k)), halves up, so n may differ from N
-    by a few, and n divides. The normals and then the χ² of a block of parameters are drawn from the
-    client's generator, block after block: the draws depend on the generator and on the
-    accumulator's block size, and on nothing else.
+    by a few, and n divides. The normals and then the χ² of a block of parameters are drawn from a
+    generator of this client and block alone, so the draws depend on the client's generator and on
+    the accumulator's block size, and on nothing else.
 
     Source: Ozer et al. (2022), section 3.4, equation (7).
     """
@@ -53,8 +56,12 @@ class PopulationPooling(LinearPool):
         generator = block.generator
         if generator is None:
             raise ValueError(f"{self.name} draws random numbers: the block has no generator")
-        shift = mean - block.reference
-        shift += np.sqrt(variance / samples) * generator.standard_normal(mean.size)
-        scatter = generator.chisquare(samples - 1, mean.size) if samples > 1 else 0.0
-        first = samples * shift
-        return first, scatter * variance, first * shift
+        noise, scale = block.spare
+        shift = np.subtract(mean, block.reference, out=mean)
+        np.sqrt(np.divide(variance, samples, out=scale), out=scale)
+        shift += np.multiply(generator.standard_normal(out=noise), scale, out=noise)
+        # χ²(n − 1) is twice a gamma variable of shape (n − 1)/2, which is 0 for n = 1.
+        scatter = generator.standard_gamma((samples - 1) / 2, out=scale)
+        scatter *= np.multiply(2.0, variance, out=variance)
+        first = np.multiply(samples, shift, out=noise)
+        return first, scatter, np.multiply(first, shift, out=shift)

@@ -25,9 +25,13 @@ class WeightedSumOfNormals(PoolingRule):
         self, mean: Array, variance: Array, weight: float, block: Block
     ) -> tuple[Array, ...]:
         """Return ω μ and ω² σ², arrays (B,)."""
-        return weight * mean, weight**2 * variance
+        mean *= weight
+        variance *= weight**2
+        return mean, variance
 
     def decode(self, sums: tuple[Array, ...], totals: Totals, block: Block) -> Decoded:
         """Return the sums divided by W and by W², the weights' sum, arrays (B,)."""
         mean, variance = sums
-        return Decoded(mean / totals.weight, variance / totals.weight**2)
+        mean /= totals.weight
+        variance /= totals.weight**2
+        return Decoded(mean, variance)

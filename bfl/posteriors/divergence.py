@@ -24,6 +24,13 @@ Array = npt.NDArray[np.float64]
 BLOCK = 16384
 """Parameters taken at a time: a block of float64 fills 128 KiB, so a few stay in cache."""
 
+ENTRIES = 65536
+"""Parameters times vectors taken at a time for all pairs, for the same reason."""
+
+LEAST = 1024
+"""Parameters that are taken at a time however many vectors there are: the (K, K) products of a
+block must be worth their additions."""
+
 ROUNDING = 8.0 * float(np.finfo(np.float64).eps)
 """The resolution of a blocked float64 sum, relative to the magnitude of its terms.
 
@@ -46,8 +53,8 @@ class Divergences(NamedTuple):
     resolutions: Array
 
 
-def _blocks(size: int) -> Iterator[slice]:
-    return (slice(start, min(start + BLOCK, size)) for start in range(0, size, BLOCK))
+def _blocks(size: int, width: int) -> Iterator[slice]:
+    return (slice(start, min(start + width, size)) for start in range(0, size, width))
 
 
 def _check_sizes(vectors: Sequence[Vector]) -> int:
@@ -70,14 +77,21 @@ def divergence(q_mean: Vector, q_var: Vector, p_mean: Vector, p_var: Vector) -> 
         ValueError: The vectors differ in size.
     """
     value = magnitude = 0.0
-    for block in _blocks(_check_sizes([q_mean, q_var, p_mean, p_var])):
+    for block in _blocks(_check_sizes([q_mean, q_var, p_mean, p_var]), BLOCK):
         variance = p_var[block].astype(np.float64)
-        ratio = q_var[block].astype(np.float64) / variance
-        shift = q_mean[block].astype(np.float64) - p_mean[block].astype(np.float64)
+        ratio = q_var[block].astype(np.float64)
+        ratio /= variance
+        shift = q_mean[block].astype(np.float64)
+        shift -= p_mean[block]
+        shift *= shift
+        shift /= variance
         # (r − 1) first: it is exact near r = 1, where log r nearly cancels it.
-        terms = (ratio - 1.0) - np.log(ratio) + shift * shift / variance
-        value += 0.5 * float(terms.sum())
-        magnitude += float(terms.size) + 0.5 * float(terms.sum())
+        terms = np.subtract(ratio, 1.0, out=variance)
+        terms -= np.log(ratio, out=ratio)
+        terms += shift
+        half = 0.5 * float(terms.sum())
+        value += half
+        magnitude += float(terms.size) + half
     return Divergence(max(value, 0.0), ROUNDING * magnitude)
 
 
@@ -96,22 +110,26 @@ def kullback_leibler(q_mean: Vector, q_var: Vector, p_mean: Vector, p_var: Vecto
     return divergence(q_mean, q_var, p_mean, p_var).value
 
 
-def _pair_terms(mean: Array, variance: Array) -> tuple[Array, Array]:
+def _pair_terms(mean: Array, variance: Array, precision: Array, work: Array) -> tuple[Array, Array]:
     """Return Σ of the terms of 2·KL and of their absolute values, (K, K), over one block.
 
+    All arrays are (K, B) and are changed in place: fresh ones would cost more than the arithmetic.
+
     Args:
-        mean: (K, B) means; they are centred here, since a common offset only costs digits.
-        variance: (K, B) variances.
+        mean: The means; they are centred here, since a common offset only costs digits.
+        variance: The variances.
+        precision: Room.
+        work: Room.
     """
-    centred = mean - mean.mean(axis=0)
-    precision = 1.0 / variance
-    scaled = centred * precision
-    log_variance = np.log(variance)
-    log_sum = log_variance.sum(axis=1)
-    log_magnitude = np.abs(log_variance).sum(axis=1)
-    own = (variance + centred * centred) @ precision.T
-    cross = 2.0 * (centred @ scaled.T)
-    other = np.einsum("kd,kd->k", centred, scaled)
+    mean -= mean.mean(axis=0)
+    np.divide(1.0, variance, out=precision)
+    log_sum = np.log(variance, out=work).sum(axis=1)
+    log_magnitude = np.abs(work, out=work).sum(axis=1)
+    variance += np.multiply(mean, mean, out=work)
+    own = variance @ precision.T
+    cross = mean @ np.multiply(mean, precision, out=precision).T
+    other = cross.diagonal().copy()
+    cross *= 2.0
     count = float(mean.shape[1])
     terms = own - cross + other - count + log_sum - log_sum[:, None]
     sizes = own + np.abs(cross) + other + count + log_magnitude + log_magnitude[:, None]
@@ -122,7 +140,8 @@ def pairwise_divergences(means: Sequence[Vector], variances: Sequence[Vector]) -
     """Return KL[q_k ‖ q_j] of all pairs at row k and column j, and their resolutions.
 
     With centred means, (μ_k − μ_j)²/σ_j² expands into three terms, and each of them is a product of
-    a (K, D) and a (D, K) matrix. They are summed over blocks of D: the memory is K times a block.
+    a (K, D) and a (D, K) matrix. They are summed over blocks of D, which are narrower for more
+    vectors: the memory is four blocks of K rows, 2 MiB for up to 64 vectors, and a few (K, K).
 
     Args:
         means: K vectors (D,).
@@ -135,11 +154,13 @@ def pairwise_divergences(means: Sequence[Vector], variances: Sequence[Vector]) -
         raise ValueError(f"got {len(means)} means and {len(variances)} variances")
     count = len(means)
     doubled, magnitude = np.zeros((count, count)), np.zeros((count, count))
-    for block in _blocks(_check_sizes([*means, *variances])):
-        terms, sizes = _pair_terms(
-            np.stack([mean[block] for mean in means]).astype(np.float64),
-            np.stack([variance[block] for variance in variances]).astype(np.float64),
-        )
+    width = min(BLOCK, max(LEAST, ENTRIES // max(count, 1)))
+    rooms = np.empty((4, count, width))
+    for block in _blocks(_check_sizes([*means, *variances]), width):
+        mean, variance, precision, work = rooms[:, :, : block.stop - block.start]
+        for k in range(count):
+            mean[k], variance[k] = means[k][block], variances[k][block]
+        terms, sizes = _pair_terms(mean, variance, precision, work)
         doubled += terms
         magnitude += sizes
     values = np.maximum(0.5 * doubled, 0.0)

@@ -39,6 +39,14 @@ class Posterior:
         """The number D of Gaussian parameters."""
         return int(self.mean.size)
 
+    @property
+    def degree_of_spread(self) -> float:
+        """The Euclidean norm of all standard deviations, √(Σ_d σ_d²); 0 without any.
+
+        Source: Ozer et al. (2022), section 4, "Empirical degree of spread", and Table 4.
+        """
+        return float(np.sqrt(self.variance.sum(dtype=np.float64)))
+
     def check(self, like: Posterior | None = None) -> None:
         """Raise unless the vectors are one-dimensional and finite, with positive variances.
 

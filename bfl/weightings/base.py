@@ -22,10 +22,14 @@ class Weighting(Component, ABC):
         requires_gaussian: Whether it reads means and variances, and so says nothing about networks
             whose parameters are all points.
         requires_previous: Whether it needs the previous global posterior.
+        counts_only: Whether a client's γ follows from its own number of examples and nothing else,
+            so that it is known before the client has replied. ``gamma`` is then also called without
+            posteriors.
     """
 
     requires_gaussian: ClassVar[bool] = False
     requires_previous: ClassVar[bool] = False
+    counts_only: ClassVar[bool] = False
 
     @abstractmethod
     def gamma(
@@ -58,7 +62,22 @@ class Weighting(Component, ABC):
                 the scheme needs something that is missing, or all weights are 0.
         """
         self._check(posteriors, num_examples, previous)
-        gamma = np.asarray(self.gamma(posteriors, num_examples, previous), np.float64)
+        return self._normalised(self.gamma(posteriors, num_examples, previous))
+
+    def weigh_counts(self, num_examples: Sequence[int]) -> Array:
+        """Return what ``weigh`` does, before there are posteriors, for a scheme ``counts_only``.
+
+        Args:
+            num_examples: The K clients' numbers of training examples.
+
+        Raises:
+            ValueError: All weights are 0.
+        """
+        assert self.counts_only
+        return self._normalised(self.gamma((), num_examples, None))
+
+    def _normalised(self, gamma: Array) -> Array:
+        gamma = np.asarray(gamma, np.float64)
         total = float(gamma.sum())
         if not (np.isfinite(total) and total > 0 and bool(np.all(gamma >= 0))):
             raise ValueError(f"{self.name} gives weights that cannot be normalised: {gamma}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -17,6 +18,8 @@ class Equal(Weighting):
     Source: Fischer et al. (2024), section 2.6.1, equation (18).
     """
 
+    counts_only: ClassVar[bool] = True
+
     def gamma(
         self,
         posteriors: Sequence[Posterior],
@@ -24,4 +27,4 @@ class Equal(Weighting):
         previous: Posterior | None,
     ) -> Array:
         """Return ones (K,)."""
-        return np.ones(len(posteriors))
+        return np.ones(len(num_examples))

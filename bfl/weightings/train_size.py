@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 
@@ -16,6 +17,8 @@ class TrainSize(Weighting):
 
     Source: Fischer et al. (2024), section 2.6.2, equation (19), after McMahan et al. (2017).
     """
+
+    counts_only: ClassVar[bool] = True
 
     def gamma(
         self,

@@ -5,34 +5,71 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import numpy as np
 import pytest
 
 from bfl.errors import PosteriorError
 from bfl.pooling import Accumulator, pool, pooling_rules
+from bfl.pooling.accumulator import BLOCK, GROUP
 from bfl.posteriors import Posterior
 
 MakeClients = Callable[..., list[Posterior]]
 
 
-def test_each_posterior_is_read_once_and_let_go(make_clients: MakeClients) -> None:
+def test_streamed_posteriors_are_let_go_by_groups(make_clients: MakeClients) -> None:
     alive: list[weakref.ref[Posterior]] = []
+    most = 0
 
     def clients() -> Iterator[Posterior]:
-        for seed in range(5):
-            gc.collect()
-            # The one that was just pooled may still be held by the loop; no earlier one is.
-            assert sum(ref() is not None for ref in alive) <= 1
+        nonlocal most
+        for seed in range(3 * GROUP + 1):
             posterior = make_clients(seed, 1)[0]
             alive.append(weakref.ref(posterior))
             yield posterior
             del posterior
+            gc.collect()
+            most = max(most, sum(ref() is not None for ref in alive))
 
-    got = pool(pooling_rules.create("lp"), clients(), np.ones(5))
-    everyone = [make_clients(seed, 1)[0] for seed in range(5)]
-    expected = pool(pooling_rules.create("lp"), everyone, np.ones(5))
+    weights = np.ones(3 * GROUP + 1)
+    got = pool(pooling_rules.create("lp"), clients(), weights)
+    assert most == GROUP
+    everyone = [make_clients(seed, 1)[0] for seed in range(3 * GROUP + 1)]
+    expected = pool(pooling_rules.create("lp"), everyone, weights)
     assert got.posterior.digest() == expected.posterior.digest()
+
+
+def test_an_accumulator_keeps_no_posterior(make_clients: MakeClients) -> None:
+    posterior = make_clients(0, 1)[0]
+    mean, whole = weakref.ref(posterior.mean), weakref.ref(posterior)
+    accumulator = Accumulator(pooling_rules.create("lp"), posterior)
+    accumulator.add(posterior, 1.0)
+    del posterior
+    gc.collect()
+    assert whole() is None
+    assert mean() is None
+    accumulator.result()
+
+
+def test_each_value_of_a_list_of_clients_is_read_by_one_block_only() -> None:
+    """Read once: blocks neither overlap nor leave anything out."""
+    seen: list[tuple[int, int]] = []
+
+    class Watched(np.ndarray[Any, np.dtype[np.float32]]):
+        def __getitem__(self, key: Any) -> Any:
+            if isinstance(key, slice):
+                seen.append((key.start, key.stop))
+            return np.asarray(self)[key]
+
+    size = 3 * BLOCK + 5
+    mean = np.zeros(size, np.float32).view(Watched)
+    pool(pooling_rules.create("nwa"), [Posterior(mean, np.ones(size, np.float32))], [1.0])
+    parts = sorted(set(seen))
+    assert [start for start, _ in parts] == [0, *(stop for _, stop in parts[:-1])]
+    assert parts[-1][1] == size
+    # To convert it, to check it while it is in the cache, and, as the first one, for the reference.
+    assert len(seen) == 3 * len(parts)
 
 
 def test_numbers_of_clients_must_agree(make_clients: MakeClients) -> None:
@@ -62,6 +99,23 @@ def test_extreme_weights_are_normalised(make_clients: MakeClients) -> None:
     expected = pool(rule, clients, [1, 1]).posterior.digest()
     for weight in (1e308, 5e-324):
         assert pool(rule, clients, [weight, weight]).posterior.digest() == expected
+
+
+def test_threads_are_counted_from_one(make_clients: MakeClients) -> None:
+    with pytest.raises(ValueError, match="threads is 0; expected at least 1"):
+        pool(pooling_rules.create("nwa"), make_clients(0, 2), [1, 1], threads=0)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_the_first_block_in_error_is_the_one_that_is_told(threads: int) -> None:
+    size = 6 * BLOCK
+    previous = Posterior(np.zeros(size), np.full(size, 3.0))
+    everyone = [Posterior(np.zeros(size), np.ones(size)) for _ in range(2)]
+    # One parameter of the second block and two of the last have too little precision.
+    previous.variance[[BLOCK + 3, 5 * BLOCK, 5 * BLOCK + 1]] = 0.1
+    rule = pooling_rules.create("dwc", {"negative-precision": "error"})
+    with pytest.raises(PosteriorError, match="at least 1 parameters"):
+        pool(rule, everyone, [1, 1], previous=previous, threads=threads)
 
 
 def test_other_rules_and_other_settings_do_not_merge(make_clients: MakeClients) -> None:

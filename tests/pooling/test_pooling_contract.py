@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,7 @@ EVERY = pytest.mark.parametrize(
     "rule", [c() for c in pooling_rules.classes()], ids=lambda r: r.name
 )
 SEEDS = st.integers(0, 100_000)
+NAN, INF = float("nan"), float("inf")
 NAMES = {
     "client-gaussian": ["fedbe-gaussian"],
     "conflation": ["inverse-variance-weighting", "iv"],
@@ -322,6 +324,82 @@ def test_blocks_do_not_show(
         with monkeypatch.context() as patch:
             patch.setattr("bfl.pooling.accumulator.BLOCK", 16)
             assert_identical(pool_all(rule, clients, [1, 2, 3], given_previous), whole)
+
+
+@EVERY
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("with_previous", [False, True])
+def test_the_bits_depend_on_neither_threads_nor_groups(
+    rule: PoolingRule,
+    make_clients: MakeClients,
+    monkeypatch: pytest.MonkeyPatch,
+    dtype: type,
+    with_previous: bool,
+) -> None:
+    made, *clients = make_clients(8, 8, size=1003, dtype=dtype)
+    previous = made if with_previous else None
+    # Binary fractions that sum to 1, so that normalising them leaves them as they are.
+    weights = np.array([16, 0, 8, 4, 2, 1, 1]) / 32
+    monkeypatch.setattr("bfl.pooling.accumulator.BLOCK", 64)  # 16 blocks, the last one short
+    expected = pool_all(rule, clients, weights, previous)
+    for threads in (1, 2, 3):
+        for group in (1, 2, 3, 16):
+            monkeypatch.setattr("bfl.pooling.accumulator.GROUP", group)
+            for given_clients in (clients, tuple(clients), iter(clients)):
+                got = pool(
+                    rule,
+                    given_clients,
+                    weights,
+                    previous=previous,
+                    generators=generators(7),
+                    threads=threads,
+                )
+                assert_identical(got, expected)
+        accumulator = Accumulator(rule, clients[0], previous, threads=threads)
+        for client, weight, generator in zip(clients, weights, generators(7), strict=True):
+            accumulator.add(client, float(weight), generator)
+        assert_identical(accumulator.result(), expected)
+        assert_identical(accumulator.result(), expected)  # asking changes nothing
+
+
+@EVERY
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(
+    ("vector", "value"),
+    [(vector, value) for vector in ("mean", "variance", "point") for value in (NAN, INF, -INF)]
+    + [("variance", 0.0), ("variance", -1.0)],
+)
+def test_one_value_that_is_not_valid_is_refused_wherever_it_is(
+    rule: PoolingRule,
+    make_clients: MakeClients,
+    monkeypatch: pytest.MonkeyPatch,
+    threads: int,
+    vector: str,
+    value: float,
+) -> None:
+    monkeypatch.setattr("bfl.pooling.accumulator.BLOCK", 16)
+    clients = make_clients(9, 3, size=101)
+    reason = "not positive" if np.isfinite(value) else "not finite|not positive"
+    for client in (0, 2):
+        for place in (0, 50, 100) if vector != "point" else (0, 4):
+            values = np.array(getattr(clients[client], vector))
+            values[place] = value
+            bad = list(clients)
+            bad[client] = replace(clients[client], **{vector: values})
+            for given_clients in (bad, iter(bad)):
+                with pytest.raises(PosteriorError, match=f"{vector} has 1 of .* {reason}"):
+                    pool(
+                        rule,
+                        given_clients,
+                        np.ones(3),
+                        generators=generators(3),
+                        threads=threads,
+                    )
+            accumulator = accumulate(rule, clients, np.ones(3) / 3, [0, 1])
+            before = accumulator.result()
+            with pytest.raises(PosteriorError, match=f"{vector} has 1 of .* {reason}"):
+                accumulator.add(bad[client], 1 / 3, generators(1)[0])
+            assert_identical(accumulator.result(), before)
 
 
 @EVERY

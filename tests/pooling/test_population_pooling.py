@@ -8,6 +8,7 @@ import pytest
 from scipy import stats
 
 from bfl.pooling import Accumulator, pool, pooling_rules
+from bfl.pooling.accumulator import BLOCK
 from bfl.posteriors import Posterior
 
 Array = npt.NDArray[np.float64]
@@ -95,7 +96,7 @@ def test_sample_counts_round_halves_up_and_are_at_least_one() -> None:
 
 
 def test_draws_are_the_clients_own_and_repeat() -> None:
-    size = 40_000  # More than two blocks.
+    size = 2 * BLOCK + 7_000
     rng = np.random.default_rng(0)
     posteriors = [Posterior(rng.normal(size=size), np.ones(size)) for _ in range(3)]
     rule = pooling_rules.create("ppa")
@@ -111,8 +112,8 @@ def test_draws_are_the_clients_own_and_repeat() -> None:
 
 
 def test_blocks_get_draws_of_their_own() -> None:
-    one = Posterior(np.zeros(40_000), np.ones(40_000))
+    one = Posterior(np.zeros(2 * BLOCK), np.ones(2 * BLOCK))
     rule = pooling_rules.create("ppa")
     result = pool(rule, [one], [1.0], generators=[np.random.default_rng(5)]).posterior
     for vector in (result.mean, result.variance):
-        assert abs(np.corrcoef(vector[:16384], vector[16384:32768])[0, 1]) < 0.05
+        assert abs(np.corrcoef(vector[:BLOCK], vector[BLOCK:])[0, 1]) < 0.05

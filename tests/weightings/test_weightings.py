@@ -65,6 +65,25 @@ def test_weights_are_a_distribution_and_follow_their_clients(
 
 
 @EVERY
+@given(seed=st.integers(0, 10_000), count=st.integers(1, 6))
+@settings(max_examples=20)
+def test_weights_by_counts_only_are_known_without_posteriors(
+    scheme: Weighting, seed: int, count: int
+) -> None:
+    """Bit for bit; and a client's γ does not depend on the others."""
+    rng = np.random.default_rng(seed)
+    examples = [int(n) for n in rng.integers(1, 100, count)]
+    if not scheme.counts_only:
+        with pytest.raises(AssertionError):
+            scheme.weigh_counts(examples)
+        return
+    weights = scheme.weigh(clients(seed, count), examples, clients(seed + 1, 1)[0])
+    np.testing.assert_array_equal(scheme.weigh_counts(examples), weights)
+    alone = [float(scheme.gamma((), [n], None)[0]) for n in examples]
+    np.testing.assert_array_equal(scheme.gamma((), examples, None), alone)
+
+
+@EVERY
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_identical_clients_have_equal_weights(scheme: Weighting, count: int) -> None:
     one, previous = clients(0, 2, size=5000)
