@@ -28,7 +28,7 @@ with quiet_start():
 
 tf.get_logger().setLevel(logging.ERROR)
 
-__all__ = ["configure", "keras", "tf", "tfp"]
+__all__ = ["configure", "has_gpu", "keras", "tf", "tfp"]
 
 _configured_threads: int | None = None
 
@@ -55,6 +55,11 @@ def configure(threads: int) -> None:
     for gpu in gpus:
         tf.config.experimental.set_memory_growth(gpu, True)
     tf.config.experimental.enable_op_determinism()
+
+
+def has_gpu() -> bool:
+    """Return whether this process computes on a GPU."""
+    return bool(tf.config.list_logical_devices("GPU"))
 
 
 def configured_threads() -> int | None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -25,16 +27,57 @@ Positions = npt.NDArray[np.int64]
 
 def posterior_to_arrays(posterior: Posterior) -> ArrayRecord:
     """Return a posterior as a record of three one-dimensional arrays."""
-    return ArrayRecord({name: Array(np.asarray(getattr(posterior, name))) for name in VECTORS})
+    record = ArrayRecord()
+    for name in VECTORS:
+        record[name] = _packed(np.asarray(getattr(posterior, name)))
+    return record
 
 
 def posterior_from_arrays(arrays: ArrayRecord) -> Posterior:
-    """Return the posterior in a record.
+    """Return the posterior in a record: its vectors are read where they lie, and are read-only.
 
     Raises:
         KeyError: An array is missing.
+        TypeError: An array is not NumPy's.
+        ValueError: An array's bytes are not what its header promises.
     """
-    return Posterior(**{name: arrays[name].numpy() for name in VECTORS})
+    return Posterior(**{name: _unpacked(arrays[name]) for name in VECTORS})
+
+
+NUMPY = "numpy.ndarray"
+"""Flower's name of NumPy's file format, in which ``Array`` holds its data."""
+
+_PLAIN = {name: np.dtype(name) for name in ("float16", "float32", "float64")}
+"""The types that are read in place, by the name that Flower gives them."""
+
+
+def _packed(vector: npt.NDArray[Any]) -> Array:
+    """Return what ``Array(vector)`` returns, with one copy of the data in place of three."""
+    name = str(vector.dtype)
+    if _PLAIN.get(name) != vector.dtype or vector.ndim != 1:
+        return Array(vector)
+    data = b"".join((_header(name, vector.size), np.ascontiguousarray(vector).data))
+    return Array(name, (vector.size,), NUMPY, data)
+
+
+def _unpacked(array: Array) -> npt.NDArray[Any]:
+    """Return what ``array.numpy()`` returns, as a view of the data where they are as expected."""
+    dtype = _PLAIN.get(array.dtype)
+    if dtype is not None and array.stype == NUMPY and len(array.shape) == 1:
+        size = array.shape[0]
+        header = _header(array.dtype, size)
+        if len(array.data) == len(header) + size * dtype.itemsize and array.data.startswith(header):
+            return np.frombuffer(array.data, dtype, offset=len(header))
+    return array.numpy()
+
+
+@lru_cache(maxsize=64)
+def _header(dtype: str, size: int) -> bytes:
+    """Return the header of NumPy's file format for a vector."""
+    buffer = BytesIO()
+    description = {"descr": _PLAIN[dtype].str, "fortran_order": False, "shape": (size,)}
+    np.lib.format.write_array_header_1_0(buffer, description)
+    return buffer.getvalue()
 
 
 @dataclass(frozen=True)

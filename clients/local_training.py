@@ -18,9 +18,8 @@ from bfl import randomness
 from bfl.augmentations import Augmentation
 from bfl.keras import tf
 from bfl.networks.network import Network, normalized_images
+from bfl.optimizers import Optimizer, TrainedVariable
 from bfl.posteriors import Posterior
-
-MOMENTS = ("first-moment", "second-moment")
 
 IntArray = npt.NDArray[np.integer[Any]]
 
@@ -80,8 +79,8 @@ class LocalTask:
         learning_rate: η of this round.
         key_labels: What keys the randomness beside the seed: round and partition id.
         seed: The run's seed.
-        optimizer_state: Adam's moments and number of steps, as an earlier ``LocalResult`` has
-            them; empty to begin anew.
+        optimizer_state: The optimizer's vectors and number of steps, as an earlier
+            ``LocalResult`` has them; empty to begin anew.
     """
 
     received: Posterior
@@ -103,7 +102,8 @@ class LocalResult:
         loss: The mean objective per example of the last epoch, NLL + KL / N, in nats.
         negative_log_likelihood: Its first part.
         divergence: KL[q ‖ p] in the last step, in nats, not divided by N.
-        optimizer_state: Adam's moments (n,), over all trainable variables, and number of steps ().
+        optimizer_state: The optimizer's vectors (n,) by their names, each over all trainable
+            variables, and its number of ``steps`` ().
     """
 
     posterior: Posterior
@@ -117,25 +117,44 @@ class LocalTrainer:
     """Trains a network on one client's examples; built and traced once for all clients and rounds.
 
     The objective per example is −E_q[log p(y | x, θ)] + KL[q ‖ p] / N with the client's own N (Eq.
-    6 over N), so that the divergence counts exactly once per epoch. The optimiser is Adam. The
-    papers are silent on whether its moments outlive a round: a task says what they begin with.
+    6 over N), so that the divergence counts exactly once per epoch. The papers are silent on
+    whether what the optimizer keeps outlives a round: a task says what it begins with.
 
     Args:
         network: The network to train.
         batch_size: B.
         augmentation: What is done to training images.
+        optimizer: What a step does with the gradient.
+        compiled: Whether XLA compiles a training step.
     """
 
-    def __init__(self, network: Network, batch_size: int, augmentation: Augmentation) -> None:
+    def __init__(
+        self,
+        network: Network,
+        batch_size: int,
+        augmentation: Augmentation,
+        optimizer: Optimizer,
+        *,
+        compiled: bool = False,
+    ) -> None:
         self.network = network
         self.batch_size = batch_size
         self.augmentation = augmentation
+        self.optimizer = optimizer
         self.traces = 0
+        scales = {id(variable) for variable in _scales(network)}
         self._variables = network.trainable_variables
-        self._moments = [
-            (tf.Variable(tf.zeros_like(v)), tf.Variable(tf.zeros_like(v))) for v in self._variables
+        self._trained = [
+            TrainedVariable(
+                variable,
+                tuple(tf.Variable(tf.zeros_like(variable)) for _ in optimizer.slots),
+                scale=id(variable) in scales,
+            )
+            for variable in self._variables
         ]
         self._steps_before = tf.Variable(0, trainable=False)
+        # A step by itself, whose shapes are the same for all clients: XLA compiles each anew.
+        self._one_step = tf.function(self._step, jit_compile=True) if compiled else self._step
         self._run = tf.function(
             self._steps,
             input_signature=[
@@ -149,22 +168,25 @@ class LocalTrainer:
             ],
         )
 
-    def train(self, images: Any, labels: Any, task: LocalTask) -> LocalResult:
+    def train(
+        self, images: npt.NDArray[np.uint8], labels: IntArray, task: LocalTask
+    ) -> LocalResult:
         """Return the posterior that a client's local epochs lead to.
 
         Args:
-            images: The data set's training images, a uint8 tensor (N_all, H, W, C).
-            labels: Their labels, an int32 tensor (N_all,).
+            images: The data set's training images (N_all, H, W, C).
+            labels: Their labels (N_all,).
             task: What to do.
         """
         count = int(task.examples.size)
         generator = randomness.generator(task.seed, "batches", *task.key_labels)
         order, weights = batches(count, self.batch_size, task.epochs, generator)
         self._begin(task)
+        # Only the client's own become tensors: a process holds the data set once.
         losses, divergence = self._run(
-            images,
-            labels,
-            tf.constant(task.examples.astype(np.int32)[order]),
+            tf.constant(images[task.examples]),
+            tf.constant(labels[task.examples], tf.int32),
+            tf.constant(order),
             tf.constant(weights),
             tf.constant(randomness.key(task.seed, "steps", *task.key_labels)),
             tf.constant(count, tf.float32),
@@ -186,18 +208,20 @@ class LocalTrainer:
         state = task.optimizer_state
         self._steps_before.assign(int(state["steps"]) if state else 0)
         sizes = [variable.shape.num_elements() for variable in self._variables]
-        for index, name in enumerate(MOMENTS):
+        for index, name in enumerate(self.optimizer.slots):
             vector = state[name] if state else np.zeros(sum(sizes), np.float32)
             parts = np.split(vector, np.cumsum(sizes)[:-1])
-            for moments, part in zip(self._moments, parts, strict=True):
-                moments[index].assign(part.reshape(moments[index].shape))
+            for trained, part in zip(self._trained, parts, strict=True):
+                trained.slots[index].assign(part.reshape(trained.variable.shape))
 
     def _optimizer_state(self, steps: int) -> dict[str, npt.NDArray[Any]]:
-        moments = {
-            name: np.concatenate([pair[index].numpy().ravel() for pair in self._moments])
-            for index, name in enumerate(MOMENTS)
+        vectors = {
+            name: np.concatenate(
+                [trained.slots[index].numpy().ravel() for trained in self._trained]
+            )
+            for index, name in enumerate(self.optimizer.slots)
         }
-        return {**moments, "steps": np.array(int(self._steps_before.numpy()) + steps)}
+        return {**vectors, "steps": np.array(int(self._steps_before.numpy()) + steps)}
 
     def _steps(
         self,
@@ -216,43 +240,49 @@ class LocalTrainer:
         divergence = tf.zeros([])
         for step in tf.range(steps):
             step_key = tf.random.experimental.stateless_fold_in(key, step)
-            batch = normalized_images(tf.gather(images, order[step]))
-            batch = self.augmentation.augment(batch, step_key + tf.constant([1, 0]))
-            with tf.GradientTape() as tape:
-                logits = self.network.logits(batch, step_key, training=True)
-                per_example = tf.nn.sparse_softmax_cross_entropy_with_logits(
-                    tf.gather(labels, order[step]), logits
-                )
-                summed = tf.reduce_sum(per_example * weights[step])
-                divergence = self.network.divergence()
-                objective = summed / tf.reduce_sum(weights[step]) + divergence / count
-            gradients = tape.gradient(objective, self._variables)
-            self._adam(gradients, self._steps_before + step, rate)
+            summed, divergence = self._one_step(
+                tf.gather(images, order[step]),
+                tf.gather(labels, order[step]),
+                weights[step],
+                step_key,
+                self._steps_before + step,
+                count,
+                rate,
+            )
             losses = losses.write(step, summed)
         return losses.stack(), divergence
 
-    def _adam(self, gradients: list[Any], step: Any, rate: Any) -> None:
-        """Apply Adam (Kingma and Ba 2015) with Keras' defaults, by TensorFlow's fused kernel."""
-        beta1, beta2, epsilon = 0.9, 0.999, 1e-7
-        power = tf.cast(step + 1, tf.float32)
-        for variable, (first, second), gradient in zip(
-            self._variables, self._moments, gradients, strict=True
-        ):
-            tf.raw_ops.ResourceApplyAdam(
-                var=variable.handle,
-                m=first.handle,
-                v=second.handle,
-                beta1_power=beta1**power,
-                beta2_power=beta2**power,
-                lr=rate,
-                beta1=beta1,
-                beta2=beta2,
-                epsilon=epsilon,
-                grad=gradient,
-            )
+    def _step(
+        self, images: Any, labels: Any, weights: Any, key: Any, number: Any, count: Any, rate: Any
+    ) -> tuple[Any, Any]:
+        """Train on one batch; return its summed NLL and the divergence."""
+        batch = self.augmentation.augment(normalized_images(images), key + tf.constant([1, 0]))
+        with tf.GradientTape() as tape:
+            logits = self.network.logits(batch, key, training=True)
+            per_example = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
+            summed = tf.reduce_sum(per_example * weights)
+            divergence = self.network.divergence()
+            objective = summed / tf.reduce_sum(weights) + divergence / count
+        gradients = tape.gradient(objective, self._variables)
+        self.optimizer.step(self._trained, gradients, number, rate)
+        return summed, divergence
+
+
+def _scales(network: Network) -> list[Any]:
+    """Return the variables of a network that hold untransformed scales ρ."""
+    layers = network.model.layers
+    parameters = [p for layer in layers for p in network.inference.parameters(layer)]
+    scales = [p.untransformed_scale for p in parameters]
+    return [variable for variable in scales if variable is not None]
 
 
 @lru_cache(maxsize=8)
-def local_trainer(network: Network, batch_size: int, augmentation: Augmentation) -> LocalTrainer:
+def local_trainer(
+    network: Network,
+    batch_size: int,
+    augmentation: Augmentation,
+    optimizer: Optimizer,
+    compiled: bool = False,
+) -> LocalTrainer:
     """Return the trainer of a network, built and traced at most once per process."""
-    return LocalTrainer(network, batch_size, augmentation)
+    return LocalTrainer(network, batch_size, augmentation, optimizer, compiled=compiled)

@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
+
 from bfl.configuration import Configuration, resolve
 from bfl.datasets import Dataset
 from bfl.datasets.cache import cached_dataset
@@ -19,15 +22,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TrainingData:
-    """Training images and labels as tensors."""
+    """Training images (N, H, W, C), uint8, and labels (N,)."""
 
-    images: Any
-    labels: Any
+    images: npt.NDArray[np.uint8]
+    labels: npt.NDArray[np.integer[Any]]
 
     @property
     def size(self) -> int:
         """The number of examples."""
-        return int(self.labels.shape[0])
+        return len(self.labels)
 
 
 @lru_cache(maxsize=16)
@@ -42,22 +45,17 @@ def cached_configuration(text: str) -> Configuration:
 @lru_cache(maxsize=2)
 def shared_data(dataset: str, data_dir: str) -> TrainingData:
     """Return the run's training data, of which each client has its part."""
-    return _tensors(cached_dataset(dataset, data_dir))
+    return _training_data(cached_dataset(dataset, data_dir))
 
 
 @lru_cache(maxsize=2)
 def own_data(location: str) -> TrainingData:
     """Return the training data that a node holds by itself: all of them are its own."""
-    return _tensors(cached_dataset(location, ""))
+    return _training_data(cached_dataset(location, ""))
 
 
-def _tensors(dataset: Dataset) -> TrainingData:
-    from bfl.keras import tf
-
-    return TrainingData(
-        images=tf.constant(dataset.train_images),
-        labels=tf.constant(dataset.train_labels, tf.int32),
-    )
+def _training_data(dataset: Dataset) -> TrainingData:
+    return TrainingData(images=dataset.train_images, labels=dataset.train_labels)
 
 
 def trainer_for(configuration: Configuration, data: TrainingData, classes: int) -> LocalTrainer:
@@ -66,17 +64,25 @@ def trainer_for(configuration: Configuration, data: TrainingData, classes: int) 
     Raises:
         ConfigurationError: The images are smaller than the architecture takes.
     """
+    from bfl.keras import has_gpu
     from bfl.networks.network import build_network
     from clients.local_training import local_trainer
 
-    shape = tuple(int(n) for n in data.images.shape[1:])
+    height, width, channels = data.images.shape[1:]
+    shape = (height, width, channels)
     if min(shape[:2]) < configuration.architecture.minimum_side:
         raise ConfigurationError(
             f"model '{configuration.keys.model}' takes images of at least "
             f"{configuration.architecture.minimum_side} pixels a side, not {shape[0]} x {shape[1]}"
         )
-    network = build_network(configuration.architecture, configuration.inference, shape, classes)
-    return local_trainer(network, configuration.keys.batch_size, configuration.augmentation)
+    keys = configuration.keys
+    network = build_network(
+        configuration.architecture, configuration.inference, shape, classes, keys.precision
+    )
+    compiled = keys.jit == "on" or (keys.jit == "auto" and has_gpu())
+    return local_trainer(
+        network, keys.batch_size, configuration.augmentation, configuration.optimizer, compiled
+    )
 
 
 def start_tensorflow() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
@@ -36,7 +37,11 @@ class Federation:
 
     def partition_of(self, node_id: int) -> int:
         """Return the partition id that a node plays."""
-        return next(p for p, node in self.nodes.items() if node == node_id)
+        return self._partitions[node_id]
+
+    @cached_property
+    def _partitions(self) -> Mapping[int, int]:
+        return {node: partition_id for partition_id, node in self.nodes.items()}
 
 
 def discover(grid: Grid, clients: int, timeout: float, poll: float = 0.2) -> Federation:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from logging import INFO, WARNING
 from typing import Any, ClassVar
 
+import numpy as np
 import numpy.typing as npt
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
 from flwr.common.logger import log
@@ -17,8 +18,10 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from bfl import randomness
 from bfl.defences import Defence, defences
+from bfl.defences.none import NoDefence
+from bfl.engine.resources import cpus_of_this_process
 from bfl.errors import RunError
-from bfl.pooling import Pooled, PoolingRule, pool
+from bfl.pooling import Pooled, PoolingRule, pool, pool_weighted
 from bfl.posteriors import Posterior
 from bfl.weightings import Weighting
 from bfl.wire import (
@@ -30,8 +33,10 @@ from bfl.wire import (
 )
 from strategies.exchange import exchange_with_retries
 from strategies.federation import Federation, discover
+from strategies.foreseen_weights import ForeseenWeights
+from strategies.intake import Intake
 from strategies.sampling import sample_partitions
-from strategies.updates import ClientUpdate, RefusedUpdateError, mean_metrics, read_update
+from strategies.updates import ClientUpdate, mean_metrics, read_update
 
 
 @dataclass(frozen=True)
@@ -125,7 +130,7 @@ class PosteriorPooling(Strategy):
         self.first_round = 1
         self.federation: Federation | None = None
         self._previous: Posterior | None = None
-        self._asked = 0
+        self._sampled: list[int] = []
         self._told: set[str] = set()
 
     def summary(self) -> None:
@@ -146,8 +151,9 @@ class PosteriorPooling(Strategy):
         """Return the messages that ask the clients of a round to train."""
         federation = self.join(grid)
         self._previous = posterior_from_arrays(arrays)
-        sampled = sample_partitions(self.seed, server_round, federation.size, self.fraction_train)
-        self._asked = len(sampled)
+        self._sampled = sample_partitions(
+            self.seed, server_round, federation.size, self.fraction_train
+        )
         return [
             Message(
                 train_content(arrays, self._task(server_round, partition_id)),
@@ -155,7 +161,7 @@ class PosteriorPooling(Strategy):
                 MessageType.TRAIN,
                 group_id=str(server_round),
             )
-            for partition_id in sampled
+            for partition_id in self._sampled
         ]
 
     def _task(self, server_round: int, partition_id: int) -> TrainTask:
@@ -173,67 +179,106 @@ class PosteriorPooling(Strategy):
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """Pool the posteriors in the clients' replies, in the order of their partition ids.
 
+        The replies are read as they come, and none is kept: with a weighting by numbers of examples
+        and without a defence, no posterior is either.
+
         Raises:
             RunError: Fewer clients than ``min_clients`` have sent a usable posterior.
         """
-        updates, refused = self._sort_out(server_round, replies)
-        needed = self.needed(self._asked)
-        if len(updates) < needed:
-            raise RunError(
-                f"round {server_round}: {len(updates)} of {self._asked} clients have sent a usable "
-                f"posterior, and min-clients asks for {needed}"
-            )
-        pooled = self.pool(server_round, updates)
+        intake = self._intake(server_round)
+        pooled = self.pool(server_round, self._enough(server_round, intake, replies))
+        clients = len(intake.metrics)
         metrics = {
-            "clients": len(updates),
-            "failures": self._asked - len(updates) - refused,
-            "refused": refused,
-            **mean_metrics(updates),
+            "clients": clients,
+            "failures": len(self._sampled) - clients - intake.refused,
+            "refused": intake.refused,
+            **mean_metrics(intake.metrics),
             **pooled.diagnostics,
         }
         return posterior_to_arrays(pooled.posterior), MetricRecord(dict(metrics))
+
+    def _enough(
+        self, server_round: int, intake: Intake, replies: Iterable[Message]
+    ) -> Iterator[ClientUpdate]:
+        """Yield the usable updates in the order of partition ids; raise if they are too few."""
+        yield from intake.updates(replies)
+        asked, usable = len(self._sampled), len(intake.metrics)
+        if usable < self.needed(asked):
+            raise RunError(
+                f"round {server_round}: {usable} of {asked} clients have sent a usable posterior, "
+                f"and min-clients asks for {self.needed(asked)}"
+            )
 
     def needed(self, asked: int) -> int:
         """Return how many of so many clients have to send a usable posterior, at least 1."""
         share = self.min_clients * asked if self.min_clients < 1 else min(self.min_clients, asked)
         return max(1, math.ceil(share - 1e-9))
 
-    def pool(self, server_round: int, updates: Sequence[ClientUpdate]) -> Pooled:
-        """Return the pooled posterior of clients' updates, sorted by partition id."""
-        posteriors = self.defence.protect([update.posterior for update in updates])
+    def pool(self, server_round: int, updates: Iterable[ClientUpdate]) -> Pooled:
+        """Return the pooled posterior of clients' updates.
+
+        Args:
+            server_round: The round.
+            updates: They come while clients are still training, in the order of partition ids. A
+                subclass that needs them all makes a list of them.
+
+        Raises:
+            RunError: Raised by ``updates`` when there have been too few.
+        """
+
+        def generator(update: ClientUpdate) -> np.random.Generator:
+            return randomness.generator(self.seed, "pooling", server_round, update.partition_id)
+
+        threads = cpus_of_this_process()
+        foreseen = self._foreseen_weights()
+        if foreseen:
+            clients = (
+                (u.posterior, foreseen.of(u), generator(u) if self.rule.stochastic else None)
+                for u in updates
+            )
+            return pool_weighted(self.rule, clients, previous=self._previous, threads=threads)
+        together = list(updates)
+        posteriors = self.defence.protect([update.posterior for update in together])
         weights = self.weighting.weigh(
-            posteriors, [update.num_examples for update in updates], self._previous
+            posteriors, [update.num_examples for update in together], self._previous
         )
         return pool(
             self.rule,
             posteriors,
             weights,
             previous=self._previous,
-            generators=[
-                randomness.generator(self.seed, "pooling", server_round, update.partition_id)
-                for update in updates
-            ],
+            generators=[generator(u) for u in together] if self.rule.stochastic else None,
+            threads=threads,
         )
 
-    def _sort_out(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> tuple[list[ClientUpdate], int]:
-        """Return the usable updates, sorted by partition id, and how many were refused."""
+    def _foreseen_weights(self) -> ForeseenWeights | None:
+        """Return the weights of this round's clients if nothing has to wait for all updates."""
+        assert self.federation is not None
+        held = {
+            partition_id: self.federation.own_examples[partition_id]
+            if self.partition is None or (part := self.partition[partition_id]) is None
+            else len(part)
+            for partition_id in self._sampled
+        }
+        if (
+            self.rule.weights_are_fractions
+            or not self.weighting.counts_only
+            or not isinstance(self.defence, NoDefence)
+            or min(held.values()) < 1
+        ):
+            return None
+        return ForeseenWeights(self.weighting, held)
+
+    def _intake(self, server_round: int) -> Intake:
         assert self.federation is not None, "configure_train comes first"
-        assert self._previous is not None
-        updates: list[ClientUpdate] = []
-        refused = 0
-        for reply in replies:
-            partition_id = self.federation.partition_of(reply.metadata.src_node_id)
-            if reply.has_error():
-                self._warn(server_round, partition_id, f"failed: {reply.error.reason}")
-                continue
-            try:
-                updates.append(read_update(reply, partition_id, self._previous))
-            except RefusedUpdateError as error:
-                refused += 1
-                self._warn(server_round, partition_id, f"update refused: {error}")
-        return sorted(updates, key=lambda update: update.partition_id), refused
+        previous = self._previous
+        assert previous is not None
+        return Intake(
+            self._sampled,
+            self.federation.partition_of,
+            read=lambda reply, partition_id: read_update(reply, partition_id, previous),
+            warn=lambda partition_id, text: self._warn(server_round, partition_id, text),
+        )
 
     def _warn(self, server_round: int, partition_id: int, text: str) -> None:
         """Tell once what has gone wrong with a client; the same again is told in one line."""
@@ -294,8 +339,8 @@ class PosteriorPooling(Strategy):
 
     def _collect(
         self, server_round: int, grid: Grid, messages: Sequence[Message], timeout: float
-    ) -> list[Message]:
-        """Return the replies of a round, clients that fail being asked again if need be."""
+    ) -> Iterator[Message]:
+        """Yield a round's replies as they come, clients that fail being asked again if need be."""
         assert self.federation is not None
         partition_of = self.federation.partition_of
         return exchange_with_retries(

@@ -14,6 +14,7 @@ from bfl import randomness
 from bfl.configuration import Configuration
 from bfl.datasets import Dataset
 from bfl.datasets.cache import cached_dataset
+from bfl.datasets.subset import train_positions, with_test_examples
 from bfl.engine.health import advise
 from bfl.engine.resources import cpus_of_this_process, resident_memory
 from bfl.errors import ConfigurationError, RunError
@@ -24,7 +25,7 @@ from bfl.results.figures import draw_all
 from bfl.results.progress import ProgressReport
 from bfl.results.resume import Checkpoint, Checkpoints, check_output, open_run
 from bfl.results.run_folder import RunFolder
-from bfl.results.summary import write_evaluation
+from bfl.results.summary import describe_posterior, write_evaluation
 from bfl.results.table import metrics_table
 from bfl.wire import Positions, posterior_from_arrays, posterior_to_arrays
 from strategies import strategy_class
@@ -51,7 +52,9 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
     configure(cpus_of_this_process())
     with ProgressReport(keys.rounds) as progress:
         progress.say(_title(configuration))
-        dataset = cached_dataset(keys.dataset, keys.data_dir)
+        dataset = with_test_examples(
+            cached_dataset(keys.dataset, keys.data_dir), keys.test_examples
+        )
         federation = discover(grid, keys.clients, keys.node_timeout)
         configuration = configuration.replace(clients=federation.size)
         partition = split(configuration, dataset, federation)
@@ -121,11 +124,12 @@ def split(
     keys = configuration.keys
     if all(federation.own_examples.values()):
         return [None] * federation.size
+    used = train_positions(dataset, keys.train_examples)
     parts = configuration.partition.split(
-        dataset.train_labels, federation.size, randomness.generator(keys.seed, "partition")
+        dataset.train_labels[used], federation.size, randomness.generator(keys.seed, "partition")
     )
     return [
-        None if federation.own_examples[partition_id] else part
+        None if federation.own_examples[partition_id] else used[part]
         for partition_id, part in enumerate(parts)
     ]
 
@@ -168,6 +172,7 @@ class _Recorder:
             "seconds": finished.seconds,
             "server-memory": resident_memory(),
             **finished.metrics,
+            **describe_posterior(finished.posterior),
             "posterior-sha256": finished.posterior.digest(),
         }
         # The record first: one whose checkpoint is missing is dropped and made again by a resume.
@@ -199,7 +204,11 @@ def _finish(
     folder.write_posterior(posterior, evaluator.manifest)
     predictions = evaluator.predict(posterior, samples=samples, purpose="final")
     numbers = write_evaluation(
-        folder, predictions, evaluator.dataset.test_labels, evaluator.configuration.values
+        folder,
+        predictions,
+        evaluator.dataset.test_labels,
+        evaluator.configuration.values,
+        posterior,
     )
     figures = draw_all(folder)
     progress.console.print(metrics_table(numbers))
@@ -250,7 +259,9 @@ def check_before_start(configuration: Configuration, clients: int) -> None:
     keys = configuration.keys
     check_output(configuration)
     dataset = cached_dataset(keys.dataset, keys.data_dir)
-    configuration.partition.check(len(dataset.train_labels), dataset.num_classes, clients)
+    with_test_examples(dataset, keys.test_examples)
+    used = train_positions(dataset, keys.train_examples)
+    configuration.partition.check(len(used), dataset.num_classes, clients)
     side = min(dataset.image_shape[:2])
     if side < configuration.architecture.minimum_side:
         raise ConfigurationError(

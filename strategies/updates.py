@@ -105,20 +105,23 @@ def _numbers(metrics: MetricRecord) -> dict[str, float]:
     }
 
 
-def mean_metrics(updates: Sequence[ClientUpdate]) -> Mapping[str, float]:
+def mean_metrics(metrics: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
     """Return the metrics of all clients, averaged with their numbers of examples; and their total.
 
     A metric that some clients have not sent is the average of those that have.
+
+    Args:
+        metrics: What each client has measured; all have ``num-examples``.
     """
-    names = dict.fromkeys(name for update in updates for name in update.metrics)
-    means: dict[str, float] = {"num-examples": float(sum(u.num_examples for u in updates))}
+    names = dict.fromkeys(name for measured in metrics for name in measured)
+    means: dict[str, float] = {"num-examples": sum(m["num-examples"] for m in metrics)}
     for name in names:
         if name != "num-examples":
-            senders = [update for update in updates if name in update.metrics]
+            senders = [measured for measured in metrics if name in measured]
             means[name] = float(
                 np.average(
-                    [update.metrics[name] for update in senders],
-                    weights=[update.num_examples for update in senders],
+                    [measured[name] for measured in senders],
+                    weights=[measured["num-examples"] for measured in senders],
                 )
             )
     return means

@@ -15,7 +15,7 @@ from typing import Any
 from bfl.commands.errors import exits_with_status
 from bfl.configuration import resolve
 from bfl.configuration.sources import flatten, read_run_config, read_toml
-from bfl.engine.flower import FlowerApp, Values, run_on_ray, run_serially
+from bfl.engine.flower import FlowerApp, RayEngine, Values, run_serially
 from bfl.errors import ConfigurationError, unknown_name
 
 OWN_SERVER = "strategies.server_app:app"
@@ -93,7 +93,8 @@ def main(arguments: list[str] | None = None) -> None:
     if given.backend == "serial":
         run_serially(app, overrides, count, backend_config)
     else:
-        run_on_ray(app, overrides, count, backend_config, verbose=given.verbose)
+        with RayEngine(app, backend_config, most_clients=count, verbose=given.verbose) as engine:
+            engine.run(overrides, count)
 
 
 def resumed(folder: str, overrides: Values) -> Values:
@@ -165,8 +166,6 @@ def agree_on_clients(
 def check(app: FlowerApp, overrides: Mapping[str, Any], clients: int) -> None:
     """Refuse, before the engine starts, what can be known to be wrong with this project's app."""
     configuration = resolve(app.run_config(overrides))
-    # Flower imports TensorFlow wherever it is installed; imported here first, it says nothing.
-    importlib.import_module("bfl.keras")
     # The server side is not imported by the library; it is looked up as Flower does.
     run = importlib.import_module("strategies.run")
     run.check_before_start(configuration, clients)

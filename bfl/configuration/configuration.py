@@ -21,6 +21,7 @@ from bfl.errors import ConfigurationError
 from bfl.inferences import Inference, inferences
 from bfl.metrics import metrics
 from bfl.models import Architecture, architectures, create_architecture
+from bfl.optimizers import Optimizer, optimizers
 from bfl.partitions import Partition, partitions
 from bfl.pooling import PoolingRule, pooling_rules
 from bfl.priors import Prior, priors
@@ -37,6 +38,7 @@ REGISTRIES: tuple[Registry[Any], ...] = (
     pooling_rules,
     weightings,
     priors,
+    optimizers,
     augmentations,
     attacks,
     defences,
@@ -52,6 +54,7 @@ _PICKED_BY: dict[str, tuple[str, Callable[[str, Mapping[str, Any]], Any]]] = {
     "strategy": ("pooling", pooling_rules.create),
     "weighting": ("weighting", weightings.create),
     "prior": ("prior", priors.create),
+    "optimizer": ("optimizer", optimizers.create),
     "augmentation": ("augmentation", augmentations.create),
     "attack": ("attack", attacks.create),
     "defence": ("defence", defences.create),
@@ -70,6 +73,7 @@ class Configuration:
     pooling: PoolingRule
     weighting: Weighting
     prior: Prior
+    optimizer: Optimizer
     augmentation: Augmentation
     attack: Attack
     defence: Defence

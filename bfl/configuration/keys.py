@@ -23,6 +23,13 @@ class Keys(pydantic.BaseModel):
 
     dataset: str = Field("digits", description="images: a name, npz:PATH or hf:NAME")
     data_dir: str = Field("", description="folder with the archives NAME.npz of named data sets")
+    train_examples: float = Field(
+        0.0,
+        ge=0.0,
+        description="how many training images are used, the same mixture of classes: 0 all, "
+        "below 1 a share, from 1 a number; nodes' own data are used in full",
+    )
+    test_examples: float = Field(0.0, ge=0.0, description="how many test images are used, likewise")
     partition: str = Field("iid", description="how the training data are split over the clients")
     clients: int = Field(
         0, ge=0, description="number of clients; 0: as many as there are SuperNodes"
@@ -41,10 +48,20 @@ class Keys(pydantic.BaseModel):
     rounds: Count = Field(10, description="number of federated rounds")
     local_epochs: Count = Field(5, description="epochs of a client in a round, E")
     batch_size: int = Field(32, ge=2, description="examples in a training step, B")
-    learning_rate: float = Field(1e-3, gt=0.0, le=1.0, description="initial learning rate of Adam")
+    optimizer: str = Field("adam", description="what a training step does with the gradient")
+    learning_rate: float = Field(
+        1e-3, gt=0.0, le=1.0, description="initial learning rate of the optimizer"
+    )
     optimizer_state: Literal["reset", "keep"] = Field(
         "reset",
-        description="whether Adam's moments begin anew each round or are kept by the client",
+        description="whether the optimizer begins anew each round or goes on where the client's "
+        "last round ended",
+    )
+    precision: Literal["float32", "bfloat16"] = Field(
+        "float32", description="type in which clients compute activations; parameters are float32"
+    )
+    jit: Literal["auto", "on", "off"] = Field(
+        "auto", description="whether XLA compiles the training step; auto: where there is a GPU"
     )
     lr_decay: float = Field(
         0.04, ge=0.0, description="what the log of the learning rate loses a round, once it decays"
@@ -58,6 +75,9 @@ class Keys(pydantic.BaseModel):
         1, ge=0, description="rounds between evaluations; 0: only after the last round"
     )
     evaluate_mc_samples: Count = Field(5, description="Monte Carlo samples of the others")
+    evaluate_precision: Literal["float32", "bfloat16"] = Field(
+        "float32", description="type in which the server computes activations when it evaluates"
+    )
     seed: int = Field(0, ge=0, lt=2**63, description="seed of everything random")
     node_timeout: float = Field(
         300.0, gt=0.0, description="seconds to wait for all SuperNodes before the first round"

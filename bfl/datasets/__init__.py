@@ -15,6 +15,7 @@ __all__ = [
     "Dataset",
     "DatasetSource",
     "absolute_dataset",
+    "dataset_on_this_machine",
     "dataset_sources",
     "load_dataset",
     "validate_dataset",
@@ -40,6 +41,16 @@ def validate_dataset(dataset: str, data_dir: str | Path = "") -> None:
     """
     source, location, folder = _parse(dataset, data_dir)
     source.check_location(location, folder)
+
+
+def dataset_on_this_machine(dataset: str, data_dir: str | Path = "") -> bool:
+    """Return whether a data set can be loaded without the network, as far as is known.
+
+    Raises:
+        ConfigurationError: The name is unknown.
+    """
+    source, location, folder = _parse(dataset, data_dir)
+    return source.on_this_machine(location, folder)
 
 
 def absolute_dataset(dataset: str, data_dir: str | Path = "") -> tuple[str, str]:

@@ -179,7 +179,7 @@ def _to_uint8(images: npt.NDArray[Any], scale: float) -> Images:
         images = np.rint(images * scale)
     if images.ndim == 3:
         images = images[..., np.newaxis]
-    return images.astype(np.uint8)
+    return images.astype(np.uint8, copy=False)
 
 
 def _class_names(

@@ -132,6 +132,10 @@ class DatasetSource(Component):
                 f"dataset '{given}': write it as '{form}' in the key 'dataset'"
             )
 
+    def on_this_machine(self, location: str, data_dir: Path | None) -> bool:
+        """Return whether the data lie here, so that loading them needs no network."""
+        return True
+
     def absolute(self, location: str, data_dir: Path | None) -> str:
         """Return what stands behind the colon, such that the current folder does not matter."""
         return location

@@ -39,6 +39,10 @@ class Hub(DatasetSource):
         if not library_installed():
             raise ConfigurationError(f"dataset 'hf:{location}': {MISSING_LIBRARY}")
 
+    def on_this_machine(self, location: str, data_dir: Path | None) -> bool:
+        """Return False: what the hub's cache holds is not known."""
+        return False
+
     def load(self, location: str, data_dir: Path | None) -> Dataset:
         """Return the data set of the hub."""
         super().check_location(location, data_dir)

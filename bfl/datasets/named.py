@@ -39,9 +39,12 @@ class NamedSource(DatasetSource):
                 f"dataset '{self.name}': there is no folder {data_dir}; the key 'data-dir' is a "
                 f"folder with {self.name}.npz, or empty for the Hugging Face hub"
             )
-        found = any(path.is_file() for path in self.archives(data_dir))
-        if not found and not library_installed():
+        if not self.on_this_machine(location, data_dir) and not library_installed():
             raise ConfigurationError(self._not_found(data_dir, MISSING_LIBRARY))
+
+    def on_this_machine(self, location: str, data_dir: Path | None) -> bool:
+        """Return whether there is an archive; what the hub's cache holds is not known."""
+        return any(path.is_file() for path in self.archives(data_dir))
 
     def load(self, location: str, data_dir: Path | None) -> Dataset:
         """Return the data set, of the archive or of the hub."""

@@ -8,13 +8,15 @@ modules is taken here, so the next release is a change to this file.
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
-import socket
 import sys
-import threading
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -26,10 +28,13 @@ os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
 
 from bfl.configuration.sources import flatten, read_toml
-from bfl.engine.health import declare_alive, declare_dead, obituary
+from bfl.engine.health import declare_alive, declare_dead
 from bfl.errors import ConfigurationError, RunError, nearest
 
 Values = dict[str, str | int | float | bool]
+
+HANDING_OUT = 0.005
+"""Seconds between looks for messages to hand out."""
 
 
 @dataclass(frozen=True)
@@ -87,153 +92,154 @@ class FlowerApp:
         return {**self.defaults, **overrides}
 
 
-def run_on_ray(
-    app: FlowerApp,
-    overrides: Mapping[str, Any],
-    num_supernodes: int,
-    backend_config: Mapping[str, Any],
-    *,
-    verbose: bool,
-) -> None:
-    """Run an app on Flower's Ray engine, in this process and without a SuperLink.
+class RayEngine:
+    """Flower's Ray engine, started once for any number of runs; Flower itself starts one per run.
+
+    Ray, the actors and what they have imported, built and traced stay from run to run. A context
+    manager: leaving it ends the actors and Ray.
 
     Args:
-        app: The app.
-        overrides: Values that differ from the app's defaults.
-        num_supernodes: The number of clients.
+        app: The app that is run.
         backend_config: Flower's: ``client_resources``, ``init_args``, ``actor``. With RAY_ADDRESS
-            in the environment, or ``address`` in ``init_args``, the run joins that cluster and
+            in the environment, or ``address`` in ``init_args``, the engine joins that cluster and
             leaves it running.
+        most_clients: The greatest number of clients of a run: there are no more actors than that.
         verbose: Whether Flower and Ray log what they do.
 
     Raises:
-        RunError: The engine failed.
-        Exception: What the ServerApp raised.
+        ConfigurationError: On entering: no actor fits on any node.
+        RunError: On entering: Ray cannot be started, or the cluster cannot be joined.
     """
-    import ray
-    from flwr.simulation.run_simulation import _run_simulation
-    from flwr.supercore.telemetry import EventType
 
-    # Flower imports TensorFlow wherever it is installed; imported here first, it says nothing.
-    import bfl.keras  # noqa: F401
+    def __init__(
+        self,
+        app: FlowerApp,
+        backend_config: Mapping[str, Any],
+        *,
+        most_clients: int,
+        verbose: bool = False,
+    ) -> None:
+        self.app = app
+        self.verbose = verbose
+        self._most_clients = most_clients
+        self._config = _ray_config(backend_config, verbose)
+        self._pool: Any = None
 
-    _prepare(app, verbose)
-    config = _ray_config(backend_config, verbose)
-    run = new_run(overrides)
-    declare_alive()
-    try:
-        _start_ray(config["init_args"], verbose)
-        _run_simulation(
-            num_supernodes=num_supernodes,
-            exit_event=EventType.PYTHON_API_RUN_SIMULATION_LEAVE,
-            server_app_attr=app.server,
-            client_app_attr=app.client,
-            server_app_context=_context(run.run_id, app.run_config(overrides)),
-            backend_config=config,
-            app_dir=str(app.folder),
-            is_app=True,
-            run=run,
-            verbose_logging=verbose,
-        )
-    except RuntimeError as error:
-        if "Ending simulation" not in str(error):
+    def __enter__(self) -> RayEngine:
+        from bfl.engine import ray_cluster
+
+        _prepare(self.app, self.verbose)
+        ray_cluster.connect(self._config["init_args"])
+        try:
+            ray_cluster.check_fit(self._config["client_resources"])
+            self._pool = self._actors()
+        except BaseException:
+            ray_cluster.disconnect()
             raise
-        # The ServerApp waits in a thread of its own for replies that will not come.
-        declare_dead(str(_root(error)))
-        raise RunError(f"Flower's simulation engine failed: {_root(error)}") from error
-    finally:
-        ray.shutdown()
+        return self
 
+    def __exit__(self, *_: object) -> None:
+        from bfl.engine import ray_cluster
 
-def _start_ray(init_args: Mapping[str, Any], verbose: bool) -> None:
-    """Start Ray, or join the cluster that is named, before the ServerApp starts to wait for nodes.
+        ray_cluster.end(self._pool.pool if self._pool else [])
+        ray_cluster.disconnect()
 
-    Flower would do it itself, in another thread than the one that waits.
+    def _actors(self) -> Any:
+        """Return a pool of actors that import what clients need while the server starts."""
+        with _without_tensorflow():
+            from flwr.simulation.ray_transport.ray_actor import BasicActorPool, ClientAppActor
 
-    Raises:
-        ConfigurationError: The cluster's resources are given, which only a new Ray can have.
-        RunError: Ray cannot be started, or the cluster cannot be joined.
-    """
-    import ray
-
-    address = init_args.get("address") or os.environ.get("RAY_ADDRESS")
-    given = [name for name in ("num_cpus", "num_gpus") if name in init_args]
-    if address and given:
-        raise ConfigurationError(
-            f"--backend-config: init_args has {given[0]}, but the run joins the Ray cluster at "
-            f"{address}, which has its own; leave it out"
+        pool = BasicActorPool(
+            actor_type=ClientAppActor,
+            client_resources=self._config["client_resources"],
+            actor_kwargs={"on_actor_init_fn": partial(_warm_up, self.app.client.partition(":")[0])},
         )
-    path = os.pathsep.join(filter(None, [*sys.path, os.environ.get("PYTHONPATH")]))
+        pool.add_actors_to_pool(min(pool.actors_capacity, self._most_clients))
+        return pool
+
+    def run(self, overrides: Mapping[str, Any], num_supernodes: int) -> None:
+        """Run the app.
+
+        Args:
+            overrides: Values that differ from the app's defaults.
+            num_supernodes: The number of clients.
+
+        Raises:
+            RunError: The engine failed.
+            Exception: What the ServerApp raised.
+        """
+        with _without_tensorflow():
+            from flwr.simulation.run_simulation import _run_simulation
+        from flwr.supercore.telemetry import EventType
+
+        run = new_run(overrides)
+        declare_alive()
+        try:
+            with _kept(self._pool), _handed_out_at_once():
+                _run_simulation(
+                    num_supernodes=num_supernodes,
+                    exit_event=EventType.PYTHON_API_RUN_SIMULATION_LEAVE,
+                    server_app_attr=self.app.server,
+                    client_app_attr=self.app.client,
+                    server_app_context=_context(run.run_id, self.app.run_config(overrides)),
+                    backend_config=dict(self._config),
+                    app_dir=str(self.app.folder),
+                    is_app=True,
+                    run=run,
+                    verbose_logging=self.verbose,
+                )
+        except RuntimeError as error:
+            if "Ending simulation" not in str(error):
+                raise
+            # The ServerApp waits in a thread of its own for replies that will not come.
+            declare_dead(str(_root(error)))
+            raise RunError(f"Flower's simulation engine failed: {_root(error)}") from error
+
+
+def _warm_up(client_module: str) -> None:
+    """Import, in an actor that has just started, what its first client would wait for."""
+    # What cannot be imported is reported, with the client, by the task that needs it.
+    with suppress(Exception):
+        importlib.import_module("bfl.keras")
+        importlib.import_module(client_module)
+
+
+@contextmanager
+def _kept(pool: Any) -> Iterator[None]:
+    """Have Flower run its clients on a pool of actors that outlives the run."""
+    from flwr.server.superlink.fleet.vce.backend import raybackend
+
+    class KeptRayBackend(raybackend.RayBackend):
+        """Flower's Ray backend on actors that are there already and stay."""
+
+        def build(self, app_fn: Any) -> None:
+            self.pool, self.app_fn = pool, app_fn
+
+        def terminate(self) -> None:
+            """Leave the actors to the engine."""
+
+    before = raybackend.RayBackend
+    raybackend.RayBackend = KeptRayBackend  # type: ignore[misc]
     try:
-        _knock(str(address or ""))
-        ray.init(
-            **{"include_dashboard": False, "logging_level": logging.ERROR, **init_args},
-            runtime_env={"env_vars": {"PYTHONPATH": path}},
-        )
-    except Exception as error:
-        what = f"join the Ray cluster at {address}" if address else "start Ray"
-        raise RunError(f"cannot {what}: {_why_not(error)}") from error
-    _watch_raylet()
-    if not verbose:
-        _silence_farewell()
+        yield
+    finally:
+        raybackend.RayBackend = before  # type: ignore[misc]
 
 
-def _why_not(error: BaseException) -> str:
-    """Return why Ray cannot be reached: Ray may put a whole traceback into its message."""
-    reason = (str(_root(error)).strip() or repr(error)).splitlines()[-1]
-    if "AuthenticationError" in reason and "RAY_AUTH_MODE" not in os.environ:
-        # `ray start` may have chosen to ask for a token; a driver that joins does not follow.
-        return f"it asks for a token: set RAY_AUTH_MODE=token ({reason})"
-    return reason
+@contextmanager
+def _without_tensorflow() -> Iterator[None]:
+    """Keep Flower's simulation modules from importing TensorFlow, which takes seconds.
 
-
-def _knock(address: str) -> None:
-    """Raise OSError if nothing listens at HOST:PORT: Ray itself tries for minutes."""
-    host, colon, port = address.rpartition(":")
-    if colon and port.isdecimal() and "/" not in host:
-        socket.create_connection((host, int(port)), timeout=10).close()
-
-
-def _watch_raylet() -> None:
-    """End this process with a message should the raylet that it has started die.
-
-    Without its raylet Ray ends the process by itself some seconds later, from C++: no Python code
-    gets to say what has happened. A raylet of a cluster that was joined is not ours to watch.
+    They do it wherever it is installed, for a setting of GPUs that Flower's Ray backend then drops.
     """
-    import ray
-    from ray._private import worker
-
-    node = worker._global_node
-    started = getattr(node, "all_processes", {}).get("raylet") if node else None
-    if not started:
+    if "tensorflow" in sys.modules:
+        yield
         return
-    raylet = started[0].process
-
-    def watch() -> None:
-        raylet.wait()
-        if ray.is_initialized():  # ray.shutdown ends the raylet too, and says so first
-            reason = f"Ray's raylet (process {raylet.pid}) has ended"
-            print(f"failed: {obituary(reason)}", file=sys.stderr, flush=True)
-            os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
-def _silence_farewell() -> None:
-    """Keep Ray from reporting as a failure that Flower ends its actors.
-
-    Flower ends an actor by having it exit within a call; Ray, told to repeat calls of actors that
-    die, prints that this one failed. There is no setting for it.
-    """
-    from ray._private import worker
-
-    show = worker.print_to_stdstream
-
-    def show_others(data: Any, *args: Any, **kwargs: Any) -> None:
-        if not any("ClientAppActor.terminate failed" in line for line in data.get("lines", ())):
-            show(data, *args, **kwargs)
-
-    worker.print_to_stdstream = show_others
+    sys.modules["tensorflow"] = None  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        del sys.modules["tensorflow"]
 
 
 def run_serially(
@@ -263,6 +269,67 @@ def run_serially(
     server_app: Any = load_app(app.server, LoadServerAppError, str(app.folder))
     grid = SerialGrid(client_app, num_supernodes, run, values)
     server_app(grid=grid, context=_context(run.run_id, values))
+
+
+@contextmanager
+def _handed_out_at_once() -> Iterator[None]:
+    """Have Flower's engine hand out a round's messages in time proportional to their number.
+
+    Its own loop asks for the messages of one node after the other, and for each goes through all
+    messages that have not been answered yet: a hundred times the work with ten times the clients,
+    in the process, and under the lock, through which everything else has to go. From some hundred
+    clients on the actors wait for it. Here all that are new are handed out together.
+    """
+    from flwr.server.superlink.fleet.vce import vce_api
+
+    before = vce_api.add_messages_to_queue
+    vce_api.add_messages_to_queue = _hand_out
+    try:
+        yield
+    finally:
+        vce_api.add_messages_to_queue = before
+
+
+def _hand_out(state: Any, queue: Any, nodes_mapping: Mapping[int, int], f_stop: Any) -> None:
+    """Put new messages into the queue of the engine's workers until the run stops.
+
+    Args:
+        state: Flower's in-memory state.
+        queue: What the workers take messages from.
+        nodes_mapping: Partition id by node id.
+        f_stop: Set when the run stops.
+    """
+    while not f_stop.is_set():
+        for message in _new_messages(state):
+            queue.put(message)
+        f_stop.wait(HANDING_OUT)
+
+
+def _new_messages(state: Any) -> list[Any]:
+    """Return the messages that have not been handed out, and mark them as Flower does."""
+    from flwr.supercore.date import now
+
+    def is_new(message: Any) -> bool:
+        return not message.metadata.delivered_at
+
+    with state.lock:
+        # All are handed out at once, so the new ones are at the end.
+        new = list(takewhile(is_new, reversed(state.message_ins_store.values())))[::-1]
+        for message in new:
+            message.metadata.delivered_at = now().isoformat()
+    return new
+
+
+def poll_interval(grid: Any) -> float:
+    """Return how many seconds to wait between looks for replies.
+
+    Flower itself waits for 0.1 s where the replies lie in a dictionary of this process, so that of
+    a round of ten small clients half would be waiting.
+    """
+    flower = sys.modules.get("flwr.superlink.grid.inmemory_grid")
+    if flower is not None and isinstance(grid, flower.InMemoryGrid):
+        return 0.005
+    return float(getattr(grid, "pull_interval", 0.05))
 
 
 def new_run(overrides: Mapping[str, Any]) -> Any:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import traceback
 from collections.abc import Iterable
+from itertools import count
 from typing import Any
-from uuid import uuid4
 
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -19,7 +19,9 @@ _CLIENT_RAISED = 2
 
 
 class SerialGrid(Grid):
-    """A grid whose nodes live in the calling process; a message is answered when it is pushed.
+    """A grid whose nodes live in the calling process; one message is answered in each pull.
+
+    So no more than one reply exists at a time, however many nodes are asked.
 
     Args:
         client_app: The app of every node.
@@ -27,12 +29,16 @@ class SerialGrid(Grid):
         run: Flower's description of the run.
     """
 
+    pull_interval = 0.0
+    """Nothing happens between two pulls, so there is nothing to wait for."""
+
     def __init__(
         self, client_app: ClientApp, num_supernodes: int, run: Any, run_config: dict[str, Any]
     ) -> None:
         self._client_app = client_app
         self._run = run
-        self._replies: dict[str, Message] = {}
+        self._waiting: dict[str, Message] = {}
+        self._ids = count()
         # Node ids begin at 1: 0 is the SuperLink's.
         self._contexts = {
             partition_id + 1: Context(
@@ -70,24 +76,27 @@ class SerialGrid(Grid):
         return list(self._contexts)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Have each message answered, one after the other; return the messages' ids."""
+        """Take messages in; return their ids."""
         ids = []
         for message in messages:
-            message_id = str(uuid4())
+            message_id = str(next(self._ids))
             message.metadata.__dict__["_message_id"] = message_id
-            self._replies[message_id] = self._answer(message)
+            self._waiting[message_id] = message
             ids.append(message_id)
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """Return the replies to messages, each once."""
-        return [self._replies.pop(i) for i in list(message_ids) if i in self._replies]
+        """Have that message answered which was pushed first; return the reply."""
+        asked = message_ids if isinstance(message_ids, set) else set(message_ids)
+        first = next((i for i in self._waiting if i in asked), None)
+        return [] if first is None else [self._answer(self._waiting.pop(first))]
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
         """Have messages answered and return the replies; nothing is ever late."""
-        return self.pull_messages(self.push_messages(messages))
+        ids = set(self.push_messages(messages))
+        return [reply for _ in range(len(ids)) for reply in self.pull_messages(ids)]
 
     def _answer(self, message: Message) -> Message:
         try:

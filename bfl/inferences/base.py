@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from bfl.registry import Component, Registry
 
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
 Layer = Callable[[Any], Any]
 """A Keras layer, or several in a row: takes a symbolic tensor, gives a symbolic tensor."""
+
+Padding = Literal["same", "valid"]
+"""Zeros around a convolution's images so that it keeps their size (over the strides), or none."""
 
 
 class Inference(Component):
@@ -33,8 +36,10 @@ class Inference(Component):
     """Whether two predictions differ, so that more than one Monte Carlo sample makes sense."""
 
     @abstractmethod
-    def convolution(self, filters: int, kernel_size: int, *, strides: int, name: str) -> Layer:
-        """Return a 2-D convolution with a bias, padded to keep the size (divided by strides)."""
+    def convolution(
+        self, filters: int, kernel_size: int, *, strides: int, name: str, padding: Padding = "same"
+    ) -> Layer:
+        """Return a 2-D convolution with a bias."""
 
     @abstractmethod
     def dense(self, units: int, *, name: str, output: bool = False) -> Layer:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from bfl.inferences.base import Inference, Layer, inferences
+from bfl.inferences.base import Inference, Layer, Padding, inferences
 
 if TYPE_CHECKING:
     from bfl.networks.parameters import ParameterVariables
@@ -20,12 +20,14 @@ class Deterministic(Inference):
     predictor: ClassVar[str] = "deterministic"
     stochastic_prediction: ClassVar[bool] = False
 
-    def convolution(self, filters: int, kernel_size: int, *, strides: int, name: str) -> Layer:
+    def convolution(
+        self, filters: int, kernel_size: int, *, strides: int, name: str, padding: Padding = "same"
+    ) -> Layer:
         """Return a Keras convolution."""
         from bfl.keras import keras
 
         layer: Layer = keras.layers.Conv2D(
-            filters, kernel_size, strides=strides, padding="same", name=name
+            filters, kernel_size, strides=strides, padding=padding, name=name
         )
         return layer
 

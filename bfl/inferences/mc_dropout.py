@@ -6,7 +6,7 @@ from typing import ClassVar
 
 from pydantic import Field
 
-from bfl.inferences.base import Layer, inferences
+from bfl.inferences.base import Layer, Padding, inferences
 from bfl.inferences.deterministic import Deterministic
 
 
@@ -32,9 +32,13 @@ class MonteCarloDropout(Deterministic):
         dropout = KeyedDropout(self.dropout_rate, name=f"{name}_dropout")
         return lambda inputs: dropout(layer(inputs))
 
-    def convolution(self, filters: int, kernel_size: int, *, strides: int, name: str) -> Layer:
+    def convolution(
+        self, filters: int, kernel_size: int, *, strides: int, name: str, padding: Padding = "same"
+    ) -> Layer:
         """Return a convolution followed by dropout."""
-        plain = super().convolution(filters, kernel_size, strides=strides, name=name)
+        plain = super().convolution(
+            filters, kernel_size, strides=strides, name=name, padding=padding
+        )
         return self._dropped(plain, name)
 
     def dense(self, units: int, *, name: str, output: bool = False) -> Layer:

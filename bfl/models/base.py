@@ -40,7 +40,10 @@ def create_architecture(word: str, settings: Mapping[str, Any] | None = None) ->
     match = re.fullmatch(r"(.*?[a-z])-?(\d+)", word.strip().lower())
     if match:
         if match.group(1) not in architectures:
-            spellings = [f"{name}{match.group(2)}" for name in architectures.names()]
+            spellings = [
+                f"{family.name}{match.group(2)}" if "depth" in family.model_fields else family.name
+                for family in architectures.classes()
+            ]
             raise ConfigurationError(unknown_name("model", word, spellings))
         family = architectures.get(match.group(1))
         if "depth" not in family.model_fields:

@@ -96,7 +96,8 @@ class ResNet(Architecture):
             return features
 
         def identity(tensor: Any) -> Any:
-            strided = tensor[:, ::strides, ::strides, :]
+            # As a slice with strides, but several times as fast, forwards and backwards.
+            strided = tf.nn.avg_pool2d(tensor, ksize=1, strides=strides, padding="VALID")
             before = missing // 2
             return tf.pad(strided, [[0, 0], [0, 0], [0, 0], [before, missing - before]])
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from bfl.keras import keras, tf, tfp
 from bfl.networks.parameters import ParameterVariables
+from bfl.networks.precision import compute_type
 
 
 class _Keys:
@@ -55,38 +56,37 @@ def next_seed() -> Any:
     return tf.constant([0, 0], tf.int32) if keys is None else keys.next()
 
 
-def _sample(distribution: Any) -> Any:
-    return distribution.sample(seed=next_seed())
+def _drawn(standard_deviation: Any) -> Any:
+    """Return a draw from N(0, σ²)."""
+    shape = tf.shape(standard_deviation)
+    return standard_deviation * tf.random.stateless_normal(shape, seed=next_seed())
 
 
 def _signs(shape: Any, dtype: Any) -> Any:
     return tfp.random.rademacher(shape, dtype=dtype, seed=next_seed())
 
 
-def _adjustable_normal(
-    dtype: Any, shape: Any, name: str, trainable: bool, add_variable_fn: Any
-) -> Any:
-    """Return a normal prior whose mean and scale are variables: set per run or per round.
-
-    So the prior may change without tracing the training step again.
-    """
-    del trainable
-    mean = add_variable_fn(
-        name=f"{name}_mean", shape=shape, dtype=dtype, initializer="zeros", trainable=False
-    )
-    scale = add_variable_fn(
-        name=f"{name}_scale", shape=shape, dtype=dtype, initializer="ones", trainable=False
-    )
-    normal = tfp.distributions.Normal(loc=mean, scale=scale)
-    return tfp.distributions.Independent(normal, reinterpreted_batch_ndims=len(shape))
-
-
 class VariationalLayer:
-    """Marks a TensorFlow Probability layer whose kernel and bias are both distributions."""
+    """Marks a TensorFlow Probability layer whose kernel and bias are both Gaussian, and keys it.
+
+    The variables are TensorFlow Probability's, in float32; the activations are computed in the type
+    of the policy under which the layer is made (``bfl.networks.precision``). The divergence from
+    the prior is the network's to compute, for all layers in one expression, from the standard
+    deviations that the last call has left in ``standard_deviations``.
+    """
+
+    name: str
+    kernel_posterior: Any
+    bias_posterior: Any
+    standard_deviations: tuple[Any, Any]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._activation_type = compute_type()
+        super().__init__(*args, **self._distributions(), **kwargs)
 
     @staticmethod
-    def distributions() -> dict[str, Any]:
-        """Return the constructor's arguments: Gaussian posteriors and adjustable priors for all."""
+    def _distributions() -> dict[str, Any]:
+        """Return the constructor's arguments: Gaussian posteriors for all, no divergence."""
         return {
             "kernel_posterior_fn": tfp.layers.default_mean_field_normal_fn(
                 loc_initializer="zeros", untransformed_scale_initializer="zeros"
@@ -94,40 +94,52 @@ class VariationalLayer:
             "bias_posterior_fn": tfp.layers.default_mean_field_normal_fn(
                 loc_initializer="zeros", untransformed_scale_initializer="zeros"
             ),
-            "kernel_posterior_tensor_fn": _sample,
-            "bias_posterior_tensor_fn": _sample,
-            "kernel_prior_fn": _adjustable_normal,
-            "bias_prior_fn": _adjustable_normal,
+            "kernel_prior_fn": None,
+            "bias_prior_fn": None,
+            "kernel_divergence_fn": None,
+            "bias_divergence_fn": None,
+            # Variables stay what they are, and inputs come in the type that the layer before gives.
+            "dtype": "float32",
+            "autocast": False,
         }
 
-    name: str
-    kernel_posterior: Any
-    kernel_prior: Any
-    bias_posterior: Any
-    bias_prior: Any
-
     def parameters(self) -> list[ParameterVariables]:
-        """Return the variables of the kernel and of the bias, with those of their priors."""
+        """Return the variables of the kernel and of the bias."""
         return [
             ParameterVariables(
                 f"{self.name}/{part}",
                 "he-normal" if part == "kernel" else "zeros",
                 value=posterior.distribution.loc,
                 untransformed_scale=posterior.distribution.scale.pretransformed_input,
-                prior_mean=prior.distribution.loc,
-                prior_scale=prior.distribution.scale,
             )
-            for part, posterior, prior in (
-                ("kernel", self.kernel_posterior, self.kernel_prior),
-                ("bias", self.bias_posterior, self.bias_prior),
+            for part, posterior in (
+                ("kernel", self.kernel_posterior),
+                ("bias", self.bias_posterior),
             )
         ]
 
-    def _perturbation(self) -> Any:
+    def call(self, inputs: Any) -> Any:
+        """Return the layer's outputs for inputs (N, ..., C), drawn anew for every call."""
+        self.standard_deviations = (
+            tf.convert_to_tensor(self.kernel_posterior.distribution.scale),
+            tf.convert_to_tensor(self.bias_posterior.distribution.scale),
+        )
+        inputs = tf.cast(inputs, self._activation_type)
+        return self._apply_variational_kernel(inputs, tf.cast(self._drawn_bias(), inputs.dtype))
+
+    def _apply_variational_kernel(self, inputs: Any, bias: Any) -> Any:
+        """Return the outputs (N, ..., units) for a drawn bias (units,)."""
+        raise NotImplementedError
+
+    def _kernel_mean(self, dtype: Any) -> Any:
+        return tf.cast(self.kernel_posterior.distribution.loc, dtype)
+
+    def _perturbation(self, dtype: Any) -> Any:
         """Return a draw of the kernel's deviation from its mean, N(0, σ²)."""
-        posterior = self.kernel_posterior.distribution
-        deviation = tfp.distributions.Normal(tf.zeros_like(posterior.loc), posterior.scale)
-        return _sample(deviation)
+        return tf.cast(_drawn(self.standard_deviations[0]), dtype)
+
+    def _drawn_bias(self) -> Any:
+        return self.bias_posterior.distribution.loc + _drawn(self.standard_deviations[1])
 
 
 class KeyedConvolution2DFlipout(VariationalLayer, tfp.layers.Convolution2DFlipout):  # type: ignore[misc]
@@ -137,17 +149,13 @@ class KeyedConvolution2DFlipout(VariationalLayer, tfp.layers.Convolution2DFlipou
     s and r per example and channel.
     """
 
-    def __init__(self, filters: int, kernel_size: int, **kwargs: Any) -> None:
-        super().__init__(filters, kernel_size, **self.distributions(), **kwargs)
-
-    def _apply_variational_kernel(self, inputs: Any) -> Any:
+    def _apply_variational_kernel(self, inputs: Any, bias: Any) -> Any:
         batch, channels = tf.shape(inputs)[0], inputs.shape[-1]
         sign_input = _signs([batch, 1, 1, channels], inputs.dtype)
         sign_output = _signs([batch, 1, 1, self.filters], inputs.dtype)
-        self.kernel_posterior_tensor = None
-        centre = self._convolution_op(inputs, self.kernel_posterior.distribution.loc)
-        deviation = self._convolution_op(inputs * sign_input, self._perturbation())
-        return centre + deviation * sign_output
+        centre = self._convolution_op(inputs, self._kernel_mean(inputs.dtype))
+        deviation = self._convolution_op(inputs * sign_input, self._perturbation(inputs.dtype))
+        return tf.nn.bias_add(centre, bias) + deviation * sign_output
 
 
 class KeyedDenseFlipout(VariationalLayer, tfp.layers.DenseFlipout):  # type: ignore[misc]
@@ -156,17 +164,15 @@ class KeyedDenseFlipout(VariationalLayer, tfp.layers.DenseFlipout):  # type: ign
     Source: Wen et al. (2018), section 3.1, Eq. 4.
     """
 
-    def __init__(self, units: int, **kwargs: Any) -> None:
-        super().__init__(units, **self.distributions(), **kwargs)
-
-    def _apply_variational_kernel(self, inputs: Any) -> Any:
+    def _apply_variational_kernel(self, inputs: Any, bias: Any) -> Any:
         batch, features = tf.shape(inputs)[0], inputs.shape[-1]
         sign_input = _signs([batch, features], inputs.dtype)
         sign_output = _signs([batch, self.units], inputs.dtype)
-        self.kernel_posterior_tensor = None
-        centre = tf.matmul(inputs, self.kernel_posterior.distribution.loc)
-        deviation = tf.matmul(inputs * sign_input, self._perturbation())
-        return centre + deviation * sign_output
+        centre = tf.matmul(inputs, self._kernel_mean(inputs.dtype))
+        deviation = tf.matmul(inputs * sign_input, self._perturbation(inputs.dtype))
+        # The bias last: TensorFlow's graph optimizer fails on a matrix product with a bias, a sum
+        # and a ReLU after it.
+        return centre + (deviation * sign_output + bias)
 
 
 class KeyedDropout(keras.layers.Layer):  # type: ignore[misc]
@@ -181,4 +187,6 @@ class KeyedDropout(keras.layers.Layer):  # type: ignore[misc]
 
     def call(self, inputs: Any) -> Any:
         """Return the inputs with a share ``rate`` set to 0 and the rest scaled up to match."""
-        return tf.nn.experimental.stateless_dropout(inputs, rate=self.rate, seed=next_seed())
+        # Drawn in float32 whatever the inputs are: a rate has more digits than bfloat16.
+        kept = tf.random.stateless_uniform(tf.shape(inputs), seed=next_seed()) >= self.rate
+        return tf.where(kept, inputs / tf.cast(1.0 - self.rate, inputs.dtype), 0.0)

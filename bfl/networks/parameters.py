@@ -17,16 +17,12 @@ class ParameterVariables:
         initialization: How its mean or value begins.
         value: The variable of the mean μ, or of the point value.
         untransformed_scale: The variable of ρ, σ = ε + softplus(ρ); None for point parameters.
-        prior_mean: The variable of the prior's mean; None for point parameters.
-        prior_scale: The variable of the prior's standard deviation; None for point parameters.
     """
 
     name: str
     initialization: Initialization
     value: Any
     untransformed_scale: Any = None
-    prior_mean: Any = None
-    prior_scale: Any = None
 
     @property
     def parameter(self) -> Parameter:

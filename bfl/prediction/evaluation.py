@@ -30,8 +30,9 @@ class Evaluator:
         )
         self.initial = network.initial_posterior(configuration.keys.seed)
         self.manifest: Manifest = network.manifest
+        precision = configuration.keys.evaluate_precision
         self._predictor = Predictor(
-            network.manifest, build_predictor(network, configuration.architecture)
+            network.manifest, build_predictor(network, configuration.architecture, precision)
         )
 
     def predict(self, posterior: Posterior, *, samples: int, purpose: str | int) -> Predictions:

@@ -32,7 +32,7 @@ class Predictor:
         batch_size: Images in one forward pass.
     """
 
-    def __init__(self, manifest: Manifest, network: Network, batch_size: int = 256) -> None:
+    def __init__(self, manifest: Manifest, network: Network, batch_size: int = 128) -> None:
         self.manifest = manifest
         self.network = network
         self.batch_size = batch_size

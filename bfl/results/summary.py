@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.metrics import ExampleMetric, evaluate, exact_mean, metrics
+from bfl.posteriors import Posterior
 from bfl.prediction import Predictions
 from bfl.results.run_folder import RunFolder
 from bfl.uncertainty import RetentionCurve, retention_curve, uncertainties
@@ -74,11 +75,17 @@ def summarize(
     return _numbers(predictions, labels, settings, retention_curves(predictions, labels, settings))
 
 
+def describe_posterior(posterior: Posterior) -> dict[str, float]:
+    """Return what a posterior itself says, in numbers: its degree of spread if it has one."""
+    return {"degree-of-spread": posterior.degree_of_spread} if posterior.size else {}
+
+
 def write_evaluation(
     folder: RunFolder,
     predictions: Predictions,
     labels: npt.ArrayLike,
     settings: Mapping[str, Any] | None = None,
+    posterior: Posterior | None = None,
 ) -> dict[str, float]:
     """Write the final predictions, metrics and retention curves of a run; return the metrics.
 
@@ -87,6 +94,7 @@ def write_evaluation(
         predictions: The predictions for N examples.
         labels: (N,) true classes, integers in [0, C).
         settings: The configuration, of which each component takes its own keys.
+        posterior: What has predicted; the metrics then describe it as well.
 
     Raises:
         ValueError: The labels do not fit the predictions.
@@ -94,6 +102,8 @@ def write_evaluation(
     """
     curves = retention_curves(predictions, labels, settings)
     numbers = _numbers(predictions, labels, settings, curves)
+    if posterior is not None:
+        numbers.update(describe_posterior(posterior))
     folder.write_predictions(predictions, labels)
     folder.write_retention(_on_grid(curves))
     folder.write_metrics(numbers)

@@ -36,6 +36,7 @@ def test_configurations_of_data_elsewhere_are_taken_and_nonsense_is_not():
 
 
 def test_run_data_are_loaded_once(tensorflow):
+    from bfl.datasets.cache import cached_dataset
     from clients.process import shared_data
 
     data = shared_data("digits", "")
@@ -44,8 +45,9 @@ def test_run_data_are_loaded_once(tensorflow):
     assert data.size == len(dataset.train_labels)
     np.testing.assert_array_equal(data.images, dataset.train_images)
     np.testing.assert_array_equal(data.labels, dataset.train_labels)
-    assert data.images.dtype == tensorflow.uint8
-    assert data.labels.dtype == tensorflow.int32
+    assert data.images.dtype == np.uint8
+    # A process that serves both sides holds the images once.
+    assert data.images is cached_dataset("digits", "").train_images
 
 
 def test_own_data_are_all_training_images_of_the_archive(tensorflow, tmp_path):
@@ -83,7 +85,7 @@ def test_trainers_are_built_once_for_all_clients_rounds_and_rules(tensorflow):
         {"prior": "previous-global", "prior_scale": 2.0},
     ):
         assert trainer(**changes) is first
-    for changes in ({"batch_size": 16}, {"augmentation": "crop-flip"}):
+    for changes in ({"batch_size": 16}, {"augmentation": "crop-flip"}, {"optimizer": "sgd"}):
         other = trainer(**changes)
         assert other is not first
         assert other.network is first.network
@@ -99,9 +101,7 @@ def test_trainers_are_built_once_for_all_clients_rounds_and_rules(tensorflow):
 def test_images_that_are_too_small_for_the_model(tensorflow, shape):
     from clients.process import TrainingData, cached_configuration, trainer_for
 
-    data = TrainingData(
-        tensorflow.zeros([2, *shape], tensorflow.uint8), tensorflow.zeros([2], tensorflow.int32)
-    )
+    data = TrainingData(np.zeros([2, *shape], np.uint8), np.zeros(2, np.int64))
     message = f"'resnet8' takes images of at least 4 pixels a side, not {shape[0]} x {shape[1]}"
     with pytest.raises(ConfigurationError, match=message):
         trainer_for(cached_configuration(text()), data, 10)

@@ -20,7 +20,11 @@ import pytest
 from bfl.results.run_folder import RunFolder
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-SETTINGS = 'model="resnet8" rounds=1 local-epochs=1 mc-samples=2 evaluate-mc-samples=1'
+SETTINGS = (
+    'model="resnet8" rounds=2 local-epochs=1 mc-samples=2 evaluate-mc-samples=1 '
+    'optimizer-state="keep"'
+)
+"""Of a run whose clients have a state: each takes up what it kept in the round before."""
 
 
 def executable(name: str) -> str:
@@ -185,6 +189,13 @@ class Flower:
 def final_digest(folder: Path) -> str:
     """Return the SHA-256 of a run's last posterior."""
     return str(RunFolder(folder).rounds()[-1]["posterior-sha256"])
+
+
+def take_back_last_round(folder: Path) -> None:
+    """Make a finished run of two rounds one that was killed in its second."""
+    for name in ("metrics.json", "posterior.npz", "predictions.npz", "retention.json"):
+        (folder / name).unlink()
+    (folder / "checkpoints" / "round-000002.snapshot").unlink()
 
 
 def check_complete(folder: Path, settings: Mapping[str, object]) -> None:

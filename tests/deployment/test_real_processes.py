@@ -15,6 +15,7 @@ from flower_processes import (
     final_digest,
     free_ports,
     run_config,
+    take_back_last_round,
 )
 
 from bfl.datasets import load_dataset
@@ -54,18 +55,26 @@ def start_nodes(flower: Flower, superlink: int, more: tuple[str, str] = ("", "")
     }
 
 
-def test_same_posterior_as_in_one_process(
+def test_same_posterior_as_in_one_process_also_when_resumed(
     superlink: tuple[Flower, int], serial_digest: str, tmp_path: Path
 ) -> None:
     flower, port = superlink
-    nodes = start_nodes(flower, port)
-    done = flower.run(
-        *(str(ROOT / "scripts" / "flwr-run.sh"), "loopback"),
-        *("--run-config", run_config(tmp_path, "run")),
-    )
-    assert done.returncode == 0, done.stdout + flower.logs()
-    check_complete(tmp_path / "run", {"rounds": 1, "clients": 2, "model": "resnet8"})
-    assert final_digest(tmp_path / "run") == serial_digest
+    states = tuple(f'state-dir="{tmp_path / name}"' for name in ("first", "second"))
+    nodes = start_nodes(flower, port, states)
+    for resume in ("", "resume=true"):
+        done = flower.run(
+            *(str(ROOT / "scripts" / "flwr-run.sh"), "loopback"),
+            *("--run-config", run_config(tmp_path, "run", resume)),
+        )
+        assert done.returncode == 0, done.stdout + flower.logs()
+        check_complete(tmp_path / "run", {"rounds": 2, "clients": 2, "model": "resnet8"})
+        assert final_digest(tmp_path / "run") == serial_digest
+        if not resume:
+            # The states are the nodes' own, and the nodes are others afterwards.
+            end_processes(nodes)
+            assert not (tmp_path / "run" / "clients").exists()
+            take_back_last_round(tmp_path / "run")
+            nodes = start_nodes(flower, port, states)
     end_processes(nodes)
 
 

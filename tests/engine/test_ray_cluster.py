@@ -11,7 +11,8 @@ import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -44,9 +45,41 @@ def listens(port: int) -> bool:
         return sock.connect_ex(("127.0.0.1", port)) == 0
 
 
+@contextmanager
+def node(folder: Path, environment: dict[str, str], *options: str) -> Iterator[None]:
+    """Run a Ray node of one CPU; with --block, its processes are children and end with it."""
+    command = [executable("ray"), "start", "--block", "--num-cpus=1", *options]
+    command += ["--node-ip-address=127.0.0.1"]
+    with (folder / "log").open("ab") as log:
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+    try:
+        yield
+    finally:
+        process.terminate()
+        try:
+            process.wait(timeout=30)
+        except subprocess.TimeoutExpired:
+            process.kill()
+
+
+def wait_for(what: Callable[[], bool], folder: Path) -> None:
+    deadline = time.monotonic() + 60
+    while not what():
+        if time.monotonic() > deadline:
+            pytest.fail(f"Ray has not started: {(folder / 'log').read_text()}")
+        time.sleep(0.2)
+
+
+def nodes(environment: dict[str, str]) -> int:
+    """Return the number of nodes of the cluster."""
+    command = [executable("ray"), "status", "--address", environment["RAY_ADDRESS"]]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    return done.stdout.partition("Active:")[2].partition("Pending:")[0].count("node_")
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[dict[str, str]]:
-    """Return the environment in which a cluster of two CPUs can be joined, by its token."""
+    """Return the environment in which a cluster of two nodes, each of one CPU, can be joined."""
     # Not pytest's folder: the path of a Unix socket has at most 107 characters.
     folder = Path(tempfile.mkdtemp(prefix="ray-"))
     token = folder / "token"
@@ -59,26 +92,15 @@ def cluster() -> Iterator[dict[str, str]]:
         "RAY_AUTH_TOKEN_PATH": str(token),
     }
     environment.pop("RAY_ADDRESS", None)
-    command = [executable("ray"), "start", "--head", "--block", f"--port={port}", "--num-cpus=2"]
-    command += ["--node-ip-address=127.0.0.1", "--include-dashboard=false"]
-    with (folder / "log").open("wb") as log:
-        # With --block, Ray's processes are children of this one and end with it.
-        process = subprocess.Popen(
-            [*command, f"--temp-dir={folder}"], env=environment, stdout=log, stderr=log
-        )
+    joined = {**environment, "RAY_ADDRESS": f"127.0.0.1:{port}"}
+    head = ("--head", f"--port={port}", "--include-dashboard=false", f"--temp-dir={folder}")
     try:
-        deadline = time.monotonic() + 60
-        while not listens(port):
-            if time.monotonic() > deadline or process.poll() is not None:
-                pytest.fail(f"Ray has not started: {(folder / 'log').read_text()}")
-            time.sleep(0.2)
-        yield {**environment, "RAY_ADDRESS": f"127.0.0.1:{port}"}
+        with node(folder, environment, *head):
+            wait_for(lambda: listens(port), folder)
+            with node(folder, environment, f"--address=127.0.0.1:{port}"):
+                wait_for(lambda: nodes(joined) == 2, folder)
+                yield joined
     finally:
-        process.terminate()
-        try:
-            process.wait(timeout=30)
-        except subprocess.TimeoutExpired:
-            process.kill()
         shutil.rmtree(folder, ignore_errors=True)
 
 
@@ -104,12 +126,13 @@ def digest(folder: Path) -> str:
 
 
 def test_same_posterior_and_the_cluster_stays(cluster: dict[str, str], tmp_path: Path) -> None:
+    """Each node has room for one of the two actors, so both are needed."""
     serial = simulate(tmp_path, "serial", dict(os.environ), "--backend", "serial")
     assert serial.returncode == 0, serial.stdout
     joined = simulate(tmp_path, "cluster", cluster)
     assert joined.returncode == 0, joined.stdout
     assert digest(tmp_path / "cluster") == digest(tmp_path / "serial")
-    assert listens(int(cluster["RAY_ADDRESS"].rpartition(":")[2]))
+    assert nodes(cluster) == 2
 
 
 def test_cluster_has_its_own_resources(cluster: dict[str, str], tmp_path: Path) -> None:

@@ -30,7 +30,12 @@ def run(tmp_path: Path, name: str, clients: int = 3, **changes: Any) -> RunFolde
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("inference", "strategy"),
-    [("deterministic", "nwa"), ("mc-dropout", "nwa"), ("flipout", "conflation")],
+    [
+        ("deterministic", "nwa"),
+        ("mc-dropout", "nwa"),
+        ("flipout", "conflation"),
+        ("reparameterization", "aalv"),
+    ],
 )
 def test_every_inference_runs(
     inference: str, strategy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -40,7 +45,10 @@ def test_every_inference_runs(
     assert 0.0 <= metrics["accuracy"] <= 1.0
     assert (metrics["mean-epistemic"] > 0) == (inference != "deterministic")
     posterior, _ = folder.posterior()
-    assert (posterior.size > 0) == (inference == "flipout")
+    assert (posterior.size > 0) == (inference in ("flipout", "reparameterization"))
+    spread = posterior.degree_of_spread if posterior.size else None
+    assert metrics.get("degree-of-spread") == spread
+    assert folder.rounds()[-1].get("degree-of-spread") == spread
     assert "posterior SHA-256" in capsys.readouterr().out
 
 
@@ -61,6 +69,11 @@ def test_settings_reach_the_clients(tmp_path: Path) -> None:
         {"fraction-train": 0.5},
         {"augmentation": "crop-flip", "crop-padding": 1},
         {"initial-scale": 0.01},
+        {"variational-layers": "dense"},
+        {"optimizer": "sgd"},
+        {"optimizer": "sgd", "momentum": 0.5},
+        {"optimizer": "sgd", "weight-decay": 0.1},
+        {"optimizer": "sgd", "weight-decay": 0.1, "weight-decay-of": "everything"},
     ]
     digests = set()
     for number, change in enumerate(changes):

@@ -241,7 +241,7 @@ def assert_signs(deviations):
 
 
 @pytest.mark.parametrize("kind", ["conv", "dense"])
-def test_parameters_and_their_priors(kind):
+def test_parameters(kind):
     layer, _ = make_layer(kind)
     kernel, bias = layer.parameters()
     assert [p.parameter.name for p in (kernel, bias)] == [
@@ -252,9 +252,7 @@ def test_parameters_and_their_priors(kind):
     assert {id(v) for v in layer.trainable_variables} == {
         id(v) for p in (kernel, bias) for v in (p.value, p.untransformed_scale)
     }
-    assert {id(v) for v in layer.non_trainable_variables} == {
-        id(v) for p in (kernel, bias) for v in (p.prior_mean, p.prior_scale)
-    }
+    assert layer.non_trainable_variables == []
 
 
 @pytest.mark.parametrize("rate", [0.1, 0.5])

@@ -131,8 +131,8 @@ def test_manifest_says_what_lies_where(flipout):
 def test_every_variable_is_in_the_manifest_once(inference):
     network = build(inference)
     weights = sum(int(np.prod(w.shape)) for w in network.model.weights)
-    # A Gaussian parameter has two variables, and two for its prior.
-    assert weights == 4 * network.manifest.gaussian_size + network.manifest.point_size
+    # A Gaussian parameter has two variables.
+    assert weights == 2 * network.manifest.gaussian_size + network.manifest.point_size
     names = [p.name for p in network.manifest]
     assert len(set(names)) == len(names)
 

@@ -20,7 +20,8 @@ CONFIG = {
     "partition": r"dirichlet-$\frac$",  # no valid mathematics: it must be drawn as it stands
     "calibration-bins": 10,
 }
-NAMES = {"learning-curve", "retention-curves", "reliability-diagram"}
+NAMES = {"learning-curve", "partition", "retention-curves", "reliability-diagram"}
+COUNTS = [[30, 0, 5, 1], [2, 60, 0, 90]]
 
 
 def make_run(path, name, samples=4, config=CONFIG, rounds=12):
@@ -30,6 +31,7 @@ def make_run(path, name, samples=4, config=CONFIG, rounds=12):
     predictions = PredictionStatistics.of(0.7 * probability + 0.3 * noise).result()
     labels = [random.choice(4, p=row) for row in probability]
     folder = RunFolder.create(path, name, config, {})
+    folder.write_partition({"class_counts": COUNTS})
     for number in range(1, rounds + 1):
         entry = {"round": number, "seconds": 0.5, "clients": 10}
         if number % 3 == 0:
@@ -131,6 +133,28 @@ def test_reliability_diagram_has_the_runs_bins_and_error(run):
     assert f"ECE {error:.2f}% (10 bins)" in texts(figure)
     lower = figure.axes[1]
     assert sum(bar.get_height() for bar in lower.patches) == pytest.approx(1.0)
+
+
+def test_partition_figure_has_clients_by_classes(run):
+    figure = figures.create("partition").draw(run)
+    axes = figure.axes[0]
+    np.testing.assert_array_equal(axes.images[0].get_array(), COUNTS)
+    written = {(text.get_position(), text.get_text()) for text in axes.texts}
+    assert written == {((c, k), str(n)) for (k, c), n in np.ndenumerate(np.array(COUNTS)) if n}
+    assert "Partition of 188 training examples" in texts(figure)
+
+
+def test_partition_figure_of_many_clients_and_of_none(tmp_path):
+    folder = RunFolder.create(tmp_path, "run", CONFIG, {})
+    folder.write_partition({"class_counts": np.full((100, 10), 7).tolist()})
+    figure = figures.create("partition").draw(folder)
+    assert not figure.axes[0].texts, "too small to be read"
+    assert max(figure.get_size_inches()) < 15
+    folder.write_partition({"class_counts": []})
+    assert figures.create("partition").draw(folder) is None
+    folder.write_partition({"class_counts": [1, 2]})
+    with pytest.raises(DataError, match=r"partition.json is corrupt"):
+        figures.create("partition").draw(folder)
 
 
 def test_a_corrupt_retention_file_is_named(tmp_path):

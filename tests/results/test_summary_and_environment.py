@@ -9,6 +9,7 @@ import pytest
 
 import bfl
 from bfl.metrics import evaluate
+from bfl.posteriors import Posterior
 from bfl.prediction import PredictionStatistics
 from bfl.results import (
     RunFolder,
@@ -89,6 +90,19 @@ def test_write_evaluation_writes_the_three_files(tmp_path, case):
             written = content["curves"][metric][by]
             assert written["area"] == curve.area == summary[f"retention-area-{metric}-{by}"]
             assert written["value"] == curve.at(content["fraction"]).tolist()
+
+
+def test_degree_of_spread_is_the_norm_of_all_standard_deviations(tmp_path, case):
+    deviations = np.array([3.0, 4.0, 12.0])
+    posterior = Posterior(np.ones(3), deviations**2, point=np.full(5, 7.0))
+    folder = RunFolder.create(tmp_path, "run", {}, {})
+    numbers = write_evaluation(folder, *case, posterior=posterior)
+    assert folder.metrics()["degree-of-spread"] == numbers["degree-of-spread"] == 13.0
+    points = Posterior(np.zeros(0), np.zeros(0), point=np.ones(5))
+    assert "degree-of-spread" not in write_evaluation(folder, *case, posterior=points)
+    # Summed in float64: a million small variances do not vanish beside a large one.
+    many = np.append(np.full(10**6, 1e-8), 1.0).astype(np.float32)
+    assert Posterior(many, many).degree_of_spread == pytest.approx(np.sqrt(1.01), rel=1e-6)
 
 
 def test_wrong_labels_write_nothing(tmp_path, case):

@@ -67,7 +67,10 @@ def test_a_strategy_takes_its_rules_settings() -> None:
         _ = strategies.NoSuchRule
 
 
-def test_replies_are_pooled_in_the_order_of_partitions() -> None:
+@pytest.mark.parametrize(
+    ("weighting", "as_they_come"), [("train-size", True), ("train-size", False), ("distance", True)]
+)
+def test_replies_are_pooled_in_the_order_of_partitions(weighting: str, as_they_come: bool) -> None:
     """Sums are rounded, so another order gives other bits: arrival and node ids must not matter."""
 
     def noisy(task: TrainTask, received: Posterior) -> RecordDict:
@@ -78,11 +81,13 @@ def test_replies_are_pooled_in_the_order_of_partitions() -> None:
         return reply_content(posterior, {"num-examples": 7 + task.partition_id})
 
     class Reversed(SerialGrid):
-        def pull_messages(self, message_ids: Any) -> Any:
-            return list(reversed(list(super().pull_messages(message_ids))))
+        def push_messages(self, messages: Any) -> Any:
+            return super().push_messages(reversed(list(messages)))
 
     def digest(grid: SerialGrid) -> str:
-        strategy = strategies.Conflation(weighting=weightings.create("train-size"))
+        strategy = strategies.Conflation(weighting=weightings.create(weighting))
+        if as_they_come:
+            strategy.partition = [np.arange(7 + k) for k in range(8)]
         return run(grid, strategy, rounds=3).digest()
 
     app = make_app(noisy)

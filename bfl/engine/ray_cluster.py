@@ -1,0 +1,157 @@
+"""The one door to Ray: starting it or joining a cluster, what fits on it, and noticing its end."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import sys
+import threading
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from bfl.engine.health import obituary
+from bfl.errors import ConfigurationError, RunError
+
+NUMBERS = {"num_cpus": "CPU", "num_gpus": "GPU"}
+"""What an actor may ask for, and Ray's name for what a node has of it."""
+
+
+def connect(init_args: Mapping[str, Any]) -> None:
+    """Start Ray, or join the cluster that is named.
+
+    Flower would do it itself, in another thread than the one that waits for nodes.
+
+    Args:
+        init_args: Arguments of ``ray.init``; ``address``, or RAY_ADDRESS in the environment, names
+            a cluster.
+
+    Raises:
+        ConfigurationError: The cluster's resources are given, which only a new Ray can have.
+        RunError: Ray cannot be started, or the cluster cannot be joined.
+    """
+    import ray
+
+    address = init_args.get("address") or os.environ.get("RAY_ADDRESS")
+    given = [name for name in NUMBERS if name in init_args]
+    if address and given:
+        raise ConfigurationError(
+            f"--backend-config: init_args has {given[0]}, but the run joins the Ray cluster at "
+            f"{address}, which has its own; leave it out"
+        )
+    path = os.pathsep.join(filter(None, [*sys.path, os.environ.get("PYTHONPATH")]))
+    try:
+        _knock(str(address or ""))
+        ray.init(
+            **{"include_dashboard": False, "logging_level": logging.ERROR, **init_args},
+            runtime_env={"env_vars": {"PYTHONPATH": path}},
+        )
+    except Exception as error:
+        what = f"join the Ray cluster at {address}" if address else "start Ray"
+        raise RunError(f"cannot {what}: {_why_not(error)}") from error
+    _watch_raylet()
+
+
+def disconnect() -> None:
+    """Leave the cluster, or end the Ray that was started."""
+    import ray
+
+    ray.shutdown()
+
+
+def end(actors: Iterable[Any]) -> None:
+    """End actors at once, whatever they do."""
+    import ray
+
+    for actor in actors:
+        ray.kill(actor)
+
+
+def check_fit(asked: Mapping[str, Any]) -> None:
+    """Raise unless some node has room for an actor.
+
+    Args:
+        asked: The actor's ``num_cpus`` and ``num_gpus``.
+
+    Raises:
+        ConfigurationError: None has; the message says what there is, and what to lower.
+    """
+    import ray
+
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    if not any(_fits(asked, node) for node in nodes):
+        raise ConfigurationError(misfit(asked, nodes))
+
+
+def _fits(asked: Mapping[str, Any], node: Mapping[str, float]) -> bool:
+    return all(node.get(has, 0.0) >= asked.get(name, 0.0) for name, has in NUMBERS.items())
+
+
+def misfit(asked: Mapping[str, Any], nodes: Sequence[Mapping[str, float]]) -> str:
+    """Return what is said when an actor fits on no node.
+
+    Args:
+        asked: The actor's ``num_cpus`` and ``num_gpus``.
+        nodes: What each node has, by Ray's names.
+    """
+    wanted = " and ".join(f"{name} {asked[name]:g}" for name in NUMBERS if asked.get(name))
+    offers = ", ".join(
+        f"{node.get('CPU', 0.0):g} CPUs and {node.get('GPU', 0.0):g} GPUs" for node in nodes
+    )
+    lacking = [
+        name
+        for name, has in NUMBERS.items()
+        if all(node.get(has, 0.0) < asked.get(name, 0.0) for node in nodes)
+    ]
+    advice = {
+        "num_cpus": "lower num_cpus; the clients then run on fewer threads each",
+        "num_gpus": "a fraction of a GPU (num_gpus 0.25 puts four clients on one) or 0",
+    }
+    hints = [advice[name] for name in lacking] or ["lower one of them: no single node has both"]
+    return (
+        f"--backend-config: client_resources asks for {wanted} for a client, and the nodes of Ray "
+        f"have {offers or 'nothing'}; {'; '.join(hints)}"
+    )
+
+
+def _why_not(error: BaseException) -> str:
+    """Return why Ray cannot be reached: Ray may put a whole traceback into its message."""
+    while error.__cause__ is not None:
+        error = error.__cause__
+    reason = (str(error).strip() or repr(error)).splitlines()[-1]
+    if "AuthenticationError" in reason and "RAY_AUTH_MODE" not in os.environ:
+        # `ray start` may have chosen to ask for a token; a driver that joins does not follow.
+        return f"it asks for a token: set RAY_AUTH_MODE=token ({reason})"
+    return reason
+
+
+def _knock(address: str) -> None:
+    """Raise OSError if nothing listens at HOST:PORT: Ray itself tries for minutes."""
+    host, colon, port = address.rpartition(":")
+    if colon and port.isdecimal() and "/" not in host:
+        socket.create_connection((host, int(port)), timeout=10).close()
+
+
+def _watch_raylet() -> None:
+    """End this process with a message should the raylet that it has started die.
+
+    Without its raylet Ray ends the process by itself some seconds later, from C++: no Python code
+    gets to say what has happened. A raylet of a cluster that was joined is not ours to watch.
+    """
+    import ray
+    from ray._private import worker
+
+    node = worker._global_node
+    started = getattr(node, "all_processes", {}).get("raylet") if node else None
+    if not started:
+        return
+    raylet = started[0].process
+
+    def watch() -> None:
+        raylet.wait()
+        if ray.is_initialized():  # ray.shutdown ends the raylet too, and says so first
+            reason = f"Ray's raylet (process {raylet.pid}) has ended"
+            print(f"failed: {obituary(reason)}", file=sys.stderr, flush=True)
+            os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

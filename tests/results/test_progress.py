@@ -1,0 +1,60 @@
+"""A run's progress: lines, a bar in a terminal, and who follows it from outside."""
+
+from __future__ import annotations
+
+import io
+import threading
+
+from rich.console import Console
+
+from bfl.results.progress import ProgressReport, followed_by
+
+
+class Follower:
+    def __init__(self) -> None:
+        self.stream = io.StringIO()
+        self.console = Console(file=self.stream, width=100)
+        self.rounds: list[tuple[int, int, float, str]] = []
+
+    def round(self, number: int, rounds: int, seconds: float, shown: str) -> None:
+        self.rounds.append((number, rounds, seconds, shown))
+
+
+def report(*console: Console) -> None:
+    with ProgressReport(3, *console) as progress:
+        progress.say("begins")
+        progress.round(1, 2.5, {"accuracy": 0.5, "failures": 0, "other": 1.0})
+
+
+def test_a_round_is_a_line() -> None:
+    stream = io.StringIO()
+    report(Console(file=stream, width=100))
+    begins, line = stream.getvalue().splitlines()
+    assert begins.endswith("s] begins")
+    assert line.endswith("round 1/3  accuracy 0.5000  (2.5 s)")
+
+
+def test_a_terminal_gets_a_bar() -> None:
+    stream = io.StringIO()
+    report(Console(file=stream, width=100, force_terminal=True))
+    assert "1/3" in stream.getvalue()
+    assert "\x1b[" in stream.getvalue()
+
+
+def test_a_follower_hears_of_runs_in_any_thread_and_gets_their_lines() -> None:
+    follower = Follower()
+    with followed_by(follower):
+        thread = threading.Thread(target=report)  # as the ServerApp's, in Flower's engine
+        thread.start()
+        thread.join()
+    assert follower.rounds == [(1, 3, 2.5, "accuracy 0.5000")]
+    assert "begins" in follower.stream.getvalue()
+
+
+def test_nobody_follows_any_more_afterwards() -> None:
+    follower, stream = Follower(), io.StringIO()
+    with followed_by(follower):
+        report(Console(file=stream))  # a console of one's own: no follower
+    report(Console(file=stream))
+    assert follower.rounds == []
+    assert stream.getvalue().count("begins") == 2

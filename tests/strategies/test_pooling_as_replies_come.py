@@ -1,0 +1,215 @@
+"""Pooling as replies come gives what pooling them together gives, and holds next to nothing."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import RecordDict
+from small_federation import make_app, make_grid
+
+import strategies
+import strategies.posterior_pooling as module
+from bfl import randomness
+from bfl.engine.serial import SerialGrid
+from bfl.pooling import pool, pooling_rules
+from bfl.pooling.accumulator import GROUP
+from bfl.posteriors import Posterior
+from bfl.weightings import Weighting, weightings
+from bfl.wire import TrainTask, posterior_from_arrays, posterior_to_arrays, reply_content
+from strategies.foreseen_weights import ForeseenWeights
+from strategies.updates import ClientUpdate
+
+K, D, P = 9, 5000, 7
+COUNTS = [3 + (5 * k) % 7 for k in range(K)]
+BY_COUNTS = [name for name in weightings.names() if weightings.get(name).counts_only]
+
+
+def start() -> Posterior:
+    rng = np.random.default_rng(0)
+    return Posterior(
+        rng.standard_normal(D, np.float32),
+        rng.uniform(0.01, 1, D).astype(np.float32),
+        rng.standard_normal(P, np.float32),
+    )
+
+
+def trained(partition_id: int, received: Posterior) -> Posterior:
+    rng = randomness.generator(3, "trained", partition_id)
+    return Posterior(
+        received.mean + rng.standard_normal(D, np.float32),
+        received.variance * rng.uniform(0.5, 2, D).astype(np.float32),
+        received.point + rng.standard_normal(P, np.float32),
+    )
+
+
+def honest(task: TrainTask, received: Posterior) -> RecordDict:
+    count = COUNTS[task.partition_id]
+    return reply_content(trained(task.partition_id, received), {"num-examples": count})
+
+
+def make(rule: str, weighting: str, **settings: Any) -> strategies.PosteriorPooling:
+    return strategies.PosteriorPooling(
+        rule=pooling_rules.create(rule),
+        weighting=weightings.create(weighting),
+        partition=[np.arange(count) for count in COUNTS],
+        seed=5,
+        on_warning=lambda text: None,
+        **settings,
+    )
+
+
+def run(strategy: strategies.PosteriorPooling, reply: Any = honest, rounds: int = 1) -> Posterior:
+    grid = make_grid(make_app(reply), K)
+    result = strategy.start(grid, posterior_to_arrays(start()), num_rounds=rounds)
+    return posterior_from_arrays(result.arrays)
+
+
+def together(rule: str, weighting: str, who: list[int], counts: list[int]) -> Posterior:
+    """Return what ``pool`` makes of some clients."""
+    clients = [trained(k, start()) for k in who]
+    weights = weightings.create(weighting).weigh(clients, [counts[k] for k in who], start())
+    generators = [randomness.generator(5, "pooling", 1, k) for k in who]
+    return pool(
+        pooling_rules.create(rule), clients, weights, previous=start(), generators=generators
+    ).posterior
+
+
+@pytest.fixture
+def came(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Count the rounds that are pooled as replies come."""
+    calls: list[str] = []
+    real = module.pool_weighted
+
+    def counted(rule: Any, clients: Any, **settings: Any) -> Any:
+        calls.append(rule.name)
+        return real(rule, clients, **settings)
+
+    monkeypatch.setattr(module, "pool_weighted", counted)
+    return calls
+
+
+@pytest.mark.parametrize("weighting", BY_COUNTS)
+@pytest.mark.parametrize("rule", pooling_rules.names())
+def test_the_bits_are_those_of_pooling_together(rule: str, weighting: str, came: list[str]) -> None:
+    got = run(make(rule, weighting))
+    assert len(came) == (0 if pooling_rules.get(rule).weights_are_fractions else 1)
+    assert got.digest() == together(rule, weighting, list(range(K)), COUNTS).digest()
+
+
+@pytest.mark.parametrize("weighting", BY_COUNTS)
+@pytest.mark.parametrize("rule", pooling_rules.names())
+def test_those_that_fail_are_as_if_they_had_not_been_asked(
+    rule: str, weighting: str, came: list[str]
+) -> None:
+    def faulty(task: TrainTask, received: Posterior) -> RecordDict:
+        if task.partition_id in (0, 4):
+            raise RuntimeError("no")
+        if task.partition_id == 6:
+            return reply_content(received, {"num-examples": 0})
+        return honest(task, received)
+
+    got = run(make(rule, weighting), faulty)
+    expected = together(rule, weighting, [1, 2, 3, 5, 7, 8], COUNTS)
+    np.testing.assert_allclose(got.mean, expected.mean, rtol=1e-6, atol=1e-7)
+    np.testing.assert_allclose(got.variance, expected.variance, rtol=1e-6)
+    np.testing.assert_allclose(got.point, expected.point, rtol=1e-6, atol=1e-7)
+
+
+def test_the_weight_is_what_the_client_says_it_has() -> None:
+    said = [count + 4 * (k == 2) for k, count in enumerate(COUNTS)]
+
+    def other(task: TrainTask, received: Posterior) -> RecordDict:
+        posterior = trained(task.partition_id, received)
+        return reply_content(posterior, {"num-examples": said[task.partition_id]})
+
+    got = run(make("ws", "train-size"), other)
+    np.testing.assert_allclose(
+        got.mean, together("ws", "train-size", list(range(K)), said).mean, rtol=1e-6, atol=1e-7
+    )
+    assert not np.allclose(got.mean, together("ws", "train-size", list(range(K)), COUNTS).mean)
+    same = run(make("ws", "equal"), other)
+    assert same.digest() == together("ws", "equal", list(range(K)), COUNTS).digest()
+
+
+def test_equal_weights_and_shares_of_the_examples_are_foreseen() -> None:
+    assert BY_COUNTS == ["equal", "train-size"]
+
+
+@pytest.mark.parametrize(
+    ("weighting", "settings"),
+    [
+        ("distance", {}),
+        ("max-discrepancy", {}),
+        ("train-size", {"defence": "winsorization"}),
+        ("train-size", {"defence": "variance-floor"}),
+    ],
+)
+def test_what_needs_all_updates_gets_them(
+    weighting: str, settings: dict[str, str], came: list[str]
+) -> None:
+    from bfl.defences import defences
+
+    made = {name: defences.create(value) for name, value in settings.items()}
+    run(make("ws", weighting, **made))
+    assert not came
+
+
+def test_numbers_of_examples_that_are_not_known_are_waited_for(came: list[str]) -> None:
+    strategy = make("ws", "train-size")
+    strategy.partition = [None] * K
+    assert run(strategy).digest() == together("ws", "train-size", list(range(K)), COUNTS).digest()
+    assert not came
+
+
+def test_examples_of_a_nodes_own_are_known(came: list[str]) -> None:
+    strategy = make("ws", "train-size")
+    strategy.partition = [None] * K
+    grid = make_grid(make_app(honest, own_examples=11), K)
+    strategy.start(grid, posterior_to_arrays(start()), num_rounds=1)
+    assert came == ["weighted-sum-of-normals"]
+
+
+def test_few_updates_are_held_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    alive: list[weakref.ref[Posterior]] = []
+    most = 0
+    real = module.read_update
+
+    def read(*given: Any) -> ClientUpdate:
+        nonlocal most
+        update = real(*given)
+        gc.collect()
+        alive.append(weakref.ref(update.posterior))
+        most = max(most, sum(ref() is not None for ref in alive))
+        return update
+
+    monkeypatch.setattr(module, "read_update", read)
+    clients = 40
+
+    def reply(task: TrainTask, received: Posterior) -> RecordDict:
+        return reply_content(received, {"num-examples": 5})
+
+    strategy = make("ws", "train-size")
+    strategy.partition = [np.arange(5)] * clients
+    grid: SerialGrid = make_grid(make_app(reply), clients)
+    strategy.start(grid, posterior_to_arrays(start()), num_rounds=1)
+    assert len(alive) == clients
+    assert most <= GROUP + 2
+
+
+def update(partition_id: int, num_examples: int) -> ClientUpdate:
+    return ClientUpdate(partition_id, start(), num_examples, {})
+
+
+@pytest.mark.parametrize("name", BY_COUNTS)
+def test_foreseen_weights_sum_to_one_and_follow_the_clients(name: str) -> None:
+    scheme: Weighting = weightings.create(name)
+    counts = {4: 10, 7: 30, 9: 60}
+    foreseen = ForeseenWeights(scheme, counts)
+    weights = [foreseen.of(update(k, count)) for k, count in counts.items()]
+    assert weights == pytest.approx(scheme.weigh([start()] * 3, list(counts.values())))
+    twice = foreseen.of(update(7, 60))
+    assert twice == pytest.approx(weights[1] * (2 if name == "train-size" else 1))
