@@ -8,6 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from bfl.commands import study
 from bfl.commands.errors import exits_with_status
 from bfl.configuration.configuration import REGISTRIES, default_values, settings_of
 from bfl.configuration.keys import Keys
@@ -29,12 +30,14 @@ def parser() -> argparse.ArgumentParser:
     keys = commands.add_parser("keys", help="all configuration keys with their defaults")
     keys.add_argument("--toml", action="store_true", help="as TOML")
     keys.set_defaults(run=list_keys)
-    plot = commands.add_parser("plot", help="draw a run's figures again, without training")
-    plot.add_argument("folder", type=Path, help="the run's folder")
-    plot.set_defaults(run=plot_run)
+    plot = commands.add_parser("plot", help="draw the figures of a run or of a study")
+    plot.add_argument("folder", type=Path, help="the folder, or a study's TOML file")
+    study.add_place_to(plot)
+    plot.set_defaults(run=plot_folder)
     show = commands.add_parser("show", help="print a run's final metrics")
     show.add_argument("folder", type=Path, help="the run's folder")
     show.set_defaults(run=show_run)
+    study.add_to(commands)
     return options
 
 
@@ -98,8 +101,11 @@ def _run_folder(path: Path) -> RunFolder:
     return folder
 
 
-def plot_run(given: argparse.Namespace) -> None:
-    """Draw a run's figures from its folder."""
+def plot_folder(given: argparse.Namespace) -> None:
+    """Draw the figures of a run, or of a study, from its folder."""
+    if study.is_study_place(given.folder):
+        study.plot_study(given.folder, given)
+        return
     paths = draw_all(_run_folder(given.folder))
     if not paths:
         raise DataError(f"{given.folder} holds nothing to draw yet")

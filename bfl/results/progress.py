@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
@@ -21,17 +22,52 @@ _SHOWN = {
 }
 
 
+class Follower(Protocol):
+    """Who follows the runs of this process and shows them in a way of its own, as a study does.
+
+    Attributes:
+        console: Where the runs' lines go.
+    """
+
+    console: Console
+
+    def round(self, number: int, rounds: int, seconds: float, shown: str) -> None:
+        """Take note of a round that is over.
+
+        Args:
+            number: The round, from 1.
+            rounds: The number of rounds.
+            seconds: How long it took.
+            shown: Its metrics, as a line shows them.
+        """
+
+
+_followers: list[Follower] = []
+
+
+@contextmanager
+def followed_by(follower: Follower) -> Iterator[None]:
+    """Have the runs inside, in whatever thread of this process, report to a follower."""
+    _followers.append(follower)
+    try:
+        yield
+    finally:
+        _followers.remove(follower)
+
+
 class ProgressReport:
     """Prints one line a round; in a terminal also a bar with the time that is left.
 
     Args:
         rounds: The number of rounds.
-        console: Where to; standard output by default.
+        console: Where to; by default that of who follows the run, or standard output.
     """
 
     def __init__(self, rounds: int, console: Console | None = None) -> None:
         self.rounds = rounds
-        self.console = console or Console(highlight=False, soft_wrap=True)
+        self._follower = _followers[-1] if _followers and console is None else None
+        followed = self._follower.console if self._follower else None
+        self.console = console or followed or Console(highlight=False, soft_wrap=True)
         self._progress = Progress(
             TextColumn("rounds"),
             BarColumn(),
@@ -39,7 +75,7 @@ class ProgressReport:
             TimeRemainingColumn(),
             console=self.console,
             transient=True,
-            disable=not self.console.is_terminal,
+            disable=not self.console.is_terminal or self._follower is not None,
         )
         self._bar = self._progress.add_task("rounds", total=rounds)
         self._started = time.monotonic()
@@ -57,6 +93,8 @@ class ProgressReport:
         )
         self.say(f"round {number}/{self.rounds}  {shown}  ({seconds:.1f} s)")
         self._progress.update(self._bar, completed=number)
+        if self._follower:
+            self._follower.round(number, self.rounds, seconds, shown)
 
     def __enter__(self) -> ProgressReport:
         self._progress.start()

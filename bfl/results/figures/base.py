@@ -53,11 +53,12 @@ def draw_all(folder: RunFolder) -> list[Path]:
     for name in figures.names():
         figure = figures.create(name).draw(folder)
         if figure is not None:
-            written.append(folder.write_figure(name, _png(figure)))
+            written.append(folder.write_figure(name, png(figure)))
     return written
 
 
-def _png(figure: MatplotlibFigure) -> bytes:
+def png(figure: MatplotlibFigure) -> bytes:
+    """Return a figure as a PNG file."""
     buffer = io.BytesIO()
     with styled():
         # The metadata would name Matplotlib's version; environment.json is the place for versions.

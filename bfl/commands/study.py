@@ -1,0 +1,297 @@
+"""The commands ``bfl study`` and ``bfl table``, and what ``bfl plot`` does with a study."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import os
+from collections.abc import Callable, Sequence
+from fnmatch import fnmatchcase
+from pathlib import Path
+
+from rich.console import Console
+
+from bfl.commands.flower_simulation import BACKENDS, read_backend_config
+from bfl.configuration import Configuration
+from bfl.configuration.configuration import Value
+from bfl.configuration.sources import read_run_config
+from bfl.errors import ConfigurationError, DataError, RunError, nearest, unknown_name
+from bfl.results.environment import describe_environment
+from bfl.results.resume import FREE_TO_CHANGE
+from bfl.studies.checks import Plan, PlannedRun, plan, reusable
+from bfl.studies.engines import MakeEngine, SerialEngine, own_app
+from bfl.studies.figures import draw_study
+from bfl.studies.folder import StudyFolder, is_done, state
+from bfl.studies.formats import FORMATS
+from bfl.studies.progress import StudyProgress
+from bfl.studies.reading import GIVEN_BY_THE_RUNNER, read_study
+from bfl.studies.runner import Outcome, StudyRunner
+from bfl.studies.scale import REDUCIBLE, Scale, ScaledStudy
+from bfl.studies.study import Run
+from bfl.studies.table import study_table
+
+OUTPUT = "runs"
+MACHINE_KEYS = sorted((FREE_TO_CHANGE - set(GIVEN_BY_THE_RUNNER)) | {"data-dir"})
+"""Keys that --run-config may set for a study: they change how it is made, not what comes out."""
+
+
+def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the commands to those of ``bfl``."""
+    study = commands.add_parser("study", help="make all runs of a study that are left")
+    study.add_argument("file", type=Path, metavar="FILE", help="the study's TOML file")
+    add_place_to(study)
+    study.add_argument(
+        "--run-config",
+        action="append",
+        default=[],
+        metavar="PAIRS|FILE",
+        help=f"""keys of this machine, 'data-dir="FOLDER"'; allowed: {", ".join(MACHINE_KEYS)}""",
+    )
+    study.add_argument(
+        "--backend",
+        default="ray",
+        metavar="{ray,serial}",
+        help="ray: Flower's engine, started once; serial: in this process, without Ray",
+    )
+    study.add_argument(
+        "--backend-config",
+        default="{}",
+        metavar="JSON",
+        help="""for instance '{"client_resources": {"num_cpus": 1, "num_gpus": 0.1}}'""",
+    )
+    study.add_argument(
+        "--dry-run", action="store_true", help="check everything and list the runs; make none"
+    )
+    study.add_argument(
+        "--verbose", action="store_true", help="show the runs' own lines, and log none"
+    )
+    study.set_defaults(run=run_study)
+    table = commands.add_parser("table", help="print a study's table beside the published one")
+    table.add_argument(
+        "study", type=Path, metavar="STUDY", help="the study's folder, or its TOML file"
+    )
+    add_place_to(table)
+    table.add_argument("--format", default="markdown", metavar=f"{{{','.join(FORMATS)}}}")
+    table.add_argument(
+        "--write", action="store_true", help="write all formats into the study's folder as well"
+    )
+    table.set_defaults(run=print_table)
+
+
+def add_place_to(options: argparse.ArgumentParser) -> None:
+    """Add the options that say which study, at which scale, and which of its runs."""
+    options.add_argument(
+        "--output",
+        type=Path,
+        default=Path(OUTPUT),
+        metavar="DIR",
+        help=f"folder that gets the study's folder (default: {OUTPUT})",
+    )
+    options.add_argument(
+        "--scale",
+        default="",
+        metavar="NAME=AMOUNT,...",
+        help="a reduction, such as rounds=0.05,train-examples=0.2,seeds=1: below 1 a share, from 1 "
+        f"a number; of {', '.join(REDUCIBLE)}",
+    )
+    options.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="PATTERN",
+        help="the runs whose name contains this, or matches it with * and ?; repeatable",
+    )
+
+
+def run_study(given: argparse.Namespace) -> None:
+    """Make the runs of a study that are left."""
+    if given.backend not in BACKENDS:
+        raise ConfigurationError(unknown_name("--backend", given.backend, BACKENDS))
+    backend_config = read_backend_config(given.backend_config)
+    machine = machine_keys(given.run_config)
+    scaled = Scale.parse(given.scale).apply(read_study(given.file))
+    folder = StudyFolder(given.output.absolute() / scaled.folder_name)
+    console = Console(highlight=False, soft_wrap=True)
+    console.print(scaled.study.title, markup=False)
+    if scaled.note:
+        console.print(scaled.note, markup=False)
+    wanted = only(given.only, scaled.runs)
+    checked = plan(
+        scaled.runs,
+        folder,
+        machine,
+        _check,
+        wanted=wanted,
+        data_may_be_missing=given.dry_run,
+    )
+    runs = [run for run in checked.runs if wanted(run.run)]
+    suffix = scaled.scale.suffix
+    others = [StudyFolder(folder.path.parent / f"{n}{suffix}") for n in scaled.study.reuse]
+    reused = reusable(checked.runs, others)
+    if given.dry_run:
+        _show_plan(console, folder, checked, runs, reused)
+        return
+    folder.begin(scaled, describe_environment(), reused)
+    outcome = make_runs(folder, runs, _engine(given, runs, backend_config), verbose=given.verbose)
+    _report(console, folder, outcome, len(runs))
+
+
+def machine_keys(texts: Sequence[str]) -> dict[str, Value]:
+    """Return the keys of this machine that ``--run-config`` gives.
+
+    Raises:
+        ConfigurationError: A key would change what comes out, or cannot be read.
+    """
+    keys = read_run_config(texts)
+    for key in keys:
+        if key not in MACHINE_KEYS:
+            raise ConfigurationError(
+                f"--run-config: {key} cannot be given for a study; allowed: "
+                f"{', '.join(MACHINE_KEYS)} (what changes the result stands in the study's file, "
+                "and reductions in --scale)"
+            )
+    return keys
+
+
+def only(patterns: Sequence[str], runs: Sequence[Run]) -> Callable[[Run], bool]:
+    """Return what says whether a run is among those that ``--only`` names; without any, all are.
+
+    Raises:
+        ConfigurationError: A pattern names no run.
+    """
+    for pattern in patterns:
+        if not any(_matches(run.name, pattern) for run in runs):
+            names = [run.name for run in runs]
+            guess = nearest(pattern, names) or names[0]
+            raise ConfigurationError(
+                f"--only: no run's name contains or matches {pattern!r}; a name is for instance "
+                f"'{guess}'"
+            )
+    return lambda run: not patterns or any(_matches(run.name, p) for p in patterns)
+
+
+def _matches(name: str, pattern: str) -> bool:
+    return fnmatchcase(name, pattern) if set(pattern) & set("*?[") else pattern in name
+
+
+def _check(configuration: Configuration, clients: int) -> None:
+    # The server side is not imported by the library; it is looked up as Flower does.
+    importlib.import_module("strategies.run").check_before_start(configuration, clients)
+
+
+def _engine(
+    given: argparse.Namespace, runs: Sequence[PlannedRun], backend_config: dict[str, object]
+) -> MakeEngine:
+    """Return what makes the engine of a study's runs."""
+    from bfl.engine.flower import RayEngine
+
+    app = own_app()
+    if given.backend == "serial":
+        return lambda: SerialEngine(app, backend_config)
+    most = max(run.clients for run in runs)
+    return lambda: RayEngine(app, backend_config, most_clients=most, verbose=given.verbose)
+
+
+def make_runs(
+    folder: StudyFolder,
+    runs: Sequence[PlannedRun],
+    make_engine: MakeEngine,
+    *,
+    console: Console | None = None,
+    verbose: bool = False,
+) -> Outcome:
+    """Make the runs of a study that are left, and return what has become of them."""
+    done = sum(is_done(folder.run(run.name)) for run in runs)
+    with StudyProgress(len(runs), done, console, verbose=verbose) as progress:
+        try:
+            return StudyRunner(folder, runs, make_engine, progress).make_all()
+        except KeyboardInterrupt:
+            done = sum(is_done(folder.run(run.name)) for run in runs)
+            progress.say(f"{done} of {len(runs)} runs are done; the same command goes on from here")
+            raise
+
+
+def _show_plan(
+    console: Console,
+    folder: StudyFolder,
+    checked: Plan,
+    runs: Sequence[PlannedRun],
+    reused: dict[str, str],
+) -> None:
+    for run in runs:
+        where = state(folder, run.name, folder.run(run.name), run.configuration.keys.rounds)
+        if run.name in reused and where != "done":
+            where = f"done as {os.path.relpath(reused[run.name], folder.path.parent)}"
+        console.print(f"  {run.name}: {where}", markup=False)
+    console.print(f"{len(runs)} runs in {folder.path}, all configurations are sound", markup=False)
+    for text in checked.missing.values():
+        console.print(f"missing: {text}", markup=False)
+
+
+def _report(console: Console, folder: StudyFolder, outcome: Outcome, runs: int) -> None:
+    """Print what has become of the runs; raise if some have failed."""
+    done = len(outcome.made) + len(outcome.skipped)
+    console.print(f"{done} of {runs} runs are done; results are in {folder.path}", markup=False)
+    console.print(f"their table: bfl table {folder.path}", markup=False)
+    if outcome.elsewhere:
+        console.print(
+            f"{len(outcome.elsewhere)} runs are being made by another process", markup=False
+        )
+    if outcome.failed:
+        lines = [f"{name}: {reason.splitlines()[0]}" for name, reason in outcome.failed.items()]
+        raise RunError(
+            "\n".join(
+                [
+                    f"{len(lines)} of {runs} runs have failed (see {folder.path / 'failures'}); "
+                    "the same command tries them again",
+                    *lines,
+                ]
+            )
+        )
+
+
+def opened(path: Path, output: Path, scale: str) -> tuple[StudyFolder, ScaledStudy]:
+    """Return a study and its folder, by the folder or by the file that it was made from.
+
+    Args:
+        path: The study's folder, or its TOML file.
+        output: The folder of the studies' folders, for a file.
+        scale: The reduction, for a file.
+
+    Raises:
+        ConfigurationError: There is no such study.
+    """
+    if path.suffix == ".toml":
+        scaled = Scale.parse(scale).apply(read_study(path))
+        return StudyFolder(output.absolute() / scaled.folder_name), scaled
+    if scale:
+        raise ConfigurationError(f"--scale: {path} has a scale already; it goes with a TOML file")
+    folder = StudyFolder(path)
+    return folder, folder.study()
+
+
+def print_table(given: argparse.Namespace) -> None:
+    """Print a study's table."""
+    if given.format not in FORMATS:
+        raise ConfigurationError(unknown_name("--format", given.format, FORMATS))
+    folder, scaled = opened(given.study, given.output, given.scale)
+    table = study_table(folder, scaled, only(given.only, scaled.runs))
+    print(FORMATS[given.format][1](table), end="")
+    if given.write:
+        for name, write in FORMATS.values():
+            folder.write(name, write(table).encode())
+
+
+def plot_study(path: Path, given: argparse.Namespace) -> None:
+    """Draw a study's figures and print where they are."""
+    folder, scaled = opened(path, given.output, given.scale)
+    paths = draw_study(folder, scaled, only(given.only, scaled.runs))
+    if not paths:
+        raise DataError(f"{folder.path} holds nothing to draw yet")
+    for figure in paths:
+        print(figure)
+
+
+def is_study_place(path: Path) -> bool:
+    """Return whether a path is that of a study: its TOML file or its folder."""
+    return path.suffix == ".toml" or StudyFolder(path).holds_study()

@@ -1,0 +1,108 @@
+#!/usr/bin/env python
+"""Whether every strategy, weighting and inference gives the same bits on every engine.
+
+    python scripts/reproducibility.py
+
+Each combination that goes together runs for two rounds of three clients of unequal size, on the
+serial engine and on Flower's Ray engine with one, two and three actors. Exit status 0 if each
+combination has one posterior SHA-256.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bfl.configuration import resolve
+from bfl.engine.flower import FlowerApp, RayEngine, run_serially
+from bfl.errors import ConfigurationError
+from bfl.inferences import inferences
+from bfl.pooling import pooling_rules
+from bfl.results.run_folder import RunFolder
+from bfl.weightings import weightings
+
+ROOT = Path(__file__).resolve().parent.parent
+CLIENTS, ENGINES = 3, ("serial", "1", "2", "3")
+SETTINGS: dict[str, Any] = {
+    "model": "resnet8",
+    "partition": "dirichlet",
+    "min-partition-size": 8,
+    "rounds": 2,
+    "local-epochs": 1,
+    "batch-size": 8,
+    "evaluate-every": 0,
+    "mc-samples": 1,
+    "clients": CLIENTS,
+}
+
+
+def combinations(dataset: str) -> Iterator[dict[str, Any]]:
+    """Yield the configuration of each combination that is not refused."""
+    for inference in inferences.names():
+        for strategy in pooling_rules.names():
+            for weighting in weightings.names():
+                chosen = {"inference": inference, "strategy": strategy, "weighting": weighting}
+                values = {**SETTINGS, **chosen, "dataset": dataset}
+                try:
+                    resolve(values)
+                except ConfigurationError:  # point weights and a rule for Gaussian ones
+                    continue
+                yield values
+
+
+def digests(engine: str, folder: Path) -> dict[str, str]:
+    """Return the posterior SHA-256 of each combination on one engine."""
+    app = FlowerApp.read(ROOT)
+    with ExitStack() as stack:
+        if engine == "serial":
+            run = partial(run_serially, app, num_supernodes=CLIENTS, backend_config={})
+        else:
+            backend = {"init_args": {"num_cpus": int(engine)}}
+            ray = stack.enter_context(RayEngine(app, backend, most_clients=CLIENTS))
+            run = partial(ray.run, num_supernodes=CLIENTS)
+        found = {}
+        for values in combinations(f"npz:{folder}/small.npz"):
+            name = "-".join(values[key] for key in ("inference", "strategy", "weighting"))
+            run({**values, "output-dir": str(folder / engine), "name": name})
+            found[name] = RunFolder(folder / engine / name).posterior()[0].digest()
+    return found
+
+
+def main() -> int:
+    """Return 0 if all engines agree; a process of its own for each engine."""
+    if len(sys.argv) == 3:
+        folder = Path(sys.argv[2])
+        (folder / f"{sys.argv[1]}.json").write_text(json.dumps(digests(sys.argv[1], folder)))
+        return 0
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        generator = np.random.default_rng(0)
+        labels = np.arange(96) % 4
+        images = generator.integers(0, 255, (96, 8, 8, 1)).astype(np.uint8)
+        np.savez(folder / "small.npz", x_train=images, y_train=labels, x_test=images, y_test=labels)
+        found = {}
+        for engine in ENGINES:
+            command = [sys.executable, __file__, engine, str(folder)]
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            found[engine] = json.loads((folder / f"{engine}.json").read_text())
+            print(f"engine {engine}: {len(found[engine])} combinations", flush=True)
+    differing = [
+        name for name in found["serial"] if len({found[engine][name] for engine in ENGINES}) > 1
+    ]
+    distinct = len(set(found["serial"].values()))
+    print(f"{len(found['serial'])} combinations, {distinct} different posteriors")
+    print("the same bits on every engine" if not differing else f"DIFFERENT: {differing}")
+    return 1 if differing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
