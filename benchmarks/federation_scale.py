@@ -1,0 +1,179 @@
+#!/usr/bin/env python
+"""Seconds a round and memory with 10, 100 and 1,000 clients.
+
+    python benchmarks/federation_scale.py --output FILE --runs 1
+
+Once with a fixed number of examples in all, of which each client has its part, and once with a
+fixed number for each client. The images are random.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from measuring import Report, Row, Timing, options, publish
+from ozer_round import MemoryOf
+
+from bfl.results.run_folder import RunFolder
+
+ROOT = Path(__file__).resolve().parent.parent
+ACTORS, SIDE, CHANNELS, CLASSES = 2, 32, 3, 10
+ROUNDS, WARM_UP = 4, 1
+CONFIGURATION = (
+    'inference="reparameterization" variational-layers="dense" strategy="ws" '
+    'weighting="train-size" batch-size=32 local-epochs=1 learning-rate=0.001 evaluate-every=0 '
+    f"mc-samples=1 rounds={ROUNDS}"
+)
+FLAT = 0.8
+"""The goal of flatness: a client may cost a quarter more among the most than among the fewest."""
+
+
+@dataclass
+class Measured:
+    """What some runs with one number of clients have given.
+
+    Attributes:
+        rounds: Seconds of the rounds after the first.
+        training: Of these, the seconds in which an actor trained, on average.
+        server: The server's resident memory after the last round, in MB.
+        everything: The proportional memory of all processes at its greatest, in MB.
+    """
+
+    rounds: list[float]
+    training: list[float]
+    server: list[float]
+    everything: list[float]
+
+
+def write_images(path: Path, count: int) -> None:
+    """Write so many random images."""
+    generator = np.random.default_rng(0)
+    arrays = {}
+    for part, size in (("train", count), ("test", 100)):
+        arrays[f"x_{part}"] = generator.integers(
+            0, 256, (size, SIDE, SIDE, CHANNELS), dtype=np.uint8
+        )
+        arrays[f"y_{part}"] = np.arange(size) % CLASSES
+    np.savez(path, **arrays)
+
+
+def measure(clients: int, examples: int, model: str, backend: str, runs: int) -> Measured:
+    """Run federations of so many clients and examples, and return what they took."""
+    measured = Measured([], [], [], [])
+    with tempfile.TemporaryDirectory() as folder:
+        write_images(Path(folder) / "images.npz", examples)
+        for run in range(runs):
+            command = [
+                sys.executable,
+                "-c",
+                "import sys; from bfl.commands.flower_simulation import main; sys.exit(main())",
+                f"--app={ROOT}",
+                f"--num-supernodes={clients}",
+                f"--backend={backend}",
+                f'--backend-config={{"init_args": {{"num_cpus": {ACTORS}}}}}',
+                f"--run-config={CONFIGURATION}",
+                f'--run-config=model="{model}" dataset="npz:{folder}/images.npz" '
+                f'output-dir="{folder}" name="run-{run}"',
+            ]
+            environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+            with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as process:
+                memory = MemoryOf(process.pid)
+                memory.start()
+                status = process.wait()
+                memory.end()
+            if status:
+                sys.exit(status)
+            rounds = RunFolder(Path(folder) / f"run-{run}").rounds()
+            actors = ACTORS if backend == "ray" else 1
+            for entry in rounds[WARM_UP:]:
+                measured.rounds.append(entry["seconds"])
+                measured.training.append(entry["train-seconds"] * entry["clients"] / actors)
+            measured.server.append(rounds[-1]["server-memory"])
+            measured.everything.append(memory.proportional)
+    return measured
+
+
+def rows_of(kind: str, measured: dict[int, Measured]) -> list[Row]:
+    """Return the rows of one kind of data; the goals are held by the greatest number of clients."""
+    fewest, most = min(measured), max(measured)
+    first, few = measured[fewest], f"{fewest} clients"
+    rows = []
+    for clients, taken in measured.items():
+        goal = FLAT if clients == most and most > fewest else None
+        what = f"{kind}, {clients} clients"
+        rows += [
+            _row(f"{what}: a round", "s", taken.rounds, "its training", taken.training),
+            _row(
+                f"{what}: a client beside its training",
+                "ms",
+                _beside(clients, taken),
+                few,
+                _beside(fewest, first),
+                goal,
+            ),
+            _row(f"{what}: server", "MB", taken.server, few, first.server, goal),
+            _row(f"{what}: all processes (PSS)", "MB", taken.everything, few, first.everything),
+        ]
+    return rows
+
+
+def _beside(clients: int, taken: Measured) -> list[float]:
+    """Return the milliseconds a client in which the actors did not train."""
+    pairs = zip(taken.rounds, taken.training, strict=True)
+    return [1e3 * (seconds - training) / clients for seconds, training in pairs]
+
+
+def _row(
+    what: str,
+    unit: str,
+    ours: list[float],
+    name: str,
+    other: list[float],
+    goal: float | None = None,
+) -> Row:
+    timing, reference = Timing.of(ours), Timing.of(other)
+    return Row(what, unit, timing, name, reference, reference.median / timing.median, goal)
+
+
+def main() -> None:
+    """Measure, print the table, and write it if asked to."""
+    parser = options(__doc__)
+    parser.set_defaults(runs=1)
+    parser.add_argument("--clients", nargs="+", type=int, default=[10, 100, 1000])
+    parser.add_argument("--examples", type=int, default=10_000, help="in all, where that is fixed")
+    parser.add_argument("--per-client", type=int, default=20, help="where that is fixed")
+    parser.add_argument("--model", default="convolutional", help="the network")
+    parser.add_argument("--backend", default="ray", choices=("ray", "serial"))
+    given = parser.parse_args()
+    rows: list[Row] = []
+    for kind, size in (
+        (f"{given.examples} examples in all", lambda clients: given.examples),
+        (f"{given.per_client} examples a client", lambda clients: given.per_client * clients),
+    ):
+        measured = {
+            clients: measure(clients, size(clients), given.model, given.backend, given.runs)
+            for clients in given.clients
+        }
+        rows += rows_of(kind, measured)
+    notes = (
+        f"{given.model}, images of {SIDE} x {SIDE} x {CHANNELS}, batch 32, E = 1, weighted sum of "
+        f"normals by train size; engine: {given.backend}, {ACTORS} actors of one CPU; the first "
+        "round, in which actors build and trace, is left out.",
+        "A client beside its training: a round's seconds less those in which an actor trained on "
+        "average, over the number of clients.",
+        "Memory of the server's process (RSS) after the last round; of all processes with shared "
+        "pages counted once (PSS), the most of any moment.",
+    )
+    publish(
+        Report("federation_scale", "Federations of up to 1,000 clients", rows, notes), given.output
+    )
+
+
+if __name__ == "__main__":
+    main()

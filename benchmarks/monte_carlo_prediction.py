@@ -1,0 +1,121 @@
+"""One Monte Carlo sample of a test set with Flipout ResNet-20, against TFP's own layers and a peer.
+
+TensorFlow Probability's layers draw Flipout's signs and two convolutions per layer for every batch;
+this project draws the weights once per sample and predicts with plain convolutions.
+
+    python benchmarks/monte_carlo_prediction.py --output FILE
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from measuring import Report, Row, Timing, alternate, options, publish
+
+from bfl.engine.resources import cpus_of_this_process
+from bfl.inferences.base import Layer, Padding
+from bfl.inferences.flipout import Flipout
+from bfl.keras import configure, keras, tf, tfp
+from bfl.models import create_architecture
+from bfl.networks.network import build_network, build_predictor
+from bfl.prediction.monte_carlo import Predictor
+
+BATCH = 250
+SHAPE = (32, 32, 3)
+
+
+class UnkeyedFlipout(Flipout):
+    """TensorFlow Probability's Flipout layers as they come."""
+
+    def variational_convolution(
+        self, filters: int, kernel_size: int, *, strides: int, name: str, padding: Padding
+    ) -> Layer:
+        """Return the convolution."""
+        layer: Layer = tfp.layers.Convolution2DFlipout(
+            filters, kernel_size, strides=strides, padding=padding, name=name
+        )
+        return layer
+
+    def dense(self, units: int, *, name: str, output: bool = False) -> Layer:
+        """Return the dense layer."""
+        layer: Layer = tfp.layers.DenseFlipout(units, name=name)
+        return layer
+
+
+def theirs(images: Any) -> Any:
+    """Return a call that predicts all images with TensorFlow Probability's layers."""
+    model: keras.Model = create_architecture("resnet20").build(UnkeyedFlipout(), SHAPE, 10)
+    forward = tf.function(lambda batch: tf.nn.softmax(model(batch, training=False)))
+    scaled = tf.cast(images, tf.float32) / 127.5 - 1.0
+
+    def predict() -> None:
+        for start in range(0, len(images), BATCH):
+            forward(scaled[start : start + BATCH]).numpy()
+
+    return predict
+
+
+def ours(images: Any) -> Any:
+    """Return a call that predicts all images with this project's predictor."""
+    architecture = create_architecture("resnet20")
+    network = build_network(architecture, Flipout(), SHAPE, 10)
+    predictor = Predictor(network.manifest, build_predictor(network, architecture))
+    posterior = network.initial_posterior(0)
+    return lambda: predictor.predict(posterior, images, samples=1, seed=0, labels=(0,))
+
+
+def peer(threads: int) -> Timing | None:
+    """Return bayesian-torch's images per second, if there is an environment that has it."""
+    python = os.environ.get("BFL_PEERS_PYTHON")
+    if not python:
+        return None
+    script = Path(__file__).with_name("peers") / "bayesian_torch_resnet20.py"
+    command = [python, str(script), "predict", "--steps", "2", "--threads", str(threads)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    return Timing.of(json.loads(done.stdout)["images_per_second"])
+
+
+def main() -> None:
+    """Run the benchmark."""
+    parser = options(__doc__)
+    parser.add_argument("--images", type=int, default=2000, help="images of the test set (2000)")
+    given = parser.parse_args()
+    threads = cpus_of_this_process()
+    configure(threads)
+    tf.random.set_seed(0)  # TensorFlow Probability's own layers draw from stateful generators
+    images = np.random.default_rng(0).integers(0, 256, (given.images, *SHAPE), dtype=np.uint8)
+    taken = alternate({"ours": ours(images), "theirs": theirs(images)}, given.runs)
+    rates = {
+        name: Timing(given.images / t.median, given.images / t.high, given.images / t.low, t.runs)
+        for name, t in taken.items()
+    }
+    what = f"one sample of {given.images} images, {threads} threads"
+    rows = [
+        Row(
+            what,
+            "img/s",
+            rates["ours"],
+            "TensorFlow Probability's layers",
+            rates["theirs"],
+            rates["ours"].median / rates["theirs"].median,
+            2.5,
+        )
+    ]
+    notes = [f"random images {SHAPE}; batches of {BATCH} (theirs) and 256 (ours)"]
+    other = peer(threads)
+    if other:
+        ratio = rates["ours"].median / other.median
+        rows.append(Row(what, "img/s", rates["ours"], "bayesian-torch", other, ratio))
+    else:
+        notes.append("bayesian-torch was not measured: BFL_PEERS_PYTHON is not set")
+    title = "One Monte Carlo sample of a test set, Flipout ResNet-20"
+    publish(Report("monte_carlo_prediction", title, rows, notes), given.output)
+
+
+if __name__ == "__main__":
+    main()

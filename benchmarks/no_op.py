@@ -1,0 +1,143 @@
+"""Clients that do nothing: what a federation costs without training.
+
+The ClientApp sends back the posterior that it gets, through this project's wire format. Around it
+there are two ServerApps, this project's and Flower's, each of which notes when its rounds end.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from flwr.app import ArrayRecord, Context, Message, MetricRecord
+from flwr.clientapp import ClientApp
+from flwr.serverapp import Grid, ServerApp
+from flwr.serverapp.strategy import FedAvg
+
+from bfl.code import code_digest
+from bfl.configuration import resolve
+from bfl.pooling import PoolingRule, pooling_rules
+from bfl.posteriors import Posterior
+from bfl.weightings import weightings
+from bfl.wire import (
+    ARRAYS,
+    NodeDescription,
+    posterior_from_arrays,
+    posterior_to_arrays,
+    reply_content,
+)
+from strategies import strategy_class
+
+EXAMPLES = 10
+METRICS = {
+    "num-examples": EXAMPLES,
+    "train-loss": 1.0,
+    "train-negative-log-likelihood": 1.0,
+    "train-divergence": 0.0,
+    "train-seconds": 0.0,
+    "client-memory": 100.0,
+}
+"""What a client of this project reports."""
+
+client = ClientApp()
+ours = ServerApp()
+flowers = ServerApp()
+
+
+@client.query()
+def describe(message: Message, context: Context) -> Message:
+    """Say which client this node plays."""
+    node = context.node_config
+    description = NodeDescription(
+        int(node["partition-id"]), int(node["num-partitions"]), 0, code_digest()
+    )
+    return Message(description.to_content(), reply_to=message)
+
+
+@client.train()
+def train(message: Message, context: Context) -> Message:
+    """Send back what was received."""
+    arrays: Any = message.content[ARRAYS]
+    return Message(reply_content(posterior_from_arrays(arrays), METRICS), reply_to=message)
+
+
+@dataclass
+class Federation:
+    """What the ServerApps run, and what they have measured.
+
+    Attributes:
+        clients: The number of clients, all of which take part in each round.
+        rounds: The number of rounds after the first.
+        gaussians: The number D of Gaussian parameters.
+        points: The number P of point parameters.
+        seconds: The seconds of each round but the first, in which actors start.
+    """
+
+    clients: int = 10
+    rounds: int = 3
+    gaussians: int = 0
+    points: int = 1000
+    seconds: list[float] = field(default_factory=list)
+
+    def start(self) -> Posterior:
+        """Return the posterior of the beginning."""
+        generator = np.random.default_rng(0)
+        return Posterior(
+            generator.standard_normal(self.gaussians, np.float32),
+            np.full(self.gaussians, 0.01, np.float32),
+            generator.standard_normal(self.points, np.float32),
+        )
+
+    def clock(self) -> Callable[[], None]:
+        """Return what is called at the beginning and at the end of each round."""
+        ends: list[float] = []
+
+        def tick() -> None:
+            ends.append(time.perf_counter())
+            self.seconds = [b - a for a, b in pairwise(ends[1:])]
+
+        return tick
+
+
+federation = Federation()
+"""What is run next; the ServerApps live in this process."""
+
+
+@ours.main()
+def run_ours(grid: Grid, context: Context) -> None:
+    """Run the rounds under this project's Strategy."""
+    averaging: type[PoolingRule] = pooling_rules.get("nwa")
+    tick = federation.clock()
+    strategy = strategy_class(averaging)(
+        weighting=weightings.create("train-size"),
+        configuration=str(resolve({}).values),
+        partition=[np.arange(EXAMPLES)] * federation.clients,
+        clients=federation.clients,
+        on_round=lambda _: tick(),
+    )
+    strategy.join(grid)
+    tick()
+    strategy.start(grid, posterior_to_arrays(federation.start()), num_rounds=federation.rounds + 1)
+
+
+@flowers.main()
+def run_flowers(grid: Grid, context: Context) -> None:
+    """Run the rounds under Flower's FedAvg."""
+    while len(list(grid.get_node_ids())) < federation.clients:
+        time.sleep(0.1)
+    tick = federation.clock()
+
+    def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord:
+        tick()
+        return MetricRecord({})
+
+    FedAvg(fraction_evaluate=0.0, min_available_nodes=federation.clients).start(
+        grid,
+        posterior_to_arrays(federation.start()),
+        num_rounds=federation.rounds + 1,
+        evaluate_fn=evaluate,  # called before the first round as well
+    )
