@@ -132,7 +132,7 @@ class RayEngine:
         ray_cluster.connect(self._config["init_args"])
         try:
             ray_cluster.check_fit(self._config["client_resources"])
-            self._pool = self._actors()
+            self._pool = self._start_actors()
         except BaseException:
             ray_cluster.disconnect()
             raise
@@ -144,7 +144,12 @@ class RayEngine:
         ray_cluster.end(self._pool.pool if self._pool else [])
         ray_cluster.disconnect()
 
-    def _actors(self) -> Any:
+    @property
+    def actors(self) -> int:
+        """The number of actors, each of which runs one client at a time."""
+        return int(self._pool.num_actors)
+
+    def _start_actors(self) -> Any:
         """Return a pool of actors that import what clients need while the server starts."""
         with _without_tensorflow():
             from flwr.simulation.ray_transport.ray_actor import BasicActorPool, ClientAppActor

@@ -1,0 +1,58 @@
+"""What fits on Ray's nodes: counted from declared resources, refused with advice when nothing does.
+
+GPUs are declared to Ray, which schedules by numbers; nothing here computes on one.
+"""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bfl.engine.flower import FlowerApp, RayEngine
+from bfl.engine.ray_cluster import check_fit, misfit
+from bfl.errors import ConfigurationError
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def test_advice_names_what_is_missing():
+    nodes = [{"CPU": 4.0}, {"CPU": 2.0, "GPU": 1.0}]
+    text = misfit({"num_cpus": 1, "num_gpus": 2}, nodes)
+    assert "client_resources asks for num_cpus 1 and num_gpus 2" in text
+    assert "4 CPUs and 0 GPUs, 2 CPUs and 1 GPUs" in text
+    assert "num_gpus 0.25 puts four clients on one" in text
+    assert "lower num_cpus" not in text
+    assert "lower num_cpus" in misfit({"num_cpus": 8}, nodes)
+    assert "no single node has both" in misfit({"num_cpus": 4, "num_gpus": 1}, nodes)
+
+
+@pytest.fixture(scope="module")
+def engine() -> Iterator[RayEngine]:
+    """Return an engine on a Ray that believes it has a GPU, a quarter of it for each client."""
+    backend = {
+        "init_args": {"num_cpus": 3, "num_gpus": 1},
+        "client_resources": {"num_cpus": 0.5, "num_gpus": 0.25},
+    }
+    with RayEngine(FlowerApp.read(ROOT), backend, most_clients=10) as engine:
+        yield engine
+
+
+@pytest.mark.slow
+def test_as_many_actors_as_fractions_of_gpus(engine):
+    # Six would fit by CPUs, four by GPUs.
+    assert engine.actors == 4
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "asked", [{"num_cpus": 4}, {"num_cpus": 1, "num_gpus": 1.5}, {"num_cpus": 3.5, "num_gpus": 2}]
+)
+def test_what_does_not_fit_is_refused(engine, asked):
+    with pytest.raises(ConfigurationError, match="the nodes of Ray have 3 CPUs and 1 GPUs"):
+        check_fit(asked)
+
+
+@pytest.mark.slow
+def test_what_fits_is_not(engine):
+    check_fit({"num_cpus": 3, "num_gpus": 1})
+    check_fit({"num_cpus": 0.1})
