@@ -31,6 +31,7 @@ from bfl.wire import Positions, posterior_from_arrays, posterior_to_arrays
 from strategies import strategy_class
 from strategies.federation import Federation, discover
 from strategies.posterior_pooling import PosteriorPooling, Round
+from strategies.pretraining import Pretraining, split_off
 
 SILENCE_BEYOND_TIMEOUT = 30.0
 """Seconds that the server waits longer than a client may take: for the message's way and back."""
@@ -70,9 +71,39 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         strategy.on_warning = progress.say
         if checkpoint:
             progress.say(f"going on after round {checkpoint.server_round}")
+        elif keys.pretrain_examples:
+            checkpoint = _pretrain(grid, strategy, folder, evaluator, progress)
         posterior = _run_rounds(grid, strategy, folder, evaluator, checkpoint)
         _finish(folder, evaluator, posterior, progress)
     return folder
+
+
+def _pretrain(
+    grid: Grid,
+    strategy: PosteriorPooling,
+    folder: RunFolder,
+    evaluator: Any,
+    progress: ProgressReport,
+) -> Checkpoint:
+    """Return what the first round begins with: the pre-trained posterior, saved as round 0."""
+    assert strategy.federation is not None
+    pretraining = Pretraining(
+        grid,
+        strategy.federation,
+        evaluator.configuration,
+        evaluator.dataset,
+        evaluator.train_accuracy,
+        str(folder.path.resolve()),
+    )
+    posterior = pretraining.run(
+        evaluator.initial,
+        lambda epoch: progress.say(
+            f"pre-training, epoch {epoch.number}: validation accuracy {epoch.accuracy:.4f}"
+        ),
+    )
+    checkpoint = Checkpoint(0, posterior, strategy.state())
+    Checkpoints(folder).save(checkpoint)
+    return checkpoint
 
 
 def _run_rounds(
@@ -262,6 +293,8 @@ def check_before_start(configuration: Configuration, clients: int) -> None:
     with_test_examples(dataset, keys.test_examples)
     used = train_positions(dataset, keys.train_examples)
     configuration.partition.check(len(used), dataset.num_classes, clients)
+    if keys.pretrain_examples:
+        split_off(dataset, keys.pretrain_examples, keys.pretrain_validation)
     side = min(dataset.image_shape[:2])
     if side < configuration.architecture.minimum_side:
         raise ConfigurationError(

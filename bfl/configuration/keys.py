@@ -57,6 +57,19 @@ class Keys(pydantic.BaseModel):
         description="whether the optimizer begins anew each round or goes on where the client's "
         "last round ended",
     )
+    pretrain_examples: float = Field(
+        0.0,
+        ge=0.0,
+        description="on how many of the training images the global model is pre-trained: "
+        "0 none, below 1 a share, from 1 a number",
+    )
+    pretrain_epochs: Count = Field(100, description="epochs of pre-training at most")
+    pretrain_patience: Count = Field(
+        10, description="epochs without a better validation accuracy that end pre-training"
+    )
+    pretrain_validation: float = Field(
+        0.1, gt=0.0, lt=1.0, description="share of the pre-training images held out to validate"
+    )
     precision: Literal["float32", "bfloat16"] = Field(
         "float32", description="type in which clients compute activations; parameters are float32"
     )

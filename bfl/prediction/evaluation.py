@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
+
 from bfl.configuration import Configuration
 from bfl.datasets import Dataset
 from bfl.metrics import evaluate
 from bfl.networks.network import build_network, build_predictor
 from bfl.posteriors import Manifest, Posterior
-from bfl.prediction.monte_carlo import Predictor
+from bfl.prediction.monte_carlo import Images, Predictor
 from bfl.prediction.predictions import Predictions
+
+Positions = npt.NDArray[np.int64]
 
 
 class Evaluator:
@@ -35,21 +40,39 @@ class Evaluator:
             network.manifest, build_predictor(network, configuration.architecture, precision)
         )
 
-    def predict(self, posterior: Posterior, *, samples: int, purpose: str | int) -> Predictions:
-        """Return the predictions of M samples for the test set.
+    def predict(
+        self,
+        posterior: Posterior,
+        *,
+        samples: int,
+        purpose: str | int,
+        images: Images | None = None,
+    ) -> Predictions:
+        """Return the predictions of M samples for the test set, or for other images.
 
         Args:
             posterior: The posterior.
             samples: M.
             purpose: What keys the draws beside the seed: the round, or ``"final"``.
+            images: Images (N, H, W, C) other than the test set's.
         """
         return self._predictor.predict(
             posterior,
-            self.dataset.test_images,
+            self.dataset.test_images if images is None else images,
             samples=samples,
             seed=self.configuration.keys.seed,
             labels=("evaluation", purpose),
         )
+
+    def train_accuracy(self, posterior: Posterior, positions: Positions, epoch: int) -> float:
+        """Return the accuracy on training images that are held out, after an epoch."""
+        predictions = self.predict(
+            posterior,
+            samples=self.configuration.keys.evaluate_mc_samples,
+            purpose=f"pretraining-{epoch}",
+            images=self.dataset.train_images[positions],
+        )
+        return float(np.mean(predictions.predicted == self.dataset.train_labels[positions]))
 
     def metrics(self, posterior: Posterior, server_round: int) -> dict[str, float]:
         """Return the metrics of a round, by the configuration's ``evaluate-mc-samples``."""

@@ -20,7 +20,7 @@ SIZES = {
     "fischer2024-table1": (9, 3),
     "fischer2024-table2": (180, 15 * 4),
     "fischer2024-table3": (180, 15 * 4),
-    "fischer2024-table4": (12, 4),
+    "fischer2024-table4": (36, 12),
     "fischer2024-table5": (10, 5),
     "ozer2022-table1": (360, 12 * 2 * 3),
     "ozer2022-table3": (360, 12 * 2 * 3),

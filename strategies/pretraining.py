@@ -1,0 +1,163 @@
+"""Pre-training of the global model before the first round, on data that the server has.
+
+Source: Fischer et al. (2024), section 3.6: "the server pre-trains the global model on 10% of the
+CIFAR-10 dataset for a maximum of 100 local epochs. To avoid overfitting [...] we employ an early
+stopping strategy which monitors validation accuracy with a patience of 10 epochs."
+
+The paper is silent on what the validation set is, on whether clients hold the same images as well,
+and on what becomes of the last epochs. Chosen: a tenth of the pre-training images, the same mixture
+of classes (setting ``pretrain-validation``); clients do, as the partition is of all the data; the
+posterior of the best epoch is kept.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from flwr.app import Message, MessageType
+from flwr.serverapp import Grid
+
+from bfl.configuration import Configuration
+from bfl.datasets import Dataset
+from bfl.datasets.subset import stratified_positions
+from bfl.errors import ConfigurationError, RunError
+from bfl.posteriors import Posterior
+from bfl.wire import Positions, TrainTask, posterior_to_arrays, train_content
+from strategies.exchange import exchange_with_retries
+from strategies.federation import Federation
+from strategies.updates import read_update
+
+
+@dataclass(frozen=True)
+class Epoch:
+    """One epoch of pre-training.
+
+    Attributes:
+        number: The epoch, from 1.
+        accuracy: The accuracy on the validation images after it.
+    """
+
+    number: int
+    accuracy: float
+
+
+def stop_early(accuracies: list[float], patience: int) -> bool:
+    """Return whether the best accuracy lies ``patience`` epochs or more behind; ties count once."""
+    return len(accuracies) - 1 - int(np.argmax(accuracies)) >= patience
+
+
+def split_off(dataset: Dataset, share: float, validation: float) -> tuple[Positions, Positions]:
+    """Return the positions of the pre-training images and of the validation images among them.
+
+    Args:
+        dataset: The run's data set.
+        share: ``pretrain-examples``: below 1 a share of the training images, from 1 a number.
+        validation: The share of these that is held out.
+
+    Raises:
+        ConfigurationError: There are not so many images.
+    """
+    chosen = stratified_positions(dataset.train_labels, share, "pretrain-examples")
+    held = stratified_positions(dataset.train_labels[chosen], validation, "pretrain-validation")
+    if held.size == chosen.size:
+        raise ConfigurationError(
+            f"pretrain-examples is {share:g}: of {chosen.size} image none is left to train on"
+        )
+    return np.delete(chosen, held), chosen[held]
+
+
+class Pretraining:
+    """Trains the initial posterior on one node, epoch by epoch, until it stops getting better.
+
+    To the node it is a client like any other, with a partition id beyond those of the federation
+    and an epoch for a round, so its bits depend on the seed alone and its optimizer goes on from
+    epoch to epoch.
+
+    Args:
+        grid: Flower's grid.
+        federation: The nodes; the first one does the work.
+        configuration: The run's configuration.
+        dataset: The run's data set.
+        accuracy: Gives the accuracy of a posterior on some training images, after an epoch.
+        run_folder: The run's folder, where a simulation's clients keep their state.
+
+    Raises:
+        ConfigurationError: The node has data of its own, or there are not enough images.
+    """
+
+    def __init__(
+        self,
+        grid: Grid,
+        federation: Federation,
+        configuration: Configuration,
+        dataset: Dataset,
+        accuracy: Callable[[Posterior, Positions, int], float],
+        run_folder: str,
+    ) -> None:
+        keys = configuration.keys
+        if federation.own_examples[0]:
+            raise ConfigurationError(
+                "pretrain-examples is set, and the SuperNode of partition 0 has data of its own: "
+                "pre-training needs one that holds the run's data set"
+            )
+        self._grid = grid
+        self._node = federation.nodes[0]
+        self._partition_id = federation.size
+        self._keys = keys
+        self._task_values = json.dumps(
+            configuration.replace(local_epochs=1, optimizer_state="keep", attackers=0).values
+        )
+        self._num_classes = dataset.num_classes
+        self._train, self._validation = split_off(
+            dataset, keys.pretrain_examples, keys.pretrain_validation
+        )
+        self._accuracy = accuracy
+        self._run_folder = run_folder
+
+    def run(self, initial: Posterior, on_epoch: Callable[[Epoch], None]) -> Posterior:
+        """Return the posterior of the best epoch.
+
+        Args:
+            initial: What training begins with.
+            on_epoch: Called after each epoch.
+
+        Raises:
+            RunError: The node has failed, also when asked again.
+        """
+        posterior = best = initial
+        accuracies: list[float] = []
+        for number in range(1, self._keys.pretrain_epochs + 1):
+            posterior = self._epoch(posterior, number)
+            accuracies.append(self._accuracy(posterior, self._validation, number))
+            on_epoch(Epoch(number, accuracies[-1]))
+            if int(np.argmax(accuracies)) == number - 1:
+                best = posterior
+            if stop_early(accuracies, self._keys.pretrain_patience):
+                break
+        return best
+
+    def _epoch(self, posterior: Posterior, number: int) -> Posterior:
+        task = TrainTask(
+            server_round=number,
+            partition_id=self._partition_id,
+            configuration=self._task_values,
+            num_classes=self._num_classes,
+            examples=self._train,
+            run_folder=self._run_folder,
+        )
+        content = train_content(posterior_to_arrays(posterior), task)
+        message = Message(content, self._node, MessageType.TRAIN, group_id="pretraining")
+        (reply,) = exchange_with_retries(
+            self._grid,
+            [message],
+            silence=self._keys.client_timeout,
+            retries=self._keys.round_retries,
+            enough=lambda count: count == 1,
+            report=lambda node, reason: None,  # the last reason is told
+        )
+        if reply.has_error():
+            raise RunError(f"pre-training, epoch {number}: {reply.error.reason}")
+        return read_update(reply, self._partition_id, posterior).posterior

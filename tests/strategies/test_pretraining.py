@@ -1,0 +1,116 @@
+"""Pre-training: when it stops, what it holds out, and a run that begins with it."""
+
+import numpy as np
+import pytest
+
+from bfl.datasets import load_dataset
+from bfl.errors import ConfigurationError
+from bfl.results.resume import Checkpoints
+from bfl.results.run_folder import RunFolder
+from strategies.pretraining import split_off, stop_early
+
+
+@pytest.mark.parametrize(
+    ("accuracies", "patience", "stops"),
+    [
+        ([0.1], 1, False),
+        ([0.2, 0.1], 1, True),
+        ([0.2, 0.1], 2, False),
+        ([0.2, 0.2, 0.2], 2, True),  # no better is not better
+        ([0.1, 0.2, 0.3, 0.2], 2, False),
+        ([0.3, 0.1, 0.2, 0.25], 3, True),
+    ],
+)
+def test_stops_after_epochs_without_a_better_one(accuracies, patience, stops):
+    assert stop_early(accuracies, patience) is stops
+
+
+@pytest.mark.parametrize("share", [0.1, 200])
+def test_validation_images_are_not_trained_on(share):
+    dataset = load_dataset("digits")
+    train, validation = split_off(dataset, share, 0.1)
+    chosen = 144 if share < 1 else 200
+    assert len(train) + len(validation) == chosen
+    assert len(validation) == round(0.1 * chosen)
+    assert not set(train) & set(validation)
+    assert set(dataset.train_labels[train]) == set(range(10))
+
+
+def test_no_image_left_is_refused():
+    with pytest.raises(ConfigurationError, match="pretrain-examples is 1: of 1 image none is left"):
+        split_off(load_dataset("digits"), 1, 0.5)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Return what makes runs of one round on few digits, and gives their folders."""
+    from pathlib import Path
+
+    from bfl.engine.flower import FlowerApp, run_serially
+
+    root = Path(__file__).resolve().parent.parent.parent
+    output = tmp_path_factory.mktemp("runs")
+
+    def make(name, **more):
+        values = {
+            "model": "resnet8",
+            "inference": "deterministic",
+            "strategy": "nwa",
+            "train-examples": 300,
+            "test-examples": 100,
+            "rounds": 1,
+            "local-epochs": 1,
+            "learning-rate": 0.003,
+            "clients": 2,
+            "output-dir": str(output),
+            "name": name,
+        }
+        values |= {key.replace("_", "-"): value for key, value in more.items()}
+        run_serially(FlowerApp.read(root), values, 2, {})
+        return RunFolder(output / name)
+
+    return make
+
+
+PRETRAINING = {"pretrain_examples": 0.5, "pretrain_epochs": 5}
+
+
+@pytest.mark.slow
+def test_run_begins_with_the_best_epoch(run, capsys):
+    without = run("without")
+    capsys.readouterr()
+    folder = run("with", **PRETRAINING)
+    said = capsys.readouterr().out
+    assert said.count("pre-training, epoch ") == 5
+    # Both end with one round on 300 images, one of them after five epochs on 650 others.
+    assert folder.metrics()["accuracy"] > without.metrics()["accuracy"] + 0.3
+    digest = folder.posterior()[0].digest()
+
+    # Killed in its first round, it goes on with what pre-training has given.
+    assert Checkpoints(folder).latest().server_round == 1
+    for name in ("metrics.json", "posterior.npz", "checkpoints/round-000001.snapshot"):
+        (folder.path / name).unlink()
+    again = run("with", **PRETRAINING, resume=True)
+    assert "pre-training, epoch" not in capsys.readouterr().out
+    assert again.posterior()[0].digest() == digest
+
+
+@pytest.mark.slow
+def test_state_of_the_optimizer_goes_on_from_epoch_to_epoch(run):
+    """The virtual client keeps its state beside the others', and only a clients' key can begin."""
+    folder = run("state", **{**PRETRAINING, "pretrain_epochs": 2})
+    states = sorted(path.name for path in (folder.path / "clients").iterdir())
+    assert states == ["client-000002"]  # the clients themselves keep none
+    kept = [path.name for path in (folder.path / "clients" / "client-000002").iterdir()]
+    assert sorted(kept) == ["round-000001.snapshot", "round-000002.snapshot"]
+    steps = [
+        int(np.load(_content(folder.path / "clients" / "client-000002" / name))["steps"])
+        for name in sorted(kept)
+    ]
+    assert steps[1] == 2 * steps[0]
+
+
+def _content(path):
+    import io
+
+    return io.BytesIO(path.read_bytes().partition(b"\n")[2])
