@@ -14,7 +14,6 @@ from flower_processes import (
     final_digest,
     free_ports,
     run_config,
-    take_back_last_round,
 )
 
 pytestmark = pytest.mark.slow
@@ -35,7 +34,7 @@ def superlink(flower: Flower) -> Iterator[Flower]:
     return flower
 
 
-def test_same_posterior_as_in_one_process_also_when_resumed(
+def test_same_posterior_as_in_one_process(
     superlink: Flower, serial_digest: str, tmp_path: Path
 ) -> None:
     done = superlink.run(
@@ -46,15 +45,6 @@ def test_same_posterior_as_in_one_process_also_when_resumed(
     check_complete(tmp_path / "run", {"rounds": 2, "clients": 2, "model": "resnet8"})
     assert final_digest(tmp_path / "run") == serial_digest
     assert serial_digest in done.stdout
-    take_back_last_round(tmp_path / "run")
-    resumed = superlink.run(
-        *(str(ROOT / "scripts" / "flwr-run.sh"), "local", "--federation-config", FEDERATION),
-        *("--run-config", run_config(tmp_path, "run", "resume=true")),
-    )
-    assert resumed.returncode == 0, resumed.stdout + superlink.logs()
-    assert "round 1/2" not in resumed.stdout
-    check_complete(tmp_path / "run", {"rounds": 2})
-    assert final_digest(tmp_path / "run") == serial_digest
 
 
 def test_failed_run_has_its_exit_status(superlink: Flower, tmp_path: Path) -> None:

@@ -138,8 +138,9 @@ def test_a_dead_engine_ends_the_run_within_seconds(federation: Federation) -> No
     assert len(RunFolder(federation.folder / "dead").rounds()) >= 1
 
 
-def test_resources_that_are_not_there_end_the_run_with_a_message(federation: Federation) -> None:
+def test_resources_that_are_not_there_are_refused(federation: Federation) -> None:
     gpus = '{"client_resources": {"num_cpus": 1, "num_gpus": 1.0}}'
     status, printed = federation.run("gpus", "", "--backend-config", gpus)
-    assert status == 1
-    assert "ActorPool is empty" in printed or "num_gpus" in printed
+    assert status == 2
+    assert "client_resources asks for num_cpus 1 and num_gpus 1 for a client" in printed
+    assert "a fraction of a GPU" in printed

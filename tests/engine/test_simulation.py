@@ -85,7 +85,12 @@ def test_the_run_folder_is_complete(default_run: RunFolder) -> None:
     partition = default_run.partition()
     assert sum(partition["num_examples"]) == 1437
     figures = sorted(path.name for path in (default_run.path / "figures").iterdir())
-    assert figures == ["learning-curve.png", "reliability-diagram.png", "retention-curves.png"]
+    assert figures == [
+        "learning-curve.png",
+        "partition.png",
+        "reliability-diagram.png",
+        "retention-curves.png",
+    ]
 
 
 def test_the_metrics_are_those_of_the_predictions(default_run: RunFolder) -> None:
