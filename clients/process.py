@@ -79,7 +79,8 @@ def trainer_for(configuration: Configuration, data: TrainingData, classes: int) 
     network = build_network(
         configuration.architecture, configuration.inference, shape, classes, keys.precision
     )
-    compiled = keys.jit == "on" or (keys.jit == "auto" and has_gpu())
+    automatic = configuration.architecture.compilable and has_gpu()
+    compiled = keys.jit == "on" or (keys.jit == "auto" and automatic)
     return local_trainer(
         network, keys.batch_size, configuration.augmentation, configuration.optimizer, compiled
     )

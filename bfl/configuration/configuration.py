@@ -205,6 +205,11 @@ def _contradictions(configuration: Configuration) -> list[str]:
     problems = []
     if configuration.keys.resume and not configuration.keys.name:
         problems.append("resume is True, but no run is named; give the key name (and output-dir)")
+    if configuration.keys.jit == "on" and not configuration.architecture.compilable:
+        problems.append(
+            f"jit is 'on', and XLA cannot compile model '{configuration.keys.model}' "
+            "deterministically; allowed: 'auto' or 'off'"
+        )
     inference, pooling = configuration.inference, configuration.pooling
     if inference.gaussian:
         return problems

@@ -18,6 +18,9 @@ class Architecture(Component):
     minimum_side: ClassVar[int] = 1
     """The smallest height and width of an image that it takes."""
 
+    compilable: ClassVar[bool] = True
+    """Whether XLA can compile a training step of it, deterministically."""
+
     @abstractmethod
     def build(self, inference: Inference, image_shape: tuple[int, int, int], classes: int) -> Any:
         """Return a Keras model from images (N, H, W, C) in [−1, 1] to logits (N, classes)."""

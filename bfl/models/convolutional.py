@@ -25,6 +25,8 @@ class Convolutional(Architecture):
     """
 
     minimum_side: ClassVar[int] = 16
+    # TensorFlow 2.21: the gradient of max-pooling has no deterministic implementation in XLA.
+    compilable: ClassVar[bool] = False
 
     def build(self, inference: Inference, image_shape: tuple[int, int, int], classes: int) -> Any:
         """Return the Keras model from images in [−1, 1] to logits."""

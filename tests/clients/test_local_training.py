@@ -417,6 +417,26 @@ def test_descent_is_that_of_the_gradient_by_hand(received, monkeypatch):
     np.testing.assert_allclose(result.posterior.variance, expected, rtol=2e-2)
 
 
+def test_compiled_step_is_the_same_up_to_rounding():
+    """Of point weights: XLA draws other random numbers than TensorFlow's own kernels."""
+    from clients.local_training import LocalTrainer
+
+    network = network_of("deterministic")
+    received = network.initial_posterior(0)
+    optimizer = optimizers.create("sgd", {"momentum": 0.0})
+    task = make_task(received, np.arange(2 * BATCH), rate=0.1)
+    moved = []
+    for compiled in (False, True):
+        trainer = LocalTrainer(
+            network, BATCH, augmentations.create("none"), optimizer, compiled=compiled
+        )
+        moved.append(trainer.train(*digits(), task).posterior.point - received.point)
+    largest = np.abs(moved[0]).max()
+    assert largest > 0.01
+    np.testing.assert_allclose(moved[1], moved[0], atol=1e-3 * largest)
+    assert not np.array_equal(moved[0], moved[1]), "nothing was compiled"
+
+
 def test_rate_is_the_size_of_the_first_step():
     trainer = trainer_of("flipout")
     received = trainer.network.initial_posterior(0)

@@ -206,3 +206,10 @@ def test_relative_data_become_absolute(tmp_path: Path, monkeypatch: pytest.Monke
     assert keys.dataset == f"npz:{(tmp_path / 'sub' / 'mine.npz').resolve()}"
     assert keys.data_dir == str((tmp_path / "sub").resolve())
     assert resolve({"dataset": "npz:mine.npz"}, check_data=False).keys.dataset == "npz:mine.npz"
+
+
+def test_model_that_cannot_be_compiled_is_not_told_to_be() -> None:
+    resolve({"model": "convolutional", "jit": "auto"})
+    resolve({"model": "resnet8", "jit": "on"})
+    with pytest.raises(ConfigurationError, match="XLA cannot compile model 'convolutional'"):
+        resolve({"model": "convolutional", "jit": "on"})
