@@ -37,6 +37,7 @@ SERIAL = {
     "1 k point parameters": (0, 1000, 1000),
     "a Gaussian over 1 k parameters (2 k numbers)": (1000, 0, 1000),
     "1 M point parameters": (0, 1_000_000, 1_000_000),
+    "a Gaussian over 0.5 M parameters (1 M numbers)": (500_000, 0, 1_000_000),
     "a Gaussian over 1 M parameters (2 M numbers)": (1_000_000, 0, 1_000_000),
 }
 """What is sent and pooled: Gaussian parameters, point parameters, and pfl's parameters."""

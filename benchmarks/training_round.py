@@ -14,7 +14,6 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -53,28 +52,27 @@ def settings(folder: Path, images: int, **more: Any) -> dict[str, Any]:
     }
 
 
-def ours(engine: RayEngine, images: int, precision: str, rounds: int) -> Timing:
-    """Return the images per second of each round but the first, which traces the graph."""
+def ours(engine: RayEngine, images: int, precision: str, rounds: int) -> float:
+    """Return the images per second of a run's rounds after the first, on average."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
         values = settings(folder, images, rounds=rounds + 1, name="run", precision=precision)
         engine.run(values, CLIENTS)
         seconds = [entry["seconds"] for entry in RunFolder(folder / "run").rounds()]
-    return Timing.of([images / each for each in seconds[1:]])
+    return images / statistics.mean(seconds[1:])
 
 
-def peer(steps: int, runs: int) -> Timing | None:
+def peer(steps: int) -> float | None:
     """Return the images per second of two processes together, side by side."""
     python = os.environ.get("BFL_PEERS_PYTHON")
     if not python:
         return None
     script = Path(__file__).with_name("peers") / "bayesian_torch_resnet20.py"
-    command = [python, str(script), "train", "--steps", str(steps), "--runs", str(runs)]
+    command = [python, str(script), "train", "--steps", str(steps), "--runs", "1"]
     processes = [
         subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(PROCESSES)
     ]
-    rates = [json.loads(p.communicate()[0])["images_per_second"] for p in processes]
-    return Timing.of([sum(together) for together in zip(*rates, strict=True)])
+    return sum(json.loads(p.communicate()[0])["images_per_second"][0] for p in processes)
 
 
 def convolutions(precision: str, steps: int = 3) -> float:
@@ -91,48 +89,42 @@ def convolutions(precision: str, steps: int = 3) -> float:
 
 
 def main() -> None:
-    """Run the benchmark."""
+    """Run the benchmark: each turn measures all sides once, and ratios are taken turn by turn."""
     parser = options(__doc__)
-    parser.add_argument("--images", type=int, default=3200, help="images of all clients (3200)")
+    parser.add_argument("--images", type=int, default=1600, help="images of all clients (1600)")
     given = parser.parse_args()
-    app = FlowerApp.read(ROOT)
-    rates: dict[str, list[Timing]] = {"float32": [], "bfloat16": []}
-    others: list[Timing] = []
-    alone = {}
-    for _ in range(2):
-        with RayEngine(app, BACKEND, most_clients=CLIENTS) as engine:
-            for precision, timings in rates.items():
-                timings.append(ours(engine, given.images, precision, given.runs))
-        time.sleep(2)
-        other = peer(10, given.runs)
-        if other:
-            others.append(other)
-    for precision in rates:
-        alone[precision] = convolutions(precision)
-    rows, notes = [], [f"{CLIENTS} clients, {given.images} random images, batch {BATCH}"]
-    for (precision, timings), goal in zip(rates.items(), (2.0, 2.8), strict=True):
-        mine = _merged(timings)
+    goals = {"float32": 2.0, "bfloat16": 2.8}
+    mine: dict[str, list[float]] = {precision: [] for precision in goals}
+    alone: dict[str, list[float]] = {precision: [] for precision in goals}
+    theirs: list[float] = []
+    with RayEngine(FlowerApp.read(ROOT), BACKEND, most_clients=CLIENTS) as engine:
+        for _ in range(given.runs):
+            for precision in goals:
+                mine[precision].append(ours(engine, given.images, precision, rounds=1))
+                alone[precision].append(convolutions(precision, steps=10))
+            other = peer(10)
+            if other:
+                theirs.append(other)
+    rows = []
+    for precision, goal in goals.items():
         what = f"round of {CLIENTS} clients, {precision}"
-        if others:
-            theirs = _merged(others)
-            ratio = mine.median / theirs.median
-            rows.append(Row(what, "img/s", mine, "bayesian-torch, float32", theirs, ratio, goal))
-        limit = Timing.of([alone[precision]])
-        name = f"the convolutions alone, {precision}"
-        rows.append(Row(what, "img/s", mine, name, limit, mine.median / limit.median))
-    if not others:
+        if theirs:
+            rows.append(_row(what, mine[precision], "bayesian-torch, float32", theirs, goal))
+        limit = f"the convolutions alone, {precision}"
+        rows.append(_row(what, mine[precision], limit, alone[precision], None))
+    notes = [
+        f"{CLIENTS} clients, {given.images} random images, batch {BATCH}; two processes of one "
+        "thread on every side; the ratio is the median of those of the turns"
+    ]
+    if not theirs:
         notes.append("bayesian-torch was not measured: BFL_PEERS_PYTHON is not set")
     title = "A federation's round with Flipout ResNet-20"
     publish(Report("training_round", title, rows, notes), given.output)
 
 
-def _merged(timings: list[Timing]) -> Timing:
-    return Timing(
-        statistics.mean(t.median for t in timings),
-        min(t.low for t in timings),
-        max(t.high for t in timings),
-        sum(t.runs for t in timings),
-    )
+def _row(what: str, mine: list[float], name: str, other: list[float], goal: float | None) -> Row:
+    ratio = statistics.median(a / b for a, b in zip(mine, other, strict=True))
+    return Row(what, "img/s", Timing.of(mine), name, Timing.of(other), ratio, goal)
 
 
 if __name__ == "__main__":
