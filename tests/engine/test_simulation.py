@@ -57,7 +57,7 @@ def simulate(output: Path, name: str, *arguments: str, config: str = "") -> RunF
 
 @pytest.fixture(scope="module")
 def default_run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    """What ``scripts/simulate.sh`` runs, with a smaller network and fewer rounds, for time's sake."""
+    """What ``scripts/simulate.sh`` runs, with a smaller network and fewer rounds."""
     config = 'model="resnet8" rounds=5'
     return simulate(tmp_path_factory.mktemp("default"), "run", config=config)
 
