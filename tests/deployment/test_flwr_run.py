@@ -42,7 +42,7 @@ def test_same_posterior_as_in_one_process(
         *("--run-config", run_config(tmp_path, "run")),
     )
     assert done.returncode == 0, done.stdout + superlink.logs()
-    check_complete(tmp_path / "run", {"rounds": 2, "clients": 2, "model": "resnet8"})
+    check_complete(tmp_path / "run", {"rounds": 1, "clients": 2, "model": "resnet8"})
     assert final_digest(tmp_path / "run") == serial_digest
     assert serial_digest in done.stdout
 

@@ -55,27 +55,42 @@ def start_nodes(flower: Flower, superlink: int, more: tuple[str, str] = ("", "")
     }
 
 
-def test_same_posterior_as_in_one_process_also_when_resumed(
+def test_same_posterior_as_in_one_process(
     superlink: tuple[Flower, int], serial_digest: str, tmp_path: Path
 ) -> None:
     flower, port = superlink
-    states = tuple(f'state-dir="{tmp_path / name}"' for name in ("first", "second"))
-    nodes = start_nodes(flower, port, states)
+    nodes = start_nodes(flower, port)
+    done = flower.run(
+        *(str(ROOT / "scripts" / "flwr-run.sh"), "loopback"),
+        *("--run-config", run_config(tmp_path, "run")),
+    )
+    assert done.returncode == 0, done.stdout + flower.logs()
+    check_complete(tmp_path / "run", {"rounds": 1, "clients": 2, "model": "resnet8"})
+    assert final_digest(tmp_path / "run") == serial_digest
+    end_processes(nodes)
+
+
+@pytest.mark.long
+def test_resumed_with_states_of_the_nodes(superlink: tuple[Flower, int], tmp_path: Path) -> None:
+    """The run goes on after its first round, with other processes and the states of the first."""
+    flower, port = superlink
+    config = run_config(tmp_path, "run", 'optimizer-state="keep"').replace("rounds=1", "rounds=2")
+    states = (f'state-dir="{tmp_path / "first"}"', f'state-dir="{tmp_path / "second"}"')
+    digests = []
     for resume in ("", "resume=true"):
+        nodes = start_nodes(flower, port, states)
         done = flower.run(
             *(str(ROOT / "scripts" / "flwr-run.sh"), "loopback"),
-            *("--run-config", run_config(tmp_path, "run", resume)),
+            *("--run-config", f"{config} {resume}"),
         )
+        end_processes(nodes)
         assert done.returncode == 0, done.stdout + flower.logs()
         check_complete(tmp_path / "run", {"rounds": 2, "clients": 2, "model": "resnet8"})
-        assert final_digest(tmp_path / "run") == serial_digest
+        assert not (tmp_path / "run" / "clients").exists()
+        digests.append(final_digest(tmp_path / "run"))
         if not resume:
-            # The states are the nodes' own, and the nodes are others afterwards.
-            end_processes(nodes)
-            assert not (tmp_path / "run" / "clients").exists()
             take_back_last_round(tmp_path / "run")
-            nodes = start_nodes(flower, port, states)
-    end_processes(nodes)
+    assert digests[0] == digests[1]
 
 
 def test_nodes_train_on_data_of_their_own(tmp_path: Path, flower: Flower) -> None:
@@ -96,7 +111,7 @@ def test_nodes_train_on_data_of_their_own(tmp_path: Path, flower: Flower) -> Non
     before = {path.name for path in tmp_path.iterdir()}
     done = flower.run(
         *(str(ROOT / "scripts" / "deploy-local.sh"), *configs),
-        *("--run-config", run_config(tmp_path, "run").replace("rounds=2", "rounds=1")),
+        *("--run-config", run_config(tmp_path, "run")),
         TMPDIR=str(tmp_path),
     )
     assert done.returncode == 0, done.stdout

@@ -58,7 +58,7 @@ def simulate(output: Path, name: str, *arguments: str, config: str = "") -> RunF
 @pytest.fixture(scope="module")
 def default_run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     """What ``scripts/simulate.sh`` runs, with a smaller network and fewer rounds."""
-    config = 'model="resnet8" rounds=5'
+    config = 'model="resnet8" rounds=7 local-epochs=3'
     return simulate(tmp_path_factory.mktemp("default"), "run", config=config)
 
 
@@ -77,7 +77,7 @@ def test_the_run_folder_is_complete(default_run: RunFolder) -> None:
     assert configuration.inference.name == "flipout"
     assert default_run.environment()["flwr"]
     rounds = default_run.rounds()
-    assert [r["round"] for r in rounds] == list(range(1, 6))
+    assert [r["round"] for r in rounds] == list(range(1, 8))
     assert all(r["clients"] == 10 and r["failures"] == 0 for r in rounds)
     assert rounds[-1]["accuracy"] > rounds[0]["accuracy"] + 0.3
     posterior, manifest = default_run.posterior()
