@@ -9,8 +9,6 @@ fixed number for each client. The images are random.
 
 from __future__ import annotations
 
-import os
-import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -18,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 from measuring import Report, Row, Timing, options, publish
-from ozer_round import MemoryOf
+from memory import watched
 
 from bfl.results.run_folder import RunFolder
 
@@ -81,14 +79,7 @@ def measure(clients: int, examples: int, model: str, backend: str, runs: int) ->
                 f'--run-config=model="{model}" dataset="npz:{folder}/images.npz" '
                 f'output-dir="{folder}" name="run-{run}"',
             ]
-            environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-            with subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL) as process:
-                memory = MemoryOf(process.pid)
-                memory.start()
-                status = process.wait()
-                memory.end()
-            if status:
-                sys.exit(status)
+            memory = watched(command)
             rounds = RunFolder(Path(folder) / f"run-{run}").rounds()
             actors = ACTORS if backend == "ray" else 1
             for entry in rounds[WARM_UP:]:

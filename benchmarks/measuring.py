@@ -148,11 +148,11 @@ def markdown(report: Mapping[str, Any]) -> str:
         "| --- | --- | --- | --- | --- |",
     ]
     for row in report["rows"]:
-        against = f"{row['reference_name']}: {_timing(row['reference'], row['unit'])}"
+        other = row["reference"]
         cells = (
             row["what"],
             _timing(row["ours"], row["unit"]),
-            against if row["reference"] else "",
+            f"{row['reference_name']}: {_timing(other, row['unit'])}" if other else "",
             "" if row["ratio"] is None else f"{row['ratio']:.2f}",
             "" if row["goal"] is None else f"{row['goal']:g}{' ✓' if row['met'] else ' missed'}",
         )

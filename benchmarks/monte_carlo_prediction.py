@@ -25,7 +25,7 @@ from bfl.models import create_architecture
 from bfl.networks.network import build_network, build_predictor
 from bfl.prediction.monte_carlo import Predictor
 
-BATCH = 250
+BATCH, OURS = 250, 128
 SHAPE = (32, 32, 3)
 
 
@@ -64,7 +64,7 @@ def ours(images: Any) -> Any:
     """Return a call that predicts all images with this project's predictor."""
     architecture = create_architecture("resnet20")
     network = build_network(architecture, Flipout(), SHAPE, 10)
-    predictor = Predictor(network.manifest, build_predictor(network, architecture))
+    predictor = Predictor(network.manifest, build_predictor(network, architecture), OURS)
     posterior = network.initial_posterior(0)
     return lambda: predictor.predict(posterior, images, samples=1, seed=0, labels=(0,))
 
@@ -106,7 +106,7 @@ def main() -> None:
             2.5,
         )
     ]
-    notes = [f"random images {SHAPE}; batches of {BATCH} (theirs) and 256 (ours)"]
+    notes = [f"random images {SHAPE}; batches of {BATCH} (theirs) and {OURS} (ours)"]
     other = peer(threads)
     if other:
         ratio = rates["ours"].median / other.median

@@ -1,0 +1,135 @@
+"""A training step of Flipout ResNet-20 by precision, XLA and threads; --profile tells its parts.
+
+Each variant runs in a process of its own, since a process computes with one number of threads.
+
+    python benchmarks/training_step.py --output FILE
+    python benchmarks/training_step.py --profile float32
+"""
+
+from __future__ import annotations
+
+import collections
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from measuring import Report, Row, Timing, options, publish
+
+STEPS, BATCH, SHAPE = 20, 32, (32, 32, 3)
+VARIANTS = {
+    "float32, 1 thread": ("float32", False, 1),
+    "bfloat16, 1 thread": ("bfloat16", False, 1),
+    "float32 compiled by XLA, 1 thread": ("float32", True, 1),
+    "float32, 2 threads": ("float32", False, 2),
+}
+"""Precision, whether it is compiled, and threads."""
+
+REFERENCE = "float32, 1 thread"
+
+
+def trained(precision: str, compiled: bool, threads: int) -> Any:
+    """Return a call that trains for some steps, traced already."""
+    from bfl.keras import configure
+
+    configure(threads)
+    from bfl.configuration import resolve
+    from bfl.networks.network import build_network
+    from clients.local_training import LocalTask, LocalTrainer
+
+    configuration = resolve({"model": "resnet20", "precision": precision})
+    network = build_network(
+        configuration.architecture,
+        configuration.inference,
+        SHAPE,
+        10,
+        configuration.keys.precision,
+    )
+    trainer = LocalTrainer(
+        network, BATCH, configuration.augmentation, configuration.optimizer, compiled=compiled
+    )
+    count = STEPS * BATCH
+    images = np.random.default_rng(0).integers(0, 256, (count, *SHAPE), dtype=np.uint8)
+    task = LocalTask(
+        received=network.initial_posterior(0),
+        prior=(0.0, 10.0),
+        examples=np.arange(count),
+        epochs=1,
+        learning_rate=1e-3,
+        key_labels=(1, 0),
+        seed=0,
+    )
+    trainer.train(images, np.arange(count) % 10, task)
+    return lambda: trainer.train(images, np.arange(count) % 10, task)
+
+
+def milliseconds(variant: str, runs: int) -> list[float]:
+    """Return the milliseconds a step of some runs of a variant, in a process of its own."""
+    command = [sys.executable, __file__, "--variant", variant, "--runs", str(runs)]
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    found: list[float] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def profile(precision: str) -> None:
+    """Print the kinds of operations of a step on one thread, and their milliseconds."""
+    from bfl.keras import tf
+
+    train = trained(precision, False, 1)
+    with tempfile.TemporaryDirectory() as folder:
+        tf.profiler.experimental.start(folder)
+        train()
+        tf.profiler.experimental.stop()
+        from tensorflow.tsl.profiler.protobuf import xplane_pb2
+
+        (path,) = Path(folder).rglob("*.xplane.pb")
+        space = xplane_pb2.XSpace.FromString(path.read_bytes())
+    spent: collections.Counter[str] = collections.Counter()
+    for plane in space.planes:
+        names = {key: value.name.rpartition(":")[2] for key, value in plane.event_metadata.items()}
+        for line in plane.lines:
+            if "python" not in line.name:
+                for event in line.events:
+                    spent[names[event.metadata_id]] += event.duration_ps
+    for name, picoseconds in spent.most_common(30):
+        print(f"{picoseconds / 1e9 / STEPS:8.2f} ms  {name}")
+
+
+def main() -> None:
+    """Run the benchmark, one variant of it, or a profile."""
+    parser = options(__doc__)
+    parser.add_argument("--variant", choices=VARIANTS, help="print one variant's milliseconds")
+    parser.add_argument("--profile", choices=["float32", "bfloat16"], help="profile a precision")
+    given = parser.parse_args()
+    if given.profile:
+        profile(given.profile)
+        return
+    if given.variant:
+        train = trained(*VARIANTS[given.variant])
+        taken = []
+        for _ in range(given.runs):
+            started = time.perf_counter()
+            train()
+            taken.append((time.perf_counter() - started) * 1000 / STEPS)
+        print(json.dumps(taken))
+        return
+    os.environ.pop("BFL_CPUS", None)
+    timings = {variant: Timing.of(milliseconds(variant, given.runs)) for variant in VARIANTS}
+    reference = timings[REFERENCE]
+    rows = [
+        Row(variant, "ms", timing, REFERENCE, reference, reference.median / timing.median)
+        for variant, timing in timings.items()
+        if variant != REFERENCE
+    ]
+    notes = [f"random images {SHAPE}, batch {BATCH}; the variants run one after the other"]
+    title = "A training step of Flipout ResNet-20"
+    publish(Report("training_step", title, rows, notes), given.output)
+
+
+if __name__ == "__main__":
+    main()
