@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# All benchmarks, one after the other, and their table: docs/results/benchmarks.md. About 20 minutes
+# All benchmarks, one after the other, and their table: docs/results/benchmarks.md. About 40 minutes
 # on a machine that does nothing else. Arguments name the ones to run (without: all).
 #
 #   scripts/benchmark.sh [NAME ...]
@@ -23,8 +23,8 @@ elif [ "$BFL_PEERS_PYTHON" = none ]; then
     unset BFL_PEERS_PYTHON
 fi
 results=$project_root/docs/results/benchmarks
-all=(engine_overhead federation_scale monte_carlo_prediction ozer_round pooling start_up training_round
-     training_step)
+all=(engine_overhead federation_scale monte_carlo_prediction ozer_round pooling seconds_by_processes
+     start_up training_round training_step)
 for name in "${@:-${all[@]}}"; do
     echo "== $name"
     python "$project_root/benchmarks/$name.py" --output "$results/$name.json"

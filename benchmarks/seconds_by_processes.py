@@ -1,0 +1,121 @@
+#!/usr/bin/env python
+"""Table 5 of Ozer et al. (2022): a round's seconds, 100 clients, by aggregation and processes.
+
+    python benchmarks/seconds_by_processes.py --output FILE --runs 3 --processes 1 2
+
+The rows and settings are those of the study of 100 clients (configs/ozer2022/table3.toml), the
+images random and in the shapes of CIFAR-10.
+"""
+
+from __future__ import annotations
+
+import csv
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from measuring import Report, Row, Timing, options, publish
+
+from bfl.engine.flower import FlowerApp, RayEngine
+from bfl.results.run_folder import RunFolder
+from bfl.studies.reading import read_study
+from bfl.studies.study import Choice, Study
+
+ROOT = Path(__file__).resolve().parent.parent
+STUDY = ROOT / "configs" / "ozer2022" / "table3.toml"
+PUBLISHED = STUDY.parent / "published" / "table5.csv"
+EXAMPLES, WARM_UP = 50_000, 1
+
+
+def published() -> dict[tuple[str, str, int], float]:
+    """Return the paper's seconds by model, aggregation and number of processes."""
+    with PUBLISHED.open(encoding="utf-8", newline="") as stream:
+        return {
+            (line["model"], line["aggregation"], int(line["processes"])): float(
+                line["seconds_per_round"]
+            )
+            for line in csv.DictReader(stream)
+        }
+
+
+def write_images(path: Path) -> None:
+    """Write random images of CIFAR-10's shapes, with random labels."""
+    generator = np.random.default_rng(0)
+    arrays = {}
+    for part, count in (("train", EXAMPLES), ("test", 100)):
+        arrays[f"x_{part}"] = generator.integers(0, 256, (count, 32, 32, 3), dtype=np.uint8)
+        arrays[f"y_{part}"] = np.arange(count) % 10
+    np.savez(path, **arrays)
+
+
+def measure(
+    study: Study, row: Choice, engine: RayEngine, folder: Path, name: str, rounds: int
+) -> Timing:
+    """Return the seconds of a row's rounds after the warm-up."""
+    values = {
+        **study.base,
+        **row.values,
+        "dataset": f"npz:{folder}/images.npz",
+        "augmentation": "crop-flip",
+        "rounds": WARM_UP + rounds,
+        "evaluate-every": 0,
+        "output-dir": str(folder),
+        "name": name,
+    }
+    engine.run(values, int(study.base["clients"]))
+    return Timing.of([entry["seconds"] for entry in RunFolder(folder / name).rounds()[WARM_UP:]])
+
+
+def lines(
+    row: Choice, processes: Sequence[int], taken: Mapping[tuple[str, int], Timing]
+) -> Iterator[Row]:
+    """Yield a row's lines: the first beside the paper's, the others beside the first."""
+    model, aggregation = row.labels["model"], row.labels["aggregation"]
+    first, *others = processes
+    alone = taken[row.name, first]
+    quoted = published().get((model, aggregation, first))
+    yield Row(
+        f"{model} {aggregation}, {first} process(es)",
+        "s",
+        alone,
+        "the paper's, quoted" if quoted else "",
+        Timing.of([quoted]) if quoted else None,
+    )
+    for number in others:
+        timing = taken[row.name, number]
+        what = f"{model} {aggregation}, {number} process(es)"
+        yield Row(what, "s", timing, f"with {first}", alone, alone.median / timing.median)
+
+
+def main() -> None:
+    """Measure, print the table, and write it if asked to."""
+    parser = options(__doc__)
+    parser.set_defaults(runs=3)
+    parser.add_argument("--processes", type=int, nargs="+", default=[1, 2], help="actors (1 2)")
+    given = parser.parse_args()
+    study, app = read_study(STUDY), FlowerApp.read(ROOT)
+    taken: dict[tuple[str, int], Timing] = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = Path(scratch)
+        write_images(folder / "images.npz")
+        for processes in given.processes:
+            backend = {"init_args": {"num_cpus": processes}, "client_resources": {"num_cpus": 1}}
+            with RayEngine(app, backend, most_clients=int(study.base["clients"])) as engine:
+                for row in study.rows:
+                    name = f"{row.name}-{processes}"
+                    timing = measure(study, row, engine, folder, name, given.runs)
+                    taken[row.name, processes] = timing
+    rows = [line for row in study.rows for line in lines(row, given.processes, taken)]
+    notes = (
+        f"100 clients with {EXAMPLES} random images in all, a tenth of the clients a round, "
+        "E = 10; a round is training and pooling; the first, in which networks are built, is left out.",
+        "The paper's seconds come from a machine that it does not describe (with 5 processes 15.6 "
+        "to 18.1 s, with 10 9.2 to 11.2 s), so there is no ratio.",
+    )
+    title = "Seconds a round by number of processes (Ozer et al., Table 5)"
+    publish(Report("seconds_by_processes", title, rows, notes), given.output)
+
+
+if __name__ == "__main__":
+    main()
