@@ -14,14 +14,14 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 from measuring import Report, Row, Timing, options, publish
 from memory import watched
+from random_images import write_images
 
 from bfl.results.run_folder import RunFolder
 
 ROOT = Path(__file__).resolve().parent.parent
-ACTORS, SIDE, CHANNELS, CLASSES = 2, 32, 3, 10
+ACTORS = 2
 ROUNDS, WARM_UP = 4, 1
 CONFIGURATION = (
     'inference="reparameterization" variational-layers="dense" strategy="ws" '
@@ -49,23 +49,11 @@ class Measured:
     everything: list[float]
 
 
-def write_images(path: Path, count: int) -> None:
-    """Write so many random images."""
-    generator = np.random.default_rng(0)
-    arrays = {}
-    for part, size in (("train", count), ("test", 100)):
-        arrays[f"x_{part}"] = generator.integers(
-            0, 256, (size, SIDE, SIDE, CHANNELS), dtype=np.uint8
-        )
-        arrays[f"y_{part}"] = np.arange(size) % CLASSES
-    np.savez(path, **arrays)
-
-
 def measure(clients: int, examples: int, model: str, backend: str, runs: int) -> Measured:
     """Run federations of so many clients and examples, and return what they took."""
     measured = Measured([], [], [], [])
     with tempfile.TemporaryDirectory() as folder:
-        write_images(Path(folder) / "images.npz", examples)
+        dataset = write_images(Path(folder), examples)
         for run in range(runs):
             command = [
                 sys.executable,
@@ -76,7 +64,7 @@ def measure(clients: int, examples: int, model: str, backend: str, runs: int) ->
                 f"--backend={backend}",
                 f'--backend-config={{"init_args": {{"num_cpus": {ACTORS}}}}}',
                 f"--run-config={CONFIGURATION}",
-                f'--run-config=model="{model}" dataset="npz:{folder}/images.npz" '
+                f'--run-config=model="{model}" dataset="{dataset}" '
                 f'output-dir="{folder}" name="run-{run}"',
             ]
             memory = watched(command)
@@ -153,7 +141,7 @@ def main() -> None:
         }
         rows += rows_of(kind, measured)
     notes = (
-        f"{given.model}, images of {SIDE} x {SIDE} x {CHANNELS}, batch 32, E = 1, weighted sum of "
+        f"{given.model}, images of 32 x 32 x 3, batch 32, E = 1, weighted sum of "
         f"normals by train size; engine: {given.backend}, {ACTORS} actors of one CPU; the first "
         "round, in which actors build and trace, is left out.",
         "A client beside its training: a round's seconds less those in which an actor trained on "

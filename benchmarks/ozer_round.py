@@ -14,9 +14,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-import numpy as np
 from measuring import Report, Row, Timing, options, publish
 from memory import MemoryOf, watched
+from random_images import write_images
 
 from bfl.results.run_folder import RunFolder
 
@@ -39,17 +39,7 @@ CONFIGURATION = (
 )
 
 
-def write_images(path: Path) -> None:
-    """Write random images of CIFAR-10's shapes, with random labels."""
-    generator = np.random.default_rng(0)
-    arrays = {}
-    for part, count in (("train", CLIENTS * EXAMPLES), ("test", 1000)):
-        arrays[f"x_{part}"] = generator.integers(0, 256, (count, 32, 32, 3), dtype=np.uint8)
-        arrays[f"y_{part}"] = np.arange(count) % 10
-    np.savez(path, **arrays)
-
-
-def simulate(engine: str, folder: Path, name: str) -> tuple[list[float], MemoryOf]:
+def simulate(engine: str, dataset: str, folder: Path, name: str) -> tuple[list[float], MemoryOf]:
     """Run a simulation; return the seconds of its rounds after the warm-up, and the memory."""
     command = [
         sys.executable,
@@ -60,8 +50,7 @@ def simulate(engine: str, folder: Path, name: str) -> tuple[list[float], MemoryO
         f"--backend={engine.split(',')[0].lower()}",
         f"--backend-config={json.dumps(ENGINES[engine])}",
         f"--run-config={CONFIGURATION}",
-        f'--run-config=dataset="npz:{folder}/images.npz" rounds={ROUNDS} '
-        f'output-dir="{folder}" name="{name}"',
+        f'--run-config=dataset="{dataset}" rounds={ROUNDS} output-dir="{folder}" name="{name}"',
     ]
     memory = watched(command)
     rounds = RunFolder(folder / name).rounds()
@@ -73,10 +62,10 @@ def measure(runs: int) -> list[Row]:
     seconds: dict[str, list[float]] = {engine: [] for engine in ENGINES}
     memories: dict[str, list[MemoryOf]] = {engine: [] for engine in ENGINES}
     with tempfile.TemporaryDirectory() as folder:
-        write_images(Path(folder) / "images.npz")
+        dataset = write_images(Path(folder), CLIENTS * EXAMPLES)
         for run in range(runs):
             for number, engine in enumerate(ENGINES):
-                taken, memory = simulate(engine, Path(folder), f"run-{run}-{number}")
+                taken, memory = simulate(engine, dataset, Path(folder), f"run-{run}-{number}")
                 seconds[engine] += taken
                 memories[engine].append(memory)
     rows = []

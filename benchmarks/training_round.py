@@ -17,8 +17,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 from measuring import Report, Row, Timing, options, publish
+from random_images import write_images
 
 from bfl.engine.flower import FlowerApp, RayEngine
 from bfl.results.run_folder import RunFolder
@@ -28,19 +28,10 @@ CLIENTS, PROCESSES, BATCH = 10, 2, 32
 BACKEND = {"init_args": {"num_cpus": PROCESSES}, "client_resources": {"num_cpus": 1}}
 
 
-def dataset(folder: Path, images: int) -> str:
-    """Write random images of CIFAR-10's shape and return the word for them."""
-    generator = np.random.default_rng(0)
-    x = generator.integers(0, 256, (images, 32, 32, 3), dtype=np.uint8)
-    y = np.arange(images) % 10
-    np.savez(folder / "images.npz", x_train=x, y_train=y, x_test=x[:64], y_test=y[:64])
-    return f"npz:{folder}/images.npz"
-
-
 def settings(folder: Path, images: int, **more: Any) -> dict[str, Any]:
     """Return the configuration of a run without evaluations in between."""
     return {
-        "dataset": dataset(folder, images),
+        "dataset": write_images(folder, images),
         "model": "resnet20",
         "local-epochs": 1,
         "batch-size": BATCH,
