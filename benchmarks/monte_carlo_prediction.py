@@ -83,7 +83,7 @@ def peer(threads: int) -> Timing | None:
 def main() -> None:
     """Run the benchmark."""
     parser = options(__doc__)
-    parser.add_argument("--images", type=int, default=2000, help="images of the test set (2000)")
+    parser.add_argument("--images", type=int, default=10000, help="images of the test set (10000)")
     given = parser.parse_args()
     threads = cpus_of_this_process()
     configure(threads)

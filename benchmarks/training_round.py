@@ -82,7 +82,7 @@ def convolutions(precision: str, steps: int = 3) -> float:
 def main() -> None:
     """Run the benchmark: each turn measures all sides once, and ratios are taken turn by turn."""
     parser = options(__doc__)
-    parser.add_argument("--images", type=int, default=1600, help="images of all clients (1600)")
+    parser.add_argument("--images", type=int, default=4800, help="images of all clients (4800)")
     given = parser.parse_args()
     goals = {"float32": 2.0, "bfloat16": 2.8}
     mine: dict[str, list[float]] = {precision: [] for precision in goals}

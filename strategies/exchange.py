@@ -18,6 +18,10 @@ Looking for the replies to M messages takes time in proportion to M, in a simula
 that also hands the messages out.
 """
 
+WAITING_SHARE = 0.02
+"""The share of the time since the last reply that a pause takes, so that whoever trains for seconds
+is not looked for two hundred times in each."""
+
 LONGEST_PAUSE = 0.2
 """Seconds between looks at most: where a look brings the replies along, it takes as long as they
 are large."""
@@ -55,7 +59,9 @@ def exchange(grid: Grid, messages: Sequence[Message], silence: float) -> Iterato
             return
         raise_if_dead()
         if pending and interval:
-            time.sleep(max(interval, min(took / POLLING_SHARE, LONGEST_PAUSE)))
+            waited = time.monotonic() - heard
+            pause = max(took / POLLING_SHARE, waited * WAITING_SHARE)
+            time.sleep(max(interval, min(pause, LONGEST_PAUSE)))
 
 
 def exchange_with_retries(

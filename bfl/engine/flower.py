@@ -33,8 +33,8 @@ from bfl.errors import ConfigurationError, RunError, nearest
 
 Values = dict[str, str | int | float | bool]
 
-HANDING_OUT = 0.005
-"""Seconds between looks for messages to hand out."""
+HANDING_OUT = (0.005, 0.025)
+"""Seconds between looks for messages to hand out: after the last ones, and after a long time."""
 
 
 @dataclass(frozen=True)
@@ -304,10 +304,14 @@ def _hand_out(state: Any, queue: Any, nodes_mapping: Mapping[int, int], f_stop: 
         nodes_mapping: Partition id by node id.
         f_stop: Set when the run stops.
     """
+    shortest, longest = HANDING_OUT
+    pause = shortest
     while not f_stop.is_set():
-        for message in _new_messages(state):
+        new = _new_messages(state)
+        for message in new:
             queue.put(message)
-        f_stop.wait(HANDING_OUT)
+        pause = shortest if new else min(pause * 1.02, longest)
+        f_stop.wait(pause)
 
 
 def _new_messages(state: Any) -> list[Any]:
