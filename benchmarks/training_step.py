@@ -27,8 +27,11 @@ VARIANTS = {
     "bfloat16, 1 thread": ("bfloat16", False, 1),
     "float32 compiled by XLA, 1 thread": ("float32", True, 1),
     "float32, 2 threads": ("float32", False, 2),
+    "float32, 1 thread, two processes side by side, each": ("float32", False, 1),
 }
 """Precision, whether it is compiled, and threads."""
+
+SIDE_BY_SIDE = "float32, 1 thread, two processes side by side, each"
 
 REFERENCE = "float32, 1 thread"
 
@@ -69,11 +72,14 @@ def trained(precision: str, compiled: bool, threads: int) -> Any:
 
 
 def milliseconds(variant: str, runs: int) -> list[float]:
-    """Return the milliseconds a step of some runs of a variant, in a process of its own."""
+    """Return the milliseconds a step of some runs of a variant, in a process of its own, or two."""
     command = [sys.executable, __file__, "--variant", variant, "--runs", str(runs)]
-    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    found: list[float] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    processes = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        for _ in range(2 if variant == SIDE_BY_SIDE else 1)
+    ]
+    outputs = [process.communicate()[0] for process in processes]
+    return [taken for output in outputs for taken in json.loads(output.splitlines()[-1])]
 
 
 def profile(precision: str) -> None:

@@ -288,3 +288,18 @@ def test_evaluator_judges_the_test_set(inference):
     assert first["accuracy"] == pytest.approx(hits.mean())
     # Rounds have draws of their own.
     assert (first != evaluator.metrics(evaluator.initial, 2)) == (inference == "flipout")
+
+
+@pytest.mark.parametrize("case", ["flipout", "mc_dropout"], indirect=True)
+def test_batches_side_by_side_give_the_same_bits(case, monkeypatch):
+    from bfl.prediction import monte_carlo
+
+    monkeypatch.setattr(monte_carlo, "configured_threads", lambda: 4)
+    case.predictor.batch_size, before = 7, case.predictor.batch_size
+    try:
+        monkeypatch.setattr(monte_carlo, "BATCHES_AT_ONCE", 1)
+        alone = case.predict()
+        monkeypatch.setattr(monte_carlo, "BATCHES_AT_ONCE", 4)
+        assert all(digest(case.predict()) == digest(alone) for _ in range(5))
+    finally:
+        case.predictor.batch_size = before

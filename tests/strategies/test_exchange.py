@@ -149,6 +149,18 @@ def test_waiting_takes_little_of_the_time() -> None:
     assert Slow.pulls > 1 / strategies.exchange.LONGEST_PAUSE / 2
 
 
+def test_who_takes_long_is_looked_for_rarely(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two hundred looks a second would take a share of the processors that clients train on."""
+
+    class Busy(Deaf):
+        pulls = 0
+
+    monkeypatch.setattr(strategies.exchange, "poll_interval", lambda grid: 0.001)
+    assert outcome(exchange(make_grid(Clients().app, 2, Busy), messages(2), 1.0)) == [(1, True)]
+    # Pauses of 2 % of the time so far: from 0.05 to 1 s about ln(20) / 0.02 looks, and 50 before.
+    assert 20 < Busy.pulls < 300
+
+
 def test_a_dead_engine_ends_the_wait() -> None:
     waiting = exchange(make_grid(Clients().app, 2, Deaf), messages(2), 60.0)
     assert next(waiting).metadata.src_node_id == 1
