@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from bfl.studies.figures import draw_study, study_figures
 from bfl.studies.figures.base import Overlay
 from bfl.studies.folder import StudyFolder
 from bfl.studies.scale import ScaledStudy
-from bfl.studies.study import FigureSpec
+from bfl.studies.study import FigureSpec, Run
 
 FIGURES = """
 [[figures]]
@@ -53,11 +54,16 @@ def made(folder: Path, text: str = STUDY, scale: str = "") -> tuple[StudyFolder,
     return study, scaled
 
 
-def overlay(study: StudyFolder, scaled: ScaledStudy, **labels: str) -> Overlay:
+def overlay(
+    study: StudyFolder,
+    scaled: ScaledStudy,
+    wanted: Callable[[Run], bool] = lambda run: True,
+    **labels: str,
+) -> Overlay:
     shown = {column: (label,) for column, label in labels.items()}
     spec = FigureSpec("f", "", "", (shown,), {})
     rows = tuple(row for row in scaled.study.rows if spec.shows(row.labels))
-    return Overlay(study, scaled, spec, rows, scaled.study.panels(), lambda run: True)
+    return Overlay(study, scaled, spec, rows, wanted)
 
 
 def test_learning_curves_are_means_over_the_seeds(tmp_path: Path) -> None:
@@ -90,6 +96,15 @@ def test_retention_curves_have_a_line_of_panels_for_each_uncertainty(tmp_path: P
         assert (low, high) == (0.0, 1.0)
 
 
+def test_panels_without_a_run_that_counts_are_left_out(tmp_path: Path) -> None:
+    study, scaled = made(tmp_path)
+    one = overlay(study, scaled, lambda run: run.labels["partition"] == "iid")
+    for kind, panels in (("learning-curves", 1), ("retention-curves", 3)):
+        figure = study_figures.create(kind).draw(one)
+        assert figure is not None
+        assert len(figure.axes) == panels
+
+
 def test_a_figure_shows_the_rows_that_it_names(tmp_path: Path) -> None:
     study, scaled = made(tmp_path)
     figure = study_figures.create("learning-curves").draw(overlay(study, scaled, rule="NWA"))
@@ -118,9 +133,11 @@ def test_all_figures_are_written_with_title_and_scale(tmp_path: Path) -> None:
     for path in paths:
         assert image.imread(path)[..., :3].std() > 0.01
     spec = scaled.study.figures[0]
-    title = Overlay(study, scaled, spec, (), (), lambda run: True).title()
-    assert title.startswith("Calibration\nscaled down: rounds 4 → 2, seeds 2 → 1\n")
-    assert "standard deviation" in title
+    title = Overlay(study, scaled, spec, (), lambda run: True).title()
+    assert title == "Calibration\nscaled down: rounds 4 → 2, seeds 2 → 1", "one seed has no band"
+    both = scaled_study(tmp_path / "files")
+    title = Overlay(study, both, spec, (), lambda run: True).title()
+    assert title.endswith("\nbands: ± standard deviation over the seeds")
 
 
 def test_a_study_without_figures_gets_one_of_each_kind(tmp_path: Path) -> None:

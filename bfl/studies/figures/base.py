@@ -19,7 +19,7 @@ from bfl.results.figures.style import COLORS, DASHES, new_figure, styled
 from bfl.results.run_folder import RunFolder
 from bfl.studies.folder import FIGURES, StudyFolder
 from bfl.studies.scale import ScaledStudy
-from bfl.studies.study import Choice, FigureSpec, Run
+from bfl.studies.study import SEED, Choice, FigureSpec, Run
 from bfl.studies.table import FULL_SCALE, mean_and_spread
 
 if TYPE_CHECKING:
@@ -63,7 +63,6 @@ class Overlay:
         scaled: The study.
         spec: What the study says of the figure.
         rows: The rows that are shown.
-        panels: The labels of each panel.
         wanted: Which runs count.
     """
 
@@ -71,8 +70,14 @@ class Overlay:
     scaled: ScaledStudy
     spec: FigureSpec
     rows: tuple[Choice, ...]
-    panels: tuple[Mapping[str, str], ...]
     wanted: Callable[[Run], bool]
+
+    @property
+    def panels(self) -> tuple[Mapping[str, str], ...]:
+        """The labels of each panel, of those that a run counts for."""
+        counted = [run.labels.items() for run in self.scaled.runs if self.wanted(run)]
+        panels = self.scaled.study.panels()
+        return tuple(p for p in panels if any(p.items() <= labels for labels in counted))
 
     def runs(self, row: Choice, panel: Mapping[str, str]) -> Iterator[RunFolder]:
         """Yield the folders of a row's runs in a panel, begun or not."""
@@ -114,7 +119,9 @@ class Overlay:
     def title(self) -> str:
         """Return what stands above the figure: what it is, the scale, and what the bands are."""
         study = self.scaled.study
-        bands = f"\nbands: ± {study.spread.replace('-', ' ')} over the seeds" if study.seeds else ""
+        seeds = {run.labels[SEED] for run in self.scaled.runs} if study.seeds else set()
+        several = len(seeds) > 1
+        bands = f"\nbands: ± {study.spread.replace('-', ' ')} over the seeds" if several else ""
         return f"{self.spec.title or study.title}\n{self.scaled.note or FULL_SCALE}{bands}"
 
 
@@ -201,7 +208,7 @@ def draw_study(
     written = []
     for spec in specs:
         rows = tuple(row for row in scaled.study.rows if spec.shows(row.labels))
-        overlay = Overlay(folder, scaled, spec, rows, scaled.study.panels(), wanted)
+        overlay = Overlay(folder, scaled, spec, rows, wanted)
         figure = study_figures.create(spec.kind, spec.settings).draw(overlay)
         if figure is not None:
             written.append(folder.write(f"{FIGURES}/{spec.name}.png", png(figure)))
