@@ -23,6 +23,7 @@ from bfl.inferences.flipout import Flipout
 from bfl.keras import configure, keras, tf, tfp
 from bfl.models import create_architecture
 from bfl.networks.network import build_network, build_predictor
+from bfl.networks.precision import Precision
 from bfl.prediction.monte_carlo import Predictor
 
 BATCH, OURS = 250, 128
@@ -60,11 +61,12 @@ def theirs(images: Any) -> Any:
     return predict
 
 
-def ours(images: Any) -> Any:
+def ours(images: Any, precision: Precision) -> Any:
     """Return a call that predicts all images with this project's predictor."""
     architecture = create_architecture("resnet20")
     network = build_network(architecture, Flipout(), SHAPE, 10)
-    predictor = Predictor(network.manifest, build_predictor(network, architecture), OURS)
+    points = build_predictor(network, architecture, precision)
+    predictor = Predictor(network.manifest, points, OURS)
     posterior = network.initial_posterior(0)
     return lambda: predictor.predict(posterior, images, samples=1, seed=0, labels=(0,))
 
@@ -89,7 +91,12 @@ def main() -> None:
     configure(threads)
     tf.random.set_seed(0)  # TensorFlow Probability's own layers draw from stateful generators
     images = np.random.default_rng(0).integers(0, 256, (given.images, *SHAPE), dtype=np.uint8)
-    taken = alternate({"ours": ours(images), "theirs": theirs(images)}, given.runs)
+    sides = {
+        "float32": ours(images, "float32"),
+        "bfloat16": ours(images, "bfloat16"),
+        "theirs": theirs(images),
+    }
+    taken = alternate(sides, given.runs)
     rates = {
         name: Timing(given.images / t.median, given.images / t.high, given.images / t.low, t.runs)
         for name, t in taken.items()
@@ -97,20 +104,21 @@ def main() -> None:
     what = f"one sample of {given.images} images, {threads} threads"
     rows = [
         Row(
-            what,
+            f"{what}, evaluate-precision {precision}",
             "img/s",
-            rates["ours"],
-            "TensorFlow Probability's layers",
+            rates[precision],
+            "TensorFlow Probability's layers, float32",
             rates["theirs"],
-            rates["ours"].median / rates["theirs"].median,
-            2.5,
+            rates[precision].median / rates["theirs"].median,
+            goal,
         )
+        for precision, goal in (("float32", 2.5), ("bfloat16", None))
     ]
     notes = [f"random images {SHAPE}; batches of {BATCH} (theirs) and {OURS} (ours)"]
     other = peer(threads)
     if other:
-        ratio = rates["ours"].median / other.median
-        rows.append(Row(what, "img/s", rates["ours"], "bayesian-torch", other, ratio))
+        ratio = rates["float32"].median / other.median
+        rows.append(Row(what, "img/s", rates["float32"], "bayesian-torch", other, ratio))
     else:
         notes.append("bayesian-torch was not measured: BFL_PEERS_PYTHON is not set")
     title = "One Monte Carlo sample of a test set, Flipout ResNet-20"
