@@ -162,6 +162,9 @@ def markdown(report: Mapping[str, Any]) -> str:
 
 
 def _timing(timing: Mapping[str, Any], unit: str) -> str:
-    if timing["runs"] <= 1:
-        return f"{timing['median']:.3g} {unit}"
-    return f"{timing['median']:.3g} {unit} ({timing['low']:.3g} to {timing['high']:.3g})"
+    median, low, high = (_number(timing[key]) for key in ("median", "low", "high"))
+    return f"{median} {unit}" if timing["runs"] <= 1 else f"{median} {unit} ({low} to {high})"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from measuring import markdown
 
 SHOWN = ("processor", "processors", "memory-bytes", "platform", "python")
-PACKAGES = ("flwr", "ray", "tensorflow", "tensorflow-probability", "numpy", "git-commit")
+PACKAGES = ("flwr", "ray", "tensorflow", "tensorflow-probability", "numpy")
 
 
 def main() -> None:
@@ -22,9 +24,7 @@ def main() -> None:
     reports = [json.loads(path.read_text(encoding="utf-8")) for path in files]
     if not reports:
         sys.exit(f"{folder} holds no results")
-    environment = reports[0]["environment"]
-    machine = ", ".join(f"{key} {environment[key]}" for key in SHOWN)
-    versions = ", ".join(f"{key} {environment[key]}" for key in PACKAGES)
+    made_on = {_described(report["environment"]) for report in reports}
     lines = [
         "# Benchmarks",
         "",
@@ -34,14 +34,26 @@ def main() -> None:
         "better ours is. What is quoted was measured on another machine of two cores, so its ratio",
         "is rough.",
         "",
-        f"- Machine: {machine}.",
-        f"- Versions: {versions}.",
+        *(f"- Machine and versions: {machine}." for machine in sorted(made_on)),
         "",
     ]
     output.parent.mkdir(parents=True, exist_ok=True)
-    sections = [markdown(report) for report in reports]
+    sections = [_section(report, told=len(made_on) == 1) for report in reports]
     output.write_text("\n".join([*lines, "\n".join(sections)]), encoding="utf-8")
     print(output.read_text(encoding="utf-8"))
+
+
+def _described(environment: Mapping[str, Any]) -> str:
+    return ", ".join(f"{key} {environment[key]}" for key in (*SHOWN, *PACKAGES))
+
+
+def _section(report: Mapping[str, Any], *, told: bool) -> str:
+    """Return a benchmark's section, with where it was made unless that has been told for all."""
+    environment = report["environment"]
+    commit = environment["git-commit"]
+    made = [] if told else [_described(environment)]
+    made += [f"commit {commit[:8]}"] if commit else []
+    return markdown(report) + (f"- Made on: {'; '.join(made)}.\n" if made else "")
 
 
 if __name__ == "__main__":
