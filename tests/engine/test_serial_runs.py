@@ -56,6 +56,7 @@ def test_every_inference_runs(
 def test_settings_reach_the_clients(tmp_path: Path) -> None:
     """Each of these changes the result: none is dropped on the way."""
     base = {"partition": "dirichlet", "alpha": 0.5, "strategy": "dwc", "prior": "previous-global"}
+    few = {"train-examples": 400, "test-examples": 50}
     changes: list[dict[str, Any]] = [
         {},
         {"alpha": 5.0},
@@ -77,7 +78,7 @@ def test_settings_reach_the_clients(tmp_path: Path) -> None:
     ]
     digests = set()
     for number, change in enumerate(changes):
-        folder = run(tmp_path, str(number), 5, **{**base, **change})  # type: ignore[arg-type]
+        folder = run(tmp_path, str(number), 5, **{**base, **few, **change})  # type: ignore[arg-type]
         digests.add(folder.rounds()[-1]["posterior-sha256"])
     assert len(digests) == len(changes)
 
