@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Lint, types and all tests. Installs what it needs into .venv the first time. Arguments go to pytest,
-# for instance: scripts/test.sh -m 'not slow'
+# Lint, types and all tests but those marked long. Installs what it needs into .venv the first time.
+# Arguments go to pytest, for instance: scripts/test.sh -m 'not slow', or -m long.
 set -euo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/environment.sh"
 ensure_environment test

@@ -26,8 +26,8 @@ from bfl.posteriors.posterior import Posterior, Vector
 
 BLOCK = 131072
 """Parameters taken at a time: few enough for a dozen float64 arrays to stay in cache, and enough
-for NumPy's work on an array to take much longer than the call, which holds Python's lock. With half
-as many, two threads are hardly faster than one: they mostly wait for each other's lock.
+for NumPy's work on an array to take much longer than the call, which holds Python's lock and for
+which threads wait.
 
 A stochastic rule draws block by block, so this number is part of what its draws depend on.
 """

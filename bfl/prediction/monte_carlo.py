@@ -21,8 +21,8 @@ Images = npt.NDArray[np.uint8]
 BATCHES_AT_ONCE = 2
 """Batches that are predicted side by side where TensorFlow has that many threads.
 
-While one is at an operation too small to be split, the other keeps the remaining threads busy: 1.2
-times as many images a second on two threads. The bits do not depend on it.
+While one is at an operation too small to be split, the other keeps the remaining threads busy. The
+bits do not depend on it.
 """
 
 
