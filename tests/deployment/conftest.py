@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 
 import pytest
-from flower_processes import ROOT, Flower, executable, final_digest, run_config
+from flower_processes import ROOT, Flower, final_digest, run_config
+
+from bfl.configuration.sources import parse_pairs
+from bfl.engine.flower import FlowerApp, run_serially
 
 
 @pytest.fixture(scope="module")
@@ -23,7 +25,5 @@ def flower(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Flower]:
 def serial_digest(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Return the posterior's SHA-256 of the same run in one process."""
     folder = tmp_path_factory.mktemp("serial")
-    command = [executable("flower-simulation"), "--app", str(ROOT), "--backend", "serial"]
-    command += ["--num-supernodes", "2", "--run-config", run_config(folder, "run")]
-    subprocess.run(command, cwd=folder, check=True, timeout=120, capture_output=True)
+    run_serially(FlowerApp.read(ROOT), parse_pairs(run_config(folder, "run")), 2, {})
     return final_digest(folder / "run")

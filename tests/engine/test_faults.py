@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 from faults import ROOT, forget_faults, make_faulty_app
 
+from bfl.configuration.sources import parse_pairs
+from bfl.engine.flower import FlowerApp, run_serially
 from bfl.results.run_folder import RunFolder
 
 SMALL = (
@@ -67,8 +69,8 @@ class Federation:
 @pytest.fixture(scope="module")
 def federation(tmp_path_factory: pytest.TempPathFactory) -> Federation:
     federation = Federation(tmp_path_factory.mktemp("federation"))
-    status, printed = federation.run("honest", "", "--backend", "serial")
-    assert status == 0, printed
+    honest = parse_pairs(f'{SMALL} output-dir="{federation.folder}" name="honest"')
+    run_serially(FlowerApp.read(ROOT), honest, 3, {})
     return federation
 
 

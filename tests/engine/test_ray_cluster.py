@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 
+from bfl.configuration.sources import parse_pairs
+from bfl.engine.flower import FlowerApp, run_serially
 from bfl.results.run_folder import RunFolder
 
 pytestmark = pytest.mark.slow
@@ -127,8 +129,8 @@ def digest(folder: Path) -> str:
 
 def test_same_posterior_and_the_cluster_stays(cluster: dict[str, str], tmp_path: Path) -> None:
     """Each node has room for one of the two actors, so both are needed."""
-    serial = simulate(tmp_path, "serial", dict(os.environ), "--backend", "serial")
-    assert serial.returncode == 0, serial.stdout
+    here = parse_pairs(f'{SETTINGS} output-dir="{tmp_path}" name="serial"')
+    run_serially(FlowerApp.read(ROOT), here, 2, {})
     joined = simulate(tmp_path, "cluster", cluster)
     assert joined.returncode == 0, joined.stdout
     assert digest(tmp_path / "cluster") == digest(tmp_path / "serial")

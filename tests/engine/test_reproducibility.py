@@ -1,11 +1,18 @@
-"""One seed, one result: whatever the number of Ray actors and the inference."""
+"""One seed, one result: in one process, and on Ray with any number of actors."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
-from test_simulation import SMALL, simulate
+from test_simulation import ROOT, simulate
+
+from bfl.configuration.sources import parse_pairs
+from bfl.engine.flower import FlowerApp, run_serially
+from bfl.results.run_folder import RunFolder
+
+SMALL = 'model="resnet8" rounds=2 local-epochs=1 mc-samples=2 evaluate-mc-samples=1'
+CLIENTS = 5
 
 pytestmark = pytest.mark.slow
 
@@ -14,19 +21,20 @@ pytestmark = pytest.mark.slow
     ("actors", "config"),
     [
         (1, 'inference="mc-dropout" strategy="nwa" fraction-train=0.6'),
-        (
-            4,
-            'inference="flipout" strategy="lp" weighting="max-discrepancy" prior="previous-global"',
-        ),
+        (2, 'partition="dirichlet" alpha=1.0 strategy="ppa" weighting="distance"'),
+        (4, 'strategy="lp" weighting="max-discrepancy" prior="previous-global"'),
     ],
 )
 def test_the_number_of_actors_does_not_matter(actors: int, config: str, tmp_path: Path) -> None:
     """Ray is told of more CPUs than there are, so that clients finish in any order."""
-    five = ("--num-supernodes", "5")
     config = f"{SMALL} {config}"
-    serial = simulate(tmp_path, "serial", *five, "--backend", "serial", config=config)
+    here = parse_pairs(f'{config} output-dir="{tmp_path}" name="serial"')
+    run_serially(FlowerApp.read(ROOT), here, CLIENTS, {})
+    serial = RunFolder(tmp_path / "serial")
     cpus = f'{{"init_args": {{"num_cpus": {actors}}}}}'
+    five = ("--num-supernodes", str(CLIENTS))
     ray = simulate(tmp_path, "ray", *five, "--backend-config", cpus, config=config)
-    assert [r["posterior-sha256"] for r in serial.rounds()] == [
-        r["posterior-sha256"] for r in ray.rounds()
+    assert [entry["posterior-sha256"] for entry in serial.rounds()] == [
+        entry["posterior-sha256"] for entry in ray.rounds()
     ]
+    assert serial.metrics() == ray.metrics()

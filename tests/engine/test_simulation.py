@@ -16,7 +16,6 @@ from bfl.metrics import evaluate
 from bfl.results.run_folder import RunFolder
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-SMALL = 'model="resnet8" rounds=2 local-epochs=1 mc-samples=2 evaluate-mc-samples=1'
 
 pytestmark = pytest.mark.slow
 
@@ -110,14 +109,3 @@ def test_figures_are_drawn_again_without_training(default_run: RunFolder) -> Non
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     subprocess.run([*command("bfl"), "plot", str(default_run.path)], check=True, env=environment)
     assert {path: path.read_bytes() for path in paths} == before
-
-
-def test_ray_and_the_calling_process_give_the_same_bits(tmp_path: Path) -> None:
-    config = f'{SMALL} partition="dirichlet" alpha=1.0 strategy="ppa" weighting="distance"'
-    three = ("--num-supernodes", "3")
-    serial = simulate(tmp_path, "serial", *three, "--backend", "serial", config=config)
-    ray = simulate(tmp_path, "ray", *three, config=config)
-    assert [r["posterior-sha256"] for r in serial.rounds()] == [
-        r["posterior-sha256"] for r in ray.rounds()
-    ]
-    assert serial.metrics() == ray.metrics()
