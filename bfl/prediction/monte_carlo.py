@@ -11,6 +11,8 @@ import numpy.typing as npt
 
 from bfl import randomness
 from bfl.keras import configured_threads, tf
+from bfl.networks.folding import FoldedModel
+from bfl.networks.layers import keyed
 from bfl.networks.network import Network, normalized_images
 from bfl.posteriors import Manifest, Posterior
 from bfl.prediction.predictions import Predictions
@@ -30,7 +32,8 @@ class Predictor:
     """Predicts with a posterior by Monte Carlo: p̄ = 1/M Σ_m p(y | x, θ^m), θ^m ~ q(θ).
 
     Each θ^m is drawn once and used for the whole set of images, so a variational network predicts
-    with plain convolutions. The sums over m stream: memory does not grow with M.
+    with plain convolutions, batch normalisation folded into them. The sums over m stream: memory
+    does not grow with M.
 
     Source: Fischer et al. (2024), Eq. 7.
 
@@ -44,6 +47,7 @@ class Predictor:
         self.manifest = manifest
         self.network = network
         self.batch_size = batch_size
+        self._folded = FoldedModel(network.model)
         self._forward = tf.function(
             self._probabilities,
             input_signature=[
@@ -80,6 +84,7 @@ class Predictor:
             noise = normal.standard_normal(posterior.size, np.float32)
             values = posterior.mean + deviation * noise
             self.network.load_values(self.manifest, values, posterior.point)
+            self._folded.update()
             key = randomness.key(seed, "masks", *labels, sample)
             statistics.add(self._all_probabilities(images, key))
         return statistics.result()
@@ -98,8 +103,9 @@ class Predictor:
         return np.concatenate(parts)
 
     def _probabilities(self, images: Any, key: Any) -> Any:
-        logits = self.network.logits(normalized_images(images), key, training=False)
-        return tf.nn.softmax(logits)
+        with keyed(key):
+            logits = self._folded.model(normalized_images(images), training=False)
+        return tf.nn.softmax(tf.cast(logits, tf.float32))
 
 
 @lru_cache(maxsize=8)
