@@ -153,8 +153,13 @@ class LocalTrainer:
             for variable in self._variables
         ]
         self._steps_before = tf.Variable(0, trainable=False)
-        # A step by itself, whose shapes are the same for all clients: XLA compiles each anew.
-        self._one_step = tf.function(self._step, jit_compile=True) if compiled else self._step
+        # A step by itself, whose shapes are the same for all clients: XLA compiles each anew. No
+        # AutoGraph, which would look through all that a step calls, for a second, and find nothing.
+        self._one_step = (
+            tf.function(self._step, jit_compile=True, autograph=False)
+            if compiled
+            else tf.autograph.experimental.do_not_convert(self._step)
+        )
         self._run = tf.function(
             self._steps,
             input_signature=[

@@ -56,14 +56,15 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         dataset = with_test_examples(
             cached_dataset(keys.dataset, keys.data_dir), keys.test_examples
         )
+        # Its networks are built while the clients' processes start.
+        evaluator = Evaluator(configuration, dataset)
         federation = discover(grid, keys.clients, keys.node_timeout)
-        configuration = configuration.replace(clients=federation.size)
+        configuration = evaluator.configuration = configuration.replace(clients=federation.size)
         partition = split(configuration, dataset, federation)
         folder, checkpoint = open_run(
             configuration, keys.name or _name(configuration), describe_environment()
         )
         folder.write_partition(_described(dataset, partition))
-        evaluator = Evaluator(configuration, dataset)
         progress.say(f"{federation.size} clients; the run's folder is {folder.path}")
         strategy = make_strategy(configuration, dataset, partition)
         strategy.federation = federation

@@ -26,6 +26,8 @@ os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
 os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
 os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+# Flower's modules import TensorFlow before bfl.keras does, in actors: not Keras 3 as well.
+os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")
 
 from bfl.configuration.sources import flatten, read_toml
 from bfl.engine.health import declare_alive, declare_dead

@@ -7,7 +7,8 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from bfl.engine.health import obituary
@@ -15,6 +16,12 @@ from bfl.errors import ConfigurationError, RunError
 
 NUMBERS = {"num_cpus": "CPU", "num_gpus": "GPU"}
 """What an actor may ask for, and Ray's name for what a node has of it."""
+
+OWN = "local"
+"""Ray's address for a Ray of one's own, also where another one is running already."""
+
+INHERITED = ("TF_USE_LEGACY_KERAS",)
+"""Variables of this process's environment that actors on other machines get, too."""
 
 
 def connect(init_args: Mapping[str, Any]) -> None:
@@ -32,22 +39,29 @@ def connect(init_args: Mapping[str, Any]) -> None:
     """
     import ray
 
-    address = init_args.get("address") or os.environ.get("RAY_ADDRESS")
+    address = init_args.get("address") or os.environ.get("RAY_ADDRESS") or OWN
+    joins = address != OWN
     given = [name for name in NUMBERS if name in init_args]
-    if address and given:
+    if joins and given:
         raise ConfigurationError(
             f"--backend-config: init_args has {given[0]}, but the run joins the Ray cluster at "
             f"{address}, which has its own; leave it out"
         )
+    defaults = {"include_dashboard": False, "logging_level": logging.ERROR}
+    arguments = {**defaults, **init_args, "address": address}
     path = os.pathsep.join(filter(None, [*sys.path, os.environ.get("PYTHONPATH")]))
     try:
-        _knock(str(address or ""))
-        ray.init(
-            **{"include_dashboard": False, "logging_level": logging.ERROR, **init_args},
-            runtime_env={"env_vars": {"PYTHONPATH": path}},
-        )
+        if joins:
+            _knock(address)
+            kept = {name: os.environ[name] for name in INHERITED if name in os.environ}
+            ray.init(**arguments, runtime_env={"env_vars": {**kept, "PYTHONPATH": path}})
+        else:
+            # Ray's processes inherit the path. As a runtime environment it would cost a second:
+            # actors could not be the processes that Ray has started already.
+            with _environment("PYTHONPATH", path):
+                ray.init(**arguments)
     except Exception as error:
-        what = f"join the Ray cluster at {address}" if address else "start Ray"
+        what = f"join the Ray cluster at {address}" if joins else "start Ray"
         raise RunError(f"cannot {what}: {_why_not(error)}") from error
     _watch_raylet()
 
@@ -123,6 +137,20 @@ def _why_not(error: BaseException) -> str:
         # `ray start` may have chosen to ask for a token; a driver that joins does not follow.
         return f"it asks for a token: set RAY_AUTH_MODE=token ({reason})"
     return reason
+
+
+@contextmanager
+def _environment(name: str, value: str) -> Iterator[None]:
+    """Set a variable of this process's environment for a while."""
+    before = os.environ.get(name)
+    os.environ[name] = value
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = before
 
 
 def _knock(address: str) -> None:

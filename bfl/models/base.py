@@ -23,7 +23,11 @@ class Architecture(Component):
 
     @abstractmethod
     def build(self, inference: Inference, image_shape: tuple[int, int, int], classes: int) -> Any:
-        """Return a Keras model from images (N, H, W, C) in [−1, 1] to logits (N, classes)."""
+        """Return a Keras model from images (N, H, W, C) in [−1, 1] to logits (N, classes).
+
+        Its layers are called without AutoGraph: where one decides by the value of a tensor, it says
+        so with ``tf.where`` or ``tf.cond``.
+        """
 
 
 architectures: Registry[Architecture] = Registry("model", "bfl.models")

@@ -54,6 +54,7 @@ class Predictor:
                 tf.TensorSpec([None, *network.image_shape], tf.uint8),
                 tf.TensorSpec([2], tf.int32),
             ],
+            autograph=False,
         )
 
     def predict(
