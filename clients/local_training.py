@@ -154,7 +154,7 @@ class LocalTrainer:
         ]
         self._steps_before = tf.Variable(0, trainable=False)
         # A step by itself, whose shapes are the same for all clients: XLA compiles each anew. No
-        # AutoGraph, which would look through all that a step calls, for a second, and find nothing.
+        # AutoGraph, which would look through all that a step calls and find nothing to convert.
         self._one_step = (
             tf.function(self._step, jit_compile=True, autograph=False)
             if compiled

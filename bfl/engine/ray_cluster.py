@@ -56,8 +56,8 @@ def connect(init_args: Mapping[str, Any]) -> None:
             kept = {name: os.environ[name] for name in INHERITED if name in os.environ}
             ray.init(**arguments, runtime_env={"env_vars": {**kept, "PYTHONPATH": path}})
         else:
-            # Ray's processes inherit the path. As a runtime environment it would cost a second:
-            # actors could not be the processes that Ray has started already.
+            # Ray's processes inherit the path. With a runtime environment actors could not be the
+            # processes that Ray has started beforehand.
             with _environment("PYTHONPATH", path):
                 ray.init(**arguments)
     except Exception as error:

@@ -41,8 +41,7 @@ class Network:
         self.image_shape = image_shape
         self.classes = classes
         with computing_in(precision):
-            # No layer decides by a tensor's value; to find that out, AutoGraph takes a third of the
-            # time that building takes.
+            # No layer decides by a tensor's value, and AutoGraph takes long to find that out.
             build = tf.autograph.experimental.do_not_convert(architecture.build)
             self.model = build(inference, image_shape, classes)
         self._parameters = tuple(
