@@ -8,5 +8,5 @@ cd "$project_root"
 ruff check .
 ruff format --check .
 mypy
-# Two processes: many tests wait for others to start. Tests of one file share what they start.
-exec python -m pytest --numprocesses "${BFL_TEST_PROCESSES:-2}" --dist loadfile "$@"
+# Three processes: many tests wait for others to start. Tests of one file share what they start.
+exec python -m pytest --numprocesses "${BFL_TEST_PROCESSES:-3}" --dist loadfile "$@"

@@ -11,6 +11,11 @@ os.environ["BFL_CPUS"] = "1"
 os.environ["FLWR_TELEMETRY_ENABLED"] = "0"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the slow tests, so that no process waits at the end for another's last file."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 @pytest.fixture(scope="session")
 def tensorflow() -> Any:
     """Return TensorFlow, configured; a test that uses it imports what needs it in its body."""
