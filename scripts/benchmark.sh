@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# All benchmarks, one after the other, and their table: docs/results/benchmarks.md. About 40 minutes
+# All benchmarks, one after the other, and their table: docs/results/benchmarks.md. About an hour
 # on a machine that does nothing else. Arguments name the ones to run (without: all).
 #
 #   scripts/benchmark.sh [NAME ...]
