@@ -1,0 +1,81 @@
+"""What starts with Ray: a Ray of one's own or a cluster, and what its processes import."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import ray
+
+from bfl.engine import ray_cluster
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+IMPORTS = """
+import sys
+import bfl.engine.flower
+import flwr.simulation.ray_transport.ray_actor  # as an actor does before anything of this project
+import bfl.keras
+assert "tensorflow" in sys.modules
+print(sorted(name for name in sys.modules if name.split(".")[0] == "keras"))
+"""
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """Return a mapping that gets what Ray is started with, in place of Ray."""
+    seen: dict[str, Any] = {}
+
+    def init(**arguments: Any) -> None:
+        seen.update(arguments, path=os.environ.get("PYTHONPATH"))
+
+    monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setattr(ray_cluster, "_watch_raylet", lambda: None)
+    monkeypatch.setattr(ray_cluster, "_knock", lambda address: None)
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.syspath_prepend("/somewhere/else")
+    return seen
+
+
+@pytest.mark.parametrize("before", [None, "/from/the/user"])
+def test_own_ray_inherits_the_path_and_joins_nothing(
+    before: str | None, started: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTHONPATH", raising=False)
+    if before:
+        monkeypatch.setenv("PYTHONPATH", before)
+    ray_cluster.connect({"num_cpus": 3})
+    assert started["address"] == "local"  # without it Ray joins whatever runs on this machine
+    assert started["num_cpus"] == 3
+    assert "runtime_env" not in started
+    folders = started["path"].split(os.pathsep)
+    assert folders[0] == "/somewhere/else"
+    assert (before in folders) == (before is not None)
+    assert os.environ.get("PYTHONPATH") == before
+
+
+def test_a_cluster_is_told_the_path(
+    started: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_ADDRESS", "elsewhere:6379")
+    monkeypatch.setenv("TF_USE_LEGACY_KERAS", "1")
+    ray_cluster.connect({})
+    assert started["address"] == "elsewhere:6379"
+    told = started["runtime_env"]["env_vars"]
+    assert told["TF_USE_LEGACY_KERAS"] == "1"
+    assert told["PYTHONPATH"].split(os.pathsep)[0] == "/somewhere/else"
+
+
+@pytest.mark.slow
+def test_keras_3_is_not_imported() -> None:
+    """It would be imported in every actor, takes long, and nothing uses it."""
+    environment = {k: v for k, v in os.environ.items() if k != "TF_USE_LEGACY_KERAS"}
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTS],
+        env={**environment, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "[]"
