@@ -101,8 +101,8 @@ def test_activations_keep_their_precision():
 
     model = network("deterministic", "bfloat16").model
     folded = FoldedModel(model).model
-    types = {layer.output.dtype.name for layer in model.layers}
-    assert {layer.output.dtype.name for layer in folded.layers} == types
+    types = {layer.name: layer.get_output_at(0).dtype for layer in model.layers}
+    assert {layer.name: layer.get_output_at(-1).dtype for layer in folded.layers} == types
     exact = network("deterministic").model(images(), training=False).numpy()
     error = np.abs(folded(images(), training=False).numpy() - exact).mean()
     assert error < 2 * np.abs(model(images(), training=False).numpy() - exact).mean()
@@ -124,9 +124,10 @@ def test_what_others_take_as_well_is_not_folded():
     normalized = keras.layers.BatchNormalization()(shared)
     active = keras.layers.Conv2D(4, 3, padding="same", activation="relu")(inputs)
     without_bias = keras.layers.Conv2D(4, 3, padding="same", use_bias=False)(inputs)
-    outputs = [shared, normalized, *map(keras.layers.BatchNormalization(), [active, without_bias])]
+    outputs = [shared, normalized]
+    outputs += [keras.layers.BatchNormalization()(features) for features in (active, without_bias)]
     plain = [keras.layers.Conv2D(4, 3, padding="same")(inputs) for _ in range(2)]
-    outputs += map(keras.layers.BatchNormalization(), plain)
+    outputs += map(keras.layers.BatchNormalization(), plain)  # one for both
     model = keras.Model(inputs, keras.layers.Add()(outputs))
     scramble(model)
     assert FoldedModel(model).model is model
