@@ -2,8 +2,7 @@
 
 In prediction, batch normalisation is the same affine function of each channel for every batch. A
 convolution or dense layer before it can do that work with other weights, which saves a pass over
-the activations, and a second one where a ReLU follows, since TensorFlow computes a convolution, its
-bias and a ReLU at once.
+the activations.
 """
 
 from __future__ import annotations
