@@ -22,7 +22,8 @@ import numpy.typing as npt
 
 from bfl.errors import PosteriorError
 from bfl.pooling.base import Array, Block, PoolingRule, Totals
-from bfl.posteriors.posterior import Posterior, Vector
+from bfl.pooling.outcome import Outcome, check_statistics, diagnostics, store
+from bfl.posteriors.posterior import Posterior, Vector, between
 
 BLOCK = 131072
 """Parameters taken at a time: few enough for a dozen float64 arrays to stay in cache, and enough
@@ -54,7 +55,7 @@ class Pooled:
 
     Attributes:
         posterior: The pooled posterior, in the floating-point types of the clients' vectors.
-        diagnostics: What the rule reports about it, by name.
+        diagnostics: What the rule reports about it, by name, and the ``clipped-fraction``.
     """
 
     posterior: Posterior
@@ -104,29 +105,15 @@ def _over_blocks(size: int, threads: int, work: Callable[[slice], T]) -> list[T]
         return [result for results in done for result in results]
 
 
-def _between(low: float, values: Vector, high: float) -> bool:
-    """Return whether all values lie between the bounds and are none of them; there are some."""
-    # NaN is the least and the greatest of an array that has one, and fails both comparisons.
-    return bool(np.minimum.reduce(values) > low and np.maximum.reduce(values) < high)
-
-
 def _sound(posterior: Posterior, part: slice) -> bool:
     """Return whether a block's means are finite and its variances finite and positive."""
     mean, variance = posterior.mean[part], posterior.variance[part]
-    return _between(0, variance, math.inf) and _between(-math.inf, mean, math.inf)
+    return between(0, variance, math.inf) and between(-math.inf, mean, math.inf)
 
 
-def _store(values: Array, into: Vector, lowest: float | None = None) -> bool:
-    """Round values into a view, clipped to its type's finite range and to at least ``lowest``.
-
-    Returns:
-        Whether all are numbers.
-    """
-    limit = float(np.finfo(into.dtype).max)
-    least = -limit if lowest is None else lowest
-    inside = _between(least, values, limit)
-    into[...] = values if inside else np.clip(values, least, limit)
-    return inside or not np.isnan(into).any()
+def _epsilon(posterior: Posterior) -> float:
+    """Return the machine epsilon of the coarser of the types of mean and variance."""
+    return max(float(np.finfo(v.dtype).eps) for v in (posterior.mean, posterior.variance))
 
 
 def _checked(weight: float) -> float:
@@ -288,6 +275,7 @@ class Accumulator:
             if key is not None:
                 block = replace(block, generator=_generator(key, part))
             encoded = self.rule.encode(own_mean, own_variance, weight, block)
+            check_statistics(self.rule, encoded, own_mean.size)
             for total, statistic in zip(sums, encoded, strict=True):
                 total += statistic
 
@@ -302,8 +290,9 @@ class Accumulator:
                 self._point[part] += weight * values.astype(np.float64)
 
         _over_blocks(self._point.size, self.threads, work)
-        for _, weight, _, _ in members:
-            self._totals += Totals(1, weight, weight, self.rule.mass(weight))
+        for posterior, weight, _, _ in members:
+            mass, epsilon = self.rule.mass(weight), _epsilon(posterior)
+            self._totals += Totals(1, weight, weight, mass, epsilon)
 
     def merge(self, other: Accumulator) -> None:
         """Add, in place, all that another accumulator holds; the other is left as it is.
@@ -333,12 +322,13 @@ class Accumulator:
     def result(self) -> Pooled:
         """Return the pooled posterior of all that was added; more may be added afterwards.
 
-        Variances that the result's type cannot hold are clipped to its smallest normal and its
-        largest finite number.
+        Means and variances that the result's type cannot hold are clipped, variances to its
+        smallest normal and its largest finite number; the diagnostic ``clipped-fraction`` tells how
+        many. Those that are wrong before they are rounded are an error.
 
         Raises:
-            PosteriorError: Nothing with a positive weight was added, or no valid posterior comes
-                out.
+            PosteriorError: Nothing with a positive weight was added, or the rule gives what is no
+                posterior: the message names the rule, the first block and how many values are bad.
         """
         return self._finish(())
 
@@ -351,33 +341,26 @@ class Accumulator:
         self._count(members)
         if not self._totals.count:
             raise PosteriorError("nothing to pool: no posterior with a positive weight was added")
+        totals = self._totals
+        if self._previous is not None:
+            totals += Totals(epsilon=_epsilon(self._previous))
         mean_type, variance_type, point_type = self._types
         mean, variance = np.empty(self.size, mean_type), np.empty(self.size, variance_type)
-        tiny = float(np.finfo(variance_type).tiny)
 
-        def work(part: slice) -> tuple[bool, dict[str, int]]:
+        def work(part: slice) -> Outcome:
             own, known, spare, sums = self._scratch.cut(part)
             block = self._block(part, known, spare)
             sums[...] = 0.0 if self._sums is None else self._sums[:, part]
             self._fold(members, part, block, own, sums)
-            decoded = self.rule.decode(tuple(sums), self._totals, block)
-            sound = _store(decoded.mean, mean[part])
-            sound &= _store(decoded.variance, variance[part], tiny)
-            marks = {name: int(np.count_nonzero(mask)) for name, mask in decoded.marks.items()}
-            return sound, marks
+            decoded = self.rule.decode(tuple(sums), totals, block)
+            return store(self.rule, decoded, part, mean[part], variance[part])
 
-        done = _over_blocks(self.size, self.threads, work)
-        point = np.empty(self._point.size, point_type)
-        if point.size:
-            _store(self._point / self._totals.weight, point)
-        posterior = Posterior(mean, variance, point)
-        if not all(sound for sound, _ in done):
-            posterior.check()
-        marked = {
-            name: sum(marks.get(name, 0) for _, marks in done) / max(self.size, 1)
-            for name in self.rule.fractions
-        }
-        return Pooled(posterior, marked)
+        outcomes = _over_blocks(self.size, self.threads, work)
+        reported = diagnostics(self.rule, outcomes, self.size)
+        limit = float(np.finfo(point_type).max)
+        # An average lies among its inputs; rounding may carry it beyond the greatest number.
+        point = np.clip(self._point / totals.weight, -limit, limit).astype(point_type)
+        return Pooled(Posterior(mean, variance, point), reported)
 
     def state(self) -> State:
         """Return everything but the rule and the previous posterior, as arrays and numbers."""
@@ -390,6 +373,7 @@ class Accumulator:
             "weight": self._totals.weight,
             "weight-max": self._totals.weight_max,
             "mass": self._totals.mass,
+            "epsilon": self._totals.epsilon,
             "mean-itemsize": mean_type.itemsize,
             "variance-itemsize": variance_type.itemsize,
             "point-itemsize": point_type.itemsize,
@@ -439,6 +423,7 @@ class Accumulator:
             weight=float(cast(float, state["weight"])),
             weight_max=float(cast(float, state["weight-max"])),
             mass=float(cast(float, state["mass"])),
+            epsilon=float(cast(float, state["epsilon"])),
         )
         return self
 

@@ -19,6 +19,9 @@ from bfl.registry import Component, Registry
 
 Array = npt.NDArray[np.float64]
 
+EPSILON = float(np.finfo(np.float64).eps)
+"""The machine epsilon of what is summed."""
+
 
 @dataclass(frozen=True)
 class Block:
@@ -52,12 +55,15 @@ class Totals:
         weight: The sum of their weights.
         weight_max: The greatest of their weights.
         mass: The sum of ``PoolingRule.mass`` of their weights.
+        epsilon: The machine epsilon of the coarsest type in which a mean or a variance arrived,
+            the previous posterior's among them.
     """
 
     count: int = 0
     weight: float = 0.0
     weight_max: float = 0.0
     mass: float = 0.0
+    epsilon: float = EPSILON
 
     def __add__(self, other: Totals) -> Totals:
         return Totals(
@@ -65,6 +71,7 @@ class Totals:
             weight=self.weight + other.weight,
             weight_max=max(self.weight_max, other.weight_max),
             mass=self.mass + other.mass,
+            epsilon=max(self.epsilon, other.epsilon),
         )
 
 

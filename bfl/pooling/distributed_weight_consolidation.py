@@ -11,8 +11,8 @@ from bfl.errors import PosteriorError
 from bfl.pooling.base import Array, Block, Decoded, Totals, pooling_rules
 from bfl.pooling.conflation import Conflation
 
-EPSILON = float(np.finfo(np.float64).eps)
-FRACTION = "negative-precision-fraction"
+NEGATIVE = "negative-precision-fraction"
+WIDER = "wider-than-previous-fraction"
 
 
 @pooling_rules.register("distributed-weight-consolidation", aliases=("dwc",))
@@ -27,13 +27,18 @@ class DistributedWeightConsolidation(Conflation):
     Chosen where the papers are silent: a difference of precisions that is not positive, or so small
     that rounding could have made it, belongs to no Gaussian; ``negative-precision`` says what
     happens to such a parameter, and the diagnostic ``negative-precision-fraction`` how many there
-    were. Without a previous posterior there is nothing to divide by and the rule is conflation.
+    were. Rounding is that of the types in which variances arrive: each is off by up to ε/2 of
+    itself, so where the two terms nearly cancel their difference is off by up to ε Σ 1/σ_k², and
+    what is at most K ε Σ 1/σ_k² has no sign. The diagnostic ``wider-than-previous-fraction`` is the
+    share of parameters whose pooled variance is greater than the previous one: there the clients
+    have unlearned, and a mean may lie far from all of theirs. Without a previous posterior there is
+    nothing to divide by and the rule is conflation.
 
     Source: Fischer et al. (2024), section 2.5.5, equation (17), after McClure et al. (2018).
     """
 
     uses_previous: ClassVar[bool] = True
-    fractions: ClassVar[tuple[str, ...]] = (FRACTION,)
+    fractions: ClassVar[tuple[str, ...]] = (NEGATIVE, WIDER)
 
     negative_precision: Literal["conflation", "error"] = Field(
         "conflation",
@@ -53,7 +58,7 @@ class DistributedWeightConsolidation(Conflation):
         surplus, work = block.spare
         np.divide(totals.count - 1, block.previous_variance, out=surplus)
         # A difference within the rounding of its terms has no sign: it counts as not positive.
-        rounding = np.multiply(totals.count * EPSILON, precision, out=work)
+        rounding = np.multiply(totals.count * totals.epsilon, precision, out=work)
         unusable = ~(precision - surplus > rounding)
         self._refuse(int(np.count_nonzero(unusable)))
         np.copyto(surplus, 0.0, where=unusable)  # leaves conflation
@@ -61,7 +66,8 @@ class DistributedWeightConsolidation(Conflation):
         offset = np.subtract(block.previous_mean, block.reference, out=work)
         scaled -= np.multiply(surplus, offset, out=work)
         pooled = super().decode((scaled, precision), totals, block)
-        return Decoded(pooled.mean, pooled.variance, {FRACTION: unusable})
+        wider = pooled.variance > np.multiply(1 + totals.epsilon, block.previous_variance, out=work)
+        return Decoded(pooled.mean, pooled.variance, {NEGATIVE: unusable, WIDER: wider})
 
     def _refuse(self, count: int) -> None:
         if count and self.negative_precision == "error":

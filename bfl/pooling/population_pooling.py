@@ -8,8 +8,10 @@ from typing import ClassVar
 import numpy as np
 from pydantic import Field
 
-from bfl.pooling.base import Array, Block, pooling_rules
+from bfl.pooling.base import Array, Block, Decoded, Totals, pooling_rules
 from bfl.pooling.linear_pool import LinearPool
+
+SMALLEST = float(np.finfo(np.float64).tiny)
 
 
 @pooling_rules.register(
@@ -65,3 +67,13 @@ class PopulationPooling(LinearPool):
         scatter *= np.multiply(2.0, variance, out=variance)
         first = np.multiply(samples, shift, out=noise)
         return first, scatter, np.multiply(first, shift, out=shift)
+
+    def decode(self, sums: tuple[Array, ...], totals: Totals, block: Block) -> Decoded:
+        """Return the mean and the variance of all samples, arrays (B,).
+
+        One sample of each client may coincide to rounding. The variance is then not 0, which
+        belongs to no Gaussian, but the smallest there is, and counts as clipped.
+        """
+        pooled = super().decode(sums, totals, block)
+        np.maximum(pooled.variance, SMALLEST, out=pooled.variance)
+        return pooled

@@ -13,6 +13,12 @@ from bfl.errors import PosteriorError
 Vector = npt.NDArray[np.floating]
 
 
+def between(low: float, values: Vector, high: float) -> bool:
+    """Return whether all values lie between the bounds and are none of them; there are some."""
+    # NaN is the least and the greatest of an array that has one, and fails both comparisons.
+    return bool(np.minimum.reduce(values) > low and np.maximum.reduce(values) < high)
+
+
 def _no_point() -> Vector:
     return np.zeros(0, np.float32)
 

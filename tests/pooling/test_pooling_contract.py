@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from bfl.errors import PosteriorError
 from bfl.pooling import Accumulator, Pooled, PoolingRule, pool, pooling_rules
+from bfl.pooling.outcome import CLIPPED
 from bfl.posteriors import Posterior
 
 MakeClients = Callable[..., list[Posterior]]
@@ -173,7 +174,7 @@ def test_results_are_valid_of_the_given_type_and_size(
     pooled.posterior.check(clients[0])
     for name in ("mean", "variance", "point"):
         assert getattr(pooled.posterior, name).dtype == dtype
-    assert tuple(pooled.diagnostics) == rule.fractions
+    assert tuple(pooled.diagnostics) == (*rule.fractions, CLIPPED)
     assert all(0 <= fraction <= 1 for fraction in pooled.diagnostics.values())
 
 

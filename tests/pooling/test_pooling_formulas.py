@@ -225,7 +225,7 @@ def test_consolidation_with_a_flat_or_no_previous_is_conflation(seed: int) -> No
     for previous in (None, flat):
         got = run("dwc", everyone, WEIGHTS, previous)
         assert_close(got.posterior, expected)
-        assert got.diagnostics == {"negative-precision-fraction": 0.0}
+        assert got.diagnostics["negative-precision-fraction"] == 0.0
 
 
 @given(SEEDS)
@@ -249,7 +249,7 @@ def test_consolidation_falls_back_where_the_precision_is_not_positive() -> None:
     previous = Posterior(np.full(4, 0.5), 1 / np.array([1.0, 2.0, 2.0 * (1 - 1e-16), 4.0]))
     everyone = [Posterior(ones, ones), Posterior(3 * ones, ones)]
     got = run("dwc", everyone, None, previous)
-    assert got.diagnostics == {"negative-precision-fraction": 0.75}
+    assert got.diagnostics["negative-precision-fraction"] == 0.75
     conflated = run("conflation", everyone).posterior
     np.testing.assert_allclose(got.posterior.variance[1:], conflated.variance[1:])
     np.testing.assert_allclose(got.posterior.mean[1:], conflated.mean[1:])
