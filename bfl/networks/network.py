@@ -65,7 +65,10 @@ class Network:
                 ParameterVariables(f"{layer.name}/offset", "zeros", value=layer.beta),
                 ParameterVariables(f"{layer.name}/moving_mean", "zeros", value=layer.moving_mean),
                 ParameterVariables(
-                    f"{layer.name}/moving_variance", "ones", value=layer.moving_variance
+                    f"{layer.name}/moving_variance",
+                    "ones",
+                    value=layer.moving_variance,
+                    minimum=0.0,
                 ),
             ]
         return self.inference.parameters(layer)

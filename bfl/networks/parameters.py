@@ -17,12 +17,14 @@ class ParameterVariables:
         initialization: How its mean or value begins.
         value: The variable of the mean μ, or of the point value.
         untransformed_scale: The variable of ρ, σ = ε + softplus(ρ); None for point parameters.
+        minimum: The least value of a point parameter, where it has one.
     """
 
     name: str
     initialization: Initialization
     value: Any
     untransformed_scale: Any = None
+    minimum: float | None = None
 
     @property
     def parameter(self) -> Parameter:
@@ -32,4 +34,5 @@ class ParameterVariables:
             shape=tuple(int(n) for n in self.value.shape),
             gaussian=self.untransformed_scale is not None,
             initialization=self.initialization,
+            minimum=self.minimum,
         )

@@ -75,7 +75,7 @@ class _Member(NamedTuple):
     posterior: Posterior
     weight: float
     key: int | None
-    sound: bool = False
+    sound: bool
 
 
 class _Scratch(threading.local):
@@ -209,20 +209,22 @@ class Accumulator:
     def _member(
         self, posterior: Posterior, weight: float, generator: np.random.Generator | None
     ) -> _Member:
-        """Return a client of the right form; its values are not looked at."""
+        """Return a client of the right form; its values are not looked at here."""
         self._check_sizes(posterior.size, posterior.point.size)
         vectors = (posterior.mean, posterior.variance, posterior.point)
         if posterior.variance.size != self.size or any(
             vector.ndim != 1 or vector.dtype.kind != "f" for vector in vectors
         ):
             posterior.check()
+        sound = posterior.known_sound
         if not self.rule.stochastic:
-            return _Member(posterior, weight, None)
+            return _Member(posterior, weight, None, sound)
         if generator is None:
             raise ValueError(
                 f"{self.rule.name} draws random numbers: it needs one generator per client"
             )
-        return _Member(posterior, weight, int.from_bytes(generator.bytes(16), "little"))
+        key = int.from_bytes(generator.bytes(16), "little")
+        return _Member(posterior, weight, key, sound)
 
     def add(
         self, posterior: Posterior, weight: float, generator: np.random.Generator | None = None
@@ -245,10 +247,13 @@ class Accumulator:
         if not _checked(weight):
             return
         member = self._member(posterior, weight, generator)
-        values = _over_blocks(self.size, self.threads, lambda part: _sound(posterior, part))
-        if not (all(values) and np.isfinite(posterior.point).all()):
+        if not (member.sound or self._has_sound_values(posterior)):
             posterior.check()
         self._take([member._replace(sound=True)])
+
+    def _has_sound_values(self, posterior: Posterior) -> bool:
+        gaussian = _over_blocks(self.size, self.threads, lambda part: _sound(posterior, part))
+        return all(gaussian) and bool(np.isfinite(posterior.point).all())
 
     def _take(self, members: Sequence[_Member]) -> None:
         """Add clients; if a value of one is refused, the sums are of no use any more."""

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl import randomness
+from bfl.errors import PosteriorError
 from bfl.posteriors.posterior import Posterior
 
 Initialization = Literal["he-normal", "zeros", "ones"]
@@ -29,12 +30,15 @@ class Parameter:
         gaussian: Whether the posterior holds a mean and a variance for it, or a point value.
         initialization: How its mean or value begins; ``he-normal`` is N(0, 2 / fan-in) (He et al.
             2015), fan-in being the product of all dimensions but the last.
+        minimum: The least value of a point parameter that cannot be any number, such as the 0 of a
+            moving variance: it decays to 0 where a channel is silent, and below 0 has no root.
     """
 
     name: str
     shape: tuple[int, ...]
     gaussian: bool
     initialization: Initialization
+    minimum: float | None = None
 
     @property
     def size(self) -> int:
@@ -70,6 +74,47 @@ class Manifest:
     def point_size(self) -> int:
         """The length P of the point vector."""
         return sum(parameter.size for parameter in self.point)
+
+    @cached_property
+    def _bounded(self) -> tuple[tuple[Parameter, slice, float], ...]:
+        """The point parameters that have a least value, where they lie, and that value."""
+        found, start = [], 0
+        for parameter in self.point:
+            end = start + parameter.size
+            if parameter.minimum is not None:
+                found.append((parameter, slice(start, end), parameter.minimum))
+            start = end
+        return tuple(found)
+
+    def check(self, posterior: Posterior) -> None:
+        """Raise unless a posterior has the manifest's sizes and its point parameters their minima.
+
+        Whether its values are finite is checked by ``Posterior.check``.
+
+        Raises:
+            PosteriorError: The message names the first parameter that is wrong.
+        """
+        sizes = (posterior.size, posterior.point.size)
+        if sizes != (self.gaussian_size, self.point_size):
+            raise PosteriorError(
+                f"a posterior has {sizes[0]} Gaussian and {sizes[1]} point parameters; the network "
+                f"has {self.gaussian_size} and {self.point_size}"
+            )
+        for parameter, part, minimum in self._bounded:
+            values = posterior.point[part]
+            bad = int(np.count_nonzero(values < minimum))
+            if bad:
+                raise PosteriorError(
+                    f"point parameter '{parameter.name}' has {bad} of {values.size} values below "
+                    f"{minimum:g}, the least {float(values.min()):g}"
+                )
+
+    def raised(self, posterior: Posterior) -> Posterior:
+        """Return a posterior of these sizes with no point parameter below its minimum."""
+        point = np.array(posterior.point)
+        for _, part, minimum in self._bounded:
+            np.maximum(point[part], minimum, out=point[part])
+        return Posterior(posterior.mean, posterior.variance, point)
 
     def split(
         self, vector: npt.NDArray[np.floating], *, gaussian: bool

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,11 +13,19 @@ from bfl.errors import PosteriorError
 
 Vector = npt.NDArray[np.floating]
 
+VECTORS = ("mean", "variance", "point")
+"""The names of a posterior's vectors."""
+
 
 def between(low: float, values: Vector, high: float) -> bool:
     """Return whether all values lie between the bounds and are none of them; there are some."""
     # NaN is the least and the greatest of an array that has one, and fails both comparisons.
     return bool(np.minimum.reduce(values) > low and np.maximum.reduce(values) < high)
+
+
+def _within(values: Vector, low: float) -> bool:
+    """Return whether all values are finite and greater than ``low``."""
+    return not values.size or between(low, values, math.inf)
 
 
 def _no_point() -> Vector:
@@ -34,11 +43,13 @@ class Posterior:
         mean: (D,) means.
         variance: (D,) variances, the squared standard deviations.
         point: (P,) values of the point parameters.
+        known_sound: Whether ``check`` has found the values sound, and they are read-only.
     """
 
     mean: Vector
     variance: Vector
     point: Vector = field(default_factory=_no_point)
+    known_sound: bool = field(default=False, init=False, repr=False, compare=False)
 
     @property
     def size(self) -> int:
@@ -56,35 +67,44 @@ class Posterior:
     def check(self, like: Posterior | None = None) -> None:
         """Raise unless the vectors are one-dimensional and finite, with positive variances.
 
+        The values of a posterior that is ``known_sound`` are not looked at again.
+
         Args:
             like: A posterior whose sizes this one must have.
 
         Raises:
             PosteriorError: The message says which vector is wrong, how, and how often.
         """
-        for name in ("mean", "variance", "point"):
-            vector = getattr(self, name)
-            if vector.ndim != 1:
-                raise PosteriorError(f"{name} has shape {vector.shape}; expected one dimension")
-            if not np.issubdtype(vector.dtype, np.floating):
-                raise PosteriorError(f"{name} has type {vector.dtype}; expected floating point")
-            if like is not None and vector.size != getattr(like, name).size:
-                raise PosteriorError(
-                    f"{name} has {vector.size} values; expected {getattr(like, name).size}"
-                )
-            bad = int(vector.size - np.count_nonzero(np.isfinite(vector)))
-            if bad:
-                raise PosteriorError(
-                    f"{name} has {bad} of {vector.size} values that are not finite"
-                )
+        for name in VECTORS:
+            self._check_vector(name, like)
         if self.mean.size != self.variance.size:
             raise PosteriorError(
                 f"mean has {self.mean.size} values and variance {self.variance.size}; "
                 "expected as many"
             )
-        bad = int(np.count_nonzero(self.variance <= 0))
-        if bad:
-            raise PosteriorError(f"variance has {bad} of {self.size} values that are not positive")
+        if not self.known_sound:
+            bad = 0 if _within(self.variance, 0.0) else int(np.count_nonzero(self.variance <= 0))
+            if bad:
+                raise PosteriorError(
+                    f"variance has {bad} of {self.size} values that are not positive"
+                )
+            # Vectors that nobody can change, as those of a message, stay as they were found.
+            fixed = not any(getattr(self, name).flags.writeable for name in VECTORS)
+            object.__setattr__(self, "known_sound", fixed)
+
+    def _check_vector(self, name: str, like: Posterior | None) -> None:
+        vector = getattr(self, name)
+        if vector.ndim != 1:
+            raise PosteriorError(f"{name} has shape {vector.shape}; expected one dimension")
+        if not np.issubdtype(vector.dtype, np.floating):
+            raise PosteriorError(f"{name} has type {vector.dtype}; expected floating point")
+        if like is not None and vector.size != getattr(like, name).size:
+            raise PosteriorError(
+                f"{name} has {vector.size} values; expected {getattr(like, name).size}"
+            )
+        if not self.known_sound and not _within(vector, -math.inf):
+            bad = int(vector.size - np.count_nonzero(np.isfinite(vector)))
+            raise PosteriorError(f"{name} has {bad} of {vector.size} values that are not finite")
 
     def digest(self) -> str:
         """Return the SHA-256 of the three vectors' bits (as float32, little-endian)."""
