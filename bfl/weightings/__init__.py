@@ -1,9 +1,11 @@
 """Weightings: how much each client counts in the pooling.
 
 - ``base``: what a weighting is, and the registry ``weightings``.
+- ``concentration``: how many clients some weights amount to.
 - every other module: one weighting.
 """
 
 from bfl.weightings.base import Weighting, weightings
+from bfl.weightings.concentration import describe_weights
 
-__all__ = ["Weighting", "weightings"]
+__all__ = ["Weighting", "describe_weights", "weightings"]
