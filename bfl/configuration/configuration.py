@@ -224,6 +224,8 @@ def _contradictions(configuration: Configuration) -> list[str]:
         others = ", ".join(r.name for r in pooling_rules.classes() if r.accepts_points)
         problems.append(
             f"strategy '{pooling.name}' pools Gaussian posteriors and inference "
-            f"'{inference.name}' has none; allowed: strategy {others}, or inference {variational}"
+            f"'{inference.name}' has none, only points, which every strategy averages: it would be "
+            f"plain averaging under another name; allowed: strategy {others}, or inference "
+            f"{variational}"
         )
     return problems

@@ -16,8 +16,10 @@ class ClientGaussian(LinearPool):
     """The Gaussian fitted to the clients' means, as if each client were one observation.
 
     μ = Σ ω_k μ_k and σ² = max(Σ ω_k (μ_k − μ)², floor), with Σ ω_k = 1: the linear pool of
-    posteriors without variance. The clients' own variances are not read, so a network of points may
-    pass its values as means, with any variance.
+    posteriors without variance. The clients' own variances are not read.
+
+    Networks of points are refused: point parameters are averaged, so no Gaussian would be fitted to
+    anything.
 
     Chosen where the paper is silent: clients that agree would give a variance of 0, hence the
     floor.
@@ -26,7 +28,6 @@ class ClientGaussian(LinearPool):
     """
 
     statistics: ClassVar[int] = 2
-    accepts_points: ClassVar[bool] = True
     identical: ClassVar[Literal["same", "divided", "floor"]] = "floor"
 
     dispersion_floor: float = Field(
