@@ -22,6 +22,7 @@ from unittest import mock
 import no_op
 from measuring import Report, Row, Timing, options, publish
 
+from bfl.client_metrics import TRAIN_SECONDS, recorded
 from bfl.engine import flower
 from bfl.engine.flower import FlowerApp, RayEngine, new_run
 from bfl.engine.serial import SerialGrid
@@ -158,7 +159,7 @@ def training_rows(runs: int) -> tuple[list[Row], list[str]]:
     ratios: list[float] = []
     for _ in range(runs):
         for entry in train()[2:]:
-            pure = entry["train-seconds"] * entry["clients"] / ACTORS
+            pure = entry[recorded(TRAIN_SECONDS)] * entry["clients"] / ACTORS
             ratios.append(entry["seconds"] / pure)
     ours, goal = Timing.of(ratios), Timing.of([1.1])
     what = f"Ray, {TRAINING_CLIENTS} clients that train: a round over its pure training"

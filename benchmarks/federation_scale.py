@@ -18,6 +18,7 @@ from measuring import Report, Row, Timing, options, publish
 from memory import watched
 from random_images import write_images
 
+from bfl.client_metrics import TRAIN_SECONDS, recorded
 from bfl.results.run_folder import RunFolder
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -72,7 +73,7 @@ def measure(clients: int, examples: int, model: str, backend: str, runs: int) ->
             actors = ACTORS if backend == "ray" else 1
             for entry in rounds[WARM_UP:]:
                 measured.rounds.append(entry["seconds"])
-                measured.training.append(entry["train-seconds"] * entry["clients"] / actors)
+                measured.training.append(entry[recorded(TRAIN_SECONDS)] * entry["clients"] / actors)
             measured.server.append(rounds[-1]["server-memory"])
             measured.everything.append(memory.proportional)
     return measured

@@ -18,6 +18,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
+from bfl import client_metrics
 from bfl.code import code_digest
 from bfl.configuration import resolve
 from bfl.pooling import PoolingRule, pooling_rules
@@ -34,12 +35,12 @@ from strategies import strategy_class
 
 EXAMPLES = 10
 METRICS = {
-    "num-examples": EXAMPLES,
-    "train-loss": 1.0,
-    "train-negative-log-likelihood": 1.0,
-    "train-divergence": 0.0,
-    "train-seconds": 0.0,
-    "client-memory": 100.0,
+    client_metrics.NUM_EXAMPLES: EXAMPLES,
+    client_metrics.TRAIN_LOSS: 1.0,
+    client_metrics.TRAIN_LIKELIHOOD: 1.0,
+    client_metrics.TRAIN_DIVERGENCE: 0.0,
+    client_metrics.TRAIN_SECONDS: 0.0,
+    client_metrics.MEMORY: 100.0,
 }
 """What a client of this project reports."""
 

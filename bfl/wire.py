@@ -2,12 +2,12 @@
 
 A posterior is three contiguous arrays, however many layers the network has. The record names
 ``arrays``, ``config`` and ``metrics`` are those of Flower's own strategies, so that its mods find
-what they expect.
+what they expect. docs/wire-format.md is for clients that are not written with this package.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO
@@ -17,10 +17,17 @@ import numpy as np
 import numpy.typing as npt
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
+from bfl.errors import ConfigurationError
 from bfl.posteriors import Posterior
+from bfl.posteriors.posterior import VECTORS
 
 ARRAYS, CONFIG, METRICS = "arrays", "config", "metrics"
-VECTORS = ("mean", "variance", "point")
+
+WIRE_FORMAT = 1
+"""The version of what is sent. A node says before the first round which one it speaks, and each
+task does; it grows with every change that one side could misunderstand."""
+
+VERSION = "wire-format"
 
 Positions = npt.NDArray[np.int64]
 
@@ -80,6 +87,16 @@ def _header(dtype: str, size: int) -> bytes:
     return buffer.getvalue()
 
 
+def _check_version(record: Mapping[str, Any], who: str) -> None:
+    given = record.get(VERSION)
+    if given != WIRE_FORMAT:
+        says = f"speaks {VERSION} {given}" if given is not None else f"does not say its {VERSION}"
+        raise ConfigurationError(
+            f"{who} {says}; this side speaks {VERSION} {WIRE_FORMAT}: install one version of bfl "
+            "on both sides, or see docs/wire-format.md"
+        )
+
+
 @dataclass(frozen=True)
 class TrainTask:
     """What the server asks of one client in one round.
@@ -105,6 +122,7 @@ class TrainTask:
         """Return the task as a record."""
         record = ConfigRecord(
             {
+                VERSION: WIRE_FORMAT,
                 "server-round": self.server_round,
                 "partition-id": self.partition_id,
                 "configuration": self.configuration,
@@ -118,7 +136,12 @@ class TrainTask:
 
     @classmethod
     def from_config(cls, record: ConfigRecord) -> TrainTask:
-        """Return the task in a record."""
+        """Return the task in a record.
+
+        Raises:
+            ConfigurationError: The server speaks another version of the wire format.
+        """
+        _check_version(record, "the server")
         examples = record.get("examples")
         return cls(
             server_round=int(record["server-round"]),  # type: ignore[arg-type]
@@ -139,7 +162,7 @@ class NodeDescription:
         num_partitions: How many clients there are.
         own_examples: The size of the data of its own that it holds; 0: it takes its part of the
             run's data set.
-        code: The digest of the code that it runs.
+        code: The digest of the code that it runs; empty: not this package's.
     """
 
     partition_id: int
@@ -153,6 +176,7 @@ class NodeDescription:
             {
                 CONFIG: ConfigRecord(
                     {
+                        VERSION: WIRE_FORMAT,
                         "partition-id": self.partition_id,
                         "num-partitions": self.num_partitions,
                         "own-examples": self.own_examples,
@@ -164,19 +188,51 @@ class NodeDescription:
 
     @classmethod
     def from_content(cls, content: RecordDict) -> NodeDescription:
-        """Return the description in a message's content."""
+        """Return the description in a message's content.
+
+        Raises:
+            ConfigurationError: It is not as docs/wire-format.md says.
+        """
+        if not isinstance(content.get(CONFIG), ConfigRecord):
+            raise ConfigurationError(f"a node describes itself without a record '{CONFIG}'")
         record: Any = content[CONFIG]
+        _check_version(record, "a node")
+        for key in ("partition-id", "num-partitions", "own-examples"):
+            if type(record.get(key)) is not int or record[key] < 0:
+                raise ConfigurationError(
+                    f"a node says {key} {record.get(key)!r} of itself; expected a whole number "
+                    "from 0"
+                )
         return cls(
-            partition_id=int(record["partition-id"]),
-            num_partitions=int(record["num-partitions"]),
-            own_examples=int(record["own-examples"]),
-            code=str(record["code"]),
+            partition_id=record["partition-id"],
+            num_partitions=record["num-partitions"],
+            own_examples=record["own-examples"],
+            code=str(record.get("code", "")),
         )
 
 
-def train_content(arrays: ArrayRecord, task: TrainTask) -> RecordDict:
-    """Return the content of the message that asks a client to train."""
-    return RecordDict({ARRAYS: arrays, CONFIG: task.to_config()})
+def train_content(
+    arrays: ArrayRecord, task: TrainTask, more: Mapping[str, Any] | None = None
+) -> RecordDict:
+    """Return the content of the message that asks a client to train.
+
+    Args:
+        arrays: The posterior to begin with.
+        task: What is asked.
+        more: Values of a ServerApp's own, for its own clients, beside those of the task.
+
+    Raises:
+        ConfigurationError: One of them has a name that a task has.
+    """
+    config = task.to_config()
+    _refuse_names(sorted(set(more or ()) & {*config, "examples"}))
+    config.update(more or {})
+    return RecordDict({ARRAYS: arrays, CONFIG: config})
+
+
+def _refuse_names(taken: Iterable[str]) -> None:
+    if names := ", ".join(taken):
+        raise ConfigurationError(f"train_config has {names}; choose names that no task has")
 
 
 def reply_content(posterior: Posterior, metrics: Mapping[str, float | int]) -> RecordDict:

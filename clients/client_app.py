@@ -19,6 +19,14 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from bfl import randomness
+from bfl.client_metrics import (
+    MEMORY,
+    NUM_EXAMPLES,
+    TRAIN_DIVERGENCE,
+    TRAIN_LIKELIHOOD,
+    TRAIN_LOSS,
+    TRAIN_SECONDS,
+)
 from bfl.code import code_digest
 from bfl.configuration import Configuration
 from bfl.datasets.cache import cached_dataset
@@ -91,9 +99,10 @@ def _train(
     arrays: Any = message.content[ARRAYS]
     received = posterior_from_arrays(arrays)
     keys, data = configuration.keys, _training_data(configuration, context.node_config)
-    examples = np.arange(data.size) if task.examples is None else task.examples
+    examples = _examples(task, data, context.node_config)
     state = client_state(context, task) if keys.optimizer_state == "keep" else None
-    result = trainer_for(configuration, data, task.num_classes).train(
+    trainer = trainer_for(configuration, data, task.num_classes)
+    result = trainer.train(
         data.images,
         data.labels,
         LocalTask(
@@ -112,18 +121,37 @@ def _train(
     if state:
         state.save(task.server_round, result.optimizer_state)
     metrics = {
-        "num-examples": int(examples.size),
-        "train-loss": result.loss,
-        "train-negative-log-likelihood": result.negative_log_likelihood,
-        "train-divergence": result.divergence,
-        "train-seconds": time.perf_counter() - started,
-        "client-memory": resident_memory(),
+        NUM_EXAMPLES: int(examples.size),
+        TRAIN_LOSS: result.loss,
+        TRAIN_LIKELIHOOD: result.negative_log_likelihood,
+        TRAIN_DIVERGENCE: result.divergence,
+        TRAIN_SECONDS: time.perf_counter() - started,
+        MEMORY: resident_memory(),
     }
     posterior = result.posterior
     if task.partition_id < keys.attackers:
         generator = randomness.generator(keys.seed, "attack", task.server_round, task.partition_id)
-        posterior = configuration.attack.corrupt(posterior, received, generator)
+        corrupted = configuration.attack.corrupt(posterior, received, generator)
+        # A hostile client knows what is checked: it stays where it is not refused at once.
+        posterior = trainer.network.manifest.raised(corrupted)
     return Message(reply_content(posterior, metrics), reply_to=message)
+
+
+def _examples(task: TrainTask, data: TrainingData, node: Mapping[str, Any]) -> Any:
+    """Return the positions (N,) of the client's examples in the data.
+
+    Raises:
+        ConfigurationError: Nobody has said which they are: all clients would train on all of the
+            run's data.
+    """
+    if task.examples is not None:
+        return task.examples
+    if node.get("dataset"):
+        return np.arange(data.size)
+    raise ConfigurationError(
+        f"client {task.partition_id} has no examples: the server has assigned none (the Strategy's "
+        "argument partition) and the node has no data of its own (dataset in its configuration)"
+    )
 
 
 def _training_data(configuration: Configuration, node: Mapping[str, Any]) -> TrainingData:

@@ -46,7 +46,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory() as folder:
         records = run(Path(folder), rounds)
     flat = True
-    for who in ("server-memory", "client-memory"):
+    for who in ("server-memory", "client/memory"):
         before = statistics.median(r[who] for r in records[WARM : WARM + 5])
         after = statistics.median(r[who] for r in records[-5:])
         flat &= after < MOST_GROWTH * before

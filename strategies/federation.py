@@ -110,7 +110,8 @@ def _expected(clients: int, described: Mapping[int, NodeDescription]) -> int:
 
 
 def _checked(described: Mapping[int, NodeDescription]) -> Federation:
-    codes = {description.code for description in described.values()} | {code_digest()}
+    # Clients of another framework, whose code is not this package's, name none.
+    codes = {d.code for d in described.values() if d.code} | {code_digest()}
     if len(codes) > 1:
         raise ConfigurationError(
             "the server and some clients run different code: the engine imports bfl, clients or "

@@ -26,7 +26,8 @@ class Intake:
 
     Attributes:
         refused: How many updates were refused.
-        metrics: What the clients have measured whose updates were handed on, in their order.
+        measured: The number of examples of the clients whose updates were handed on, and what they
+            have measured, in their order.
     """
 
     def __init__(
@@ -37,7 +38,7 @@ class Intake:
         warn: Callable[[int, str], None],
     ) -> None:
         self.refused = 0
-        self.metrics: list[Mapping[str, float]] = []
+        self.measured: list[tuple[int, Mapping[str, float]]] = []
         self._partition_ids = partition_ids
         self._partition_of = partition_of
         self._read = read
@@ -69,5 +70,5 @@ class Intake:
 
     def _handed_on(self, update: ClientUpdate | None) -> Iterator[ClientUpdate]:
         if update is not None:
-            self.metrics.append(update.metrics)
+            self.measured.append((update.num_examples, update.metrics))
             yield update

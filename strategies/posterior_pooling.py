@@ -5,11 +5,9 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from logging import INFO, WARNING
 from typing import Any, ClassVar
 
-import numpy as np
 import numpy.typing as npt
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
 from flwr.common.logger import log
@@ -18,12 +16,10 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from bfl import randomness
 from bfl.defences import Defence, defences
-from bfl.defences.none import NoDefence
-from bfl.engine.resources import cpus_of_this_process
-from bfl.errors import RunError
-from bfl.pooling import Pooled, PoolingRule, pool, pool_weighted
-from bfl.posteriors import Posterior
-from bfl.weightings import Weighting
+from bfl.errors import PosteriorError, RunError
+from bfl.pooling import Pooled, PoolingRule, pooling_rules
+from bfl.posteriors import Manifest, Posterior
+from bfl.weightings import Weighting, weightings
 from bfl.wire import (
     Positions,
     TrainTask,
@@ -31,29 +27,20 @@ from bfl.wire import (
     posterior_to_arrays,
     train_content,
 )
+from strategies.checks import check_parts_go_with, initial_posterior
+from strategies.examples import ExampleCounts
 from strategies.exchange import exchange_with_retries
 from strategies.federation import Federation, discover
-from strategies.foreseen_weights import ForeseenWeights
 from strategies.intake import Intake
+from strategies.pool_updates import pool_updates
+from strategies.rounds import Round, finished_round
 from strategies.sampling import sample_partitions
 from strategies.updates import ClientUpdate, mean_metrics, read_update
 
+__all__ = ["PosteriorPooling", "Round"]
 
-@dataclass(frozen=True)
-class Round:
-    """What one round has given, for whoever looks on.
-
-    Attributes:
-        number: The round, from 1.
-        posterior: The global posterior after it.
-        metrics: What clients and pooling have measured.
-        seconds: How long training and pooling took.
-    """
-
-    number: int
-    posterior: Posterior
-    metrics: dict[str, float]
-    seconds: float
+FEW_EFFECTIVE_CLIENTS = 2.0
+"""Fewer of three clients or more are worth a warning: one of them then outweighs all others."""
 
 
 class PosteriorPooling(Strategy):
@@ -63,16 +50,19 @@ class PosteriorPooling(Strategy):
     their node ids and the order in which they finish, so that one seed gives one result.
 
     Args:
-        rule: The pooling rule. The named subclasses (``strategies.Conflation``, ...) make their own
-            from keyword arguments.
-        weighting: What the clients' weights are.
-        defence: What is done to the clients' posteriors before; by default nothing.
+        rule: The pooling rule, by its name or itself. The named subclasses
+            (``strategies.Conflation``, ...) make their own from keyword arguments.
+        weighting: What the clients' weights are, likewise.
+        defence: What is done to the clients' posteriors before, likewise; by default nothing.
+        manifest: The parameters of the network, whose minima updates and pooled posteriors are held
+            to; None where the server does not know them.
         configuration: The run's configuration as a JSON object of flat keys, sent to the clients.
         num_classes: The number of classes, sent to the clients.
         partition: The examples of each client, by partition id; None where nodes have their own.
         run_folder: The run's folder, for clients that keep a state in a simulation.
         clients: The number of clients; 0: as many as there are SuperNodes.
         fraction_train: The share of the clients that train in a round.
+        max_examples: The most examples that a client may claim to hold of its own.
         seed: The run's seed.
         node_timeout: Seconds to wait for all nodes before the first round.
         min_clients: How many of the clients asked have to send a usable posterior: below 1 a share
@@ -89,15 +79,17 @@ class PosteriorPooling(Strategy):
     def __init__(
         self,
         *,
-        weighting: Weighting,
-        rule: PoolingRule | None = None,
-        defence: Defence | None = None,
+        weighting: Weighting | str = "train-size",
+        rule: PoolingRule | str | None = None,
+        defence: Defence | str = "none",
+        manifest: Manifest | None = None,
         configuration: str = "{}",
         num_classes: int = 10,
         partition: Sequence[Positions | None] | None = None,
         run_folder: str = "",
         clients: int = 0,
         fraction_train: float = 1.0,
+        max_examples: int = 1_000_000,
         seed: int = 0,
         node_timeout: float = 300.0,
         min_clients: float = 0.5,
@@ -106,21 +98,17 @@ class PosteriorPooling(Strategy):
         on_warning: Callable[[str], None] | None = None,
         **rule_settings: Any,
     ) -> None:
-        if rule is None:
-            if self.rule_class is None:
-                raise TypeError("PosteriorPooling needs a rule; its named subclasses have theirs")
-            rule = self.rule_class(**rule_settings)
-        elif rule_settings:
-            raise TypeError(f"unexpected arguments: {', '.join(rule_settings)}")
-        self.rule = rule
-        self.weighting = weighting
-        self.defence = defence or defences.create("none")
+        self.rule = self._made(rule, rule_settings)
+        self.weighting = weightings.create(weighting) if isinstance(weighting, str) else weighting
+        self.defence = defences.create(defence) if isinstance(defence, str) else defence
+        self.manifest = manifest
         self.configuration = configuration
         self.num_classes = num_classes
         self.partition = partition
         self.run_folder = run_folder
         self.clients = clients
         self.fraction_train = fraction_train
+        self.max_examples = max_examples
         self.seed = seed
         self.node_timeout = node_timeout
         self.min_clients = min_clients
@@ -132,6 +120,18 @@ class PosteriorPooling(Strategy):
         self._previous: Posterior | None = None
         self._sampled: list[int] = []
         self._told: set[str] = set()
+        self._told_of_weights = False
+
+    def _made(self, rule: PoolingRule | str | None, settings: Mapping[str, Any]) -> PoolingRule:
+        """Return the rule that was given, or named, or that a subclass stands for."""
+        if isinstance(rule, PoolingRule):
+            if settings:
+                raise TypeError(f"unexpected arguments: {', '.join(settings)}")
+            return rule
+        cls = self.rule_class if rule is None else pooling_rules.get(rule)
+        if cls is None:
+            raise TypeError("PosteriorPooling needs a rule; its named subclasses have theirs")
+        return cls(**settings)
 
     def summary(self) -> None:
         """Log what the strategy is."""
@@ -156,7 +156,7 @@ class PosteriorPooling(Strategy):
         )
         return [
             Message(
-                train_content(arrays, self._task(server_round, partition_id)),
+                train_content(arrays, self._task(server_round, partition_id), config),
                 federation.nodes[partition_id],
                 MessageType.TRAIN,
                 group_id=str(server_round),
@@ -183,26 +183,47 @@ class PosteriorPooling(Strategy):
         and without a defence, no posterior is either.
 
         Raises:
-            RunError: Fewer clients than ``min_clients`` have sent a usable posterior.
+            RunError: Fewer clients than ``min_clients`` have sent a usable posterior, or what is
+                pooled is none.
         """
         intake = self._intake(server_round)
-        pooled = self.pool(server_round, self._enough(server_round, intake, replies))
-        clients = len(intake.metrics)
+        try:
+            pooled = self.pool(server_round, self._enough(server_round, intake, replies))
+            if self.manifest:
+                self.manifest.check(pooled.posterior)
+        except PosteriorError as error:
+            raise RunError(f"round {server_round}, pooling: {error}") from error
+        clients = len(intake.measured)
+        self._warn_of_weights(server_round, clients, pooled.diagnostics)
         metrics = {
             "clients": clients,
             "failures": len(self._sampled) - clients - intake.refused,
             "refused": intake.refused,
-            **mean_metrics(intake.metrics),
+            **mean_metrics(intake.measured),
             **pooled.diagnostics,
         }
         return posterior_to_arrays(pooled.posterior), MetricRecord(dict(metrics))
+
+    def _warn_of_weights(
+        self, server_round: int, clients: int, diagnostics: Mapping[str, float]
+    ) -> None:
+        """Tell once if one client of at least three outweighs all others."""
+        effective = diagnostics.get("effective-clients", math.inf)
+        if self._told_of_weights or clients < 3 or effective >= FEW_EFFECTIVE_CLIENTS:
+            return
+        self._told_of_weights = True
+        (self.on_warning or _log_warning)(
+            f"round {server_round}: the weights of {clients} clients are worth {effective:.3g} "
+            f"(effective-clients); the largest is {diagnostics['largest-weight']:.3g} (weighting "
+            f"{self.weighting.name}); later rounds have the numbers in their records alone"
+        )
 
     def _enough(
         self, server_round: int, intake: Intake, replies: Iterable[Message]
     ) -> Iterator[ClientUpdate]:
         """Yield the usable updates in the order of partition ids; raise if they are too few."""
         yield from intake.updates(replies)
-        asked, usable = len(self._sampled), len(intake.metrics)
+        asked, usable = len(self._sampled), len(intake.measured)
         if usable < self.needed(asked):
             raise RunError(
                 f"round {server_round}: {usable} of {asked} clients have sent a usable posterior, "
@@ -225,58 +246,42 @@ class PosteriorPooling(Strategy):
         Raises:
             RunError: Raised by ``updates`` when there have been too few.
         """
-
-        def generator(update: ClientUpdate) -> np.random.Generator:
-            return randomness.generator(self.seed, "pooling", server_round, update.partition_id)
-
-        threads = cpus_of_this_process()
-        foreseen = self._foreseen_weights()
-        if foreseen:
-            clients = (
-                (u.posterior, foreseen.of(u), generator(u) if self.rule.stochastic else None)
-                for u in updates
-            )
-            return pool_weighted(self.rule, clients, previous=self._previous, threads=threads)
-        together = list(updates)
-        posteriors = self.defence.protect([update.posterior for update in together])
-        weights = self.weighting.weigh(
-            posteriors, [update.num_examples for update in together], self._previous
-        )
-        return pool(
+        assert self._previous is not None, "configure_train comes first"
+        known = self._examples().known
+        return pool_updates(
+            updates,
             self.rule,
-            posteriors,
-            weights,
+            self.weighting,
+            self.defence,
             previous=self._previous,
-            generators=[generator(u) for u in together] if self.rule.stochastic else None,
-            threads=threads,
+            num_examples={i: known[i] for i in self._sampled if i in known},
+            asked=len(self._sampled),
+            generator=lambda i: randomness.generator(self.seed, "pooling", server_round, i),
         )
 
-    def _foreseen_weights(self) -> ForeseenWeights | None:
-        """Return the weights of this round's clients if nothing has to wait for all updates."""
-        assert self.federation is not None
-        held = {
-            partition_id: self.federation.own_examples[partition_id]
-            if self.partition is None or (part := self.partition[partition_id]) is None
-            else len(part)
-            for partition_id in self._sampled
-        }
-        if (
-            self.rule.weights_are_fractions
-            or not self.weighting.counts_only
-            or not isinstance(self.defence, NoDefence)
-            or min(held.values()) < 1
-        ):
-            return None
-        return ForeseenWeights(self.weighting, held)
+    def _examples(self) -> ExampleCounts:
+        assert self.federation is not None, "configure_train comes first"
+        return ExampleCounts.of(self.federation, self.partition, self.max_examples)
 
     def _intake(self, server_round: int) -> Intake:
         assert self.federation is not None, "configure_train comes first"
-        previous = self._previous
+        previous, examples = self._previous, self._examples()
         assert previous is not None
+
+        def read(reply: Message, partition_id: int) -> ClientUpdate:
+            return read_update(
+                reply,
+                partition_id,
+                previous,
+                manifest=self.manifest,
+                num_examples=examples.known.get(partition_id),
+                most_examples=examples.most,
+            )
+
         return Intake(
             self._sampled,
             self.federation.partition_of,
-            read=lambda reply, partition_id: read_update(reply, partition_id, previous),
+            read=read,
             warn=lambda partition_id, text: self._warn(server_round, partition_id, text),
         )
 
@@ -314,12 +319,17 @@ class PosteriorPooling(Strategy):
         on those that have not replied.
 
         Raises:
-            RunError: A round has fewer usable updates than ``min_clients``, or the engine has died.
+            ConfigurationError: Something does not go together; nothing has been trained.
+            RunError: A round has fewer usable updates than ``min_clients``, what is pooled is no
+                posterior, or the engine has died.
         """
+        initial = initial_posterior(initial_arrays, self.manifest)
+        check_parts_go_with(initial, self.rule, self.weighting)
         arrays = initial_arrays
         result = Result(arrays=initial_arrays)
         config = train_config or ConfigRecord()
         self.join(grid)
+        self._examples()  # refuses what does not fit before anybody trains
         for server_round in range(self.first_round, num_rounds + 1):
             started = time.perf_counter()
             messages = list(self.configure_train(server_round, arrays, config, grid))
@@ -334,7 +344,7 @@ class PosteriorPooling(Strategy):
             if evaluated is not None:
                 result.evaluate_metrics_serverapp[server_round] = evaluated
             if self.on_round:
-                self.on_round(self._round(server_round, arrays, metrics, evaluated, seconds))
+                self.on_round(finished_round(server_round, arrays, metrics, evaluated, seconds))
         return result
 
     def _collect(
@@ -364,17 +374,6 @@ class PosteriorPooling(Strategy):
 
     def load_state(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
         """Take up what ``state`` has returned."""
-
-    @staticmethod
-    def _round(
-        number: int,
-        arrays: ArrayRecord,
-        trained: MetricRecord,
-        evaluated: MetricRecord | None,
-        seconds: float,
-    ) -> Round:
-        merged: dict[str, Any] = {**trained, **(evaluated or {})}
-        return Round(number, posterior_from_arrays(arrays), merged, seconds)
 
 
 def _log_warning(text: str) -> None:

@@ -68,6 +68,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         progress.say(f"{federation.size} clients; the run's folder is {folder.path}")
         strategy = make_strategy(configuration, dataset, partition)
         strategy.federation = federation
+        strategy.manifest = evaluator.manifest
         strategy.on_round = _Recorder(folder, progress, strategy).record
         strategy.on_warning = progress.say
         if checkpoint:
@@ -180,6 +181,7 @@ def make_strategy(
         partition=partition,
         clients=keys.clients,
         fraction_train=keys.fraction_train,
+        max_examples=keys.max_examples,
         seed=keys.seed,
         node_timeout=keys.node_timeout,
         min_clients=keys.min_clients,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,12 +11,20 @@ from typing import Any
 import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord
 
+from bfl.client_metrics import NUM_EXAMPLES, recorded
 from bfl.errors import BflError, PosteriorError
-from bfl.posteriors import Posterior
-from bfl.wire import ARRAYS, METRICS, VECTORS, posterior_from_arrays
+from bfl.posteriors import Manifest, Posterior
+from bfl.posteriors.posterior import VECTORS
+from bfl.wire import ARRAYS, METRICS, posterior_from_arrays
 
 MOST_EXAMPLES = 2**53
 """More cannot be told apart as weights in float64."""
+
+MOST_METRICS = 64
+"""Metrics that one client may send: a record of a round has a line for each."""
+
+METRIC_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+"""What a client may call a metric."""
 
 
 class RefusedUpdateError(BflError):
@@ -30,7 +39,7 @@ class ClientUpdate:
         partition_id: Which client it is.
         posterior: Its posterior.
         num_examples: Its number of training examples.
-        metrics: All that it has measured.
+        metrics: What it has measured, under the client's own names.
     """
 
     partition_id: int
@@ -39,16 +48,28 @@ class ClientUpdate:
     metrics: dict[str, float]
 
 
-def read_update(reply: Message, partition_id: int, sent: Posterior) -> ClientUpdate:
+def read_update(
+    reply: Message,
+    partition_id: int,
+    sent: Posterior,
+    *,
+    manifest: Manifest | None = None,
+    num_examples: int | None = None,
+    most_examples: int = MOST_EXAMPLES,
+) -> ClientUpdate:
     """Return the update in a client's reply.
 
-    Checked are names, shapes, types, that all values are finite, that variances are positive, and
-    that the number of examples is a whole one from 1.
+    Checked are names, shapes, types, that all values are finite, that variances are positive and
+    point parameters not below their minima, and that the number of examples is the one that is
+    known, or a whole one from 1 to the most that is believed.
 
     Args:
         reply: The reply; it holds content and not an error.
         partition_id: Which client it is from.
         sent: The posterior that the client was sent: its sizes and types are expected back.
+        manifest: The parameters of the network, where the server knows them.
+        num_examples: How many examples the client holds, where the server knows it.
+        most_examples: The most that a client may claim where it does not.
 
     Raises:
         RefusedUpdateError: Something is not as it should be.
@@ -61,13 +82,13 @@ def read_update(reply: Message, partition_id: int, sent: Posterior) -> ClientUpd
         raise RefusedUpdateError(f"the reply has no record '{METRICS}' of metrics")
     return ClientUpdate(
         partition_id=partition_id,
-        posterior=_posterior(arrays, sent),
-        num_examples=_num_examples(metrics.get("num-examples")),
+        posterior=_posterior(arrays, sent, manifest),
+        num_examples=_num_examples(metrics.get(NUM_EXAMPLES), num_examples, most_examples),
         metrics=_numbers(metrics),
     )
 
 
-def _posterior(arrays: ArrayRecord, sent: Posterior) -> Posterior:
+def _posterior(arrays: ArrayRecord, sent: Posterior, manifest: Manifest | None) -> Posterior:
     if set(arrays) != set(VECTORS):
         raise RefusedUpdateError(
             f"the arrays are {', '.join(sorted(arrays)) or 'none'}; expected {', '.join(VECTORS)}"
@@ -82,46 +103,64 @@ def _posterior(arrays: ArrayRecord, sent: Posterior) -> Posterior:
             raise RefusedUpdateError(f"{name} has type {given}; expected {expected}")
     try:
         posterior.check(like=sent)
+        if manifest:
+            manifest.check(posterior)
     except PosteriorError as error:
         raise RefusedUpdateError(str(error)) from error
     return posterior
 
 
-def _num_examples(given: Any) -> int:
+def _num_examples(given: Any, known: int | None, most: int) -> int:
     whole = isinstance(given, int) and not isinstance(given, bool)
     if not whole and not (isinstance(given, float) and given.is_integer()):
-        raise RefusedUpdateError(f"num-examples is {given!r}; expected a whole number from 1")
-    if not 1 <= given <= MOST_EXAMPLES:
-        raise RefusedUpdateError(f"num-examples is {given!r}; expected 1 to 2^53")
+        raise RefusedUpdateError(f"{NUM_EXAMPLES} is {given!r}; expected a whole number from 1")
+    if known is not None and given != known:
+        raise RefusedUpdateError(
+            f"{NUM_EXAMPLES} is {given!r}; this client holds {known}, as the server has assigned "
+            "or the node has declared before the first round"
+        )
+    if not 1 <= given <= most:
+        raise RefusedUpdateError(
+            f"{NUM_EXAMPLES} is {given!r}; expected 1 to {most}, the most that is believed "
+            "(max-examples)"
+        )
     return int(given)
 
 
 def _numbers(metrics: MetricRecord) -> dict[str, float]:
-    """Return the metrics that are single finite numbers; others say nothing and are left out."""
+    """Return the metrics that are single finite numbers; others say nothing and are left out.
+
+    Raises:
+        RefusedUpdateError: There are too many, or one has a name that no metric may have.
+    """
+    if len(metrics) > MOST_METRICS:
+        raise RefusedUpdateError(f"there are {len(metrics)} metrics; allowed: {MOST_METRICS}")
+    for name in metrics:
+        if not METRIC_NAME.fullmatch(name):
+            raise RefusedUpdateError(
+                f"a metric is called {name[:80]!r}; allowed: up to 64 letters, digits, '.', '_' "
+                "and '-'"
+            )
     return {
-        key: float(value)
-        for key, value in metrics.items()
-        if isinstance(value, int | float) and math.isfinite(value)
+        name: float(value)
+        for name, value in metrics.items()
+        if name != NUM_EXAMPLES and isinstance(value, int | float) and math.isfinite(value)
     }
 
 
-def mean_metrics(metrics: Sequence[Mapping[str, float]]) -> Mapping[str, float]:
-    """Return the metrics of all clients, averaged with their numbers of examples; and their total.
+def mean_metrics(updates: Sequence[tuple[int, Mapping[str, float]]]) -> dict[str, float]:
+    """Return what a round's record says of its clients' metrics, under the names of the record.
 
-    A metric that some clients have not sent is the average of those that have.
+    Each is averaged with the numbers of examples of the clients that have sent it, and stands in
+    the clients' namespace; the total number of examples is the server's own.
 
     Args:
-        metrics: What each client has measured; all have ``num-examples``.
+        updates: Each client's number of examples and what it has measured.
     """
-    names = dict.fromkeys(name for measured in metrics for name in measured)
-    means: dict[str, float] = {"num-examples": sum(m["num-examples"] for m in metrics)}
+    names = dict.fromkeys(name for _, measured in updates for name in measured)
+    means: dict[str, float] = {NUM_EXAMPLES: sum(count for count, _ in updates)}
     for name in names:
-        if name != "num-examples":
-            senders = [measured for measured in metrics if name in measured]
-            means[name] = float(
-                np.average(
-                    [measured[name] for measured in senders],
-                    weights=[measured["num-examples"] for measured in senders],
-                )
-            )
+        senders = [(measured[name], count) for count, measured in updates if name in measured]
+        values, counts = zip(*senders, strict=True)
+        means[recorded(name)] = float(np.average(values, weights=counts))
     return means

@@ -83,6 +83,11 @@ class Keys(pydantic.BaseModel):
     fraction_train: float = Field(
         1.0, gt=0.0, le=1.0, description="share of the clients that train in a round"
     )
+    max_examples: Count = Field(
+        1_000_000,
+        description="most training examples that a client may claim to hold of its own; where the "
+        "server has assigned them, it knows the number",
+    )
     mc_samples: Count = Field(20, description="Monte Carlo samples of the final evaluation, M")
     evaluate_every: int = Field(
         1, ge=0, description="rounds between evaluations; 0: only after the last round"

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from bfl.client_metrics import TRAIN_LOSS, recorded
 from bfl.results.table import cell
 
 # What a round's line shows, where the round has it, and how it is called there.
@@ -17,7 +18,7 @@ _SHOWN = {
     "accuracy": "accuracy",
     "negative-log-likelihood": "NLL",
     "expected-calibration-error": "ECE",
-    "train-loss": "train loss",
+    recorded(TRAIN_LOSS): "train loss",
     "failures": "failures",
 }
 

@@ -131,6 +131,15 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
         {"inference": "mc-dropout", "strategy": "conflation"},
         ["strategy 'conflation'", "mc-dropout", "naive-weighted-averaging"],
     ),
+    (
+        {"inference": "deterministic", "strategy": "client-gaussian"},
+        ["strategy 'client-gaussian'", "deterministic", "plain averaging under another name"],
+    ),
+    (
+        {"inference": "mc-dropout", "strategy": "fedbe-gaussian"},
+        ["strategy 'client-gaussian'", "mc-dropout", "plain averaging", "flipout"],
+    ),
+    ({"max-examples": 0}, ["max-examples is 0", "at least 1"]),
     ({"rounds": 0, "seed": -1, "alpah": 1}, ["rounds", "seed", "did you mean 'alpha'"]),
 ]
 

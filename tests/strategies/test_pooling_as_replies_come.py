@@ -12,7 +12,7 @@ from flwr.app import RecordDict
 from small_federation import make_app, make_grid
 
 import strategies
-import strategies.posterior_pooling as module
+import strategies.pool_updates as module
 from bfl import randomness
 from bfl.engine.serial import SerialGrid
 from bfl.pooling import pool, pooling_rules
@@ -20,7 +20,8 @@ from bfl.pooling.accumulator import GROUP
 from bfl.posteriors import Posterior
 from bfl.weightings import Weighting, weightings
 from bfl.wire import TrainTask, posterior_from_arrays, posterior_to_arrays, reply_content
-from strategies.foreseen_weights import ForeseenWeights
+from strategies import posterior_pooling
+from strategies.pool_updates import foreseen_weights
 from strategies.updates import ClientUpdate
 
 K, D, P = 9, 5000, 7
@@ -119,20 +120,30 @@ def test_those_that_fail_are_as_if_they_had_not_been_asked(
     np.testing.assert_allclose(got.point, expected.point, rtol=1e-6, atol=1e-7)
 
 
-def test_the_weight_is_what_the_client_says_it_has() -> None:
-    said = [count + 4 * (k == 2) for k, count in enumerate(COUNTS)]
+@pytest.mark.parametrize("weighting", ["train-size", "equal", "distance"])
+@pytest.mark.parametrize("lie", [2**53, 1, COUNTS[2] + 1, 1e6])
+def test_a_client_does_not_choose_its_own_weight(weighting: str, lie: float) -> None:
+    """One of four that claimed 2^53 examples once owned the posterior."""
 
-    def other(task: TrainTask, received: Posterior) -> RecordDict:
-        posterior = trained(task.partition_id, received)
-        return reply_content(posterior, {"num-examples": said[task.partition_id]})
+    def lying(task: TrainTask, received: Posterior) -> RecordDict:
+        count = lie if task.partition_id == 2 else COUNTS[task.partition_id]
+        return reply_content(trained(task.partition_id, received), {"num-examples": count})
 
-    got = run(make("ws", "train-size"), other)
-    np.testing.assert_allclose(
-        got.mean, together("ws", "train-size", list(range(K)), said).mean, rtol=1e-6, atol=1e-7
+    def silent(task: TrainTask, received: Posterior) -> RecordDict:
+        if task.partition_id == 2:
+            raise RuntimeError("no")
+        return honest(task, received)
+
+    told: list[str] = []
+    strategy = make("ws", weighting)
+    strategy.on_warning = told.append
+    got = run(strategy, lying)
+    assert got.digest() == run(make("ws", weighting), silent).digest()
+    assert any(
+        f"round 1, client 2: update refused: num-examples is {lie!r}; this client holds {COUNTS[2]}"
+        in text
+        for text in told
     )
-    assert not np.allclose(got.mean, together("ws", "train-size", list(range(K)), COUNTS).mean)
-    same = run(make("ws", "equal"), other)
-    assert same.digest() == together("ws", "equal", list(range(K)), COUNTS).digest()
 
 
 def test_equal_weights_and_shares_of_the_examples_are_foreseen() -> None:
@@ -168,7 +179,11 @@ def test_numbers_of_examples_that_are_not_known_are_waited_for(came: list[str]) 
 def test_examples_of_a_nodes_own_are_known(came: list[str]) -> None:
     strategy = make("ws", "train-size")
     strategy.partition = [None] * K
-    grid = make_grid(make_app(honest, own_examples=11), K)
+
+    def reply(task: TrainTask, received: Posterior) -> RecordDict:
+        return reply_content(trained(task.partition_id, received), {"num-examples": 11})
+
+    grid = make_grid(make_app(reply, own_examples=11), K)
     strategy.start(grid, posterior_to_arrays(start()), num_rounds=1)
     assert came == ["weighted-sum-of-normals"]
 
@@ -176,17 +191,17 @@ def test_examples_of_a_nodes_own_are_known(came: list[str]) -> None:
 def test_few_updates_are_held_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     alive: list[weakref.ref[Posterior]] = []
     most = 0
-    real = module.read_update
+    real = posterior_pooling.read_update
 
-    def read(*given: Any) -> ClientUpdate:
+    def read(*given: Any, **named: Any) -> ClientUpdate:
         nonlocal most
-        update = real(*given)
+        update = real(*given, **named)
         gc.collect()
         alive.append(weakref.ref(update.posterior))
         most = max(most, sum(ref() is not None for ref in alive))
         return update
 
-    monkeypatch.setattr(module, "read_update", read)
+    monkeypatch.setattr(posterior_pooling, "read_update", read)
     clients = 40
 
     def reply(task: TrainTask, received: Posterior) -> RecordDict:
@@ -200,16 +215,11 @@ def test_few_updates_are_held_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None
     assert most <= GROUP + 2
 
 
-def update(partition_id: int, num_examples: int) -> ClientUpdate:
-    return ClientUpdate(partition_id, start(), num_examples, {})
-
-
 @pytest.mark.parametrize("name", BY_COUNTS)
-def test_foreseen_weights_sum_to_one_and_follow_the_clients(name: str) -> None:
+def test_foreseen_weights_are_those_of_the_weighting(name: str) -> None:
     scheme: Weighting = weightings.create(name)
     counts = {4: 10, 7: 30, 9: 60}
-    foreseen = ForeseenWeights(scheme, counts)
-    weights = [foreseen.of(update(k, count)) for k, count in counts.items()]
-    assert weights == pytest.approx(scheme.weigh([start()] * 3, list(counts.values())))
-    twice = foreseen.of(update(7, 60))
-    assert twice == pytest.approx(weights[1] * (2 if name == "train-size" else 1))
+    foreseen = foreseen_weights(scheme, counts)
+    assert list(foreseen) == [4, 7, 9]
+    expected = scheme.weigh([start()] * 3, list(counts.values()))
+    assert list(foreseen.values()) == pytest.approx(list(expected))

@@ -1,0 +1,21 @@
+"""What clients measure: its names, in a message and in a round's record; free of Flower."""
+
+from __future__ import annotations
+
+NUM_EXAMPLES = "num-examples"
+"""The one metric that a client has to send: its number of training examples."""
+
+NAMESPACE = "client/"
+"""What the names of all others begin with in a round's record. The server's own names have no
+slash, so nothing that a client sends can take the place of what the server knows."""
+
+TRAIN_LOSS = "train-loss"
+TRAIN_LIKELIHOOD = "train-negative-log-likelihood"
+TRAIN_DIVERGENCE = "train-divergence"
+TRAIN_SECONDS = "train-seconds"
+MEMORY = "memory"
+
+
+def recorded(name: str) -> str:
+    """Return the name in a round's record of what clients send as ``name``."""
+    return NAMESPACE + name

@@ -1,0 +1,58 @@
+"""How many examples the clients hold, as far as the server knows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from bfl.errors import ConfigurationError
+from bfl.wire import Positions
+from strategies.federation import Federation
+
+
+@dataclass(frozen=True)
+class ExampleCounts:
+    """How many examples the clients hold, as far as the server knows.
+
+    Attributes:
+        known: The number of examples by partition id: those that the server has assigned, or those
+            that a node with data of its own has declared before the first round.
+        most: What a client may claim whose number is not known.
+    """
+
+    known: Mapping[int, int]
+    most: int
+
+    @classmethod
+    def of(
+        cls, federation: Federation, partition: Sequence[Positions | None] | None, most: int
+    ) -> ExampleCounts:
+        """Return what is known of a federation's clients.
+
+        Args:
+            federation: The nodes, with the number of examples that they hold of their own.
+            partition: The examples that the server assigns, by partition id; None where it does
+                not.
+            most: The most examples that a client may claim to hold of its own.
+
+        Raises:
+            ConfigurationError: There are more clients than parts, or a node has declared more
+                examples of its own than are believed.
+        """
+        parts = [None] * federation.size if partition is None else partition
+        if len(parts) < federation.size:
+            raise ConfigurationError(
+                f"the partition has {len(parts)} parts and the federation {federation.size} clients"
+            )
+        known = {}
+        for partition_id, own in federation.own_examples.items():
+            part = parts[partition_id]
+            if part is None and own > most:
+                raise ConfigurationError(
+                    f"the node of partition {partition_id} declares {own} examples of its own; "
+                    f"allowed: at most max-examples, {most}"
+                )
+            count = own if part is None else len(part)
+            if count:
+                known[partition_id] = count
+        return cls(known, most)
