@@ -93,13 +93,13 @@ def _train(
     message: Message, context: Context, task: TrainTask, configuration: Configuration
 ) -> Message:
     started = time.perf_counter()
+    keys, data = configuration.keys, _training_data(configuration, context.node_config)
+    examples = _examples(task, data, context.node_config)
     start_tensorflow()
     from clients.local_training import LocalTask, learning_rate
 
     arrays: Any = message.content[ARRAYS]
     received = posterior_from_arrays(arrays)
-    keys, data = configuration.keys, _training_data(configuration, context.node_config)
-    examples = _examples(task, data, context.node_config)
     state = client_state(context, task) if keys.optimizer_state == "keep" else None
     trainer = trainer_for(configuration, data, task.num_classes)
     result = trainer.train(

@@ -5,9 +5,13 @@ The subclasses are made from the registered rules, so a new rule has its Strateg
 settings as keyword arguments; the weighting is an argument of all:
 
     from strategies import Conflation
-    from bfl.weightings import weightings
 
-    Conflation(weighting=weightings.create("distance")).start(grid=grid, initial_arrays=arrays)
+    Conflation(weighting="distance").start(grid, initial_arrays)
+
+That is all that a ServerApp of one's own needs. Its clients may be of any framework:
+docs/wire-format.md says what they are sent and have to send, with both apps in full. The clients of
+this package train on the examples that the Strategy's ``partition`` assigns to them, or on data of
+their node's own.
 """
 
 from __future__ import annotations

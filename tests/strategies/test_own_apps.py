@@ -1,0 +1,157 @@
+"""A ServerApp of one's own and clients of any framework: docs/wire-format.md, run as it stands."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+from small_federation import make_app, make_grid
+
+import strategies
+from bfl.engine.serial import SerialGrid
+from bfl.errors import ConfigurationError, RunError
+from bfl.posteriors import Posterior
+from bfl.wire import TrainTask, posterior_from_arrays, posterior_to_arrays, reply_content
+
+PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "wire-format.md"
+CLIENT, SERVER = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+CLIENTS = 4
+
+
+def client_module() -> dict[str, Any]:
+    module: dict[str, Any] = {"__name__": "numpy_client"}
+    exec(compile(CLIENT, "numpy_client.py", "exec"), module)
+    return module
+
+
+def exact() -> Posterior:
+    """Return the posterior of all clients' data, in closed form."""
+    module = client_module()
+    grid = make_grid(module["app"], CLIENTS)
+    data = np.concatenate([module["own_data"](context) for context in grid._contexts.values()])
+    precision = 1 / 100 + len(data) / module["NOISE"]
+    return Posterior(data.sum(axis=0) / module["NOISE"] / precision, np.full(2, 1 / precision))
+
+
+def prior(points: int = 0) -> Posterior:
+    size = np.zeros(2, np.float32)
+    return Posterior(size, size + 100, np.ones(points, np.float32))
+
+
+def test_the_client_knows_only_numpy_and_flower() -> None:
+    imported = {
+        (node.module if isinstance(node, ast.ImportFrom) else node.names[0].name)
+        for node in ast.walk(ast.parse(CLIENT))
+        if isinstance(node, ast.Import | ast.ImportFrom)
+    }
+    assert imported == {"numpy", "flwr.app", "flwr.clientapp"}
+
+
+def test_the_page_gives_the_posterior_of_all_data(capsys: pytest.CaptureFixture[str]) -> None:
+    grid = make_grid(client_module()["app"], CLIENTS)
+    module: dict[str, Any] = {"__name__": "own_server"}
+    exec(compile(SERVER, "own_server.py", "exec"), module)
+    context = Context(run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config={})
+    module["app"](grid, context)
+    mean, variance = re.findall(r"\[(.*?)\]", capsys.readouterr().out)
+    np.testing.assert_allclose(np.array(mean.split(), float), exact().mean, rtol=1e-5)
+    np.testing.assert_allclose(np.array(variance.split(), float), exact().variance, rtol=1e-5)
+
+
+def test_strategies_are_started_as_they_look() -> None:
+    grid: SerialGrid = make_grid(client_module()["app"], CLIENTS)
+    strategy = strategies.Conflation(weighting="distance")
+    result = strategy.start(grid, posterior_to_arrays(prior(points=3)))
+    pooled = posterior_from_arrays(result.arrays)
+    np.testing.assert_allclose(pooled.mean, [1, -2], atol=0.2)
+    assert pooled.point.tolist() == [1, 1, 1]
+    assert sorted(result.train_metrics_clientapp) == [1, 2, 3]
+    metrics = result.train_metrics_clientapp[3]
+    assert (metrics["clients"], metrics["num-examples"]) == (4, 20 + 30 + 40 + 50)
+    assert 0 < metrics["client/spread"] < 3
+
+
+def test_a_client_that_claims_more_than_it_has_declared_is_refused() -> None:
+    text = CLIENT.replace('"num-examples": len(data)', '"num-examples": len(data) + 1')
+    assert text != CLIENT
+    module: dict[str, Any] = {"__name__": "numpy_client"}
+    exec(text, module)
+    told: list[str] = []
+    strategy = strategies.Conflation(on_warning=told.append)
+    with pytest.raises(RunError, match="0 of 4 clients"):
+        strategy.start(make_grid(module["app"], CLIENTS), posterior_to_arrays(prior()))
+    assert "num-examples is 21; this client holds 20" in told[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (('"wire-format": 1', '"wire-format": 2'), "a node speaks wire-format 2; this side .* 1"),
+        (('"wire-format": 1,', ""), "a node does not say its wire-format"),
+        (('"own-examples": len(', '"own-examples": -len('), "own-examples -20 of itself"),
+        (('"partition-id": int(', '"partition-id": str('), "partition-id '0' of itself"),
+        (('{"config": config}', "{}"), "describes itself without a record 'config'"),
+    ],
+)
+def test_nodes_that_speak_otherwise_are_refused(change: tuple[str, str], words: str) -> None:
+    text = CLIENT.replace(*change)
+    assert text != CLIENT
+    module: dict[str, Any] = {"__name__": "numpy_client"}
+    exec(text, module)
+    with pytest.raises(ConfigurationError, match=words):
+        strategies.Conflation().start(
+            make_grid(module["app"], CLIENTS), posterior_to_arrays(prior())
+        )
+
+
+def test_a_task_of_another_version_is_refused() -> None:
+    record = TrainTask(1, 0, "{}", 10, None).to_config()
+    TrainTask.from_config(record)
+    record["wire-format"] = 99
+    with pytest.raises(ConfigurationError, match="the server speaks wire-format 99; this side"):
+        TrainTask.from_config(record)
+
+
+def test_train_config_reaches_the_clients() -> None:
+    from flwr.app import ConfigRecord
+
+    seen: list[float] = []
+    app: ClientApp = make_app()
+
+    def reply(message: Message, context: Context) -> Message:
+        config: Any = message.content["config"]
+        seen.append(config["temperature"])
+        assert TrainTask.from_config(config).num_classes == 10
+        arrays: Any = message.content["arrays"]
+        content = reply_content(posterior_from_arrays(arrays), {"num-examples": 1})
+        return Message(content, reply_to=message)
+
+    other = ClientApp()
+    other.query()(lambda message, context: app(message, context))
+    other.train()(reply)
+    strategy = strategies.Conflation()
+    arrays = posterior_to_arrays(prior())
+    grid = make_grid(other, 2)
+    strategy.start(grid, arrays, 1, train_config=ConfigRecord({"temperature": 0.5}))
+    assert seen == [0.5, 0.5]
+    with pytest.raises(ConfigurationError, match="train_config has examples, server-round"):
+        strategy.start(
+            grid, arrays, 1, train_config=ConfigRecord({"server-round": 9, "examples": b""})
+        )
+
+
+def test_this_packages_clients_need_examples() -> None:
+    """Without a partition each once trained on all of the data."""
+    from clients.client_app import app
+
+    told: list[str] = []
+    strategy = strategies.Conflation(on_warning=told.append, round_retries=0)
+    with pytest.raises(RunError, match="0 of 2 clients"):
+        strategy.start(make_grid(app, 2), posterior_to_arrays(prior()))
+    assert "client 0 has no examples: the server has assigned none" in told[0]

@@ -1,0 +1,302 @@
+"""What clients may say of themselves, and what of it reaches a round's record and its weights."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord, RecordDict
+from small_federation import bare_reply, make_app, make_grid, shifted
+
+import strategies
+from bfl.errors import ConfigurationError, RunError
+from bfl.pooling import pooling_rules
+from bfl.posteriors import Manifest, Parameter, Posterior
+from bfl.results.run_folder import RunFolder
+from bfl.wire import TrainTask, posterior_from_arrays, posterior_to_arrays, reply_content
+from strategies.posterior_pooling import Round
+
+MANIFEST = Manifest(
+    (
+        Parameter("dense/kernel", (3,), True, "he-normal"),
+        Parameter("norm/offset", (1,), False, "zeros"),
+        Parameter("norm/moving_variance", (2,), False, "ones", minimum=0.0),
+    )
+)
+START = Posterior(
+    np.arange(3, dtype=np.float32), np.full(3, 0.1, np.float32), np.array([-1, 1, 1], np.float32)
+)
+Reply = Any
+
+
+def play(
+    reply: Reply = shifted, clients: int = 4, rounds: int = 1, **settings: Any
+) -> tuple[Posterior, list[Round], list[str]]:
+    """Return the posterior, the rounds and the warnings of a small federation."""
+    seen: list[Round] = []
+    told: list[str] = []
+    described = settings.pop("described", {})
+    strategy = strategies.PosteriorPooling(
+        **{"rule": "ws", "weighting": "equal", **settings},
+        on_round=seen.append,
+        on_warning=told.append,
+    )
+    grid = make_grid(make_app(reply, **described), clients)
+    result = strategy.start(grid, posterior_to_arrays(START), num_rounds=rounds)
+    return posterior_from_arrays(result.arrays), seen, told
+
+
+# Point parameters ----------------------------------------------------------------------------
+
+
+def negative(task: TrainTask, received: Posterior) -> RecordDict:
+    point = received.point.copy()
+    point[2] = -0.5 if task.partition_id == 1 else 0.0
+    posterior = Posterior(received.mean, received.variance, point)
+    return reply_content(posterior, {"num-examples": 5})
+
+
+def test_a_negative_moving_variance_is_refused_with_its_name() -> None:
+    pooled, rounds, told = play(negative, manifest=MANIFEST, rounds=2)
+    assert [r.metrics["refused"] for r in rounds] == [1, 1]
+    assert told[0] == (
+        "round 1, client 1: update refused: point parameter 'norm/moving_variance' has 1 of 2 "
+        "values below 0, the least -0.5"
+    )
+    assert told[1].startswith("round 2, client 1: update refused")
+    assert pooled.point.tolist() == [-1.0, 1.0, 0.0]  # 0, where a channel is silent, is sound
+
+
+def test_what_pooling_makes_of_point_parameters_is_checked_too() -> None:
+    class Careless(strategies.PosteriorPooling):
+        def pool(self, server_round: int, updates: Any) -> Any:
+            pooled = super().pool(server_round, updates)
+            pooled.posterior.point[1] = -1.0
+            return pooled
+
+    strategy = Careless(rule="nwa", weighting="equal", manifest=MANIFEST)
+    with pytest.raises(RunError, match=r"round 1, pooling: .*'norm/moving_variance' has 1 of 2"):
+        strategy.start(make_grid(make_app()), posterior_to_arrays(START), num_rounds=1)
+
+
+def test_a_run_does_not_begin_with_a_negative_one() -> None:
+    strategy = strategies.Conflation(manifest=MANIFEST)
+    wrong = posterior_to_arrays(Posterior(START.mean, START.variance, -START.point))
+    with pytest.raises(ConfigurationError, match=r"initial_arrays: .*moving_variance"):
+        strategy.start(make_grid(make_app()), wrong)
+
+
+# A rule's wrong numbers ----------------------------------------------------------------------
+
+
+def test_a_rule_that_gives_no_posterior_ends_the_run() -> None:
+    class Wrong(pooling_rules.get("nwa")):  # type: ignore[misc]
+        name = "wrong-rule"
+
+        def decode(self, *given: Any) -> Any:
+            decoded = super().decode(*given)
+            decoded.variance[:2] *= -1
+            return decoded
+
+    with pytest.raises(RunError, match=r"round 1, pooling: strategy wrong-rule gives 2 of 3 var"):
+        play(rule=Wrong())
+
+
+# Metrics -------------------------------------------------------------------------------------
+
+SERVERS = (
+    "round seconds clients failures refused accuracy negative-log-likelihood posterior-sha256 "
+    "effective-clients largest-weight clipped-fraction server-memory degree-of-spread"
+)
+
+
+def test_a_client_overwrites_nothing(tmp_path: Path) -> None:
+    """One that sent ``round``, ``clients``, ``seconds`` and ``accuracy`` had them recorded."""
+    from strategies.run import _Recorder
+
+    def lying(task: TrainTask, received: Posterior) -> RecordDict:
+        lies = dict.fromkeys(SERVERS.split(), 1000000.0) if task.partition_id == 3 else {}
+        return reply_content(received, {"num-examples": 5, "train-loss": 2.0, **lies})
+
+    _, honest, _ = play(lambda task, received: reply_content(received, {"num-examples": 5}))
+    _, (lied,), _ = play(lying)
+    for name, value in honest[0].metrics.items():
+        assert lied.metrics[name] == value, name
+    news = lied.metrics.keys() - honest[0].metrics.keys()
+    assert news == {f"client/{name}" for name in [*SERVERS.split(), "train-loss"]}
+
+    class Quiet:
+        def round(self, *given: Any) -> None: ...
+
+    folder = RunFolder.create(tmp_path, "run", {}, {})
+    strategy = strategies.Conflation()
+    _Recorder(folder, Quiet(), strategy).record(lied)  # type: ignore[arg-type]
+    [entry] = folder.rounds()
+    assert (entry["round"], entry["clients"], entry["client/round"]) == (1, 4, 1e6)
+    assert entry["seconds"] < 100
+    assert "accuracy" not in entry
+    assert json.dumps(entry)
+
+
+@pytest.mark.parametrize(
+    ("metrics", "reason"),
+    [
+        ({"a b": 1.0}, "a metric is called 'a b'; allowed"),
+        ({"../round": 1.0}, "a metric is called '../round'"),
+        ({"": 1.0}, "a metric is called ''"),
+        ({"x" * 65: 1.0}, "a metric is called"),
+        ({f"m{i}": 1.0 for i in range(64)}, "there are 65 metrics; allowed: 64"),
+    ],
+    ids=["space", "slash", "empty", "long", "many"],
+)
+def test_names_and_numbers_of_metrics_are_limited(metrics: dict[str, float], reason: str) -> None:
+    def talking(task: TrainTask, received: Posterior) -> RecordDict:
+        more = metrics if task.partition_id == 1 else {}
+        return reply_content(received, {"num-examples": 5, **more})
+
+    _, rounds, told = play(talking)
+    assert rounds[0].metrics["refused"] == 1
+    assert f"round 1, client 1: update refused: {reason}" in told[0]
+
+
+# Numbers of examples -------------------------------------------------------------------------
+
+
+def claims(**said: int) -> Reply:
+    def reply(task: TrainTask, received: Posterior) -> RecordDict:
+        return reply_content(received, {"num-examples": said.get(f"client_{task.partition_id}", 7)})
+
+    return reply
+
+
+def test_what_a_node_has_declared_stays() -> None:
+    _, rounds, told = play(
+        claims(client_2=8), weighting="train-size", described={"own_examples": 7}
+    )
+    assert rounds[0].metrics["refused"] == 1
+    assert rounds[0].metrics["num-examples"] == 3 * 7
+    assert "num-examples is 8; this client holds 7" in told[0]
+
+
+def test_what_is_not_known_has_a_cap() -> None:
+    _, rounds, told = play(claims(client_2=101), max_examples=100)
+    assert rounds[0].metrics["refused"] == 1
+    assert "num-examples is 101; expected 1 to 100, the most that is believed" in told[0]
+    _, rounds, _ = play(claims(client_2=100), max_examples=100)
+    assert rounds[0].metrics["refused"] == 0
+
+
+def test_what_a_node_declares_has_the_same_cap() -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"partition 0 declares 101 .*at most max-examples, 100"
+    ):
+        play(described={"own_examples": 101}, max_examples=100)
+
+
+def test_a_part_for_every_client() -> None:
+    with pytest.raises(ConfigurationError, match="3 parts and the federation 4 clients"):
+        play(partition=[np.arange(5)] * 3)
+
+
+# Weights -------------------------------------------------------------------------------------
+
+
+def test_the_weights_of_a_round_are_described() -> None:
+    parts = [np.arange(n) for n in (10, 20, 30, 40)]
+    for weighting, largest in (("train-size", 0.4), ("equal", 0.25)):
+        for rule in ("ws", "ppa"):  # foreseen, and together
+            _, rounds, told = play(rule=rule, weighting=weighting, partition=parts)
+            metrics = rounds[0].metrics
+            assert metrics["largest-weight"] == pytest.approx(largest)
+            squares = 0.01 + 0.04 + 0.09 + 0.16 if weighting == "train-size" else 0.25
+            assert metrics["effective-clients"] == pytest.approx(1 / squares)
+            assert not told
+
+
+def echoing(task: TrainTask, received: Posterior) -> RecordDict:
+    if task.partition_id == 0:
+        return reply_content(received, {"num-examples": 10})
+    return shifted(task, received)
+
+
+def test_an_echo_under_distance_is_told_once_and_recorded_always() -> None:
+    pooled, rounds, told = play(echoing, weighting="distance", rounds=3)
+    assert [r.metrics["largest-weight"] for r in rounds] == pytest.approx([1.0] * 3)
+    assert [r.metrics["effective-clients"] for r in rounds] == pytest.approx([1.0] * 3)
+    np.testing.assert_allclose(pooled.mean, START.mean, atol=1e-6)  # it stands still
+    [warning] = told
+    assert warning.startswith("round 1: the weights of 4 clients are worth 1 (effective-clients)")
+    assert "distance" in warning
+
+
+@pytest.mark.parametrize(("clients", "told_of"), [(2, 0), (3, 1)])
+def test_fewer_than_three_clients_are_no_news(clients: int, told_of: int) -> None:
+    _, rounds, told = play(echoing, clients=clients, weighting="distance")
+    assert rounds[0].metrics["effective-clients"] == pytest.approx(1.0)
+    assert len(told) == told_of
+
+
+# A Strategy of one's own ---------------------------------------------------------------------
+
+
+def test_parts_by_word_or_by_themselves() -> None:
+    from bfl.defences import defences
+    from bfl.weightings import weightings
+
+    by_word = strategies.LinearPool(weighting="max-disc", defence="winsorization")
+    itself = strategies.PosteriorPooling(
+        rule=pooling_rules.create("lp"),
+        weighting=weightings.create("max-disc"),
+        defence=defences.create("winsorization"),
+    )
+    for name in ("rule", "weighting", "defence"):
+        assert getattr(by_word, name) == getattr(itself, name)
+    named = strategies.PosteriorPooling(rule="ppa", population_size=12)
+    assert named.rule == pooling_rules.create("ppa", {"population-size": 12})
+    with pytest.raises(ConfigurationError, match="unknown weighting 'distanc'"):
+        strategies.Conflation(weighting="distanc")
+
+
+@pytest.mark.parametrize(
+    ("arrays", "settings", "words"),
+    [
+        (["mean", "point"], {}, "initial_arrays has mean, point; expected mean, variance, point"),
+        (["point"], {"empty": True}, "strategy 'conflation' pools Gaussian posteriors"),
+        (
+            ["point"],
+            {"empty": True, "rule": "nwa", "weighting": "distance"},
+            "weighting 'distance' compares posteriors",
+        ),
+        (["point"], {"empty": True, "rule": "client-gaussian"}, "strategy 'client-gaussian'"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_before_anybody_trains(
+    arrays: list[str], settings: dict[str, Any], words: str
+) -> None:
+    def trains(task: TrainTask, received: Posterior) -> RecordDict:
+        raise AssertionError("nobody is asked")
+
+    settings = dict(settings)
+    empty = np.zeros(0, np.float32)
+    record = (
+        posterior_to_arrays(Posterior(empty, empty, START.point))
+        if settings.pop("empty", False)
+        else ArrayRecord({name: posterior_to_arrays(START)[name] for name in arrays})
+    )
+    strategy = strategies.PosteriorPooling(**{"rule": "conflation", **settings})
+    with pytest.raises(ConfigurationError, match=words):
+        strategy.start(make_grid(make_app(trains)), record)
+
+
+def test_a_reply_that_is_wrong_in_two_ways_names_the_first() -> None:
+    def wrong(task: TrainTask, received: Posterior) -> RecordDict:
+        if task.partition_id:
+            return shifted(task, received)
+        return bare_reply({"mean": received.mean}, {"a b": 1})
+
+    _, rounds, told = play(wrong)
+    assert rounds[0].metrics["refused"] == 1
+    assert "the arrays are mean" in told[0]
