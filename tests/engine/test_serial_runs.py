@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from bfl.engine.flower import FlowerApp, run_serially
+from bfl.posteriors import Manifest
 from bfl.results.run_folder import RunFolder
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -81,6 +82,29 @@ def test_settings_reach_the_clients(tmp_path: Path) -> None:
         folder = run(tmp_path, str(number), 5, **{**base, **few, **change})  # type: ignore[arg-type]
         digests.add(folder.rounds()[-1]["posterior-sha256"])
     assert len(digests) == len(changes)
+
+
+@pytest.mark.slow
+def test_a_run_knows_which_point_parameters_have_a_minimum(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hostile client knows it too: one that did not would be refused, and prove nothing."""
+    hostile: dict[str, Any] = {
+        "inference": "deterministic",
+        "strategy": "nwa",
+        "attack": "sign-flip",
+        "attackers": 1,
+        "train_examples": 200,
+        "test_examples": 50,
+    }
+    [entry] = run(tmp_path, "known", **hostile).rounds()
+    assert (entry["clients"], entry["refused"]) == (3, 0)
+    monkeypatch.setattr(Manifest, "raised", lambda manifest, posterior: posterior)
+    [entry] = run(tmp_path, "unknown", **hostile).rounds()
+    assert (entry["clients"], entry["refused"]) == (2, 1)
+    told = " ".join(capsys.readouterr().out.split())
+    assert "round 1, client 0: update refused: point parameter" in told
+    assert "moving_variance' has" in told
 
 
 @pytest.mark.slow

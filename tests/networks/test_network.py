@@ -258,6 +258,18 @@ def test_manifest_as_json(flipout):
 
 
 @pytest.mark.parametrize("inference", INFERENCES)
+def test_moving_variances_and_nothing_else_have_a_minimum(inference):
+    manifest = build(inference).manifest
+    expected = {p.name for p in manifest if p.name.endswith("/moving_variance")}
+    assert len(expected) > 3
+    assert {p.name for p in manifest if p.minimum is not None} == expected
+    assert {p.minimum for p in manifest if p.name in expected} == {0.0}
+    with pytest.raises(PosteriorError, match="moving_variance"):
+        start = manifest.initial_posterior(0, 0.1)
+        manifest.check(Posterior(start.mean, start.variance, -start.point))
+
+
+@pytest.mark.parametrize("inference", INFERENCES)
 def test_manifest_does_not_depend_on_what_was_built_before(inference):
     from bfl.networks.network import Network
 
