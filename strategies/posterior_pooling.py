@@ -39,8 +39,9 @@ from strategies.updates import ClientUpdate, mean_metrics, read_update
 
 __all__ = ["PosteriorPooling", "Round"]
 
-FEW_EFFECTIVE_CLIENTS = 2.0
-"""Fewer of three clients or more are worth a warning: one of them then outweighs all others."""
+FEW_EFFECTIVE_CLIENTS = 2.0 + 1e-6
+"""So many or fewer are worth a warning where three clients or more were pooled: one of them, or two
+that send the same, outweigh all others."""
 
 
 class PosteriorPooling(Strategy):
@@ -207,9 +208,9 @@ class PosteriorPooling(Strategy):
     def _warn_of_weights(
         self, server_round: int, clients: int, diagnostics: Mapping[str, float]
     ) -> None:
-        """Tell once if one client of at least three outweighs all others."""
+        """Tell once if one client or two of at least three outweigh all others."""
         effective = diagnostics.get("effective-clients", math.inf)
-        if self._told_of_weights or clients < 3 or effective >= FEW_EFFECTIVE_CLIENTS:
+        if self._told_of_weights or clients < 3 or effective > FEW_EFFECTIVE_CLIENTS:
             return
         self._told_of_weights = True
         (self.on_warning or _log_warning)(

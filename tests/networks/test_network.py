@@ -264,8 +264,8 @@ def test_moving_variances_and_nothing_else_have_a_minimum(inference):
     assert len(expected) > 3
     assert {p.name for p in manifest if p.minimum is not None} == expected
     assert {p.minimum for p in manifest if p.name in expected} == {0.0}
+    start = manifest.initial_posterior(0, 0.1)
     with pytest.raises(PosteriorError, match="moving_variance"):
-        start = manifest.initial_posterior(0, 0.1)
         manifest.check(Posterior(start.mean, start.variance, -start.point))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -230,6 +231,16 @@ def test_an_echo_under_distance_is_told_once_and_recorded_always() -> None:
     [warning] = told
     assert warning.startswith("round 1: the weights of 4 clients are worth 1 (effective-clients)")
     assert "distance" in warning
+
+
+def test_two_that_send_the_same_are_told_of() -> None:
+    def twins(task: TrainTask, received: Posterior) -> RecordDict:
+        reply = echoing if task.partition_id < 2 else shifted
+        return reply(replace(task, partition_id=max(task.partition_id - 1, 0)), received)
+
+    _, rounds, told = play(twins, clients=5, weighting="max-discrepancy")
+    assert rounds[0].metrics["effective-clients"] == pytest.approx(2.0)
+    assert len(told) == 1
 
 
 @pytest.mark.parametrize(("clients", "told_of"), [(2, 0), (3, 1)])
