@@ -87,11 +87,15 @@ def _header(dtype: str, size: int) -> bytes:
     return buffer.getvalue()
 
 
+class WireFormatError(ConfigurationError, ValueError):
+    """A message is not as docs/wire-format.md says; of one node of many, it may be passed over."""
+
+
 def _check_version(record: Mapping[str, Any], who: str) -> None:
     given = record.get(VERSION)
     if given != WIRE_FORMAT:
         says = f"speaks {VERSION} {given}" if given is not None else f"does not say its {VERSION}"
-        raise ConfigurationError(
+        raise WireFormatError(
             f"{who} {says}; this side speaks {VERSION} {WIRE_FORMAT}: install one version of bfl "
             "on both sides, or see docs/wire-format.md"
         )
@@ -139,7 +143,7 @@ class TrainTask:
         """Return the task in a record.
 
         Raises:
-            ConfigurationError: The server speaks another version of the wire format.
+            WireFormatError: The server speaks another version of the wire format.
         """
         _check_version(record, "the server")
         examples = record.get("examples")
@@ -191,15 +195,15 @@ class NodeDescription:
         """Return the description in a message's content.
 
         Raises:
-            ConfigurationError: It is not as docs/wire-format.md says.
+            WireFormatError: It is not as docs/wire-format.md says.
         """
         if not isinstance(content.get(CONFIG), ConfigRecord):
-            raise ConfigurationError(f"a node describes itself without a record '{CONFIG}'")
+            raise WireFormatError(f"a node describes itself without a record '{CONFIG}'")
         record: Any = content[CONFIG]
         _check_version(record, "a node")
         for key in ("partition-id", "num-partitions", "own-examples"):
             if type(record.get(key)) is not int or record[key] < 0:
-                raise ConfigurationError(
+                raise WireFormatError(
                     f"a node says {key} {record.get(key)!r} of itself; expected a whole number "
                     "from 0"
                 )

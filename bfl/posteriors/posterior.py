@@ -43,13 +43,12 @@ class Posterior:
         mean: (D,) means.
         variance: (D,) variances, the squared standard deviations.
         point: (P,) values of the point parameters.
-        known_sound: Whether ``check`` has found the values sound, and they are read-only.
     """
 
     mean: Vector
     variance: Vector
     point: Vector = field(default_factory=_no_point)
-    known_sound: bool = field(default=False, init=False, repr=False, compare=False)
+    _found_sound: bool = field(default=False, init=False, repr=False, compare=False)
 
     @property
     def size(self) -> int:
@@ -63,6 +62,15 @@ class Posterior:
         Source: Ozer et al. (2022), section 4, "Empirical degree of spread", and Table 4.
         """
         return float(np.sqrt(self.variance.sum(dtype=np.float64)))
+
+    @property
+    def known_sound(self) -> bool:
+        """Whether ``check`` has found the values sound, and nobody can have changed them since."""
+        return self._found_sound and self._is_read_only
+
+    @property
+    def _is_read_only(self) -> bool:
+        return not any(getattr(self, name).flags.writeable for name in VECTORS)
 
     def check(self, like: Posterior | None = None) -> None:
         """Raise unless the vectors are one-dimensional and finite, with positive variances.
@@ -88,9 +96,7 @@ class Posterior:
                 raise PosteriorError(
                     f"variance has {bad} of {self.size} values that are not positive"
                 )
-            # Vectors that nobody can change, as those of a message, stay as they were found.
-            fixed = not any(getattr(self, name).flags.writeable for name in VECTORS)
-            object.__setattr__(self, "known_sound", fixed)
+            object.__setattr__(self, "_found_sound", self._is_read_only)
 
     def _check_vector(self, name: str, like: Posterior | None) -> None:
         vector = getattr(self, name)

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from bfl.configuration import Configuration
 from bfl.errors import ConfigurationError
 from bfl.posteriors import Posterior
+from bfl.posteriors.posterior import VECTORS
 from bfl.results.run_folder import RunFolder
 from bfl.state import Arrays, Snapshots
 
@@ -57,7 +58,7 @@ class Checkpoints:
         Raises:
             RunError: It cannot be written.
         """
-        vectors = {f"{_POSTERIOR}{k}": v for k, v in vars(checkpoint.posterior).items()}
+        vectors = {f"{_POSTERIOR}{k}": getattr(checkpoint.posterior, k) for k in VECTORS}
         state = {f"{_STATE}{name}": array for name, array in checkpoint.state.items()}
         self._snapshots.save(checkpoint.server_round, {**vectors, **state})
 

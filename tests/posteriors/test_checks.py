@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -10,6 +13,8 @@ import pytest
 from bfl.errors import PosteriorError
 from bfl.pooling import pool, pooling_rules
 from bfl.posteriors import Manifest, Parameter, Posterior
+from bfl.results.resume import Checkpoint, Checkpoints
+from bfl.results.run_folder import RunFolder
 
 MANIFEST = Manifest(
     (
@@ -80,6 +85,30 @@ def test_values_that_cannot_change_are_looked_at_once(monkeypatch: pytest.Monkey
     )
     pool(pooling_rules.create("nwa"), [fixed, fixed], [1, 1], previous=fixed)
     assert not looked
+
+
+def test_a_checked_posterior_is_saved_like_any_other(tmp_path: Path) -> None:
+    """A checkpoint has the three vectors, whatever else a posterior knows of itself."""
+    fixed = read_only(posterior(GOOD))
+    fixed.check()
+    checkpoints = Checkpoints(RunFolder.create(tmp_path, "run", {}, {}))
+    checkpoints.save(Checkpoint(1, fixed, {}))
+    loaded = checkpoints.latest()
+    assert loaded is not None
+    assert loaded.posterior.digest() == fixed.digest()
+
+
+def test_a_copy_that_can_change_is_not_known_as_sound() -> None:
+    fixed = read_only(posterior(GOOD))
+    fixed.check()
+    assert fixed.known_sound
+    for made in (copy.deepcopy(fixed), pickle.loads(pickle.dumps(fixed))):
+        assert made.digest() == fixed.digest()
+        assert made.known_sound == (not made.mean.flags.writeable)
+        made.mean.setflags(write=True)
+        made.mean[0] = np.nan
+        with pytest.raises(PosteriorError, match="mean has 1 of 6"):
+            made.check()
 
 
 def test_values_that_are_wrong_are_never_known_as_sound() -> None:
