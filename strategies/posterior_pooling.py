@@ -118,6 +118,7 @@ class PosteriorPooling(Strategy):
         self.on_warning = on_warning
         self.first_round = 1
         self.federation: Federation | None = None
+        self._counts: ExampleCounts | None = None
         self._previous: Posterior | None = None
         self._sampled: list[int] = []
         self._told: set[str] = set()
@@ -261,8 +262,11 @@ class PosteriorPooling(Strategy):
         )
 
     def _examples(self) -> ExampleCounts:
-        assert self.federation is not None, "configure_train comes first"
-        return ExampleCounts.of(self.federation, self.partition, self.max_examples)
+        """Return what was known before the first round; who comes later is held to it."""
+        if self._counts is None:
+            assert self.federation is not None, "configure_train comes first"
+            self._counts = ExampleCounts.of(self.federation, self.partition, self.max_examples)
+        return self._counts
 
     def _intake(self, server_round: int) -> Intake:
         assert self.federation is not None, "configure_train comes first"

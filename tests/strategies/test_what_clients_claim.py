@@ -182,6 +182,28 @@ def test_what_a_node_has_declared_stays() -> None:
     assert "num-examples is 8; this client holds 7" in told[0]
 
 
+def test_a_node_that_takes_anothers_place_is_held_to_its_number() -> None:
+    said = {"client_2": 7}
+    told: list[str] = []
+
+    def reply(task: TrainTask, received: Posterior) -> RecordDict:
+        content: RecordDict = claims(**said)(task, received)
+        return content
+
+    def exchanged(finished: Round) -> None:
+        assert strategy.federation is not None
+        own = {**strategy.federation.own_examples, 2: 2**53}
+        strategy.federation = replace(strategy.federation, own_examples=own)
+        said["client_2"] = 2**53
+
+    strategy = strategies.Conflation(on_round=exchanged, on_warning=told.append)
+    grid = make_grid(make_app(reply, own_examples=7))
+    result = strategy.start(grid, posterior_to_arrays(START), num_rounds=2)
+    refused = [metrics["refused"] for metrics in result.train_metrics_clientapp.values()]
+    assert refused == [0, 1]
+    assert "this client holds 7" in told[0]
+
+
 def test_what_is_not_known_has_a_cap() -> None:
     _, rounds, told = play(claims(client_2=101), max_examples=100)
     assert rounds[0].metrics["refused"] == 1
