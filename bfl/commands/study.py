@@ -19,7 +19,7 @@ from bfl.errors import ConfigurationError, DataError, RunError, nearest, unknown
 from bfl.results.environment import describe_environment
 from bfl.results.resume import FREE_TO_CHANGE
 from bfl.studies.checks import Plan, PlannedRun, plan, reusable
-from bfl.studies.engines import MakeEngine, SerialEngine, own_app
+from bfl.studies.engines import MakeEngine, SerialEngine
 from bfl.studies.figures import draw_study
 from bfl.studies.folder import StudyFolder, is_done, state
 from bfl.studies.formats import FORMATS
@@ -183,9 +183,9 @@ def _engine(
     given: argparse.Namespace, runs: Sequence[PlannedRun], backend_config: dict[str, object]
 ) -> MakeEngine:
     """Return what makes the engine of a study's runs."""
-    from bfl.engine.flower import RayEngine
+    from bfl.engine.flower import FlowerApp, RayEngine
 
-    app = own_app()
+    app = FlowerApp.own()
     if given.backend == "serial":
         return lambda: SerialEngine(app, backend_config)
     most = max(run.clients for run in runs)
@@ -207,7 +207,7 @@ def make_runs(
             return StudyRunner(folder, runs, make_engine, progress).make_all()
         except KeyboardInterrupt:
             done = sum(is_done(folder.run(run.name)) for run in runs)
-            progress.say(f"{done} of {len(runs)} runs are done; the same command goes on from here")
+            progress.say(f"{done} of {len(runs)} runs are done")
             raise
 
 
