@@ -81,6 +81,14 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command."""
     given = parser().parse_args(arguments)
+    run = EngineRun()
+    run.advise("nothing has been saved yet; the same command begins the run again")
+    with run.in_progress():
+        simulate(given, run)
+
+
+def simulate(given: argparse.Namespace, run: EngineRun) -> None:
+    """Make the run that the command's options describe."""
     if given.backend not in BACKENDS:
         raise ConfigurationError(unknown_name("--backend", given.backend, BACKENDS))
     backend_config = read_backend_config(given.backend_config)
@@ -94,14 +102,11 @@ def main(arguments: list[str] | None = None) -> None:
     )
     if own:
         check(app, overrides, count)
-    run = EngineRun()
-    run.advise("nothing has been saved yet; the same command begins the run again")
-    with run.in_progress():
-        if given.backend == "serial":
-            run_serially(app, overrides, count, backend_config, run)
-            return
-        with RayEngine(app, backend_config, most_clients=count, verbose=given.verbose) as engine:
-            engine.run(overrides, count, run)
+    if given.backend == "serial":
+        run_serially(app, overrides, count, backend_config, run)
+        return
+    with RayEngine(app, backend_config, most_clients=count, verbose=given.verbose) as engine:
+        engine.run(overrides, count, run)
 
 
 def chosen_app(folder: Path | None) -> FlowerApp:

@@ -72,7 +72,7 @@ class EngineRun:
             _in_progress.append(self)
         try:
             yield
-        except KeyboardInterrupt as interrupt:
+        except (KeyboardInterrupt, SystemExit) as interrupt:
             self.end(INTERRUPTED)
             if outermost and self.advice:
                 interrupt.add_note(self.advice)
