@@ -96,6 +96,23 @@ class Terminal:
             time.sleep(0.05)
         return status
 
+    def wait(self, seconds: float) -> int:
+        """Return the status of a command that ends by itself."""
+        deadline = time.monotonic() + seconds
+        while self.read(0.1):
+            if time.monotonic() > deadline:
+                self.kill()
+                pytest.fail(f"still there after {seconds} s: {self.printed}")
+        return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+
+    def named(self, name: str) -> list[int]:
+        """Return the processes of this name that the command has started."""
+        return [
+            pid
+            for pid in self.descendants()
+            if Path(f"/proc/{pid}/comm").read_text(encoding="utf-8").strip() == name
+        ]
+
     def _interrupt(self, number: int) -> None:
         if number == signal.SIGINT:
             self.ctrl_c()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from pathlib import Path
@@ -91,3 +92,23 @@ def test_ctrl_c_in_a_study(tmp_path: Path) -> None:
     assert "the same command goes on from here" in terminal.printed
     assert "Traceback" not in terminal.printed
     assert not list(tmp_path.rglob("failures/*")), "an interrupted run has not failed"
+
+
+@pytest.mark.long
+def test_a_study_goes_on_when_the_raylet_is_killed(tmp_path: Path) -> None:
+    three = STUDY.replace("seed = [0, 1]", "seed = [0, 1, 2]").replace("rounds = 4", "rounds = 12")
+    (tmp_path / "study.toml").write_text(three, encoding="utf-8")
+    terminal = Terminal([executable("bfl"), "study", "study.toml"], tmp_path, {"BFL_CPUS": "1"})
+    terminal.wait_for("2/3 nwa_seed-1: begins")
+    terminal.read(1.0)
+    [raylet] = terminal.named("raylet")
+    os.kill(raylet, signal.SIGKILL)
+    assert terminal.wait(120) == 1
+    assert "1 of 3 runs have failed" in terminal.printed
+    [failure] = tmp_path.rglob("failures/*")
+    assert "nwa_seed-1" in failure.name
+    assert f"Ray's raylet (process {raylet}) has ended" in failure.read_text(encoding="utf-8")
+    assert "3/3 nwa_seed-2: accuracy" in terminal.printed
+    again = Terminal([executable("bfl"), "study", "study.toml"], tmp_path, {"BFL_CPUS": "1"})
+    assert again.wait(120) == 0
+    assert "3 of 3 runs are done" in again.printed
