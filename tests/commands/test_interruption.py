@@ -78,6 +78,27 @@ def test_a_command_ends_with_its_processes(number: int, doing: str, tmp_path: Pa
     assert terminal.printed.count("interrupted") == 1
 
 
+IMPORTING = """
+import importlib, sys, time
+from bfl.commands import entry
+
+def import_module(name):
+    print("importing", name, flush=True)
+    time.sleep(60)
+
+importlib.import_module = import_module
+sys.exit(getattr(entry, sys.argv[1])())
+"""
+
+
+@pytest.mark.parametrize("command", ["bfl", "flower_simulation"])
+def test_a_command_that_is_still_being_imported_ends_as_well(command: str, tmp_path: Path) -> None:
+    terminal = Terminal([sys.executable, "-c", IMPORTING, command], tmp_path)
+    terminal.wait_for("importing bfl.commands.")
+    assert terminal.end(signal.SIGINT) == 130
+    assert "Traceback" not in terminal.printed
+
+
 def test_what_a_shell_has_put_into_the_background_is_not_interrupted(tmp_path: Path) -> None:
     ignoring = f"trap '' INT; exec {sys.executable} -c \"$0\" wait_for_ever"
     terminal = Terminal(["/bin/sh", "-c", ignoring, COMMAND], tmp_path)
