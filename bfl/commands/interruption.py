@@ -25,6 +25,9 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM)
 GRACE = 3.5
 """Seconds that a command has for ending in good order."""
 
+SAYING = 0.5
+"""Seconds for saying so."""
+
 SHOW_CURSOR = "\x1b[?25h"
 
 
@@ -111,11 +114,19 @@ class Interruption:
         Neither waits for threads nor lets libraries end in good order, which may take for ever.
         """
         with self._ending:
-            with suppress(Exception):
-                _say([line for line in advice if line])
-            logging.shutdown()
+            # Whoever reads what is printed may have stopped.
+            lines = [line for line in advice if line]
+            speaker = threading.Thread(target=_last_words, args=[lines], daemon=True)
+            speaker.start()
+            speaker.join(SAYING)
             kill([*self._family, *descendants()])
             os._exit(self.status)
+
+
+def _last_words(advice: list[str]) -> None:
+    with suppress(Exception):
+        _say(advice)
+    logging.shutdown()
 
 
 def _say(advice: list[str]) -> None:

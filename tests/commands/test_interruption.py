@@ -32,6 +32,10 @@ def compute_for_ever():  # no handler of Python's is called meanwhile
     print("ready", flush=True)
     hashlib.pbkdf2_hmac("sha256", b"", b"", 2**31 - 1)
 
+def print_for_ever():
+    while True:
+        print("ready" * 1000, flush=True)
+
 def leave_a_thread():
     threading.Thread(target=threading.Event().wait).start()
     wait_for_ever()
@@ -156,3 +160,17 @@ def test_standard_output_that_is_closed_is_no_reason_to_stay(tmp_path: Path) -> 
     process.stdout.close()
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=5) == 143
+
+
+def test_nobody_who_reads_is_no_reason_to_stay(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", COMMAND, "print_for_ever"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        cwd=tmp_path,
+    )
+    assert process.stdout is not None
+    assert process.stdout.read(5) == b"ready"
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=5) == 143
+    process.stdout.close()
