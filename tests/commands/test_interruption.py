@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,7 @@ DOING = (
 def test_a_command_ends_with_its_processes(number: int, doing: str, tmp_path: Path) -> None:
     terminal = Terminal([sys.executable, "-c", COMMAND, doing], tmp_path)
     terminal.wait_for("ready")
+    time.sleep(0.3)  # it says so just before
     assert terminal.end(number, again=True) == 128 + number
     assert "interrupted" in terminal.printed
     if doing != "end_by_another_error":
