@@ -23,8 +23,8 @@ import no_op
 from measuring import Report, Row, Timing, options, publish
 
 from bfl.client_metrics import TRAIN_SECONDS, recorded
-from bfl.engine import flower
-from bfl.engine.flower import FlowerApp, RayEngine, new_run
+from bfl.engine.flower import FlowerApp, RayEngine, new_run, simulation
+from bfl.engine.flower.messages import new_context
 from bfl.engine.serial import SerialGrid
 from bfl.results.run_folder import RunFolder
 
@@ -62,7 +62,7 @@ def serial(gaussians: int, points: int) -> list[float]:
     no_op.federation = no_op.Federation(SERIAL_CLIENTS, SERIAL_ROUNDS, gaussians, points)
     run = new_run({})
     grid = SerialGrid(no_op.client, SERIAL_CLIENTS, run, {})
-    no_op.ours(grid=grid, context=flower._context(run.run_id, {}))
+    no_op.ours(grid=grid, context=new_context(run.run_id, {}))
     return [1e3 * seconds / SERIAL_CLIENTS for seconds in no_op.federation.seconds]
 
 
@@ -113,7 +113,7 @@ def on_ray(engine: RayEngine, clients: int, rounds: int, *, ours: bool) -> list[
     """
     no_op.federation = no_op.Federation(clients, rounds, RAY_PARAMETERS, 0)
     engine.app = _app("ours" if ours else "flowers")
-    own_loop = mock.patch.object(flower, "_handed_out_at_once", nullcontext)
+    own_loop = mock.patch.object(simulation, "handed_out_at_once", nullcontext)
     with nullcontext() if ours else own_loop:
         engine.run({}, clients)
     return [1e3 * seconds / clients for seconds in no_op.federation.seconds]

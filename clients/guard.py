@@ -11,13 +11,11 @@ from functools import wraps
 
 from flwr.app import Context, Error, Message
 
+from bfl.engine.flower import CLIENT_RAISED
 from bfl.engine.resources import in_ray_actor
 from bfl.errors import BflError
 
 Work = Callable[[Message, Context], Message]
-
-CLIENT_RAISED = 2
-"""Flower's ErrorCode.CLIENT_APP_RAISED_EXCEPTION."""
 
 TIMED_OUT = 75
 """Exit status of an actor that took too long."""

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from flwr.app import Error, Message
 from flwr.serverapp import Grid
 
-from bfl.engine.flower import poll_interval
-from bfl.engine.health import raise_if_dead
+from bfl.engine.flower import NO_REPLY, poll_interval
 
 POLLING_SHARE = 0.1
 """The greatest share of the time that is spent on looking for replies.
@@ -25,9 +24,6 @@ is not looked for two hundred times in each."""
 LONGEST_PAUSE = 0.2
 """Seconds between looks at most: where a look brings the replies along, it takes as long as they
 are large."""
-
-NO_REPLY = 0
-"""Flower's ErrorCode.UNKNOWN."""
 
 
 def exchange(grid: Grid, messages: Sequence[Message], silence: float) -> Iterator[Message]:
@@ -57,7 +53,6 @@ def exchange(grid: Grid, messages: Sequence[Message], silence: float) -> Iterato
             heard = time.monotonic()
         elif time.monotonic() - heard > silence:
             return
-        raise_if_dead()
         if pending and interval:
             waited = time.monotonic() - heard
             pause = max(took / POLLING_SHARE, waited * WAITING_SHARE)

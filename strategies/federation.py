@@ -11,7 +11,6 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from bfl.code import code_digest
-from bfl.engine.health import raise_if_dead
 from bfl.errors import ConfigurationError, RunError
 from bfl.wire import NodeDescription
 from strategies.exchange import exchange
@@ -76,7 +75,6 @@ def discover(grid: Grid, clients: int, timeout: float, poll: float = 0.2) -> Fed
                 "(node-timeout): start the missing SuperNodes, or set clients"
             )
         else:
-            raise_if_dead()
             time.sleep(poll)
     return _checked(described)
 

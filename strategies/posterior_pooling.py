@@ -10,12 +10,12 @@ from typing import Any, ClassVar
 
 import numpy.typing as npt
 from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, MetricRecord
-from flwr.common.logger import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from bfl import randomness
 from bfl.defences import Defence, defences
+from bfl.engine.flower import log
 from bfl.errors import PosteriorError, RunError
 from bfl.pooling import Pooled, PoolingRule, pooling_rules
 from bfl.posteriors import Manifest, Posterior

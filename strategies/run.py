@@ -15,8 +15,8 @@ from bfl.configuration import Configuration
 from bfl.datasets import Dataset
 from bfl.datasets.cache import cached_dataset
 from bfl.datasets.subset import train_positions, with_test_examples
-from bfl.engine.health import advise
 from bfl.engine.resources import cpus_of_this_process, resident_memory
+from bfl.engine.run import run_of
 from bfl.errors import ConfigurationError, RunError
 from bfl.partitions.manifest import describe
 from bfl.posteriors import Posterior
@@ -51,7 +51,8 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
 
     keys = configuration.keys
     configure(cpus_of_this_process())
-    with ProgressReport(keys.rounds) as progress:
+    engine_run = run_of(grid)
+    with ProgressReport(keys.rounds, follower=engine_run.follower) as progress:
         progress.say(_title(configuration))
         dataset = with_test_examples(
             cached_dataset(keys.dataset, keys.data_dir), keys.test_examples
@@ -64,6 +65,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         folder, checkpoint = open_run(
             configuration, keys.name or _name(configuration), describe_environment()
         )
+        engine_run.advise(_how_to_go_on(folder))
         folder.write_partition(_described(dataset, partition))
         progress.say(f"{federation.size} clients; the run's folder is {folder.path}")
         strategy = make_strategy(configuration, dataset, partition)
@@ -127,12 +129,6 @@ def _run_rounds(
         posterior = checkpoint.posterior
         strategy.first_round = checkpoint.server_round + 1
         strategy.load_state(checkpoint.state)
-    advice = (
-        f"all finished rounds are saved in {strategy.run_folder}; go on from there with --resume "
-        f'{strategy.run_folder}, or with name="{folder.path.name}" resume=true in the run '
-        "configuration"
-    )
-    advise(advice)
     try:
         result = strategy.start(
             grid,
@@ -142,8 +138,17 @@ def _run_rounds(
             evaluate_fn=_evaluation(configuration, evaluator),
         )
     except RunError as error:
-        raise RunError(f"{error}\n{advice}") from error
+        raise RunError(f"{error}\n{_how_to_go_on(folder)}") from error
     return posterior_from_arrays(result.arrays)
+
+
+def _how_to_go_on(folder: RunFolder) -> str:
+    """Return what is said when a run ends early."""
+    path = folder.path.resolve()
+    return (
+        f"all finished rounds are saved in {path}; go on from there with --resume {path}, or with "
+        f'name="{path.name}" resume=true in the run configuration'
+    )
 
 
 def split(

@@ -6,26 +6,37 @@ import sys
 from collections.abc import Callable
 from functools import wraps
 
+from bfl.commands.interruption import Interruption
 from bfl.errors import BflError, ConfigurationError, DataError
 
-REFUSED, FAILED, INTERRUPTED = 2, 1, 130
+REFUSED, FAILED = 2, 1
 
 
 def exits_with_status(command: Callable[[list[str] | None], None]) -> Callable[..., int]:
-    """Return a command that returns its exit status: 0, 2 for a refused input, 1 for a failure."""
+    """Return a command that returns its exit status.
+
+    0, 2 for a refused input, 1 for a failure, 130 when it has been interrupted (Ctrl-C); a command
+    that a signal has interrupted does not return but ends the process, after SIGTERM with 143.
+    """
 
     @wraps(command)
     def run(arguments: list[str] | None = None) -> int:
-        try:
-            command(arguments)
-        except (ConfigurationError, DataError) as error:
-            return _say("refused", error, REFUSED)
-        except BflError as error:
-            return _say("failed", error, FAILED)
-        except KeyboardInterrupt:
-            print("interrupted", file=sys.stderr)
-            return INTERRUPTED
-        return 0
+        with Interruption() as interruption:
+            try:
+                command(arguments)
+            except KeyboardInterrupt as error:
+                return interruption.over(error)
+            except SystemExit as error:
+                if interruption.number:  # of Ray, which sets a handler of its own while it starts
+                    return interruption.over(error)
+                raise
+            except BflError as error:
+                if interruption.number:
+                    return interruption.over(error)
+                if isinstance(error, ConfigurationError | DataError):
+                    return _say("refused", error, REFUSED)
+                return _say("failed", error, FAILED)
+            return 0
 
     return run
 

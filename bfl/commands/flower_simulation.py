@@ -16,6 +16,7 @@ from bfl.commands.errors import exits_with_status
 from bfl.configuration import resolve
 from bfl.configuration.sources import flatten, read_run_config, read_toml
 from bfl.engine.flower import FlowerApp, RayEngine, Values, run_serially
+from bfl.engine.run import EngineRun
 from bfl.errors import ConfigurationError, unknown_name
 
 OWN_SERVER = "strategies.server_app:app"
@@ -30,7 +31,10 @@ def parser() -> argparse.ArgumentParser:
         description="Simulate a Flower app: its ServerApp and as many clients as asked for.",
     )
     options.add_argument(
-        "--app", type=Path, default=Path(), help="folder with the app's pyproject.toml (default: .)"
+        "--app",
+        type=Path,
+        help="folder with the app's pyproject.toml (default: . if it holds one, else this "
+        "project's own app)",
     )
     options.add_argument(
         "--num-supernodes",
@@ -77,10 +81,18 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str] | None = None) -> None:
     """Run the command."""
     given = parser().parse_args(arguments)
+    run = EngineRun()
+    run.advise("nothing has been saved yet; the same command begins the run again")
+    with run.in_progress():
+        simulate(given, run)
+
+
+def simulate(given: argparse.Namespace, run: EngineRun) -> None:
+    """Make the run that the command's options describe."""
     if given.backend not in BACKENDS:
         raise ConfigurationError(unknown_name("--backend", given.backend, BACKENDS))
     backend_config = read_backend_config(given.backend_config)
-    app = FlowerApp.read(given.app)
+    app = chosen_app(given.app)
     overrides = read_run_config(given.run_config)
     if given.resume is not None:
         overrides = resumed(given.resume, overrides)
@@ -91,10 +103,21 @@ def main(arguments: list[str] | None = None) -> None:
     if own:
         check(app, overrides, count)
     if given.backend == "serial":
-        run_serially(app, overrides, count, backend_config)
-    else:
-        with RayEngine(app, backend_config, most_clients=count, verbose=given.verbose) as engine:
-            engine.run(overrides, count)
+        run_serially(app, overrides, count, backend_config, run)
+        return
+    with RayEngine(app, backend_config, most_clients=count, verbose=given.verbose) as engine:
+        engine.run(overrides, count, run)
+
+
+def chosen_app(folder: Path | None) -> FlowerApp:
+    """Return the app in a folder; without one, that of the working directory or this project's.
+
+    Raises:
+        ConfigurationError: The folder holds no Flower app.
+    """
+    if folder is None and not Path("pyproject.toml").is_file():
+        return FlowerApp.own()
+    return FlowerApp.read(folder or Path())
 
 
 def resumed(folder: str, overrides: Values) -> Values:

@@ -19,7 +19,7 @@ from bfl.errors import ConfigurationError, DataError, RunError, nearest, unknown
 from bfl.results.environment import describe_environment
 from bfl.results.resume import FREE_TO_CHANGE
 from bfl.studies.checks import Plan, PlannedRun, plan, reusable
-from bfl.studies.engines import MakeEngine, SerialEngine, own_app
+from bfl.studies.engines import MakeEngine, SerialEngine
 from bfl.studies.figures import draw_study
 from bfl.studies.folder import StudyFolder, is_done, state
 from bfl.studies.formats import FORMATS
@@ -109,7 +109,7 @@ def run_study(given: argparse.Namespace) -> None:
         raise ConfigurationError(unknown_name("--backend", given.backend, BACKENDS))
     backend_config = read_backend_config(given.backend_config)
     machine = machine_keys(given.run_config)
-    scaled = Scale.parse(given.scale).apply(read_study(given.file))
+    scaled = Scale.parse(given.scale).apply(read_study(study_file(given.file)))
     folder = StudyFolder(given.output.absolute() / scaled.folder_name)
     console = Console(highlight=False, soft_wrap=True)
     console.print(scaled.study.title, markup=False)
@@ -134,6 +134,22 @@ def run_study(given: argparse.Namespace) -> None:
     folder.begin(scaled, describe_environment(), reused)
     outcome = make_runs(folder, runs, _engine(given, runs, backend_config), verbose=given.verbose)
     _report(console, folder, outcome, len(runs))
+
+
+def study_file(path: Path) -> Path:
+    """Return the file of a study, which may also be one of this project's: ``fischer2024/table2``.
+
+    Those are found from any folder, whether this project is installed or checked out.
+    """
+    if path.exists() or path.is_absolute():
+        return path
+    from bfl.engine.flower.app import own_folder
+
+    for place in (own_folder(), own_folder() / "configs"):
+        for found in (place / path, place / f"{path}.toml"):
+            if found.is_file():
+                return found
+    return path
 
 
 def machine_keys(texts: Sequence[str]) -> dict[str, Value]:
@@ -183,9 +199,9 @@ def _engine(
     given: argparse.Namespace, runs: Sequence[PlannedRun], backend_config: dict[str, object]
 ) -> MakeEngine:
     """Return what makes the engine of a study's runs."""
-    from bfl.engine.flower import RayEngine
+    from bfl.engine.flower import FlowerApp, RayEngine
 
-    app = own_app()
+    app = FlowerApp.own()
     if given.backend == "serial":
         return lambda: SerialEngine(app, backend_config)
     most = max(run.clients for run in runs)
@@ -207,7 +223,7 @@ def make_runs(
             return StudyRunner(folder, runs, make_engine, progress).make_all()
         except KeyboardInterrupt:
             done = sum(is_done(folder.run(run.name)) for run in runs)
-            progress.say(f"{done} of {len(runs)} runs are done; the same command goes on from here")
+            progress.say(f"{done} of {len(runs)} runs are done")
             raise
 
 
@@ -262,7 +278,7 @@ def opened(path: Path, output: Path, scale: str) -> tuple[StudyFolder, ScaledStu
         ConfigurationError: There is no such study.
     """
     if path.suffix == ".toml":
-        scaled = Scale.parse(scale).apply(read_study(path))
+        scaled = Scale.parse(scale).apply(read_study(study_file(path)))
         return StudyFolder(output.absolute() / scaled.folder_name), scaled
     if scale:
         raise ConfigurationError(f"--scale: {path} has a scale already; it goes with a TOML file")

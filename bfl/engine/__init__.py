@@ -1,8 +1,24 @@
 """Running a Flower app: on Ray actors, in this process, and what a process may use.
 
-- ``flower``: the one door to Flower's moving parts (its simulation runtime, its app format).
+- ``flower``: the one door to Flower's private parts: its simulation runtime, its app format.
+- ``ray_cluster``: the one door to Ray.
 - ``serial``: a grid that calls the ClientApp in the calling process.
+- ``run``: one run of an engine: whether it can go on, and who follows it.
+- ``processes``: the processes that this one has started, and their end.
 - ``resources``: the CPUs that a process may use, and the memory that it holds.
-- ``health``: whether the engine is alive, for those who wait for it.
 - ``quiet``: TensorFlow's banner left out.
 """
+
+from __future__ import annotations
+
+import os
+
+# Quiet, and nothing sent anywhere, unless the user has said otherwise. Set before Flower and Ray
+# are imported, which read them once.
+os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
+os.environ.setdefault("FLWR_DISABLE_UPDATE_CHECK", "1")
+os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+os.environ.setdefault("RAY_ENABLE_UV_RUN_RUNTIME_ENV", "0")
+# Flower's modules import TensorFlow before bfl.keras does, in actors: not Keras 3 as well.
+os.environ.setdefault("TF_USE_LEGACY_KERAS", "1")

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from typing import Any
 
-from bfl.engine.health import obituary
 from bfl.errors import ConfigurationError, RunError
 
 NUMBERS = {"num_cpus": "CPU", "num_gpus": "GPU"}
@@ -20,11 +21,14 @@ NUMBERS = {"num_cpus": "CPU", "num_gpus": "GPU"}
 OWN = "local"
 """Ray's address for a Ray of one's own, also where another one is running already."""
 
+LETTING_GO = 1.0
+"""Seconds that those who wait for actors have to stop, once the raylet has died."""
+
 INHERITED = ("TF_USE_LEGACY_KERAS",)
 """Variables of this process's environment that actors on other machines get, too."""
 
 
-def connect(init_args: Mapping[str, Any]) -> None:
+def connect(init_args: Mapping[str, Any], died: Callable[[str], None]) -> None:
     """Start Ray, or join the cluster that is named.
 
     Flower would do it itself, in another thread than the one that waits for nodes.
@@ -32,6 +36,7 @@ def connect(init_args: Mapping[str, Any]) -> None:
     Args:
         init_args: Arguments of ``ray.init``; ``address``, or RAY_ADDRESS in the environment, names
             a cluster.
+        died: Called, in another thread, with the reason should Ray end by itself.
 
     Raises:
         ConfigurationError: The cluster's resources are given, which only a new Ray can have.
@@ -54,16 +59,17 @@ def connect(init_args: Mapping[str, Any]) -> None:
         if joins:
             _knock(address)
             kept = {name: os.environ[name] for name in INHERITED if name in os.environ}
-            ray.init(**arguments, runtime_env={"env_vars": {**kept, "PYTHONPATH": path}})
+            with _own_signal_handlers():
+                ray.init(**arguments, runtime_env={"env_vars": {**kept, "PYTHONPATH": path}})
         else:
             # Ray's processes inherit the path. With a runtime environment actors could not be the
             # processes that Ray has started beforehand.
-            with _environment("PYTHONPATH", path):
+            with _environment("PYTHONPATH", path), _own_signal_handlers():
                 ray.init(**arguments)
     except Exception as error:
         what = f"join the Ray cluster at {address}" if joins else "start Ray"
         raise RunError(f"cannot {what}: {_why_not(error)}") from error
-    _watch_raylet()
+    _watch_raylet(died)
 
 
 def disconnect() -> None:
@@ -77,8 +83,9 @@ def end(actors: Iterable[Any]) -> None:
     """End actors at once, whatever they do."""
     import ray
 
-    for actor in actors:
-        ray.kill(actor)
+    with suppress(Exception):  # of a Ray that has died, nothing can be asked
+        for actor in actors:
+            ray.kill(actor)
 
 
 def check_fit(asked: Mapping[str, Any]) -> None:
@@ -160,26 +167,54 @@ def _knock(address: str) -> None:
         socket.create_connection((host, int(port)), timeout=10).close()
 
 
-def _watch_raylet() -> None:
-    """End this process with a message should the raylet that it has started die.
+@contextmanager
+def _own_signal_handlers() -> Iterator[None]:
+    """Put back, after Ray has been started, what this process does on SIGINT and SIGTERM.
 
-    Without its raylet Ray ends the process by itself some seconds later, from C++: no Python code
-    gets to say what has happened. A raylet of a cluster that was joined is not ours to watch.
+    Ray exchanges both the handler of Python and, from C++, that of the system, which prints a dump
+    of the stack at SIGTERM.
     """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            if handler is not None:  # None: not set by Python
+                signal.signal(number, handler)
+
+
+def _watch_raylet(died: Callable[[str], None]) -> None:
+    """Have it known, and leave Ray, should the raylet that this process has started die.
+
+    Without its raylet Ray ends the process by itself some ten seconds later, from C++, unless it
+    has been shut down by then. A raylet of a cluster that was joined is not ours to watch.
+    """
+    raylet = _own_raylet()
+    if raylet is None:
+        return
+
+    def watch() -> None:
+        raylet.wait()
+        if _own_raylet() is not raylet:  # ray.shutdown ends the raylet too, and forgets it first
+            return
+        died(f"Ray's raylet (process {raylet.pid}) has ended")
+        time.sleep(LETTING_GO)
+        if _own_raylet() is raylet:
+            disconnect()
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def _own_raylet() -> Any:
+    """Return the process of the raylet that Ray has started here; None when there is none."""
     import ray
     from ray._private import worker
 
     node = worker._global_node
-    started = getattr(node, "all_processes", {}).get("raylet") if node else None
-    if not started:
-        return
-    raylet = started[0].process
-
-    def watch() -> None:
-        raylet.wait()
-        if ray.is_initialized():  # ray.shutdown ends the raylet too, and says so first
-            reason = f"Ray's raylet (process {raylet.pid}) has ended"
-            print(f"failed: {obituary(reason)}", file=sys.stderr, flush=True)
-            os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
+    if node is None or not ray.is_initialized():
+        return None
+    started = node.all_processes.get("raylet")
+    return started[0].process if started else None

@@ -14,8 +14,8 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
 
-_CLIENT_RAISED = 2
-"""Flower's ErrorCode.CLIENT_APP_RAISED_EXCEPTION."""
+from bfl.engine.flower.messages import CLIENT_RAISED, set_message_id
+from bfl.engine.run import EngineRun
 
 
 class SerialGrid(Grid):
@@ -27,14 +27,25 @@ class SerialGrid(Grid):
         client_app: The app of every node.
         num_supernodes: The number of nodes; node i plays partition i and keeps a context.
         run: Flower's description of the run.
+        run_config: The run's configuration.
+        engine_run: The run; by default a new one.
+
+    Raises:
+        RunError: When messages are sent or asked for and the run has been ended.
     """
 
     pull_interval = 0.0
     """Nothing happens between two pulls, so there is nothing to wait for."""
 
     def __init__(
-        self, client_app: ClientApp, num_supernodes: int, run: Any, run_config: dict[str, Any]
+        self,
+        client_app: ClientApp,
+        num_supernodes: int,
+        run: Any,
+        run_config: dict[str, Any],
+        engine_run: EngineRun | None = None,
     ) -> None:
+        self.engine_run = engine_run or EngineRun()
         self._client_app = client_app
         self._run = run
         self._waiting: dict[str, Message] = {}
@@ -77,16 +88,18 @@ class SerialGrid(Grid):
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Take messages in; return their ids."""
+        self.engine_run.raise_if_ended()
         ids = []
         for message in messages:
             message_id = str(next(self._ids))
-            message.metadata.__dict__["_message_id"] = message_id
+            set_message_id(message, message_id)
             self._waiting[message_id] = message
             ids.append(message_id)
         return ids
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """Have that message answered which was pushed first; return the reply."""
+        self.engine_run.raise_if_ended()
         asked = message_ids if isinstance(message_ids, set) else set(message_ids)
         first = next((i for i in self._waiting if i in asked), None)
         return [] if first is None else [self._answer(self._waiting.pop(first))]
@@ -104,5 +117,5 @@ class SerialGrid(Grid):
         except Exception:
             # As in Flower's own engines, a client that raises is a reply with an error.
             return Message(
-                Error(code=_CLIENT_RAISED, reason=traceback.format_exc()), reply_to=message
+                Error(code=CLIENT_RAISED, reason=traceback.format_exc()), reply_to=message
             )

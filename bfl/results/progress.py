@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any, Protocol
 
 from rich.console import Console
@@ -24,10 +23,10 @@ _SHOWN = {
 
 
 class Follower(Protocol):
-    """Who follows the runs of this process and shows them in a way of its own, as a study does.
+    """Who follows a run and shows it in a way of its own, as a study does.
 
     Attributes:
-        console: Where the runs' lines go.
+        console: Where the run's lines go.
     """
 
     console: Console
@@ -43,30 +42,20 @@ class Follower(Protocol):
         """
 
 
-_followers: list[Follower] = []
-
-
-@contextmanager
-def followed_by(follower: Follower) -> Iterator[None]:
-    """Have the runs inside, in whatever thread of this process, report to a follower."""
-    _followers.append(follower)
-    try:
-        yield
-    finally:
-        _followers.remove(follower)
-
-
 class ProgressReport:
     """Prints one line a round; in a terminal also a bar with the time that is left.
 
     Args:
         rounds: The number of rounds.
         console: Where to; by default that of who follows the run, or standard output.
+        follower: Who follows the run.
     """
 
-    def __init__(self, rounds: int, console: Console | None = None) -> None:
+    def __init__(
+        self, rounds: int, console: Console | None = None, follower: Follower | None = None
+    ) -> None:
         self.rounds = rounds
-        self._follower = _followers[-1] if _followers and console is None else None
+        self._follower = follower if console is None else None
         followed = self._follower.console if self._follower else None
         self.console = console or followed or Console(highlight=False, soft_wrap=True)
         self._progress = Progress(

@@ -4,21 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, suppress
-from pathlib import Path
 from typing import Any, Protocol
 
-import bfl
-from bfl.configuration import default_values
 from bfl.engine.flower import FlowerApp, run_serially
-
-SERVER_APP = "strategies.server_app:app"
-CLIENT_APP = "clients.client_app:app"
+from bfl.engine.run import EngineRun
 
 
 class Engine(Protocol):
     """What runs the app: Flower's Ray engine, or this process."""
 
-    def run(self, overrides: Mapping[str, Any], num_supernodes: int) -> None:
+    @property
+    def alive(self) -> bool:
+        """Whether another run can be made."""
+
+    def run(self, overrides: Mapping[str, Any], num_supernodes: int, engine_run: EngineRun) -> None:
         """Run the app once, with some keys set, on so many clients."""
 
 
@@ -43,9 +42,14 @@ class SerialEngine:
     def __exit__(self, *_: object) -> None:
         return None
 
-    def run(self, overrides: Mapping[str, Any], num_supernodes: int) -> None:
+    @property
+    def alive(self) -> bool:
         """See ``Engine``."""
-        run_serially(self.app, overrides, num_supernodes, self.backend_config)
+        return True
+
+    def run(self, overrides: Mapping[str, Any], num_supernodes: int, engine_run: EngineRun) -> None:
+        """See ``Engine``."""
+        run_serially(self.app, overrides, num_supernodes, self.backend_config, engine_run)
 
 
 class WarmEngine:
@@ -61,12 +65,14 @@ class WarmEngine:
         self._engine: Engine | None = None
 
     def get(self) -> Engine:
-        """Return the engine, started.
+        """Return the engine, started; another one if it has died after the last run.
 
         Raises:
             ConfigurationError: It cannot be had as configured.
             RunError: It cannot be started.
         """
+        if self._engine is not None and not self._engine.alive:
+            self.end()
         if self._engine is None:
             manager = self._make()
             self._engine = manager.__enter__()
@@ -86,13 +92,3 @@ class WarmEngine:
 
     def __exit__(self, *_: object) -> None:
         self.end()
-
-
-def own_app() -> FlowerApp:
-    """Return this project's app, wherever it is installed."""
-    return FlowerApp(
-        folder=Path(bfl.__file__).resolve().parent.parent,
-        server=SERVER_APP,
-        client=CLIENT_APP,
-        defaults=default_values(),
-    )

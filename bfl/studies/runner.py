@@ -8,9 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
-from bfl.engine.health import declare_alive, declare_dead
+from bfl.engine.run import EngineRun
 from bfl.errors import BflError, DataError, RunError
-from bfl.results.progress import followed_by
 from bfl.results.run_folder import RunFolder
 from bfl.results.table import cell
 from bfl.studies.checks import PlannedRun
@@ -20,6 +19,8 @@ from bfl.studies.folder import StudyFolder, is_begun, is_done, rounds_done
 from bfl.studies.progress import RunFollower, StudyProgress, left
 
 LOG = "log.txt"
+
+GO_ON = "the same command goes on from here"
 
 
 @dataclass
@@ -110,25 +111,20 @@ class StudyRunner:
         folder = self.folder.run(run.name)
         begun = f", going on after round {rounds_done(folder)}" if rounds_done(folder) else ""
         self.progress.say(f"{self._place(run)} {run.name}: begins{begun}")
-        ready = engine.get()
-        clock = _RunClock(self, run)
-        declare_alive()  # whatever an earlier run of this process has come to
-        try:
-            with (
-                self.progress.log(folder.path / LOG) as console,
-                followed_by(RunFollower(console, clock.round)),
-            ):
-                ready.run(run.overrides, run.clients)
-            if not is_done(folder):
-                raise RunError("the engine has returned, but the run has left no metrics")
-        except KeyboardInterrupt:
-            # The ServerApp may wait, in a thread of its own, for replies that will not come.
-            declare_dead("interrupted")
-            raise
-        except Exception as error:
-            self._failed(run, error)
-            engine.end()
-            return
+        engine_run = EngineRun(advice=GO_ON)
+        with engine_run.in_progress():
+            ready = engine.get()
+            clock = _RunClock(self, run)
+            try:
+                with self.progress.log(folder.path / LOG) as console:
+                    engine_run.follower = RunFollower(console, clock.round)
+                    ready.run(run.overrides, run.clients, engine_run)
+                if not is_done(folder):
+                    raise RunError("the engine has returned, but the run has left no metrics")
+            except Exception as error:
+                self._failed(run, error)
+                engine.end()
+                return
         self.folder.forget_failure(run.name)
         self.outcome.made.append(run.name)
         self.progress.say(f"{self._place(run)} {run.name}: {_numbers(folder)}{clock.over()}")

@@ -31,7 +31,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         seen.update(arguments, path=os.environ.get("PYTHONPATH"))
 
     monkeypatch.setattr(ray, "init", init)
-    monkeypatch.setattr(ray_cluster, "_watch_raylet", lambda: None)
+    monkeypatch.setattr(ray_cluster, "_watch_raylet", lambda died: None)
     monkeypatch.setattr(ray_cluster, "_knock", lambda address: None)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.syspath_prepend("/somewhere/else")
@@ -45,7 +45,7 @@ def test_own_ray_inherits_the_path_and_joins_nothing(
     monkeypatch.delenv("PYTHONPATH", raising=False)
     if before:
         monkeypatch.setenv("PYTHONPATH", before)
-    ray_cluster.connect({"num_cpus": 3})
+    ray_cluster.connect({"num_cpus": 3}, print)
     assert started["address"] == "local"  # without it Ray joins whatever runs on this machine
     assert started["num_cpus"] == 3
     assert "runtime_env" not in started
@@ -60,7 +60,7 @@ def test_a_cluster_is_told_the_path(
 ) -> None:
     monkeypatch.setenv("RAY_ADDRESS", "elsewhere:6379")
     monkeypatch.setenv("TF_USE_LEGACY_KERAS", "1")
-    ray_cluster.connect({})
+    ray_cluster.connect({}, print)
     assert started["address"] == "elsewhere:6379"
     told = started["runtime_env"]["env_vars"]
     assert told["TF_USE_LEGACY_KERAS"] == "1"

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import io
-import threading
 
 from rich.console import Console
 
-from bfl.results.progress import ProgressReport, followed_by
+from bfl.results.progress import ProgressReport
 
 
 class Follower:
@@ -20,8 +19,8 @@ class Follower:
         self.rounds.append((number, rounds, seconds, shown))
 
 
-def report(*console: Console) -> None:
-    with ProgressReport(3, *console) as progress:
+def report(console: Console | None = None, follower: Follower | None = None) -> None:
+    with ProgressReport(3, console, follower) as progress:
         progress.say("begins")
         progress.round(1, 2.5, {"accuracy": 0.5, "failures": 0, "other": 1.0})
 
@@ -41,20 +40,17 @@ def test_a_terminal_gets_a_bar() -> None:
     assert "\x1b[" in stream.getvalue()
 
 
-def test_a_follower_hears_of_runs_in_any_thread_and_gets_their_lines() -> None:
-    follower = Follower()
-    with followed_by(follower):
-        thread = threading.Thread(target=report)  # as the ServerApp's, in Flower's engine
-        thread.start()
-        thread.join()
+def test_a_follower_hears_of_its_run_and_gets_its_lines() -> None:
+    follower, other = Follower(), Follower()
+    report(follower=follower)
     assert follower.rounds == [(1, 3, 2.5, "accuracy 0.5000")]
     assert "begins" in follower.stream.getvalue()
+    report(follower=other)
+    assert len(follower.rounds) == 1
 
 
-def test_nobody_follows_any_more_afterwards() -> None:
+def test_a_console_of_ones_own_has_no_follower() -> None:
     follower, stream = Follower(), io.StringIO()
-    with followed_by(follower):
-        report(Console(file=stream))  # a console of one's own: no follower
-    report(Console(file=stream))
+    report(Console(file=stream), follower)
     assert follower.rounds == []
-    assert stream.getvalue().count("begins") == 2
+    assert stream.getvalue().count("begins") == 1

@@ -12,7 +12,6 @@ from flwr.clientapp import ClientApp
 from small_federation import make_grid
 
 import strategies.exchange
-from bfl.engine.health import declare_alive, declare_dead
 from bfl.engine.serial import SerialGrid
 from bfl.errors import RunError
 from strategies.exchange import exchange, exchange_with_retries
@@ -162,11 +161,13 @@ def test_who_takes_long_is_looked_for_rarely(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_dead_engine_ends_the_wait() -> None:
-    waiting = exchange(make_grid(Clients().app, 2, Deaf), messages(2), 60.0)
+    grid = make_grid(Clients().app, 2, Deaf)
+    waiting = exchange(grid, messages(2), 60.0)
     assert next(waiting).metadata.src_node_id == 1
-    declare_dead("power cut")
-    try:
-        with pytest.raises(RunError, match="power cut"):
-            next(waiting)
-    finally:
-        declare_alive()
+    grid.engine_run.end("power cut")
+    with pytest.raises(RunError, match="power cut"):
+        next(waiting)
+    # That of another run is not concerned, and this one does not come to life again.
+    assert len(list(exchange(make_grid(Clients().app, 2), messages(2), 60.0))) == 2
+    with pytest.raises(RunError, match="power cut"):
+        list(exchange(grid, messages(2), 60.0))

@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 
 from bfl.configuration import resolve
+from bfl.engine.run import EngineRun
 from bfl.results.progress import ProgressReport
 from bfl.results.resume import check_output
 from bfl.results.run_folder import RunFolder
@@ -102,6 +103,8 @@ class PretendingEngine:
         self.started = 0
         self.ended = 0
         self.asked: list[tuple[str, int]] = []
+        self.runs: list[EngineRun] = []
+        self.died_after = ""
 
     def __enter__(self) -> PretendingEngine:
         self.started += 1
@@ -110,7 +113,12 @@ class PretendingEngine:
     def __exit__(self, *_: object) -> None:
         self.ended += 1
 
-    def run(self, overrides: Mapping[str, Any], num_supernodes: int) -> None:
+    @property
+    def alive(self) -> bool:
+        return self.died_after not in [name for name, _ in self.asked]
+
+    def run(self, overrides: Mapping[str, Any], num_supernodes: int, engine_run: EngineRun) -> None:
+        self.runs.append(engine_run)
         assert overrides["resume"] is True
         name = str(overrides["name"])
         self.asked.append((name, num_supernodes))
@@ -120,7 +128,7 @@ class PretendingEngine:
             folder = RunFolder.create(folder.path.parent, name, configuration.values, {})
             (folder.path / "checkpoints").mkdir()
         rounds = configuration.keys.rounds
-        with ProgressReport(rounds) as progress:
+        with ProgressReport(rounds, follower=engine_run.follower) as progress:
             progress.say(f"this is {name}")
             for number in range(len(folder.rounds()) + 1, rounds + 1):
                 self.act(name, number)

@@ -17,7 +17,6 @@ from small_study import (
 )
 
 from bfl.commands.study import make_runs
-from bfl.engine import health
 from bfl.errors import RunError
 from bfl.results.run_folder import RunFolder
 from bfl.studies.checks import reusable
@@ -86,7 +85,7 @@ def test_a_run_that_has_begun_goes_on(small: Small) -> None:
 
     with pytest.raises(KeyboardInterrupt):
         small.make(PretendingEngine(stop))
-    assert "1 of 8 runs are done; the same command goes on from here" in small.shown
+    assert "1 of 8 runs are done" in small.shown
     assert state(small.folder, SECOND, small.folder.run(SECOND), 4) == "begun, round 2 of 4"
     assert not (small.folder.path / "failures").exists()
     engine = PretendingEngine()
@@ -103,13 +102,32 @@ def test_an_interruption_has_the_server_stop_waiting(small: Small) -> None:
         raise KeyboardInterrupt
 
     engine = PretendingEngine(stop)
-    with pytest.raises(KeyboardInterrupt):
+    with pytest.raises(KeyboardInterrupt) as interrupt:
         small.make(engine)
+    assert interrupt.value.__notes__ == ["the same command goes on from here"]
     assert engine.ended == 1
-    with pytest.raises(RunError, match="interrupted"):
-        health.raise_if_dead()
-    small.make(PretendingEngine())
-    health.raise_if_dead()
+    [interrupted] = engine.runs
+    assert interrupted.ended
+    another = PretendingEngine()
+    small.make(another)
+    assert not any(run.ended for run in another.runs)
+    assert interrupted.ended, "the next run does not revive the threads of the last"
+
+
+def test_an_engine_that_has_died_after_a_run_is_not_used_again(small: Small) -> None:
+    engine = PretendingEngine()
+    engine.died_after = small.names[2]
+    made: list[PretendingEngine] = []
+
+    def start() -> PretendingEngine:
+        made.append(engine if not made else PretendingEngine())
+        return made[-1]
+
+    console, _ = quiet_console()
+    outcome = make_runs(small.folder, small.runs, start, console=console)
+    assert outcome == Outcome(made=small.names)
+    assert [len(engine.asked) for engine in made] == [3, 5]
+    assert [(engine.started, engine.ended) for engine in made] == [(1, 1), (1, 1)]
 
 
 def test_a_failure_is_recorded_and_the_others_go_on(small: Small) -> None:
@@ -131,7 +149,7 @@ def test_a_failure_is_recorded_and_the_others_go_on(small: Small) -> None:
 
 def test_an_engine_that_returns_without_a_result_has_failed(small: Small) -> None:
     class Idle(PretendingEngine):
-        def run(self, overrides: object, num_supernodes: int) -> None:
+        def run(self, *_: object) -> None:
             """Do nothing."""
 
     outcome = small.make(Idle())

@@ -138,8 +138,8 @@ def test_an_interruption_ends_with_status_130(
     pretending.act = stop
     assert bfl("study", write_study(tmp_path / "files"), "--output", tmp_path / "out") == 130
     said = capsys.readouterr()
-    assert "interrupted" in said.err
-    assert "the same command goes on from here" in said.out
+    assert "interrupted\n  the same command goes on from here" in said.err
+    assert "0 of 8 runs are done" in said.out
 
 
 def test_a_changed_study_does_not_go_on_with_the_old_runs(

@@ -1,0 +1,26 @@
+"""The entry points: a command can be interrupted before all that it needs has been imported."""
+
+from __future__ import annotations
+
+import importlib
+
+from bfl.commands.interruption import Interruption
+
+
+def bfl() -> int:
+    """Run the command ``bfl`` and return its exit status."""
+    return _run("bfl.commands.main")
+
+
+def flower_simulation() -> int:
+    """Run the command ``flower-simulation`` and return its exit status."""
+    return _run("bfl.commands.flower_simulation")
+
+
+def _run(module: str) -> int:
+    with Interruption() as interruption:
+        try:
+            main = importlib.import_module(module).main
+        except KeyboardInterrupt as error:
+            return interruption.over(error)
+    return int(main())

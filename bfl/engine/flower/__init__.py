@@ -1,0 +1,35 @@
+"""The one door to Flower's private parts, and what runs a Flower app through it.
+
+Flower 1.26 was the last with a ``flower-simulation`` command. What it did is still there as
+``flwr.simulation.run_simulation._run_simulation``, which also gives an app its run configuration;
+the public ``run_simulation`` does not. All that this project takes from Flower outside its public
+modules (``flwr.app``, ``flwr.serverapp``, ``flwr.clientapp``) is taken in this folder, and each
+part is named in ``tests/engine/test_private_parts.py``, where the next release fails first.
+
+- ``app``: an app as its pyproject.toml describes it, and this project's own.
+- ``ray_engine``: Flower's Ray engine, started once for any number of runs.
+- ``simulation``: one run of Flower's simulation, with what is exchanged in it.
+- ``actors``: a pool of Ray actors that outlives a run.
+- ``handing_out``: a round's messages handed out in time proportional to their number.
+- ``grid``: Flower's grid in memory, for a run that can be ended.
+- ``serially``: an app in this process, without Ray.
+- ``messages``: identities of runs and messages, codes of errors, Flower's log.
+"""
+
+from bfl.engine.flower.app import FlowerApp, Values
+from bfl.engine.flower.grid import poll_interval
+from bfl.engine.flower.messages import CLIENT_RAISED, NO_REPLY, log, new_run
+from bfl.engine.flower.ray_engine import RayEngine
+from bfl.engine.flower.serially import run_serially
+
+__all__ = [
+    "CLIENT_RAISED",
+    "NO_REPLY",
+    "FlowerApp",
+    "RayEngine",
+    "Values",
+    "log",
+    "new_run",
+    "poll_interval",
+    "run_serially",
+]

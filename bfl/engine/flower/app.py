@@ -1,0 +1,101 @@
+"""A Flower app as its pyproject.toml describes it, and this project's own, wherever it is."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bfl.configuration.sources import flatten, read_toml
+from bfl.errors import ConfigurationError, nearest
+
+Values = dict[str, str | int | float | bool]
+
+PACKAGE = Path(__file__).resolve().parent.parent.parent
+"""The folder of the package bfl."""
+
+
+@dataclass(frozen=True)
+class FlowerApp:
+    """A Flower app.
+
+    Attributes:
+        folder: The folder that holds the pyproject.toml.
+        server: The ServerApp as ``module:attribute``.
+        client: The ClientApp likewise.
+        defaults: The run configuration that it declares, flat.
+    """
+
+    folder: Path
+    server: str
+    client: str
+    defaults: Values
+
+    @classmethod
+    def read(cls, folder: Path) -> FlowerApp:
+        """Return the app in a folder.
+
+        Raises:
+            ConfigurationError: The folder holds no Flower app.
+        """
+        path = folder / "pyproject.toml"
+        table = read_toml(path).get("tool", {}).get("flwr", {}).get("app", {})
+        components = table.get("components", {})
+        if not {"serverapp", "clientapp"} <= components.keys():
+            raise ConfigurationError(
+                f"--app {folder}: {path} has no [tool.flwr.app.components] with serverapp and "
+                "clientapp"
+            )
+        return cls(
+            folder=folder.resolve(),
+            server=components["serverapp"],
+            client=components["clientapp"],
+            defaults=flatten(table.get("config", {})),
+        )
+
+    @classmethod
+    def own(cls) -> FlowerApp:
+        """Return this project's app, from a checkout or as it is installed."""
+        return cls.read(own_folder())
+
+    def run_config(self, overrides: Mapping[str, Any]) -> Values:
+        """Return the run configuration: the app's defaults with some values overridden.
+
+        Raises:
+            ConfigurationError: A key is not among the app's.
+        """
+        for key in overrides:
+            if key not in self.defaults:
+                guess = nearest(key, self.defaults)
+                hint = f"; did you mean '{guess}'?" if guess else ""
+                raise ConfigurationError(
+                    f"unknown key '{key}'{hint} (the app declares its keys in "
+                    f"[tool.flwr.app.config] of {self.folder / 'pyproject.toml'})"
+                )
+        return {**self.defaults, **overrides}
+
+
+def own_folder() -> Path:
+    """Return the folder with this project's pyproject.toml: the wheel has a copy of it."""
+    packaged = PACKAGE / "app"
+    return packaged if (packaged / "pyproject.toml").is_file() else PACKAGE.parent
+
+
+def prepare(app: FlowerApp, verbose: bool) -> None:
+    """Make the app's packages importable here, hence in the actors, and set Flower's log level."""
+    folder = str(app.folder)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    # Failures are reported by the strategy, with the client and the round, and once.
+    level = logging.DEBUG if verbose else logging.CRITICAL
+    for handler in logging.getLogger("flwr").handlers:
+        handler.setLevel(level)
+    logging.getLogger("ray").setLevel(level)
+
+
+def client_resources(backend_config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what an actor gets: one CPU unless said otherwise."""
+    return {"num_cpus": 1, "num_gpus": 0.0, **backend_config.get("client_resources", {})}

@@ -1,0 +1,96 @@
+"""One run of an engine: whether it can go on, what to do when it cannot, and who follows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from bfl.errors import RunError
+
+if TYPE_CHECKING:
+    from bfl.results.progress import Follower
+
+INTERRUPTED = "the run has been interrupted"
+
+_in_progress: list[EngineRun] = []
+
+
+class EngineRun:
+    """One run of an engine; the ServerApp's grid has it, and so has who has started the run.
+
+    Who waits for replies has to learn that none will come: the grid raises as soon as the run has
+    been ended, so nothing of a run that has ended goes on, whatever is started after it.
+
+    Args:
+        follower: Who shows the run's rounds; by default the run shows them itself.
+        advice: What the user can do when the run ends early; by default what the ServerApp says.
+    """
+
+    def __init__(self, follower: Follower | None = None, advice: str = "") -> None:
+        self.follower = follower
+        self._advice = advice
+        self._fixed = bool(advice)
+        self._reason = ""
+
+    @property
+    def ended(self) -> bool:
+        """Whether nobody shall wait for replies any longer."""
+        return bool(self._reason)
+
+    @property
+    def advice(self) -> str:
+        """What the user can do when the run ends early; empty when that is not known."""
+        return self._advice
+
+    def advise(self, what_to_do: str) -> None:
+        """Say what the user can do should the run end early from now on."""
+        if not self._fixed:
+            self._advice = what_to_do
+
+    def end(self, reason: str) -> None:
+        """Have everybody who waits for replies stop; the first reason counts."""
+        self._reason = self._reason or reason
+
+    def raise_if_ended(self) -> None:
+        """Raise when the run has been ended.
+
+        Raises:
+            RunError: It has; the message says why.
+        """
+        if self._reason:
+            raise RunError(self._reason)
+
+    @contextmanager
+    def in_progress(self) -> Iterator[None]:
+        """Have the run ended when the block is left by an exception.
+
+        One that interrupts the run gets the advice as a note. May be entered again inside.
+        """
+        outermost = self not in _in_progress
+        if outermost:
+            _in_progress.append(self)
+        try:
+            yield
+        except (KeyboardInterrupt, SystemExit) as interrupt:
+            self.end(INTERRUPTED)
+            if outermost and self.advice:
+                interrupt.add_note(self.advice)
+            raise
+        except BaseException as error:
+            self.end(str(error) or repr(error))
+            raise
+        finally:
+            if outermost:
+                _in_progress.remove(self)
+
+
+def runs_in_progress() -> list[EngineRun]:
+    """Return the runs of this process that have begun and not ended."""
+    return list(_in_progress)
+
+
+def run_of(grid: Any) -> EngineRun:
+    """Return the run that a grid belongs to; a grid of Flower's has none, and gets a new one."""
+    run = getattr(grid, "engine_run", None)
+    return run if isinstance(run, EngineRun) else EngineRun()

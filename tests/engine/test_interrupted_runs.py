@@ -1,0 +1,114 @@
+"""Runs on Ray that are told to end, in a terminal: at once, with nothing lost and nothing left."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+from bfl.configuration.sources import parse_pairs
+from bfl.engine.flower import FlowerApp, run_serially
+from bfl.results.run_folder import RunFolder
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+sys.path.insert(0, str(ROOT / "tests" / "commands"))
+
+from terminal import Terminal, executable  # noqa: E402
+
+pytestmark = pytest.mark.slow
+
+SETTINGS = (
+    'model="resnet8" inference="deterministic" strategy="nwa" train-examples=300 '
+    "test-examples=100 rounds=4 local-epochs=1"
+)
+
+STUDY = """
+title = "Small"
+[base]
+dataset = "digits"
+model = "resnet8"
+inference = "deterministic"
+strategy = "nwa"
+train-examples = 300
+test-examples = 100
+rounds = 4
+local-epochs = 1
+clients = 2
+[axes]
+seed = [0, 1]
+[[rows]]
+label = { rule = "NWA" }
+[[columns]]
+metric = "accuracy"
+title = "accuracy"
+"""
+
+
+def simulation(folder: Path, *more: str) -> Terminal:
+    command = [executable("flower-simulation"), "--app", str(ROOT), "--num-supernodes", "2"]
+    return Terminal([*command, *more], folder, {"BFL_CPUS": "1"})
+
+
+def digests(folder: Path) -> list[str]:
+    return [str(entry["posterior-sha256"]) for entry in RunFolder(folder).rounds()]
+
+
+def test_ctrl_c_in_a_round_loses_nothing(tmp_path: Path) -> None:
+    terminal = simulation(tmp_path, "--run-config", f'{SETTINGS} name="run"')
+    terminal.wait_for("round 1/4")
+    assert terminal.end(signal.SIGINT, again=True) == 130
+    assert "Traceback" not in terminal.printed
+    assert "failed" not in terminal.printed
+    assert f"--resume {tmp_path / 'runs' / 'run'}" in terminal.printed.replace("\r\n", "")
+    before = digests(tmp_path / "runs" / "run")
+    assert 1 <= len(before) < 4
+    values = parse_pairs(f'{SETTINGS} output-dir="{tmp_path}" name="straight" clients=2')
+    run_serially(FlowerApp.read(ROOT), values, 2, {})
+    again = parse_pairs(f'{SETTINGS} output-dir="{tmp_path / "runs"}" name="run" clients=2')
+    run_serially(FlowerApp.read(ROOT), {**again, "resume": True}, 2, {})
+    straight = digests(tmp_path / "straight")
+    assert before == straight[: len(before)]
+    assert digests(tmp_path / "runs" / "run") == straight
+
+
+def test_sigterm_before_the_first_round(tmp_path: Path) -> None:
+    terminal = simulation(tmp_path, "--run-config", f'{SETTINGS} name="run"')
+    terminal.wait_for("digits, iid partition")
+    assert terminal.end(signal.SIGTERM) == 143
+    assert "Traceback" not in terminal.printed
+    assert "SIGTERM" not in terminal.printed, "a dump of the stack"
+    assert "nothing has been saved yet" in terminal.printed or "--resume" in terminal.printed
+
+
+def test_ctrl_c_in_a_study(tmp_path: Path) -> None:
+    (tmp_path / "study.toml").write_text(STUDY, encoding="utf-8")
+    terminal = Terminal([executable("bfl"), "study", "study.toml"], tmp_path, {"BFL_CPUS": "1"})
+    terminal.wait_for("accuracy")
+    assert terminal.end(signal.SIGINT, again=True) == 130
+    assert "of 2 runs are done" in terminal.printed
+    assert "the same command goes on from here" in terminal.printed
+    assert "Traceback" not in terminal.printed
+    assert not list(tmp_path.rglob("failures/*")), "an interrupted run has not failed"
+
+
+@pytest.mark.long
+def test_a_study_goes_on_when_the_raylet_is_killed(tmp_path: Path) -> None:
+    three = STUDY.replace("seed = [0, 1]", "seed = [0, 1, 2]").replace("rounds = 4", "rounds = 12")
+    (tmp_path / "study.toml").write_text(three, encoding="utf-8")
+    terminal = Terminal([executable("bfl"), "study", "study.toml"], tmp_path, {"BFL_CPUS": "1"})
+    terminal.wait_for("2/3 nwa_seed-1: begins")
+    terminal.read(1.0)
+    [raylet] = terminal.named("raylet")
+    os.kill(raylet, signal.SIGKILL)
+    assert terminal.wait(120) == 1
+    assert "1 of 3 runs have failed" in terminal.printed
+    [failure] = tmp_path.rglob("failures/*")
+    assert "nwa_seed-1" in failure.name
+    assert f"Ray's raylet (process {raylet}) has ended" in failure.read_text(encoding="utf-8")
+    assert "3/3 nwa_seed-2: accuracy" in terminal.printed
+    again = Terminal([executable("bfl"), "study", "study.toml"], tmp_path, {"BFL_CPUS": "1"})
+    assert again.wait(120) == 0
+    assert "3 of 3 runs are done" in again.printed

@@ -1,0 +1,359 @@
+"""What is used of Flower and Ray outside their public modules: each part with what it must offer.
+
+A new release of either fails here first; the message names the file of ours to change. What is
+public may be used anywhere, everything else only in the files of ``DOORS``.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import importlib
+import inspect
+import re
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+import pytest
+
+from bfl.engine.flower import CLIENT_RAISED, NO_REPLY, log
+from bfl.engine.flower.handing_out import hand_out
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+FOLDERS = ("bfl", "strategies", "clients", "benchmarks", "scripts", "tests")
+DOORS = ("bfl/engine/flower/", "bfl/engine/ray_cluster.py", "tests/engine/")
+PUBLIC = ("flwr.app", "flwr.serverapp", "flwr.serverapp.strategy", "flwr.clientapp")
+ATTRIBUTES = ("_message_id", "delivered_at", "message_ins_store", "_global_node", "all_processes")
+"""Private attributes of objects that are public, or are had from a private part."""
+
+FLEET = "flwr.server.superlink.fleet.vce"
+
+
+@dataclass(frozen=True)
+class Part:
+    """A private part.
+
+    Attributes:
+        module: Where it is.
+        name: What it is called there.
+        file: The file of ours to change when it is not what it was.
+        parameters: The arguments that it is called with, by name.
+        offers: Attributes that it or its instances have.
+        looks_up: Names that its code looks up in its module when it runs, since we exchange them,
+            or that it calls on what we give it.
+        is_as: Returns whether it is otherwise what it was.
+    """
+
+    module: str
+    name: str
+    file: str
+    parameters: tuple[str, ...] = ()
+    offers: tuple[str, ...] = ()
+    looks_up: tuple[str, ...] = ()
+    is_as: Callable[[Any], bool] = lambda part: True
+
+    def problem(self) -> str:
+        """Return what is wrong with it; empty: nothing."""
+        try:
+            module = importlib.import_module(self.module)
+            with suppress(ImportError):  # the part may be a module itself
+                importlib.import_module(f"{self.module}.{self.name}")
+            part = getattr(module, self.name)
+        except (ImportError, AttributeError):
+            return "is not there"
+        if self.parameters and (missing := set(self.parameters) - _parameters(part)):
+            return f"takes no {', '.join(sorted(missing))}"
+        if missing := {name for name in self.offers if name not in _attributes(part)}:
+            return f"has no {', '.join(sorted(missing))}"
+        if self.looks_up and (missing := set(self.looks_up) - set(_names(_code(part)))):
+            return f"does not use {', '.join(sorted(missing))}"
+        return "" if self.is_as(part) else "is not what it was"
+
+
+def _parameters(part: Any) -> set[str]:
+    # A remote class of Ray's is called through its actors.
+    inner = getattr(part, "__ray_metadata__", None)
+    return set(inspect.signature(inner.modified_class if inner else part).parameters)
+
+
+def _attributes(part: Any) -> set[str]:
+    """Return the attributes of a part, and those that its instances get when they are made."""
+    made = _names(part.__init__.__code__) if inspect.isfunction(part.__init__) else []
+    fields = [f.name for f in dataclasses.fields(part)] if dataclasses.is_dataclass(part) else []
+    return {*dir(part), *dir(type(part)), *made, *fields}
+
+
+def _code(part: Any) -> CodeType:
+    return (part.process_message if inspect.isclass(part) else part).__code__
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    """Yield the names and the texts in a function's code, and in what is defined inside."""
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
+        else:
+            yield from (c for c in (constant, *_items(constant)) if isinstance(c, str))
+
+
+def _items(constant: object) -> tuple[object, ...]:
+    return constant if isinstance(constant, tuple) else ()
+
+
+MESSAGES = "bfl/engine/flower/messages.py"
+ACTORS = "bfl/engine/flower/actors.py"
+SIMULATION = "bfl/engine/flower/simulation.py"
+HANDING_OUT = "bfl/engine/flower/handing_out.py"
+GRID = "bfl/engine/flower/grid.py"
+SERIALLY = "bfl/engine/flower/serially.py"
+RAY = "bfl/engine/ray_cluster.py"
+
+RUN_SIMULATION = (
+    *("num_supernodes", "exit_event", "server_app_attr", "client_app_attr", "run", "is_app"),
+    *("server_app_context", "backend_config", "app_dir", "verbose_logging"),
+)
+POOL = ("submit", "fetch_result_and_return_actor_to_pool", "add_actor_back_to_pool")
+
+PARTS = (
+    # The simulation, and what is exchanged in it.
+    Part("flwr.simulation.run_simulation", "_run_simulation", SIMULATION, RUN_SIMULATION),
+    Part(
+        "flwr.simulation.run_simulation",
+        "_main_loop",
+        GRID,
+        looks_up=("InMemoryGrid", "An error was encountered. Ending simulation."),
+    ),
+    Part(
+        "flwr.supercore.telemetry",
+        "EventType",
+        SIMULATION,
+        offers=("PYTHON_API_RUN_SIMULATION_LEAVE",),
+    ),
+    Part(
+        "flwr.superlink.grid",
+        "InMemoryGrid",
+        GRID,
+        parameters=("state_factory",),
+        offers=("get_node_ids", "push_messages", "pull_messages"),
+    ),
+    Part("flwr.superlink.grid.inmemory_grid", "InMemoryGrid", GRID),
+    # Actors.
+    Part(
+        "flwr.simulation.ray_transport.ray_actor",
+        "BasicActorPool",
+        ACTORS,
+        parameters=("actor_type", "client_resources", "actor_kwargs"),
+        offers=(*POOL, "add_actors_to_pool", "pool", "num_actors", "actors_capacity"),
+    ),
+    Part(
+        "flwr.simulation.ray_transport.ray_actor",
+        "ClientAppActor",
+        ACTORS,
+        parameters=("on_actor_init_fn",),
+    ),
+    Part(f"{FLEET}.backend", "raybackend", ACTORS, offers=("RayBackend",)),
+    Part(
+        f"{FLEET}.backend.raybackend",
+        "RayBackend",
+        ACTORS,
+        offers=("build", "terminate", "num_workers", "app_fn", "pool"),
+        looks_up=POOL,
+    ),
+    Part(f"{FLEET}.vce_api", "start_vce", ACTORS, looks_up=("RayBackend",)),
+    # Handing out.
+    Part(f"{FLEET}", "vce_api", HANDING_OUT, offers=("add_messages_to_queue",)),
+    Part(f"{FLEET}.vce_api", "run_api", HANDING_OUT, looks_up=("add_messages_to_queue",)),
+    Part(
+        f"{FLEET}.vce_api",
+        "add_messages_to_queue",
+        HANDING_OUT,
+        is_as=lambda theirs: (
+            list(inspect.signature(theirs).parameters)
+            == list(inspect.signature(hand_out).parameters)
+        ),
+    ),
+    Part(
+        "flwr.server.superlink.linkstate",
+        "InMemoryLinkState",
+        HANDING_OUT,
+        offers=("lock", "message_ins_store"),
+    ),
+    Part("flwr.supercore.date", "now", HANDING_OUT, is_as=lambda now: bool(now().isoformat())),
+    # Identities.
+    Part("flwr.common.constant", "RUN_ID_NUM_BYTES", MESSAGES),
+    Part("flwr.common.constant", "TASK_ID_NUM_BYTES", MESSAGES),
+    Part("flwr.common.constant", "SUPERLINK_NODE_ID", MESSAGES),
+    Part(
+        "flwr.common.constant",
+        "ErrorCode",
+        MESSAGES,
+        is_as=lambda codes: (
+            (codes.UNKNOWN, codes.CLIENT_APP_RAISED_EXCEPTION) == (NO_REPLY, CLIENT_RAISED)
+        ),
+    ),
+    Part("flwr.supercore.constant", "NOOP_FEDERATION_ID", MESSAGES),
+    Part(
+        "flwr.server.superlink.linkstate.utils",
+        "generate_rand_int_from_bytes",
+        MESSAGES,
+        parameters=("num_bytes",),
+    ),
+    Part(
+        "flwr.supercore.run",
+        "Run",
+        MESSAGES,
+        offers=("create_empty", "run_id", "primary_task_id", "federation_id", "override_config"),
+    ),
+    Part(
+        "flwr.supercore.task_identity",
+        "TaskIdentity",
+        MESSAGES,
+        offers=("task_id", "run_id", "node_id"),
+    ),
+    Part(
+        "flwr.app",
+        "Metadata",
+        MESSAGES,
+        offers=("_message_id", "delivered_at"),
+        is_as=lambda metadata: metadata.delivered_at.fset is not None,
+    ),
+    Part(
+        "flwr.supercore.logger",
+        "FLOWER_LOGGER",
+        MESSAGES,
+        is_as=lambda logger: logger.log == log,
+    ),
+    # Apps.
+    Part("flwr.clientapp.client_app", "LoadClientAppError", SERIALLY),
+    Part("flwr.serverapp.server_app", "LoadServerAppError", SERIALLY),
+    Part(
+        "flwr.supercore.object_ref",
+        "load_app",
+        SERIALLY,
+        parameters=("module_attribute_str", "error_type", "project_dir"),
+    ),
+    # Ray.
+    Part("ray._private", "worker", RAY, offers=("_global_node",)),
+    Part("ray._private.node", "Node", RAY, offers=("all_processes",)),
+    Part("ray._private.services", "ProcessInfo", RAY, offers=("process",)),
+    Part(
+        "ray._private.ray_constants",
+        "PROCESS_TYPE_RAYLET",
+        RAY,
+        is_as=lambda name: bool(name == "raylet"),
+    ),
+)
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: f"{part.module}.{part.name}")
+def test_each_private_part_is_what_it_was(part: Part) -> None:
+    library = part.module.partition(".")[0]
+    problem = part.problem()
+    assert not problem, (
+        f"{library} {version(library)}: {part.module}.{part.name} {problem}; change {part.file}"
+    )
+
+
+def _is_public(module: str, name: str) -> bool:
+    library = module.partition(".")[0]
+    if library == "ray":
+        return not any(word.startswith("_") for word in f"{module}.{name}".split("."))
+    if module not in PUBLIC or not name:
+        return (module, name) == ("flwr.simulation", "run_simulation") or module in PUBLIC
+    return name in importlib.import_module(module).__all__
+
+
+def private_uses(text: str) -> set[tuple[str, str]]:
+    """Return what a module's text uses of Flower and Ray that is not public.
+
+    Imports of all kinds, paths of attributes (``flwr.a.b``), names of modules in strings, and the
+    private attributes that ``ATTRIBUTES`` names: as pairs of a module and a name in it, one of
+    which may be empty.
+    """
+    found = set()
+    tree = ast.parse(text)
+    inner = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found.update((node.module, alias.name) for alias in node.names)
+        elif isinstance(node, ast.Import):
+            found.update((alias.name, "") for alias in node.names)
+        elif isinstance(node, ast.Attribute):
+            path = ast.unparse(node)
+            if re.fullmatch(r"\w+(\.\w+)+", path) and id(node) not in inner:
+                module, _, name = path.rpartition(".")
+                found.add((module, name))
+            if node.attr in ATTRIBUTES:
+                found.add(("", node.attr))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            if re.fullmatch(r"(flwr|ray)(\.\w+)+", node.value):
+                found.add((node.value, ""))
+            if node.value in ATTRIBUTES:
+                found.add(("", node.value))
+    return {
+        (module, name)
+        for module, name in found
+        if not module
+        or (
+            (re.match(r"(flwr|ray)(\.|$)", module) and (module, name) != ("flwr", ""))
+            and not _is_public(module, name)
+        )
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("import flwr", set()),
+        ("from flwr.app import Message", set()),
+        ("from flwr.serverapp.strategy import FedAvg, Strategy", set()),
+        ("from flwr.simulation import run_simulation", set()),
+        ("import flwr_datasets.partitioner", set()),
+        ("import ray\nray.get(1)", set()),
+        ("from flwr.app import DEFAULT", {("flwr.app", "DEFAULT")}),
+        ("from flwr.common.logger import log", {("flwr.common.logger", "log")}),
+        ("def f():\n    import flwr.server.app as a", {("flwr.server.app", "")}),
+        ("import flwr\nflwr.supercore.date.now()", {("flwr.supercore.date", "now")}),
+        ("import sys\nsys.modules['flwr.superlink.grid']", {("flwr.superlink.grid", "")}),
+        ("m.metadata.__dict__['_message_id'] = 1", {("", "_message_id")}),
+        ("state.message_ins_store", {("", "message_ins_store")}),
+        ("import ray\nray._private.worker", {("ray._private", "worker")}),
+        ("from ray._private import worker", {("ray._private", "worker")}),
+    ],
+)
+def test_every_way_of_using_a_private_part_is_found(text: str, found: set[tuple[str, str]]) -> None:
+    assert private_uses(text) == found
+
+
+def _modules() -> list[Path]:
+    return [path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.py"))]
+
+
+def test_private_parts_are_used_behind_the_door_only() -> None:
+    found = {
+        (where, *use)
+        for path in _modules()
+        if not (where := path.relative_to(ROOT).as_posix()).startswith(DOORS)
+        for use in private_uses(path.read_text(encoding="utf-8"))
+    }
+    assert found == set()
+
+
+def test_each_part_that_is_used_has_its_line_here() -> None:
+    named = {(part.module, part.name) for part in PARTS}
+    modules = {part.module for part in PARTS}
+    offered = {name for part in PARTS for name in part.offers}
+    for path in (p for p in _modules() if p.relative_to(ROOT).as_posix().startswith("bfl/engine")):
+        for module, name in private_uses(path.read_text(encoding="utf-8")):
+            known = (
+                (module, name) in named
+                or (not name and module in modules)
+                or (not module and name in offered)
+            )
+            assert known, f"{path.name}: {module} {name}"

@@ -1,0 +1,135 @@
+"""The wheel, installed where there is no checkout: all commands work in any folder."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from bfl.results.run_folder import RunFolder
+
+pytestmark = pytest.mark.long
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+SMALL = """
+dataset = "digits"
+model = "resnet8"
+inference = "deterministic"
+strategy = "nwa"
+train-examples = 300
+test-examples = 100
+rounds = 1
+local-epochs = 1
+clients = 2
+"""
+
+STUDY = f"""
+title = "Small"
+[base]{SMALL}
+[axes]
+seed = [0, 1]
+[[rows]]
+label = {{ rule = "NWA" }}
+[[columns]]
+metric = "accuracy"
+title = "accuracy"
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the wheel, built from this checkout."""
+    folder = tmp_path_factory.mktemp("wheel")
+    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "-w", str(folder), str(ROOT)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    [built] = folder.glob("*.whl")
+    return built
+
+
+@pytest.fixture(scope="module")
+def scripts(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the commands of an environment with the wheel and this one's other packages.
+
+    A path file that names a folder does not have the path files in that folder read, so a checkout
+    that is installed here for development is not seen.
+    """
+    environment = tmp_path_factory.mktemp("environment")
+    create = [sys.executable, "-m", "venv", "--without-pip", str(environment)]
+    subprocess.run(create, check=True)
+    python = environment / "bin" / "python"
+    [packages] = environment.glob("lib/python*/site-packages")
+    (packages / "others.pth").write_text(sysconfig.get_path("purelib"), encoding="utf-8")
+    install = [sys.executable, "-m", "pip", "--python", str(python), "install", "--no-deps"]
+    done = subprocess.run(
+        [*install, "--ignore-installed", str(wheel)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    where = subprocess.run(
+        [str(python), "-c", "import bfl, strategies, clients; print(bfl.__file__)"],
+        cwd=environment,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert Path(where.stdout.strip()).is_relative_to(packages)
+    return environment / "bin"
+
+
+def run(scripts: Path, folder: Path, name: str, *arguments: str) -> str:
+    """Run a command of the wheel in a folder and return what it prints; it has to succeed."""
+    environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"}
+    done = subprocess.run(
+        [str(scripts / name), *arguments],
+        cwd=folder,
+        env={**environment, "BFL_CPUS": "1"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+def test_the_app_is_described_as_in_the_checkout(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        packaged = archive.read("bfl/app/pyproject.toml").decode()
+        names = {name for name in archive.namelist() if name.startswith("bfl/app/configs/")}
+    assert packaged == (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    ours = {p.relative_to(ROOT).as_posix() for p in (ROOT / "configs").rglob("*") if p.is_file()}
+    assert names == {f"bfl/app/{name}" for name in ours}
+
+
+def test_a_simulation_on_ray(scripts: Path, tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(SMALL + 'name = "run"', encoding="utf-8")
+    run(scripts, tmp_path, "flower-simulation", "--run-config", "small.toml")
+    assert "accuracy" in RunFolder(tmp_path / "runs" / "run").metrics()
+    assert "accuracy" in run(scripts, tmp_path, "bfl", "show", "runs/run")
+    assert "learning-curves.png" in run(scripts, tmp_path, "bfl", "plot", "runs/run")
+
+
+def test_a_study_on_ray(scripts: Path, tmp_path: Path) -> None:
+    (tmp_path / "small.toml").write_text(STUDY, encoding="utf-8")
+    assert "2 of 2 runs are done" in run(scripts, tmp_path, "bfl", "study", "small.toml")
+    assert "| NWA |" in run(scripts, tmp_path, "bfl", "table", "small.toml")
+
+
+@pytest.mark.parametrize("name", ["fischer2024/table2", "configs/fischer2024/table2.toml"])
+def test_a_study_of_the_project_is_found_by_its_name(
+    name: str, scripts: Path, tmp_path: Path
+) -> None:
+    printed = run(scripts, tmp_path, "bfl", "study", name, "--dry-run")
+    assert "all configurations are sound" in printed
+
+
+def test_the_lists(scripts: Path, tmp_path: Path) -> None:
+    assert "conflation" in run(scripts, tmp_path, "bfl", "list", "strategy")
+    assert "learning-rate" in run(scripts, tmp_path, "bfl", "keys", "--toml")
