@@ -20,11 +20,12 @@ from bfl.errors import ConfigurationError, RunError
 from bfl.partitions.manifest import describe
 from bfl.posteriors import Posterior
 from bfl.results.environment import describe_environment
+from bfl.results.examples import write_examples
 from bfl.results.figures import draw_all
 from bfl.results.network import NetworkDescription
 from bfl.results.progress import ProgressReport
 from bfl.results.resume import Checkpoint, Checkpoints, check_output, open_run
-from bfl.results.run_folder import RunFolder
+from bfl.results.run_folder import PER_CLIENT, RunFolder
 from bfl.results.run_name import made_up_name
 from bfl.results.summary import describe_posterior, write_evaluation
 from bfl.results.table import metrics_table
@@ -211,6 +212,7 @@ class _Recorder:
             **finished.metrics,
             **describe_posterior(finished.posterior),
             "posterior-sha256": finished.posterior.digest(),
+            PER_CLIENT: finished.clients,
         }
         # The record first: one whose checkpoint is missing is dropped and made again by a resume.
         self.folder.append_round(entry)
@@ -247,6 +249,8 @@ def _finish(
         evaluator.configuration.values,
         posterior,
     )
+    test = evaluator.dataset
+    write_examples(folder, predictions, test.test_images, test.test_labels)
     figures = draw_all(folder)
     progress.console.print(metrics_table(numbers))
     progress.say(f"figures: {', '.join(path.name for path in figures)}")

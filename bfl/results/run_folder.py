@@ -55,7 +55,21 @@ RETENTION = "retention.json"
 EXAMPLES = "examples.npz"
 FIGURES = "figures"
 
-_RUN_FILES = (CONFIG, ENVIRONMENT, PARTITION, ROUNDS, POSTERIOR, PREDICTIONS, METRICS, RETENTION)
+PER_CLIENT = "per-client"
+"""The key of a round's line that has one entry for each client."""
+
+_RUN_FILES = (
+    CONFIG,
+    ENVIRONMENT,
+    NETWORK,
+    PARTITION,
+    ROUNDS,
+    POSTERIOR,
+    PREDICTIONS,
+    METRICS,
+    RETENTION,
+    EXAMPLES,
+)
 # What NumPy, zip, JSON and TOML raise when a file is cut off or of another kind.
 _CORRUPT = (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error)
 
