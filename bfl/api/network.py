@@ -139,10 +139,11 @@ def _check_manifest(saved: Manifest, built: Manifest, description: NetworkDescri
     Raises:
         DataError: The two differ; the message names the first parameter that does.
     """
-    pairs = [(a, b) for a, b in zip(saved.parameters, built.parameters, strict=False) if a != b]
-    if not pairs and len(saved.parameters) == len(built.parameters):
+    tensors = [[(p.name, p.shape, p.gaussian) for p in manifest] for manifest in (saved, built)]
+    if tensors[0] == tensors[1]:
         return
-    what = f"{pairs[0][0]} and not {pairs[0][1]}" if pairs else "another number of parameters"
+    pairs = [(a, b) for a, b in zip(*tensors, strict=False) if a != b]
+    what = f"{pairs[0][0]} and not {pairs[0][1]}" if pairs else "another number of tensors"
     raise DataError(
         f"the posterior is not that of the network {description.keys['model']} with inference "
         f"{description.keys['inference']} for images {description.image_shape} and "
