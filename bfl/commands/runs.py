@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.measure import Measurement
 
 from bfl.comparison.differences import differing_keys, labels
 from bfl.comparison.listing import ListedRun, chosen_runs, row, runs_in
@@ -21,8 +21,8 @@ METRICS = ("accuracy", "negative-log-likelihood", "expected-calibration-error")
 """The metrics that are listed; ``bfl compare`` shows all that the runs have."""
 
 FOLDER = "runs"
-PIPED_WIDTH = 10_000
-"""Columns of a table that does not go to a terminal: nothing is cut off."""
+WIDEST = 100_000
+"""Columns that a table may have."""
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -104,5 +104,8 @@ def _unambiguous(runs: Sequence[ListedRun]) -> list[str]:
 
 
 def _print(rows: Sequence[dict[str, Any]], title: str) -> None:
-    console = Console() if sys.stdout.isatty() else Console(width=PIPED_WIDTH)
-    console.print(results_table(rows, title))
+    """Print a table as wide as it is, in a terminal or not: nothing is cut off."""
+    table = results_table(rows, title)
+    console = Console()
+    console.width = Measurement.get(console, console.options.update(width=WIDEST), table).maximum
+    console.print(table)

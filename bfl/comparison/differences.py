@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from bfl.results.resume import FREE_TO_CHANGE
-from bfl.results.table import cell
+from bfl.results.table import ABSENT
 
 
 def differing_keys(configs: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -22,6 +22,18 @@ def differing_keys(configs: Sequence[Mapping[str, Any]]) -> list[str]:
     return [key for key in keys if len({repr(config.get(key)) for config in begun}) > 1]
 
 
+def said(value: Any) -> str:
+    """Return a configuration's value in full, as a table or a legend shows it.
+
+    Example:
+        >>> [said(value) for value in (0.001, True, "iid", None)]
+        ['0.001', 'true', 'iid', '–']
+    """
+    if value is None:
+        return ABSENT
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def labels(names: Sequence[str], configs: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return what to call runs in a legend: the values in which they differ, else their names.
 
@@ -30,5 +42,5 @@ def labels(names: Sequence[str], configs: Sequence[Mapping[str, Any]]) -> list[s
         ['seed 0', 'seed 1']
     """
     keys = differing_keys(configs)
-    told = [" · ".join(f"{key} {cell(config.get(key))}" for key in keys) for config in configs]
+    told = [" · ".join(f"{key} {said(config.get(key))}" for key in keys) for config in configs]
     return list(names) if len(set(told)) < len(told) else told

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bfl.comparison.differences import said
 from bfl.errors import BflError, DataError
 from bfl.results.run_folder import CONFIG, METRICS, RunFolder
 from bfl.studies.folder import StudyFolder
@@ -136,7 +137,7 @@ def row(run: ListedRun, keys: Sequence[str], metrics: Sequence[str]) -> dict[str
     """
     try:
         config, numbers = run.config, run.metrics()
-        shown = {key: config.get(key) for key in keys}
+        shown = {key: said(config.get(key)) for key in keys}
         values = {name: numbers.get(name) for name in metrics}
         return {"run": run.name, "state": run.state(), **shown, **values}
     except BflError as error:
