@@ -14,6 +14,17 @@ TRAIN_LIKELIHOOD = "train-negative-log-likelihood"
 TRAIN_DIVERGENCE = "train-divergence"
 TRAIN_SECONDS = "train-seconds"
 MEMORY = "memory"
+TEST_ACCURACY = "test-accuracy"
+TEST_EXAMPLES = "test-examples"
+
+OF_EACH_CLIENT = (
+    TRAIN_LIKELIHOOD,
+    TRAIN_DIVERGENCE,
+    TRAIN_SECONDS,
+    TEST_ACCURACY,
+    TEST_EXAMPLES,
+)
+"""What a round's record keeps of each client; of others it has the mean over the clients alone."""
 
 
 def recorded(name: str) -> str:

@@ -12,6 +12,7 @@ import os
 import warnings
 
 from bfl.engine.quiet import quiet_start
+from bfl.engine.resources import available
 
 # Set before the import: no banner in every actor, and Keras 2 wherever something asks for Keras.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -42,18 +43,29 @@ def configure(threads: int) -> None:
 
     Args:
         threads: Threads within one operation; at least 1. A second call with another number is
-            ignored: TensorFlow cannot change it any more.
+            ignored: TensorFlow cannot change it any more. Where somebody else has started it, as
+            in a notebook that has computed with it, it stays as it is, with a warning.
     """
     global _configured_threads
     if _configured_threads is not None:
         return
     _configured_threads = max(1, threads)
-    tf.config.threading.set_intra_op_parallelism_threads(_configured_threads)
-    tf.config.threading.set_inter_op_parallelism_threads(_configured_threads)
-    with quiet_start():
-        gpus = tf.config.list_physical_devices("GPU")
-    for gpu in gpus:
-        tf.config.experimental.set_memory_growth(gpu, True)
+    try:
+        tf.config.threading.set_intra_op_parallelism_threads(_configured_threads)
+        tf.config.threading.set_inter_op_parallelism_threads(_configured_threads)
+        with quiet_start():
+            gpus = tf.config.list_physical_devices("GPU")
+        for gpu in gpus:
+            tf.config.experimental.set_memory_growth(gpu, True)
+    except RuntimeError:
+        wanted = _configured_threads
+        _configured_threads = tf.config.threading.get_intra_op_parallelism_threads() or available()
+        warnings.warn(
+            "TensorFlow has computed in this process before bfl was used, so it keeps its "
+            f"{_configured_threads} threads and does not get {wanted}: the last digits may differ. "
+            "For the same bits, use bfl first in a process",
+            stacklevel=2,
+        )
     tf.config.experimental.enable_op_determinism()
 
 

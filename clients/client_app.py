@@ -41,6 +41,7 @@ from bfl.wire import (
     reply_content,
 )
 from clients.guard import deadline, reports_errors
+from clients.own_test import own_test_metrics
 from clients.process import (
     TrainingData,
     cached_configuration,
@@ -128,6 +129,8 @@ def _train(
         TRAIN_SECONDS: time.perf_counter() - started,
         MEMORY: resident_memory(),
     }
+    own = str(context.node_config.get("dataset", ""))
+    metrics.update(own_test_metrics(own, configuration, task, result.posterior))
     posterior = result.posterior
     if task.partition_id < keys.attackers:
         generator = randomness.generator(keys.seed, "attack", task.server_round, task.partition_id)

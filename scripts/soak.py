@@ -79,12 +79,13 @@ def live(folder: Path, backend: str, seconds: float, victim: str, log: Path) -> 
 
 def history(folder: RunFolder) -> list[dict[str, Any]]:
     """Return the rounds without what clock, memory and failures have measured."""
+
+    def lasting(entry: dict[str, Any]) -> dict[str, Any]:
+        measured = ("seconds", "memory", "failures")
+        return {k: v for k, v in entry.items() if not any(word in k for word in measured)}
+
     return [
-        {
-            key: value
-            for key, value in entry.items()
-            if not any(word in key for word in ("seconds", "memory", "failures"))
-        }
+        {**lasting(entry), "per-client": [lasting(client) for client in entry["per-client"]]}
         for entry in folder.rounds()
     ]
 

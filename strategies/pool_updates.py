@@ -89,4 +89,5 @@ def foreseen_weights(weighting: Weighting, num_examples: Mapping[int, int]) -> d
 
 
 def _described(pooled: Pooled, weights: Sequence[float] | npt.NDArray[np.floating]) -> Pooled:
-    return replace(pooled, diagnostics={**pooled.diagnostics, **describe_weights(weights)})
+    diagnostics = {**pooled.diagnostics, **describe_weights(weights)}
+    return replace(pooled, diagnostics=diagnostics, weights=tuple(normalised(weights)))

@@ -28,6 +28,7 @@ from bfl.wire import (
     train_content,
 )
 from strategies.checks import check_parts_go_with, initial_posterior
+from strategies.client_records import ClientRecords
 from strategies.examples import ExampleCounts
 from strategies.exchange import exchange_with_retries
 from strategies.federation import Federation, discover
@@ -123,6 +124,7 @@ class PosteriorPooling(Strategy):
         self._sampled: list[int] = []
         self._told: set[str] = set()
         self._told_of_weights = False
+        self._client_records: list[dict[str, Any]] = []
 
     def _made(self, rule: PoolingRule | str | None, settings: Mapping[str, Any]) -> PoolingRule:
         """Return the rule that was given, or named, or that a subclass stands for."""
@@ -189,12 +191,15 @@ class PosteriorPooling(Strategy):
                 pooled is none.
         """
         intake = self._intake(server_round)
+        records = ClientRecords()
         try:
-            pooled = self.pool(server_round, self._enough(server_round, intake, replies))
+            updates = records.noted(self._enough(server_round, intake, replies))
+            pooled = self.pool(server_round, updates)
             if self.manifest:
                 self.manifest.check(pooled.posterior)
         except PosteriorError as error:
             raise RunError(f"round {server_round}, pooling: {error}") from error
+        self._client_records = records.with_weights(pooled.weights)
         clients = len(intake.measured)
         self._warn_of_weights(server_round, clients, pooled.diagnostics)
         metrics = {
@@ -349,7 +354,11 @@ class PosteriorPooling(Strategy):
             if evaluated is not None:
                 result.evaluate_metrics_serverapp[server_round] = evaluated
             if self.on_round:
-                self.on_round(finished_round(server_round, arrays, metrics, evaluated, seconds))
+                self.on_round(
+                    finished_round(
+                        server_round, arrays, metrics, evaluated, seconds, self._client_records
+                    )
+                )
         return result
 
     def _collect(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,12 +21,14 @@ class Round:
         posterior: The global posterior after it.
         metrics: What clients and pooling have measured.
         seconds: How long training and pooling took.
+        clients: One entry for each client pooled, see ``strategies.client_records``.
     """
 
     number: int
     posterior: Posterior
     metrics: dict[str, float]
     seconds: float
+    clients: Sequence[Mapping[str, Any]] = ()
 
 
 def finished_round(
@@ -34,7 +37,8 @@ def finished_round(
     trained: MetricRecord,
     evaluated: MetricRecord | None,
     seconds: float,
+    clients: Sequence[Mapping[str, Any]] = (),
 ) -> Round:
     """Return the round that training, pooling and, where it was done, evaluation have given."""
     merged: dict[str, Any] = {**trained, **(evaluated or {})}
-    return Round(number, posterior_from_arrays(arrays), merged, seconds)
+    return Round(number, posterior_from_arrays(arrays), merged, seconds, clients)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Any
 
 from flwr.app import ArrayRecord, MetricRecord
@@ -21,10 +20,13 @@ from bfl.errors import ConfigurationError, RunError
 from bfl.partitions.manifest import describe
 from bfl.posteriors import Posterior
 from bfl.results.environment import describe_environment
+from bfl.results.examples import write_examples
 from bfl.results.figures import draw_all
+from bfl.results.network import NetworkDescription
 from bfl.results.progress import ProgressReport
 from bfl.results.resume import Checkpoint, Checkpoints, check_output, open_run
-from bfl.results.run_folder import RunFolder
+from bfl.results.run_folder import PER_CLIENT, RunFolder
+from bfl.results.run_name import made_up_name
 from bfl.results.summary import describe_posterior, write_evaluation
 from bfl.results.table import metrics_table
 from bfl.wire import Positions, posterior_from_arrays, posterior_to_arrays
@@ -46,7 +48,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         RunError: The federation could not go on.
         DataError: The data are not what they should be.
     """
-    from bfl.keras import configure
+    from bfl.keras import configure, configured_threads
     from bfl.prediction.evaluation import Evaluator
 
     keys = configuration.keys
@@ -63,9 +65,11 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         configuration = evaluator.configuration = configuration.replace(clients=federation.size)
         partition = split(configuration, dataset, federation)
         folder, checkpoint = open_run(
-            configuration, keys.name or _name(configuration), describe_environment()
+            configuration, keys.name or made_up_name(configuration), describe_environment()
         )
         engine_run.advise(_how_to_go_on(folder))
+        network = NetworkDescription.of(configuration, dataset, configured_threads())
+        folder.write_network(network.to_dict())
         folder.write_partition(_described(dataset, partition))
         progress.say(f"{federation.size} clients; the run's folder is {folder.path}")
         strategy = make_strategy(configuration, dataset, partition)
@@ -213,6 +217,7 @@ class _Recorder:
             **finished.metrics,
             **describe_posterior(finished.posterior),
             "posterior-sha256": finished.posterior.digest(),
+            PER_CLIENT: finished.clients,
         }
         # The record first: one whose checkpoint is missing is dropped and made again by a resume.
         self.folder.append_round(entry)
@@ -249,6 +254,8 @@ def _finish(
         evaluator.configuration.values,
         posterior,
     )
+    test = evaluator.dataset
+    write_examples(folder, predictions, test.test_images, test.test_labels)
     figures = draw_all(folder)
     progress.console.print(metrics_table(numbers))
     progress.say(f"figures: {', '.join(path.name for path in figures)}")
@@ -260,21 +267,6 @@ def _described(dataset: Dataset, partition: Sequence[Positions | None]) -> dict[
     """Return who holds what of the run's data set, for the run's folder."""
     known = [part for part in partition if part is not None]
     return describe(dataset.train_labels, known, dataset.num_classes)
-
-
-def _name(configuration: Configuration) -> str:
-    """Return a readable name for a run that has been given none."""
-    keys = configuration.keys
-    parts = (
-        datetime.now().strftime("%Y%m%d-%H%M%S"),
-        keys.dataset.split(":")[0],
-        configuration.inference.name,
-        configuration.pooling.name,
-        configuration.weighting.name,
-        configuration.partition.name,
-        f"seed{keys.seed}",
-    )
-    return "-".join(parts)
 
 
 def _title(configuration: Configuration) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bfl.commands import study
+from bfl.commands import predict, runs, study
 from bfl.commands.errors import exits_with_status
 from bfl.configuration.configuration import REGISTRIES, default_values, settings_of
 from bfl.configuration.keys import Keys
@@ -38,6 +38,8 @@ def parser() -> argparse.ArgumentParser:
     show.add_argument("folder", type=Path, help="the run's folder")
     show.set_defaults(run=show_run)
     study.add_to(commands)
+    predict.add_to(commands)
+    runs.add_to(commands)
     return options
 
 

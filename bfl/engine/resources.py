@@ -14,7 +14,7 @@ def cpus_of_this_process() -> int:
     is set, and otherwise all CPUs that the operating system gives the process.
     """
     return max(
-        1, int(_share_of_ray_actor() or float(os.environ.get("BFL_CPUS") or 0) or _available())
+        1, int(_share_of_ray_actor() or float(os.environ.get("BFL_CPUS") or 0) or available())
     )
 
 
@@ -27,7 +27,8 @@ def resident_memory() -> float:
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
-def _available() -> int:
+def available() -> int:
+    """Return how many CPUs the operating system gives this process."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

@@ -56,10 +56,12 @@ class Pooled:
     Attributes:
         posterior: The pooled posterior, in the floating-point types of the clients' vectors.
         diagnostics: What the rule reports about it, by name, and the ``clipped-fraction``.
+        weights: The clients' weights in their order, with sum 1, where who has pooled says them.
     """
 
     posterior: Posterior
     diagnostics: dict[str, float]
+    weights: tuple[float, ...] = ()
 
 
 class _Member(NamedTuple):

@@ -28,6 +28,23 @@ bits do not depend on it.
 """
 
 
+def drawn_values(
+    posterior: Posterior, seed: int, labels: tuple[Any, ...], sample: int
+) -> npt.NDArray[Any]:
+    """Return the values (D,) of the Gaussian parameters in one draw θ^m ~ q(θ).
+
+    Args:
+        posterior: q(θ).
+        seed: The run's seed.
+        labels: What keys the draws beside the seed.
+        sample: m, from 0.
+    """
+    normal = randomness.generator(seed, "weights", *labels, sample)
+    noise = normal.standard_normal(posterior.size, np.float32)
+    deviation = np.sqrt(posterior.variance, dtype=np.float32)
+    return np.asarray(posterior.mean + deviation * noise)
+
+
 class Predictor:
     """Predicts with a posterior by Monte Carlo: p̄ = 1/M Σ_m p(y | x, θ^m), θ^m ~ q(θ).
 
@@ -79,11 +96,8 @@ class Predictor:
         """
         varies = self.network.inference.stochastic_prediction or posterior.size > 0
         statistics = PredictionStatistics()
-        deviation = np.sqrt(posterior.variance, dtype=np.float32)
         for sample in range(samples if varies else 1):
-            normal = randomness.generator(seed, "weights", *labels, sample)
-            noise = normal.standard_normal(posterior.size, np.float32)
-            values = posterior.mean + deviation * noise
+            values = drawn_values(posterior, seed, labels, sample)
             self.network.load_values(self.manifest, values, posterior.point)
             self._folded.update()
             key = randomness.key(seed, "masks", *labels, sample)

@@ -4,12 +4,14 @@
 | --- | --- |
 | ``config.toml`` | the complete configuration |
 | ``environment.json`` | versions, machine, commit |
+| ``network.json`` | what predicting with the posterior takes besides: images, classes, network |
 | ``partition.json`` | who holds which data |
 | ``rounds.jsonl`` | one line per round, appended as the round ends |
 | ``posterior.npz`` | the global posterior: mean, variance, point, manifest |
 | ``predictions.npz`` | labels, mean probabilities and uncertainties of the test examples |
 | ``metrics.json`` | metrics, mean uncertainties and retention areas |
 | ``retention.json`` | retention curves on a grid of percents, with their areas |
+| ``examples.npz`` | the test images that are predicted with the most and the least certainty |
 | ``figures/`` | PNG files |
 
 Every file but ``rounds.jsonl`` is written to a temporary file beside it and then renamed, so a
@@ -39,19 +41,35 @@ from bfl.files import create_atomically, sync_folder, write_atomically
 from bfl.posteriors.manifest import Manifest
 from bfl.posteriors.posterior import Posterior
 from bfl.prediction.predictions import IntArray, Predictions
-from bfl.uncertainty.base import uncertainties
+from bfl.uncertainty.base import measure_all
 
 CONFIG = "config.toml"
 ENVIRONMENT = "environment.json"
+NETWORK = "network.json"
 PARTITION = "partition.json"
 ROUNDS = "rounds.jsonl"
 POSTERIOR = "posterior.npz"
 PREDICTIONS = "predictions.npz"
 METRICS = "metrics.json"
 RETENTION = "retention.json"
+EXAMPLES = "examples.npz"
 FIGURES = "figures"
 
-_RUN_FILES = (CONFIG, ENVIRONMENT, PARTITION, ROUNDS, POSTERIOR, PREDICTIONS, METRICS, RETENTION)
+PER_CLIENT = "per-client"
+"""The key of a round's line that has one entry for each client."""
+
+_RUN_FILES = (
+    CONFIG,
+    ENVIRONMENT,
+    NETWORK,
+    PARTITION,
+    ROUNDS,
+    POSTERIOR,
+    PREDICTIONS,
+    METRICS,
+    RETENTION,
+    EXAMPLES,
+)
 # What NumPy, zip, JSON and TOML raise when a file is cut off or of another kind.
 _CORRUPT = (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error)
 
@@ -134,6 +152,14 @@ class RunFolder:
     def environment(self) -> dict[str, Any]:
         """Return the environment."""
         return self._read_json(ENVIRONMENT)
+
+    def write_network(self, description: Mapping[str, Any]) -> None:
+        """Write what predicting takes besides the posterior, see ``bfl.results.network``."""
+        self._write_json(NETWORK, description)
+
+    def network(self) -> dict[str, Any]:
+        """Return what predicting takes besides the posterior."""
+        return self._read_json(NETWORK)
 
     def write_partition(self, partition: Mapping[str, Any]) -> None:
         """Write who holds which data."""
@@ -278,10 +304,7 @@ class RunFolder:
             mean_probability=predictions.mean_probability,
             predicted=predictions.predicted,
             samples=np.array(predictions.samples),
-            **{
-                name: uncertainties.create(name).measure(predictions)
-                for name in uncertainties.names()
-            },
+            **measure_all(predictions),
         )
 
     def predictions(self) -> tuple[Predictions, IntArray]:
@@ -303,6 +326,22 @@ class RunFolder:
             if labels.shape != (predictions.examples,):
                 raise ValueError(f"labels have shape {labels.shape}")
         return predictions, labels
+
+    def write_examples(self, **arrays: npt.NDArray[Any]) -> None:
+        """Write some test images with what is predicted for them, see ``bfl.results.examples``.
+
+        Raises:
+            RunError: The file cannot be written.
+        """
+        self._write_arrays(EXAMPLES, **arrays)
+
+    def examples(self) -> dict[str, npt.NDArray[Any]]:
+        """Return the arrays that ``write_examples`` has written.
+
+        Raises:
+            DataError: The file is missing or corrupt.
+        """
+        return self._read_arrays(EXAMPLES)
 
     # Figures -----------------------------------------------------------------------------------
 

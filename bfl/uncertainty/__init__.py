@@ -6,7 +6,7 @@
 - ``retention``: the value of a metric on the examples that remain when the uncertain ones go.
 """
 
-from bfl.uncertainty.base import Uncertainty, uncertainties
+from bfl.uncertainty.base import Uncertainty, measure_all, uncertainties
 from bfl.uncertainty.retention import RetentionCurve, retention_curve
 
-__all__ = ["RetentionCurve", "Uncertainty", "retention_curve", "uncertainties"]
+__all__ = ["RetentionCurve", "Uncertainty", "measure_all", "retention_curve", "uncertainties"]

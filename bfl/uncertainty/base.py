@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
 from bfl.prediction.predictions import FloatArray, Predictions
 from bfl.registry import Component, Registry
@@ -32,3 +33,18 @@ class Uncertainty(Component):
 
 
 uncertainties: Registry[Uncertainty] = Registry("uncertainty", "bfl.uncertainty")
+
+
+def measure_all(
+    predictions: Predictions, settings: Mapping[str, Any] | None = None
+) -> dict[str, FloatArray]:
+    """Return every registered uncertainty of each example, (N,) each, by its name.
+
+    Args:
+        predictions: The predictions for N examples.
+        settings: The configuration, of which each component takes its own keys.
+    """
+    return {
+        name: uncertainties.create(name, settings).measure(predictions)
+        for name in uncertainties.names()
+    }

@@ -48,8 +48,12 @@ def run(folder: Path, **changes: Any) -> RunFolder:
 
 def history(folder: RunFolder) -> list[dict[str, Any]]:
     """Return the rounds without what depends on the machine."""
+
+    def lasting(entry: dict[str, Any]) -> dict[str, Any]:
+        return {k: v for k, v in entry.items() if "seconds" not in k and "memory" not in k}
+
     return [
-        {k: v for k, v in entry.items() if "seconds" not in k and "memory" not in k}
+        {**lasting(entry), "per-client": [lasting(client) for client in entry["per-client"]]}
         for entry in folder.rounds()
     ]
 

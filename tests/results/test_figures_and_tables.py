@@ -11,6 +11,7 @@ from rich.console import Console
 from bfl.errors import DataError
 from bfl.prediction import PredictionStatistics
 from bfl.results import RunFolder, table, write_evaluation
+from bfl.results.examples import write_examples
 from bfl.results.figures import draw_all, figures, style
 from bfl.results.table import metrics_table, results_table
 
@@ -36,7 +37,11 @@ def make_run(path, name, samples=4, config=CONFIG, rounds=12):
         entry = {"round": number, "seconds": 0.5, "clients": 10}
         if number % 3 == 0:
             entry |= {"accuracy": 1 - 1 / number, "negative-log-likelihood": 2 / number}
+        measured = {"train-negative-log-likelihood": 1 / number, "train-divergence": 9.0}
+        entry["per-client"] = [{"client": k, "weight": 0.5, **measured} for k in range(2)]
         folder.append_round(entry)
+    images = random.integers(0, 256, (300, 5, 4, 3), dtype=np.uint8)
+    write_examples(folder, predictions, images, labels)
     write_evaluation(folder, predictions, labels, config)
     return folder
 

@@ -1,0 +1,14 @@
+"""bfl from Python: ``run`` and ``load`` give a ``Result``, which predicts.
+
+- ``running``: ``run``.
+- ``result``: ``Result`` and ``load``.
+- ``images``: what images have to be to be predicted.
+- ``network``: the networks that predict, and a plain Keras model.
+- ``predictions``: what comes out.
+"""
+
+from bfl.api.predictions import Predictions
+from bfl.api.result import Result, load
+from bfl.api.running import run
+
+__all__ = ["Predictions", "Result", "load", "run"]

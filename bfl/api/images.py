@@ -1,0 +1,78 @@
+"""What images have to be to be predicted; all else is refused with what was expected."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bfl.errors import DataError
+
+Images = npt.NDArray[np.uint8]
+WHITE = 255
+
+
+def checked_images(given: npt.ArrayLike, shape: tuple[int, int, int]) -> Images:
+    """Return images (N, H, W, C) as a network takes them, uint8.
+
+    Integers are pixels of 0 to 255. Floats are pixels of 0.0 to 1.0, which are multiplied by 255
+    and rounded, as in an archive of floats that a run learns from. Floats beyond 1 are refused: of
+    dark images nobody could tell which scale they have.
+
+    Args:
+        given: Images (N, H, W, C), or (N, H, W) where C is 1.
+        shape: Height, width and channels of the images that the network takes.
+
+    Raises:
+        DataError: The images are empty, or of another shape, type or range; the message says what
+            was given and what is expected.
+    """
+    images = _array(given)
+    expected = f"expected (N, {', '.join(map(str, shape))})"
+    if shape[2] == 1:
+        expected += f" or (N, {shape[0]}, {shape[1]})"
+        if images.shape[1:] == shape[:2]:
+            images = images[..., np.newaxis]
+    if images.shape[1:] != shape:
+        hint = ""
+        if images.shape in (shape, shape[: 3 - (shape[2] == 1)]):
+            hint = "; a single image needs an axis more: images[np.newaxis]"
+        elif images.ndim == 4 and images.shape[1:] == (shape[2], shape[0], shape[1]):
+            hint = "; channels come last: images.transpose(0, 2, 3, 1)"
+        raise DataError(f"images have shape {np.shape(given)}; {expected}{hint}")
+    if not len(images):
+        raise DataError(f"images are empty: they have shape {images.shape}; {expected}, N >= 1")
+    return _pixels(images)
+
+
+def _array(given: npt.ArrayLike) -> npt.NDArray[Any]:
+    try:
+        images = np.asarray(given)
+    except ValueError as error:  # a ragged list
+        raise DataError(f"images cannot be made an array: {error}") from error
+    if images.dtype.kind not in "iuf":
+        raise DataError(
+            f"images have type {images.dtype}; expected integers of 0 to 255 or floats of 0 to 1"
+        )
+    return images
+
+
+def _pixels(images: npt.NDArray[Any]) -> Images:
+    lowest, highest = images.min(), images.max()
+    is_float = images.dtype.kind == "f"
+    limit = 1 if is_float else WHITE
+    # Written so that NaN, which compares with nothing, is refused as well.
+    if not (lowest >= 0 and highest <= limit):
+        hint = ""
+        if is_float and lowest >= 0 and highest <= WHITE:
+            hint = "; pixels of 0 to 255 come as integers: images.astype(np.uint8)"
+        elif not np.isfinite(images).all():
+            bad = int(np.count_nonzero(~np.isfinite(images)))
+            hint = f"; {bad} of {images.size} are not finite"
+        raise DataError(
+            f"images hold values from {lowest} to {highest}, of type {images.dtype}; expected "
+            f"integers of 0 to 255 or floats of 0 to 1{hint}"
+        )
+    pixels = np.rint(images * float(WHITE)) if is_float else images
+    return np.asarray(pixels).astype(np.uint8, copy=False)

@@ -1,0 +1,165 @@
+"""The networks that predict with a run's posterior; TensorFlow is imported when one is made."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import warnings
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from bfl.engine.resources import cpus_of_this_process
+from bfl.errors import DataError
+from bfl.posteriors import Manifest, Posterior
+from bfl.results.environment import describe_environment
+from bfl.results.network import NetworkDescription
+
+if TYPE_CHECKING:
+    from bfl.api.images import Images
+    from bfl.prediction.monte_carlo import Predictor
+    from bfl.prediction.predictions import Predictions as Statistics
+
+FINAL = ("evaluation", "final")
+"""What keys the draws of a run's final evaluation."""
+
+_one_at_a_time = threading.Lock()
+"""A network's weights are set anew for every sample: two threads may not do it at once."""
+
+
+def predict(
+    description: NetworkDescription,
+    manifest: Manifest,
+    posterior: Posterior,
+    images: Images,
+    samples: int,
+) -> Statistics:
+    """Return what samples of a posterior predict for images, as the run's final evaluation does.
+
+    Args:
+        description: What the run's network is.
+        manifest: The manifest of the posterior's vectors.
+        posterior: The posterior.
+        images: uint8 images (N, H, W, C) that have been checked.
+        samples: The number M of samples; the m-th is that of the final evaluation.
+
+    Raises:
+        ConfigurationError: This version does not know the run's model or inference.
+        DataError: It builds another network than the one that the posterior belongs to.
+    """
+    _start(description)
+    with _one_at_a_time:
+        predictor = _predictor(json.dumps(description.to_dict()))
+        _check_manifest(manifest, predictor.manifest, description)
+        return predictor.predict(
+            posterior, images, samples=samples, seed=_seed(description), labels=FINAL
+        )
+
+
+def keras_model(
+    description: NetworkDescription, manifest: Manifest, posterior: Posterior, draw: int | None
+) -> Any:
+    """Return a plain Keras model from pixels (N, H, W, C) of 0 to 255 to probabilities (N, C).
+
+    Args:
+        description: What the run's network is.
+        manifest: The manifest of the posterior's vectors.
+        posterior: The posterior.
+        draw: None for weights at the posterior's mean; m for the m-th sample of the run's final
+            evaluation, from 0. Dropout is off.
+
+    Raises:
+        ConfigurationError: This version does not know the run's model or inference.
+        DataError: It builds another network than the one that the posterior belongs to.
+    """
+    _start(description)
+    from bfl.inferences import inferences
+    from bfl.keras import keras
+    from bfl.networks.network import Network
+    from bfl.prediction.monte_carlo import drawn_values
+
+    # Not one of those that the process keeps: it is the caller's to do with as they like.
+    network = Network(
+        description.architecture,
+        inferences.create("deterministic"),
+        description.image_shape,
+        len(description.class_names),
+    )
+    _check_values(manifest, network.manifest, description)
+    values = posterior.mean
+    if draw is not None:
+        values = drawn_values(posterior, _seed(description), FINAL, draw)
+    network.load_values(manifest, values, posterior.point)
+    pixels = keras.Input(description.image_shape, name="pixels")
+    scaled = keras.layers.Rescaling(1 / 127.5, offset=-1.0, name="scaling")(pixels)
+    probabilities = keras.layers.Softmax(name="probabilities")(network.model(scaled))
+    return keras.Model(pixels, probabilities, name=network.model.name)
+
+
+def _seed(description: NetworkDescription) -> int:
+    return int(description.keys["seed"])
+
+
+def _start(description: NetworkDescription) -> None:
+    """Start TensorFlow with the run's threads; warn of versions that are not those of the run."""
+    here = describe_environment()
+    changed = [
+        f"{name} {was} (here {here.get(name)})"
+        for name, was in description.versions.items()
+        if was != here.get(name)
+    ]
+    if changed:
+        warnings.warn(
+            f"the run was made with {', '.join(changed)}: the last digits may differ", stacklevel=4
+        )
+    from bfl.keras import configure
+
+    said = os.environ.get("BFL_CPUS")
+    configure(cpus_of_this_process() if said else description.threads or cpus_of_this_process())
+
+
+@lru_cache(maxsize=2)
+def _predictor(description: str) -> Predictor:
+    """Return what predicts for a run that is described in JSON, built as for its evaluation."""
+    from bfl.networks.network import build_network, build_predictor
+    from bfl.prediction.monte_carlo import Predictor
+
+    described = NetworkDescription.from_dict(json.loads(description))
+    architecture = described.architecture
+    precision: Any = described.keys["evaluate-precision"]
+    network = build_network(
+        architecture, described.inference, described.image_shape, len(described.class_names)
+    )
+    return Predictor(network.manifest, build_predictor(network, architecture, precision))
+
+
+def _check_manifest(saved: Manifest, built: Manifest, description: NetworkDescription) -> None:
+    """Refuse to predict with a network other than the run's.
+
+    Raises:
+        DataError: The two differ; the message names the first parameter that does.
+    """
+    tensors = [[(p.name, p.shape, p.gaussian) for p in manifest] for manifest in (saved, built)]
+    if tensors[0] == tensors[1]:
+        return
+    pairs = [(a, b) for a, b in zip(*tensors, strict=False) if a != b]
+    what = f"{pairs[0][0]} and not {pairs[0][1]}" if pairs else "another number of tensors"
+    raise DataError(
+        f"the posterior is not that of the network {description.keys['model']} with inference "
+        f"{description.keys['inference']} for images {description.image_shape} and "
+        f"{len(description.class_names)} classes: it has {what}"
+    )
+
+
+def _check_values(saved: Manifest, built: Manifest, description: NetworkDescription) -> None:
+    """Refuse a network of points whose tensors are not those of the posterior, by name and shape.
+
+    Raises:
+        DataError: They differ.
+    """
+    shapes = [{p.name: p.shape for p in manifest} for manifest in (saved, built)]
+    if shapes[0] != shapes[1]:
+        raise DataError(
+            f"the posterior's tensors are not those of the network {description.keys['model']} "
+            f"for images {description.image_shape} and {len(description.class_names)} classes"
+        )

@@ -1,0 +1,188 @@
+"""A run's results, opened from its folder; the folder is all that is needed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy.typing as npt
+
+from bfl.api.images import checked_images
+from bfl.api.predictions import Predictions
+from bfl.errors import ConfigurationError, DataError
+from bfl.posteriors import Manifest, Posterior
+from bfl.results.network import NetworkDescription, network_description
+from bfl.results.run_folder import CONFIG, FIGURES, METRICS, POSTERIOR, RunFolder
+from bfl.uncertainty import measure_all
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run has left in its folder, read when it is asked for.
+
+    Attributes:
+        folder: The run's folder.
+    """
+
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        """The run's name, which is that of its folder."""
+        return self.folder.name
+
+    @property
+    def configuration(self) -> dict[str, Any]:
+        """The complete configuration: every key, kebab-case, with its value."""
+        return self._files.config()
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        """Versions, machine and commit that the run was made with."""
+        return self._files.environment()
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run has come to its end."""
+        return self._files.holds(METRICS)
+
+    @property
+    def metrics(self) -> dict[str, float]:
+        """The metrics of the final evaluation, by name.
+
+        Raises:
+            DataError: The run has not come to its end.
+        """
+        self._check_finished(METRICS)
+        return self._files.metrics()
+
+    @property
+    def rounds(self) -> list[dict[str, Any]]:
+        """What each round has given, one dictionary a round."""
+        return self._files.rounds()
+
+    @property
+    def figures(self) -> dict[str, Path]:
+        """The PNG files of the figures, by name (``learning-curve``, ...)."""
+        return {path.stem: path for path in sorted((self.folder / FIGURES).glob("*.png"))}
+
+    @property
+    def posterior(self) -> Posterior:
+        """The final posterior: vectors of means, variances and point parameters.
+
+        Raises:
+            DataError: The run has not come to its end, or the file is corrupt.
+        """
+        return self._posterior[0]
+
+    @property
+    def manifest(self) -> Manifest:
+        """Which parameter of the network lies where in the posterior's vectors."""
+        return self._posterior[1]
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """Height, width and channels of the images that the network takes."""
+        return self._network.image_shape
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """One name per class."""
+        return self._network.class_names
+
+    def predict(self, images: npt.ArrayLike, *, samples: int | None = None) -> Predictions:
+        """Return the predictions for images, by samples of the final posterior.
+
+        For the run's test images they are those of its final evaluation; bit for bit on the same
+        kind of machine with the same versions and the same number of threads, which is taken from
+        the run unless TensorFlow has computed in this process before.
+
+        Args:
+            images: (N, H, W, C), or (N, H, W) where C is 1: integers of 0 to 255, or floats of 0.0
+                to 1.0.
+            samples: The number M of samples; by default that of the run's final evaluation.
+
+        Raises:
+            DataError: The images are empty or of another shape, type or range; or the run has not
+                come to its end, or a file of it is missing or corrupt.
+            ConfigurationError: ``samples`` is not at least 1, or this version of bfl does not know
+                the run's model or inference.
+        """
+        from bfl.api.network import predict
+
+        network = self._network
+        checked = checked_images(images, network.image_shape)
+        count = network.keys["mc-samples"] if samples is None else samples
+        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
+            raise ConfigurationError(f"samples is {count!r}; allowed: a whole number, at least 1")
+        posterior, manifest = self._posterior
+        statistics = predict(network, manifest, posterior, checked, count)
+        return Predictions(
+            mean_probability=statistics.mean_probability,
+            predicted=statistics.predicted,
+            uncertainty=measure_all(statistics),
+            samples=statistics.samples,
+            class_names=network.class_names,
+        )
+
+    def keras_model(self, draw: int | None = None) -> Any:
+        """Return the network as a plain ``tf_keras`` model, with one set of weights.
+
+        It takes pixels (N, H, W, C) of 0 to 255, as integers or floats, and gives probabilities
+        (N, C). It is made of Keras' own layers, is the caller's to keep, save or train on, and has
+        no uncertainty about its weights: average several draws, or use ``predict``.
+
+        Args:
+            draw: None for weights at the posterior's mean; m for the m-th sample of the posterior
+                in the run's final evaluation, counted from 0. Dropout is off.
+
+        Raises:
+            DataError: As for ``predict``.
+            ConfigurationError: As for ``predict``; or ``draw`` is not a whole number from 0.
+        """
+        from bfl.api.network import keras_model
+
+        if draw is not None and (not isinstance(draw, int) or isinstance(draw, bool) or draw < 0):
+            raise ConfigurationError(f"draw is {draw!r}; allowed: None, or a whole number from 0")
+        posterior, manifest = self._posterior
+        return keras_model(self._network, manifest, posterior, draw)
+
+    @property
+    def _files(self) -> RunFolder:
+        return RunFolder(self.folder)
+
+    @cached_property
+    def _network(self) -> NetworkDescription:
+        return network_description(self._files)
+
+    @cached_property
+    def _posterior(self) -> tuple[Posterior, Manifest]:
+        self._check_finished(POSTERIOR)
+        return self._files.posterior()
+
+    def _check_finished(self, file: str) -> None:
+        if self._files.holds(file):
+            return
+        rounds: Mapping[str, Any] = self.rounds[-1] if self.rounds else {"round": 0}
+        raise DataError(
+            f"{self.folder} has no {file}: the run has not come to its end (it stands at round "
+            f"{rounds['round']} of {self.configuration.get('rounds')}); go on with it by "
+            f"flower-simulation --resume {self.folder}"
+        )
+
+
+def load(folder: str | os.PathLike[str]) -> Result:
+    """Return the results of a run from its folder, which may have been moved or copied here.
+
+    Raises:
+        DataError: It is not the folder of a run.
+    """
+    path = Path(folder).absolute()
+    if not RunFolder(path).holds(CONFIG):
+        what = "it has no config.toml" if path.is_dir() else "there is no such folder"
+        raise DataError(f"{folder} is not the folder of a run: {what}")
+    return Result(path)

@@ -1,0 +1,117 @@
+"""A run from Python, by the keys of the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from bfl.api.result import Result, load
+from bfl.commands.flower_simulation import (
+    BACKENDS,
+    agree_on_clients,
+    check,
+    read_backend_config,
+)
+from bfl.configuration import resolve
+from bfl.configuration.configuration import Value
+from bfl.configuration.sources import flatten, read_toml
+from bfl.engine.flower import RayEngine, run_serially
+from bfl.errors import ConfigurationError, unknown_name
+from bfl.registry import kebab
+from bfl.results.run_name import made_up_name
+from bfl.studies.engines import own_app
+
+
+def run(
+    configuration: Mapping[str, Any] | str | os.PathLike[str] | None = None,
+    /,
+    *,
+    backend: str = "ray",
+    backend_config: Mapping[str, Any] | None = None,
+    verbose: bool = False,
+    **keys: Any,
+) -> Result:
+    """Make a run and return its results.
+
+    Args:
+        configuration: Keys to begin with: a TOML file, such as those in ``configs/`` and every
+            run's ``config.toml``, or a mapping; ``keys`` win over it.
+        backend: ``"ray"``, Flower's engine on this machine or on a cluster; or ``"serial"``, in
+            this process, one client after the other. The posterior is the same.
+        backend_config: Flower's, for instance ``{"client_resources": {"num_gpus": 0.1}}``.
+        verbose: Whether Flower and Ray log what they do.
+        keys: The keys of a configuration with underscores for hyphens: ``local_epochs=1`` (``bfl
+            keys`` lists them all); those not given have their defaults.
+
+    Raises:
+        ConfigurationError: A key or a value is refused; nothing has been started.
+        DataError: The data are not what their format promises.
+        RunError: The federation could not go on; its finished rounds are saved.
+
+    Example:
+        ``bfl.run(strategy="conflation", clients=3, rounds=5).metrics["accuracy"]``
+    """
+    if backend not in BACKENDS:
+        raise ConfigurationError(unknown_name("backend", str(backend), BACKENDS))
+    engine_config = read_backend_config(_json(backend_config or {}))
+    app = own_app()
+    given = {**_read(configuration), **_plain(keys)}
+    count, overrides = agree_on_clients(None, given, app.defaults)
+    resolved = resolve(app.run_config(overrides))
+    name = resolved.keys.name or made_up_name(resolved)
+    # Absolute: the process may change its folder meanwhile, and the run may not move.
+    output_dir = Path(resolved.keys.output_dir).absolute()
+    overrides = {**overrides, "name": name, "output-dir": str(output_dir)}
+    check(app, overrides, count)
+    if backend == "serial":
+        with _same_environment():
+            run_serially(app, overrides, count, engine_config)
+    else:
+        with RayEngine(app, engine_config, most_clients=count, verbose=verbose) as engine:
+            engine.run(overrides, count)
+    return load(output_dir / name)
+
+
+def _read(configuration: Mapping[str, Any] | str | os.PathLike[str] | None) -> dict[str, Value]:
+    if configuration is None:
+        return {}
+    if isinstance(configuration, Mapping):
+        return _plain(configuration)
+    return flatten(read_toml(Path(configuration)))
+
+
+def _plain(keys: Mapping[str, Any]) -> dict[str, Any]:
+    """Return keys in the configuration's spelling, and values in types that it can hold."""
+    return {kebab(key): _value(value) for key, value in keys.items()}
+
+
+def _value(value: Any) -> Any:
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _json(config: Mapping[str, Any]) -> str:
+    try:
+        return json.dumps(dict(config))
+    except (TypeError, ValueError) as error:
+        raise ConfigurationError(f"backend_config is {config!r}: {error}") from error
+
+
+@contextmanager
+def _same_environment() -> Iterator[None]:
+    """Leave the process's environment as it was: the serial engine sets the CPUs of a client."""
+    before = os.environ.get("BFL_CPUS")
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop("BFL_CPUS", None)
+        else:
+            os.environ["BFL_CPUS"] = before

@@ -1,0 +1,124 @@
+"""The command ``bfl predict``: a run's posterior on images of your own."""
+
+from __future__ import annotations
+
+import argparse
+import zipfile
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from rich.console import Console
+
+from bfl.api import Predictions, load
+from bfl.errors import ConfigurationError, DataError, unknown_name
+from bfl.results.table import results_table
+
+USUAL_NAMES = ("images", "x_test")
+"""What the array of images is called, unless ``--array`` says otherwise."""
+
+SHOWN = 10
+"""Predictions that are printed, at most."""
+
+
+def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to those of ``bfl``."""
+    predict = commands.add_parser("predict", help="predict images with the posterior of a run")
+    predict.add_argument("folder", type=Path, metavar="FOLDER", help="the run's folder")
+    predict.add_argument(
+        "--data",
+        type=Path,
+        required=True,
+        metavar="FILE",
+        help="a NumPy archive (.npz) or array (.npy) of images (N, H, W, C): integers of 0 to 255, "
+        "or floats of 0 to 1",
+    )
+    predict.add_argument(
+        "--array",
+        default="",
+        metavar="NAME",
+        help=f"the array of images (default: {' or '.join(USUAL_NAMES)}, or the only one)",
+    )
+    predict.add_argument(
+        "--output",
+        type=Path,
+        metavar="FILE",
+        help="what gets the predictions, a new .npz file (default: NAME-predictions.npz, here)",
+    )
+    predict.add_argument(
+        "--samples",
+        type=int,
+        metavar="M",
+        help="Monte Carlo samples (default: those of the run's final evaluation)",
+    )
+    predict.set_defaults(run=predict_images)
+
+
+def predict_images(given: argparse.Namespace) -> None:
+    """Predict images, write all that is predicted, and print the first."""
+    result = load(given.folder)
+    output = given.output or Path(f"{given.data.stem}-predictions.npz")
+    if output.exists():
+        raise ConfigurationError(f"--output: {output} is there already; choose another name")
+    if not output.absolute().parent.is_dir():
+        raise ConfigurationError(f"--output: there is no folder {output.absolute().parent}")
+    images = read_images(given.data, given.array)
+    try:
+        predictions = result.predict(images, samples=given.samples)
+    except DataError as error:
+        raise DataError(f"{given.data}: {error}") from error
+    Console().print(results_table(_rows(predictions), "Predictions"))
+    if len(predictions) > SHOWN:
+        print(f"and {len(predictions) - SHOWN} more")
+    print(f"{len(predictions)} predictions of {predictions.samples} samples: ", end="")
+    print(predictions.save(output))
+
+
+def read_images(path: Path, array: str) -> npt.NDArray[Any]:
+    """Return the images in a NumPy file.
+
+    Args:
+        path: The file.
+        array: The name of an archive's array; empty: one of the usual names, or the only array.
+
+    Raises:
+        DataError: The file cannot be read, or it is not clear which array is meant.
+        ConfigurationError: There is no array of that name.
+    """
+    try:
+        content = np.load(path, allow_pickle=False)
+        if isinstance(content, np.ndarray):
+            return content
+        with content as archive:
+            return np.asarray(archive[_chosen(path, archive.files, array)])
+    except FileNotFoundError as error:
+        raise DataError(f"there is no file {path}") from error
+    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+        raise DataError(f"{path}: not a NumPy file that can be read: {error}") from error
+
+
+def _chosen(path: Path, names: list[str], wanted: str) -> str:
+    if wanted:
+        if wanted not in names:
+            raise ConfigurationError(f"{path}: --array: {unknown_name('array', wanted, names)}")
+        return wanted
+    found = [name for name in USUAL_NAMES if name in names] or names
+    if len(found) == 1 or found[0] in USUAL_NAMES:
+        return found[0]
+    held = ", ".join(names) or "nothing"
+    raise DataError(f"{path} holds {held}; say by --array which of them are the images")
+
+
+def _rows(predictions: Predictions) -> list[dict[str, Any]]:
+    """Return the first predictions as rows of a table."""
+    return [
+        {
+            "image": index,
+            "class": predictions.predicted_names[index],
+            "probability": predictions.confidence[index],
+            **{name: values[index] for name, values in predictions.uncertainty.items()},
+        }
+        for index in range(min(SHOWN, len(predictions)))
+    ]

@@ -1,0 +1,111 @@
+"""The commands ``bfl runs`` and ``bfl compare``."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.measure import Measurement
+
+from bfl.comparison.differences import differing_keys, labels
+from bfl.comparison.listing import ListedRun, chosen_runs, row, runs_in
+from bfl.comparison.overlay import overlay
+from bfl.errors import BflError, ConfigurationError, DataError, RunError
+from bfl.files import write_atomically
+from bfl.results.table import results_table
+
+METRICS = ("accuracy", "negative-log-likelihood", "expected-calibration-error")
+"""The metrics that are listed; ``bfl compare`` shows all that the runs have."""
+
+FOLDER = "runs"
+WIDEST = 100_000
+"""Columns that a table may have."""
+
+
+def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the commands to those of ``bfl``."""
+    listing = commands.add_parser("runs", help="list the runs of a folder: state, keys, metrics")
+    listing.add_argument(
+        "folder",
+        type=Path,
+        nargs="?",
+        default=Path(FOLDER),
+        help=f"a folder of runs, or a study's (default: {FOLDER})",
+    )
+    listing.set_defaults(run=list_runs)
+    compare = commands.add_parser("compare", help="overlay the curves of runs, say what differs")
+    compare.add_argument(
+        "runs", type=Path, nargs="+", metavar="RUN", help="a run's folder, or a study's: all runs"
+    )
+    compare.add_argument(
+        "--output",
+        type=Path,
+        default=Path("comparison.png"),
+        metavar="FILE",
+        help="what gets the figure, a PNG (default: comparison.png)",
+    )
+    compare.set_defaults(run=compare_runs)
+
+
+def list_runs(given: argparse.Namespace) -> None:
+    """Print the runs of a folder: where each stands, in what they differ, their metrics."""
+    found = runs_in(given.folder)
+    rows = [row(run, _differing(found), METRICS) for run in found]
+    _print(rows, f"{len(found)} runs in {given.folder}")
+
+
+def compare_runs(given: argparse.Namespace) -> None:
+    """Print in what runs differ and all their metrics, and overlay their curves."""
+    if given.output.suffix.lower() != ".png":
+        raise ConfigurationError(f"--output is {given.output}; allowed: a name that ends in .png")
+    runs = chosen_runs(given.runs)
+    if len(runs) < 2:
+        raise ConfigurationError(f"there is one run in {given.runs[0]}; a comparison takes two")
+    configs = [run.config for run in runs]
+    names = list(dict.fromkeys(name for run in runs for name in run.metrics()))
+    keys = differing_keys(configs)
+    # One column for a run: there are more metrics than runs.
+    columns = _unambiguous(runs)
+    shown = [row(run, keys, names) for run in runs]
+    lines = [
+        {"": name, **{column: shown[i].get(name) for i, column in enumerate(columns)}}
+        for name in ("state", *keys, *names)
+    ]
+    _print(lines, f"{len(runs)} runs; what differs, and the metrics of their ends")
+    legend = labels(columns, configs)
+    figure = overlay({name: run.folder for name, run in zip(legend, runs, strict=True)})
+    if figure is None:
+        raise DataError("no round of these runs was evaluated: there is no curve to draw")
+    try:
+        write_atomically(given.output, figure)
+    except OSError as error:
+        raise RunError(f"cannot write {given.output}: {error.strerror or error}") from error
+    print(given.output)
+
+
+def _differing(runs: Sequence[ListedRun]) -> list[str]:
+    """Return the keys that differ between the runs that can be read."""
+    configs = []
+    for run in runs:
+        try:
+            configs.append(run.config)
+        except BflError:  # its own row says so
+            continue
+    return differing_keys(configs)
+
+
+def _unambiguous(runs: Sequence[ListedRun]) -> list[str]:
+    """Return the runs' names; their paths where two have one name."""
+    names = [run.name for run in runs]
+    return names if len(set(names)) == len(names) else [str(run.folder.path) for run in runs]
+
+
+def _print(rows: Sequence[dict[str, Any]], title: str) -> None:
+    """Print a table as wide as it is, in a terminal or not: nothing is cut off."""
+    table = results_table(rows, title)
+    console = Console()
+    console.width = Measurement.get(console, console.options.update(width=WIDEST), table).maximum
+    console.print(table)

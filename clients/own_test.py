@@ -1,0 +1,59 @@
+"""How well a client's posterior does on test data of the client's own, where it has some."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bfl.client_metrics import TEST_ACCURACY, TEST_EXAMPLES
+from bfl.configuration import Configuration
+from bfl.datasets.cache import cached_dataset
+from bfl.posteriors import Posterior
+from bfl.wire import TrainTask
+from clients.process import cached_configuration
+
+if TYPE_CHECKING:
+    from bfl.prediction.evaluation import Evaluator
+
+
+def own_test_metrics(
+    location: str, configuration: Configuration, task: TrainTask, posterior: Posterior
+) -> dict[str, float | int]:
+    """Return the accuracy of a trained posterior on the client's own test images, and their number.
+
+    It is measured in the rounds in which the server evaluates, with as many Monte Carlo samples.
+
+    Args:
+        location: The node's own data set; empty: it has none, and there is nothing to measure.
+        configuration: The run's configuration.
+        task: The round's task.
+        posterior: What the client has learnt.
+    """
+    keys = configuration.keys
+    if not location or not keys.evaluate_every or task.server_round % keys.evaluate_every:
+        return {}
+    evaluator = _evaluator(location, task.configuration, task.num_classes)
+    labels = evaluator.dataset.test_labels
+    predictions = evaluator.predict(
+        posterior,
+        samples=keys.evaluate_mc_samples,
+        purpose=f"client-{task.partition_id}-round-{task.server_round}",
+    )
+    return {
+        TEST_ACCURACY: float(np.mean(predictions.predicted == labels)),
+        TEST_EXAMPLES: len(labels),
+    }
+
+
+@lru_cache(maxsize=2)
+def _evaluator(location: str, configuration: str, num_classes: int) -> Evaluator:
+    """Return what judges posteriors on a node's own test images, built once per process."""
+    from bfl.prediction.evaluation import Evaluator
+
+    # The network has the federation's classes, of which the node may have seen the first few.
+    names = tuple(str(label) for label in range(num_classes))
+    dataset = dataclasses.replace(cached_dataset(location, ""), class_names=names)
+    return Evaluator(cached_configuration(configuration), dataset)

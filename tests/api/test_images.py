@@ -1,0 +1,82 @@
+"""Images that are not what the network takes are refused with what was given and expected."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bfl.api.images import checked_images
+from bfl.datasets.archive import read_archive
+from bfl.errors import DataError
+
+GREY = (8, 8, 1)
+COLOUR = (4, 6, 3)
+
+
+def pixels(*shape: int) -> Any:
+    return np.random.default_rng(0).integers(0, 256, shape, dtype=np.uint8)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int64, np.uint16])
+def test_integers_are_pixels(dtype: Any) -> None:
+    images = pixels(3, *COLOUR)
+    checked = checked_images(images.astype(dtype), COLOUR)
+    assert checked.dtype == np.uint8
+    np.testing.assert_array_equal(checked, images)
+    np.testing.assert_array_equal(checked_images(images.tolist(), COLOUR), images)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_floats_are_scaled_as_in_an_archive_that_a_run_learns_from(
+    dtype: Any, tmp_path: Path
+) -> None:
+    images = np.random.default_rng(0).random((5, *COLOUR)).astype(dtype)
+    images[0, 0, 0, 0] = 1.0
+    labels = np.arange(5)
+    path = tmp_path / "data.npz"
+    np.savez(path, x_train=images, y_train=labels, x_test=images, y_test=labels)
+    expected = read_archive(path, "data").test_images
+    np.testing.assert_array_equal(checked_images(images, COLOUR), expected)
+
+
+def test_dark_images_stay_dark() -> None:
+    assert checked_images(np.ones((1, *GREY), np.uint8), GREY).max() == 1
+    assert checked_images(np.full((1, *GREY), 0.5), GREY).max() == 128
+
+
+def test_grey_images_need_no_channel_axis() -> None:
+    images = pixels(5, 8, 8)
+    np.testing.assert_array_equal(checked_images(images, GREY)[..., 0], images)
+
+
+REFUSED: dict[str, tuple[Any, tuple[int, int, int], str]] = {
+    "size": (pixels(2, 9, 8, 1), GREY, r"shape \(2, 9, 8, 1\); expected \(N, 8, 8, 1\)"),
+    "channels": (pixels(2, 8, 8, 3), GREY, r"shape \(2, 8, 8, 3\); expected \(N, 8, 8, 1\)"),
+    "one grey image": (pixels(8, 8), GREY, r"images\[np.newaxis\]"),
+    "one image": (pixels(*COLOUR), COLOUR, r"images\[np.newaxis\]"),
+    "no channel axis": (pixels(2, 4, 6), COLOUR, r"shape \(2, 4, 6\); expected \(N, 4, 6, 3\)"),
+    "channels first": (pixels(2, 3, 4, 6), COLOUR, "channels come last"),
+    "empty": (pixels(0, *GREY), GREY, "images are empty"),
+    "nothing": ([], GREY, r"shape \(0,\)"),
+    "a number": (3, GREY, r"shape \(\)"),
+    "strings": (np.full((1, *GREY), "a"), GREY, "type <U1"),
+    "booleans": (np.ones((1, *GREY), bool), GREY, "type bool"),
+    "complex": (np.ones((1, *GREY), complex), GREY, "type complex128"),
+    "objects": (np.full((1, *GREY), None), GREY, "type object"),
+    "ragged": ([[1], [1, 2]], GREY, "cannot be made an array"),
+    "too bright": (np.full((1, *GREY), 256), GREY, "from 256 to 256"),
+    "negative": (np.full((1, *GREY), -1), GREY, "from -1 to -1"),
+    "negative float": (np.full((1, *GREY), -0.5), GREY, "from -0.5 to -0.5"),
+    "floats of 0 to 255": (np.full((1, *GREY), 200.0), GREY, "astype"),
+    "not a number": (np.full((1, *GREY), np.nan), GREY, "64 of 64 are not finite"),
+    "infinite": (np.full((1, *GREY), np.inf), GREY, "64 of 64 are not finite"),
+}
+
+
+@pytest.mark.parametrize(("images", "shape", "word"), REFUSED.values(), ids=REFUSED.keys())
+def test_wrong_images_are_refused(images: Any, shape: tuple[int, int, int], word: str) -> None:
+    with pytest.raises(DataError, match=word):
+        checked_images(images, shape)

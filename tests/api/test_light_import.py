@@ -1,0 +1,31 @@
+"""``import bfl`` and its three verbs are there at once: TensorFlow and Flower come when used."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+HEAVY = ("tensorflow", "flwr", "ray", "matplotlib", "strategies", "clients")
+
+
+@pytest.mark.parametrize("code", ["import bfl", "import bfl; bfl.run; bfl.load; bfl.Result"])
+def test_importing_is_light(code: str) -> None:
+    code = f"import sys; {code}; print([m for m in {HEAVY} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_package_itself_loads_nothing_of_the_library() -> None:
+    code = "import sys, bfl; print([m for m in sys.modules if m.startswith('bfl.')])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    import bfl
+
+    assert {"run", "load", "Result", "Predictions"} <= set(dir(bfl))
+    with pytest.raises(AttributeError, match="no attribute 'rnu'"):
+        bfl.rnu  # noqa: B018

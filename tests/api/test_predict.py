@@ -1,0 +1,287 @@
+"""Predictions from a run's folder alone: those of the run itself, bit for bit, wherever it lies."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import bfl
+from bfl.commands.main import main
+from bfl.datasets import load_dataset
+from bfl.datasets.subset import with_test_examples
+from bfl.errors import ConfigurationError, DataError
+from bfl.results.run_folder import NETWORK, RunFolder
+from bfl.uncertainty import uncertainties
+
+pytestmark = pytest.mark.slow
+
+Images = npt.NDArray[np.uint8]
+
+
+@pytest.fixture(scope="session")
+def images(small: dict[str, Any]) -> Images:
+    dataset = with_test_examples(load_dataset("digits"), small["test_examples"])
+    return dataset.test_images
+
+
+def same_as_the_run(predictions: bfl.Predictions, folder: Path) -> None:
+    with np.load(folder / "predictions.npz") as archive:
+        saved = {name: archive[name] for name in archive.files}
+    assert predictions.samples == saved["samples"]
+    arrays = predictions.arrays()
+    assert arrays.keys() - {"class_names"} == saved.keys() - {"labels"}
+    for name in saved.keys() - {"labels"}:
+        np.testing.assert_array_equal(arrays[name], saved[name])
+
+
+def test_predictions_are_those_of_the_run_bit_for_bit(result: bfl.Result, images: Images) -> None:
+    predictions = bfl.load(result.folder).predict(images)
+    same_as_the_run(predictions, result.folder)
+    assert predictions.mean_probability.shape == (len(images), 10)
+    assert set(predictions.uncertainty) == set(uncertainties.names())
+    assert all(values.shape == (len(images),) for values in predictions.uncertainty.values())
+    assert predictions.predicted_names == tuple(str(c) for c in predictions.predicted)
+    np.testing.assert_array_equal(predictions.confidence, predictions.mean_probability.max(axis=1))
+    as_floats = result.predict(images.astype(np.float32) / 255)
+    np.testing.assert_array_equal(as_floats.mean_probability, predictions.mean_probability)
+
+
+@pytest.mark.parametrize(
+    ("inference", "rate"),
+    [("mc-dropout", 0.3), ("deterministic", 0.2), ("reparameterization", 0.2)],
+)
+def test_every_inference_predicts_as_it_did(
+    inference: str, rate: float, small: dict[str, Any], images: Images, tmp_path: Path
+) -> None:
+    keys = {**small, "rounds": 1, "inference": inference, "dropout_rate": rate}
+    made = bfl.run(**keys, strategy="nwa", output_dir=str(tmp_path))
+    same_as_the_run(bfl.load(made.folder).predict(images), made.folder)
+
+
+def test_the_folder_is_enough(result: bfl.Result, images: Images, tmp_path: Path) -> None:
+    """Moved, without the data set, in a process that has never seen the run."""
+    shutil.copytree(result.folder, tmp_path / "moved")
+    # The data set is gone, and so is a rule of one's own: neither concerns prediction.
+    config = tmp_path / "moved" / "config.toml"
+    text = config.read_text().replace('dataset = "digits"', 'dataset = "npz:/gone/images.npz"')
+    config.write_text(text.replace('strategy = "conflation"', 'strategy = "a-rule-of-my-own"'))
+    np.savez(tmp_path / "images.npz", images=images)
+    environment = {k: v for k, v in os.environ.items() if k != "BFL_CPUS"}
+    command = "import sys; from bfl.commands.main import main; sys.exit(main())"
+    done = subprocess.run(
+        [sys.executable, "-c", command, "predict", "moved", "--data", "images.npz"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "and 140 more" in done.stdout
+    assert "150 predictions of 3 samples: images-predictions.npz" in done.stdout
+    with (
+        np.load(tmp_path / "images-predictions.npz") as predicted,
+        np.load(result.folder / "predictions.npz") as saved,
+    ):
+        for name in set(saved.files) - {"labels"}:
+            np.testing.assert_array_equal(predicted[name], saved[name])
+        assert predicted["class_names"].tolist() == list("0123456789")
+
+
+def test_samples_can_be_chosen(result: bfl.Result, images: Images) -> None:
+    one, more = (result.predict(images[:5], samples=samples) for samples in (1, 4))
+    assert (one.samples, more.samples) == (1, 4)
+    assert not one.uncertainty["epistemic"].any()
+    assert more.uncertainty["epistemic"].all()
+    for wrong in (0, -1, 2.0, True):
+        with pytest.raises(ConfigurationError, match="samples is"):
+            result.predict(images[:5], samples=wrong)  # type: ignore[arg-type]
+
+
+def test_wrong_images_are_refused_by_the_result_and_by_the_command(
+    result: bfl.Result, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(DataError, match=r"expected \(N, 8, 8, 1\)"):
+        result.predict(np.zeros((2, 28, 28, 1), np.uint8))
+    np.savez(tmp_path / "wrong.npz", images=np.zeros((2, 28, 28, 1), np.uint8))
+    np.savez(tmp_path / "two.npz", a=np.zeros(3), b=np.zeros(3))
+    (tmp_path / "text.npz").write_text("no archive")
+    output = tmp_path / "there.npz"
+    output.write_bytes(b"")
+    cases = {
+        "expected (N, 8, 8, 1)": ["--data", "wrong.npz"],
+        "say by --array": ["--data", "two.npz"],
+        "did you mean 'images'": ["--data", "wrong.npz", "--array", "image"],
+        "there is no file": ["--data", "none.npz"],
+        "not a NumPy file": ["--data", "text.npz"],
+        "is there already": ["--data", "wrong.npz", "--output", str(output)],
+        "there is no folder": ["--data", "wrong.npz", "--output", "none/p.npz"],
+        "samples is 0": ["--data", "wrong.npz", "--array", "images", "--samples", "0"],
+    }
+    before = Path.cwd()
+    os.chdir(tmp_path)
+    try:
+        np.savez("good.npz", images=np.zeros((2, 8, 8), np.uint8))
+        cases["samples is 0"][1] = "good.npz"
+        for word, arguments in cases.items():
+            assert main(["predict", str(result.folder), *arguments]) == 2, word
+            assert word in capsys.readouterr().err
+    finally:
+        os.chdir(before)
+    assert not list(tmp_path.glob("*-predictions.npz"))
+
+
+def changed(folder: Path, to: Path, change: Callable[[dict[str, Any]], object]) -> bfl.Result:
+    """Return a copy of a run whose description of the network is another."""
+    shutil.copytree(folder, to)
+    content = json.loads((to / NETWORK).read_text())
+    change(content)
+    (to / NETWORK).write_text(json.dumps(content))
+    return bfl.load(to)
+
+
+def test_a_network_that_is_not_the_posteriors_is_refused(
+    result: bfl.Result, images: Images, tmp_path: Path
+) -> None:
+    def with_model(content: dict[str, Any]) -> None:
+        content["keys"]["model"] = "resnet14"
+
+    def without_a_class(content: dict[str, Any]) -> None:
+        del content["class-names"][0]
+
+    for number, change in enumerate((with_model, without_a_class)):
+        other = changed(result.folder, tmp_path / str(number), change)
+        for use in (lambda run=other: run.predict(images), other.keras_model):
+            with pytest.raises(DataError, match=r"not th.* of the network"):
+                use()
+
+
+def test_a_description_that_cannot_be_used_is_named(
+    result: bfl.Result, images: Images, tmp_path: Path
+) -> None:
+    for number, change in enumerate(
+        (
+            lambda content: content.update(format=99),
+            lambda content: content.update(scaling={"divide-by": 255.0, "subtract": 0.0}),
+            lambda content: content.pop("image-shape"),
+        )
+    ):
+        other = changed(result.folder, tmp_path / str(number), change)
+        with pytest.raises(DataError, match=r"network\.json cannot be used"):
+            other.predict(images)
+
+
+def test_other_versions_are_warned_of(result: bfl.Result, images: Images, tmp_path: Path) -> None:
+    other = changed(
+        result.folder, tmp_path / "run", lambda c: c["versions"].update(tensorflow="2.18.0")
+    )
+    with pytest.warns(UserWarning, match=r"tensorflow 2\.18\.0 \(here"):
+        same_as_the_run(other.predict(images), result.folder)
+
+
+def test_runs_from_before_there_was_a_description(
+    result: bfl.Result, images: Images, tmp_path: Path
+) -> None:
+    """They are described from their data set if it is there, and say so if it is not."""
+    old = tmp_path / "old"
+    shutil.copytree(result.folder, old)
+    (old / NETWORK).unlink()
+    same_as_the_run(bfl.load(old).predict(images), result.folder)
+    config = (old / "config.toml").read_text()
+    (old / "config.toml").write_text(config.replace('"digits"', '"npz:/gone/images.npz"'))
+    with pytest.raises(DataError, match=r"no network\.json.*npz:/gone/images\.npz"):
+        bfl.load(old).predict(images)
+
+
+def test_the_keras_model_is_plain(result: bfl.Result, images: Images, tmp_path: Path) -> None:
+    """Its draws are those of the evaluation; it can be exported; predicting leaves it alone."""
+    from bfl.keras import keras, tf
+
+    draws = [result.keras_model(draw) for draw in range(3)]
+    assert all(isinstance(layer, keras.layers.Layer) for layer in draws[0].layers)
+    assert not any("bfl" in type(layer).__module__ for layer in draws[0].submodules)
+    mean = np.mean([model.predict(images, verbose=0) for model in draws], axis=0)
+    with np.load(result.folder / "predictions.npz") as saved:
+        np.testing.assert_allclose(mean, saved["mean_probability"], atol=1e-6)
+    central = result.keras_model()
+    before = central.predict(images, verbose=0)
+    assert np.abs(before - mean).max() > 1e-4
+    result.predict(images)
+    np.testing.assert_array_equal(central.predict(images, verbose=0), before)
+    central.export(tmp_path / "exported")
+    served = tf.saved_model.load(str(tmp_path / "exported"))
+    np.testing.assert_allclose(served.serve(images.astype(np.float32)), before, atol=1e-6)
+    for wrong in (-1, 1.5, True):
+        with pytest.raises(ConfigurationError, match="draw is"):
+            result.keras_model(wrong)  # type: ignore[arg-type]
+
+
+def test_dropout_is_off_in_the_keras_model(
+    small: dict[str, Any], images: Images, tmp_path: Path
+) -> None:
+    made = bfl.run(
+        **{**small, "rounds": 1}, inference="mc-dropout", strategy="nwa", output_dir=str(tmp_path)
+    )
+    model = made.keras_model()
+    np.testing.assert_array_equal(model(images), model(images))
+    assert not any("dropout" in layer.name for layer in model.submodules)
+
+
+def test_the_description_says_how_pixels_are_scaled(tensorflow: Any) -> None:
+    from bfl.networks.network import normalized_images
+    from bfl.results.network import SCALING
+
+    pixels = np.arange(256, dtype=np.uint8)
+    expected = pixels.astype(np.float32) / SCALING["divide-by"] - SCALING["subtract"]
+    np.testing.assert_array_equal(normalized_images(pixels), expected.astype(np.float32))
+
+
+def test_the_description_is_there_when_the_run_starts(
+    small: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import strategies.run
+
+    def stop(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(strategies.run, "_run_rounds", stop)
+    with pytest.raises(KeyboardInterrupt):
+        bfl.run(**small, output_dir=str(tmp_path), name="run")
+    content = RunFolder(tmp_path / "run").network()
+    assert content["image-shape"] == [8, 8, 1]
+    assert content["class-names"] == list("0123456789")
+    assert content["keys"]["model"] == "resnet8"
+    assert content["threads"] == 1
+
+
+STARTED = """
+import tensorflow as tf
+tf.ones(3) + 1
+import warnings
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    from bfl.keras import configure, configured_threads
+    configure(1)
+    print([str(w.message) for w in caught if "before bfl was used" in str(w.message)])
+    print(configured_threads())
+"""
+
+
+def test_a_process_that_has_computed_with_tensorflow_is_warned(tmp_path: Path) -> None:
+    """As in a notebook; it goes on with the threads that TensorFlow has."""
+    done = subprocess.run(
+        [sys.executable, "-c", STARTED], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    warning, threads = done.stdout.splitlines()
+    assert "the last digits may differ" in warning
+    assert int(threads) >= 1

@@ -1,0 +1,167 @@
+"""``bfl.run`` and ``bfl.load``: the keys of the command line, errors as exceptions, notebooks."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bfl
+from bfl.errors import BflError, ConfigurationError, DataError
+from bfl.results.run_folder import RunFolder
+
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"stratgy": "conflation"}, "did you mean 'strategy'"),
+    ({"strategy": "conflaton"}, "did you mean 'conflation'"),
+    ({"local_epochs": 0}, "local-epochs is 0"),
+    ({"rounds": "3"}, "rounds is '3'; allowed: a whole number"),
+    ({"backend": "rays"}, "did you mean 'ray'"),
+    ({"backend_config": {"client_resource": {}}}, "client_resources"),
+    ({"backend_config": {"actor": {1, 2}}}, "backend_config"),
+    ({"clients": -1}, "clients is -1"),
+    ({"clients": 1000, "train_examples": 10}, "1000"),
+]
+
+
+@pytest.mark.parametrize(("keys", "word"), REFUSED, ids=[word for _, word in REFUSED])
+def test_wrong_keys_are_exceptions_before_anything_starts(
+    keys: dict[str, Any], word: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigurationError, match=word):
+        bfl.run(**{"backend": "serial", "output_dir": str(tmp_path / "runs"), **keys})
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_folder_without_a_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"it has no config\.toml"):
+        bfl.load(tmp_path)
+    with pytest.raises(DataError, match="no such folder"):
+        bfl.load(tmp_path / "none")
+
+
+def test_a_run_that_has_not_ended_says_where_it_stands(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, "run", {"rounds": 7}, {})
+    folder.append_round({"round": 2})
+    result = bfl.load(tmp_path / "run")
+    assert not result.finished
+    assert result.rounds == [{"round": 2}]
+    for wanted in ("metrics", "posterior"):
+        with pytest.raises(DataError, match="round 2 of 7"):
+            getattr(result, wanted)
+
+
+@pytest.mark.slow
+def test_a_result_holds_what_the_folder_holds(result: bfl.Result, small: dict[str, Any]) -> None:
+    folder = RunFolder(result.folder)
+    assert result.folder.is_absolute()
+    assert result.folder.parent.name == "runs"
+    assert result.name == result.folder.name
+    assert result.finished
+    assert result.metrics == folder.metrics()
+    assert [entry["round"] for entry in result.rounds] == [1, 2]
+    assert result.rounds == folder.rounds()
+    assert result.posterior.digest() == result.rounds[-1]["posterior-sha256"]
+    assert result.manifest.gaussian_size == result.posterior.size
+    assert result.configuration["strategy"] == "conflation"
+    assert result.configuration["local-epochs"] == small["local_epochs"]
+    assert result.environment["bfl"] == bfl.__version__
+    assert result.image_shape == (8, 8, 1)
+    assert result.class_names == tuple("0123456789")
+    assert {"learning-curve", "retention-curves"} <= result.figures.keys()
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in result.figures.values())
+
+
+@pytest.mark.slow
+def test_a_configuration_can_be_a_file_or_a_mapping_and_keys_win(
+    result: bfl.Result, tmp_path: Path
+) -> None:
+    """NumPy's numbers and paths are taken as well."""
+    for name, given in {
+        "file": result.folder / "config.toml",
+        "mapping": result.configuration,
+    }.items():
+        again = bfl.run(given, backend="serial", name=name, output_dir=tmp_path, rounds=np.int64(1))
+        assert again.folder == tmp_path / name
+        assert again.configuration["rounds"] == 1
+        first = result.rounds[0]["posterior-sha256"]
+        assert again.rounds[0]["posterior-sha256"] == first
+    with pytest.raises(ConfigurationError, match="holds another run"):
+        bfl.run(result.configuration, backend="serial", name="file", output_dir=tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("where", ["loop", "thread"])
+def test_runs_where_notebooks_run_them(
+    where: str,
+    result: bfl.Result,
+    small: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In a running event loop, and in a thread other than the main one, without signal handlers."""
+    monkeypatch.setenv("BFL_CPUS", "7")
+    keys = {**small, "strategy": "conflation", "output_dir": str(tmp_path)}
+    made: list[bfl.Result] = []
+
+    async def in_a_loop() -> None:
+        made.append(bfl.run(**keys))
+
+    if where == "loop":
+        asyncio.run(in_a_loop())
+    else:
+        thread = threading.Thread(target=lambda: made.append(bfl.run(**keys)))
+        thread.start()
+        thread.join()
+    assert made[0].posterior.digest() == result.posterior.digest()
+    assert os.environ["BFL_CPUS"] == "7"
+
+
+@pytest.mark.slow
+def test_a_federation_that_fails_is_an_exception(
+    small: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import clients.client_app
+
+    def fail(*_: Any) -> None:
+        raise ValueError("no training today")
+
+    monkeypatch.setattr(clients.client_app, "_train", fail)
+    with pytest.raises(BflError, match="0 of 3 clients"):
+        bfl.run(**small, output_dir=str(tmp_path), name="run")
+
+
+@pytest.mark.long
+def test_ray_gives_the_same_in_a_loop_of_another_thread(
+    result: bfl.Result, small: dict[str, Any], tmp_path: Path
+) -> None:
+    """The worst a notebook can do, in a process of its own."""
+    keys = {**small, "backend": "ray", "strategy": "conflation", "output_dir": str(tmp_path)}
+    code = f"""
+    import asyncio, threading, bfl
+
+    async def work():
+        bfl.run(name="run", **{keys!r})
+
+    thread = threading.Thread(target=lambda: asyncio.run(work()))
+    thread.start()
+    thread.join()
+    """
+    environment = {k: v for k, v in os.environ.items() if k not in ("BFL_CPUS", "RAY_ADDRESS")}
+    subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        cwd=tmp_path,
+        env=environment,
+        check=True,
+        capture_output=True,
+        timeout=300,
+    )
+    again = bfl.load(tmp_path / "run")
+    assert again.posterior.digest() == result.posterior.digest()

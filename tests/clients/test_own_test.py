@@ -1,0 +1,69 @@
+"""A node with test data of its own says how well its posterior does on them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bfl.datasets import load_dataset
+from bfl.engine.flower import FlowerApp, run_serially
+from bfl.engine.serial import SerialGrid
+from bfl.results.run_folder import RunFolder
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+pytestmark = pytest.mark.slow
+
+
+def test_a_client_with_test_data_of_its_own_is_tested_on_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only it, in the rounds that are evaluated; its test changes no bit of the run."""
+    digits = load_dataset("digits")
+    archive = tmp_path / "site.npz"
+    # As many classes as it takes: of its own, the node knows seven.
+    few = digits.train_labels < 7
+    chosen = np.flatnonzero(few)[:80]
+    test = np.flatnonzero(digits.test_labels < 7)[:30]
+    np.savez(
+        archive,
+        x_train=digits.train_images[chosen],
+        y_train=digits.train_labels[chosen],
+        x_test=digits.test_images[test],
+        y_test=digits.test_labels[test],
+    )
+    original = SerialGrid.__init__
+
+    def with_own_data(self: SerialGrid, *arguments: Any) -> None:
+        original(self, *arguments)
+        self._contexts[2].node_config["dataset"] = f"npz:{archive}"
+
+    monkeypatch.setattr(SerialGrid, "__init__", with_own_data)
+    values = {
+        "model": "resnet8",
+        "rounds": 2,
+        "local-epochs": 1,
+        "train-examples": 120,
+        "test-examples": 30,
+        "mc-samples": 1,
+        "evaluate-mc-samples": 2,
+        "output-dir": str(tmp_path),
+    }
+    run_serially(FlowerApp.read(ROOT), {**values, "name": "tested", "evaluate-every": 2}, 2, {})
+    first, second = (entry["per-client"] for entry in RunFolder(tmp_path / "tested").rounds())
+    assert not any("test-accuracy" in entry for entry in first)
+    assert "test-accuracy" not in second[0]
+    assert second[1]["test-examples"] == 30
+    assert 0.0 <= second[1]["test-accuracy"] <= 1.0
+    assert second[1]["num-examples"] == 80
+    run_serially(FlowerApp.read(ROOT), {**values, "name": "untested", "evaluate-every": 0}, 2, {})
+    untested = RunFolder(tmp_path / "untested").rounds()
+    assert not any("test-accuracy" in entry for r in untested for entry in r["per-client"])
+    tested = RunFolder(tmp_path / "tested").rounds()
+    assert tested[-1]["posterior-sha256"] == untested[-1]["posterior-sha256"]
+    assert (second[1]["test-accuracy"] * 30) == pytest.approx(
+        round(second[1]["test-accuracy"] * 30)
+    )
