@@ -174,7 +174,8 @@ def test_dropout_stays_on(mc_dropout):
 
 def test_mean_of_the_logits_under_dropout(mc_dropout):
     """With dropout on the logits alone the expected logits are those without any dropout."""
-    from bfl.networks.layers import KeyedDropout, keyed
+    from bfl.networks.keys import keyed
+    from bfl.networks.layers import KeyedDropout
 
     logits = np.random.default_rng(0).normal(size=(2000, 10)).astype(np.float32)
     with keyed(np.array([1, 2], np.int32)):
