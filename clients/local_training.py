@@ -100,15 +100,15 @@ class LocalResult:
 
     Attributes:
         posterior: The client's posterior.
-        loss: The mean objective per example of the last epoch, NLL + KL / N, in nats.
-        negative_log_likelihood: Its first part.
+        objective: The mean per example of the last epoch, NLL + KL / N, in nats.
+        negative_log_likelihood: Its first part, in nats per example.
         divergence: KL[q ‖ p] in the last step, in nats, not divided by N.
         optimizer_state: The optimizer's vectors (n,) by their names, each over all trainable
             variables, and its number of ``steps`` ().
     """
 
     posterior: Posterior
-    loss: float
+    objective: float
     negative_log_likelihood: float
     divergence: float
     optimizer_state: Mapping[str, npt.NDArray[Any]]
@@ -202,7 +202,7 @@ class LocalTrainer:
         mean_loss = float(last_epoch.sum(dtype=np.float64)) / count
         return LocalResult(
             posterior=self.network.posterior(),
-            loss=mean_loss + float(divergence) / count,
+            objective=mean_loss + float(divergence) / count,
             negative_log_likelihood=mean_loss,
             divergence=float(divergence),
             optimizer_state=self._optimizer_state(order.shape[0]),

@@ -20,6 +20,7 @@ from bfl.engine.resources import cpus_of_this_process, resident_memory
 from bfl.errors import ConfigurationError, RunError
 from bfl.partitions.manifest import describe
 from bfl.posteriors import Posterior
+from bfl.results.collapse import CollapseWatch
 from bfl.results.environment import describe_environment
 from bfl.results.figures import draw_all
 from bfl.results.progress import ProgressReport
@@ -69,14 +70,17 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         strategy = make_strategy(configuration, dataset, partition)
         strategy.federation = federation
         strategy.manifest = evaluator.manifest
-        strategy.on_round = _Recorder(folder, progress, strategy).record
+        watch = CollapseWatch(folder, progress.say)
+        strategy.on_round = _Recorder(
+            folder, progress, strategy, watch, keys.evaluate_mc_samples
+        ).record
         strategy.on_warning = progress.say
         if checkpoint:
             progress.say(f"going on after round {checkpoint.server_round}")
         elif keys.pretrain_examples:
             checkpoint = _pretrain(grid, strategy, folder, evaluator, progress)
         posterior = _run_rounds(grid, strategy, folder, evaluator, checkpoint)
-        _finish(folder, evaluator, posterior, progress)
+        _finish(folder, evaluator, posterior, progress, watch)
     return folder
 
 
@@ -184,6 +188,7 @@ def make_strategy(
         max_examples=keys.max_examples,
         seed=keys.seed,
         node_timeout=keys.node_timeout,
+        scale_floor=keys.scale_floor,
         min_clients=keys.min_clients,
         round_retries=keys.round_retries,
     )
@@ -193,11 +198,18 @@ class _Recorder:
     """Writes and shows each round."""
 
     def __init__(
-        self, folder: RunFolder, progress: ProgressReport, strategy: PosteriorPooling
+        self,
+        folder: RunFolder,
+        progress: ProgressReport,
+        strategy: PosteriorPooling,
+        watch: CollapseWatch,
+        samples: int,
     ) -> None:
         self.folder = folder
         self.progress = progress
         self.strategy = strategy
+        self.watch = watch
+        self.samples = samples
         self.checkpoints = Checkpoints(folder)
 
     def record(self, finished: Round) -> None:
@@ -215,6 +227,8 @@ class _Recorder:
             Checkpoint(finished.number, finished.posterior, self.strategy.state())
         )
         self.progress.round(finished.number, finished.seconds, finished.metrics)
+        if finished.posterior.size:
+            self.watch.look(finished.metrics, self.samples, f"round {finished.number}")
 
 
 def _evaluation(configuration: Configuration, evaluator: Any) -> Any:
@@ -230,7 +244,11 @@ def _evaluation(configuration: Configuration, evaluator: Any) -> Any:
 
 
 def _finish(
-    folder: RunFolder, evaluator: Any, posterior: Posterior, progress: ProgressReport
+    folder: RunFolder,
+    evaluator: Any,
+    posterior: Posterior,
+    progress: ProgressReport,
+    watch: CollapseWatch,
 ) -> None:
     """Judge the final posterior in full, and write and show all that is known of it."""
     samples = evaluator.configuration.keys.mc_samples
@@ -244,6 +262,8 @@ def _finish(
         evaluator.configuration.values,
         posterior,
     )
+    if posterior.size:
+        watch.look(numbers, samples, "final evaluation")
     figures = draw_all(folder)
     progress.console.print(metrics_table(numbers))
     progress.say(f"figures: {', '.join(path.name for path in figures)}")

@@ -50,7 +50,7 @@ class Predictor:
         self.batch_size = batch_size
         self._folded = FoldedModel(network.model)
         self._forward = tf.function(
-            self._probabilities,
+            self._logits,
             input_signature=[
                 tf.TensorSpec([None, *network.image_shape], tf.uint8),
                 tf.TensorSpec([2], tf.int32),
@@ -92,13 +92,13 @@ class Predictor:
                 randomness.key(seed, "masks", *labels, sample, start)
                 for start in range(0, len(images), self.batch_size)
             ]
-            statistics.add(self._all_probabilities(images, keys))
+            statistics.add_logits(self._all_logits(images, keys))
         return statistics.result()
 
-    def _all_probabilities(
+    def _all_logits(
         self, images: Images, keys: Sequence[npt.NDArray[np.int32]]
     ) -> npt.NDArray[Any]:
-        def probabilities(number: int) -> npt.NDArray[Any]:
+        def logits(number: int) -> npt.NDArray[Any]:
             start = number * self.batch_size
             batch = tf.constant(images[start : start + self.batch_size])
             result: npt.NDArray[Any] = self._forward(batch, tf.constant(keys[number])).numpy()
@@ -106,13 +106,13 @@ class Predictor:
 
         at_once = min(BATCHES_AT_ONCE, configured_threads() or 1)
         with ThreadPoolExecutor(at_once) as pool:
-            parts = list(pool.map(probabilities, range(len(keys))))
+            parts = list(pool.map(logits, range(len(keys))))
         return np.concatenate(parts)
 
-    def _probabilities(self, images: Any, key: Any) -> Any:
+    def _logits(self, images: Any, key: Any) -> Any:
         with keyed(key):
             logits = self._folded.model(normalized_images(images), training=False)
-        return tf.nn.softmax(tf.cast(logits, tf.float32))
+        return tf.cast(logits, tf.float32)
 
 
 @lru_cache(maxsize=8)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import ClassVar
+from collections.abc import Mapping
+from typing import Any, ClassVar
 
+from bfl.metrics.base import exact_mean
 from bfl.prediction.predictions import FloatArray, Predictions
 from bfl.registry import Component, Registry
 
@@ -32,3 +34,18 @@ class Uncertainty(Component):
 
 
 uncertainties: Registry[Uncertainty] = Registry("uncertainty", "bfl.uncertainty")
+
+
+def mean_uncertainties(
+    predictions: Predictions, settings: Mapping[str, Any] | None = None
+) -> dict[str, float]:
+    """Return the mean of every registered uncertainty under its name, as ``mean-epistemic``.
+
+    Args:
+        predictions: The predictions for N examples.
+        settings: The configuration, of which each uncertainty takes its own keys.
+    """
+    return {
+        f"mean-{name}": exact_mean(uncertainties.create(name, settings).measure(predictions))
+        for name in uncertainties.names()
+    }
