@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import strategies
 from bfl.pooling import pool, pooling_rules
 from bfl.posteriors import Posterior
 from bfl.posteriors.floor import FRACTION_AT_FLOOR, SCALE_FLOOR
+from bfl.results.run_folder import RunFolder
 from bfl.weightings import weightings
 from bfl.wire import TrainTask, posterior_from_arrays, posterior_to_arrays, reply_content
 from strategies.posterior_pooling import Round
@@ -96,3 +98,38 @@ def test_points_have_no_fraction() -> None:
     result = strategy.start(make_grid(make_app(echo), 2), posterior_to_arrays(points), num_rounds=1)
     assert posterior_from_arrays(result.arrays).digest() == points.digest()
     assert FRACTION_AT_FLOOR not in seen[0].metrics
+
+
+@pytest.mark.slow
+def test_a_run_that_has_collapsed_says_so_once_and_keeps_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From σ = 1e-5 the weighted sum falls below the floor at once; a wide one does not."""
+    from bfl.engine.flower import FlowerApp, run_serially
+
+    root = Path(__file__).resolve().parent.parent.parent
+    values = {
+        "model": "resnet8",
+        "train-examples": 200,
+        "test-examples": 60,
+        "rounds": 2,
+        "local-epochs": 1,
+        "mc-samples": 2,
+        "evaluate-mc-samples": 2,
+        "output-dir": str(tmp_path),
+    }
+    told = {}
+    for name, scale in (("narrow", 1e-5), ("wide", 0.05)):
+        run_serially(FlowerApp.read(root), {**values, "name": name, "initial-scale": scale}, 2, {})
+        told[name] = capsys.readouterr().out.count("the epistemic uncertainty has collapsed")
+    assert told == {"narrow": 1, "wide": 0}
+    narrow, wide = (RunFolder(tmp_path / name) for name in told)
+    assert len(narrow.warnings()) == 1
+    assert narrow.warnings()[0].startswith("round 1: ")
+    assert wide.warnings() == []
+    assert [entry[FRACTION_AT_FLOOR] > 0.9 for entry in narrow.rounds()] == [True, True]
+    assert [entry[FRACTION_AT_FLOOR] for entry in wide.rounds()] == [0, 0]
+    for entry in wide.rounds():
+        assert entry["mean-epistemic"] > 1e-3 * (entry["mean-epistemic"] + entry["mean-aleatoric"])
+        parts = entry["train-negative-log-likelihood"] + entry["train-divergence-per-example"]
+        assert entry["train-objective"] == pytest.approx(parts, rel=1e-6)
