@@ -70,17 +70,14 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         strategy = make_strategy(configuration, dataset, partition)
         strategy.federation = federation
         strategy.manifest = evaluator.manifest
-        watch = CollapseWatch(folder, progress.say)
-        strategy.on_round = _Recorder(
-            folder, progress, strategy, watch, keys.evaluate_mc_samples
-        ).record
+        strategy.on_round = _Recorder(folder, progress, strategy, keys.evaluate_mc_samples).record
         strategy.on_warning = progress.say
         if checkpoint:
             progress.say(f"going on after round {checkpoint.server_round}")
         elif keys.pretrain_examples:
             checkpoint = _pretrain(grid, strategy, folder, evaluator, progress)
         posterior = _run_rounds(grid, strategy, folder, evaluator, checkpoint)
-        _finish(folder, evaluator, posterior, progress, watch)
+        _finish(folder, evaluator, posterior, progress)
     return folder
 
 
@@ -195,20 +192,26 @@ def make_strategy(
 
 
 class _Recorder:
-    """Writes and shows each round."""
+    """Writes and shows each round.
+
+    Args:
+        folder: The run's folder.
+        progress: What a person sees.
+        strategy: Whose state the checkpoints hold.
+        samples: How many Monte Carlo samples the rounds are evaluated with.
+    """
 
     def __init__(
         self,
         folder: RunFolder,
         progress: ProgressReport,
         strategy: PosteriorPooling,
-        watch: CollapseWatch,
-        samples: int,
+        samples: int = 1,
     ) -> None:
         self.folder = folder
         self.progress = progress
         self.strategy = strategy
-        self.watch = watch
+        self.watch = CollapseWatch(folder, progress.say)
         self.samples = samples
         self.checkpoints = Checkpoints(folder)
 
@@ -248,7 +251,6 @@ def _finish(
     evaluator: Any,
     posterior: Posterior,
     progress: ProgressReport,
-    watch: CollapseWatch,
 ) -> None:
     """Judge the final posterior in full, and write and show all that is known of it."""
     samples = evaluator.configuration.keys.mc_samples
@@ -263,7 +265,7 @@ def _finish(
         posterior,
     )
     if posterior.size:
-        watch.look(numbers, samples, "final evaluation")
+        CollapseWatch(folder, progress.say).look(numbers, samples, "final evaluation")
     figures = draw_all(folder)
     progress.console.print(metrics_table(numbers))
     progress.say(f"figures: {', '.join(path.name for path in figures)}")

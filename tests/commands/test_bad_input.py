@@ -71,6 +71,7 @@ KEYS: list[tuple[str, str]] = [
     ("pretrain-lr-decay=-0.1", "pretrain-lr-decay"),
     ("pretrain-mc-samples=0", "pretrain-mc-samples"),
     ("scale-floor=-1e-6", "scale-floor"),
+    ("max-examples=0", "max-examples"),
     ('precision="float16"', "precision"),
     ('jit="yes"', "jit"),
     ("fraction-train=0.0", "fraction-train"),

@@ -131,5 +131,8 @@ def test_a_run_that_has_collapsed_says_so_once_and_keeps_it(
     assert [entry[FRACTION_AT_FLOOR] for entry in wide.rounds()] == [0, 0]
     for entry in wide.rounds():
         assert entry["mean-epistemic"] > 1e-3 * (entry["mean-epistemic"] + entry["mean-aleatoric"])
-        parts = entry["train-negative-log-likelihood"] + entry["train-divergence-per-example"]
-        assert entry["train-objective"] == pytest.approx(parts, rel=1e-6)
+        parts = (
+            entry["client/train-negative-log-likelihood"]
+            + entry["client/train-divergence-per-example"]
+        )
+        assert entry["client/train-objective"] == pytest.approx(parts, rel=1e-6)
