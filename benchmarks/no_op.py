@@ -36,9 +36,10 @@ from strategies import strategy_class
 EXAMPLES = 10
 METRICS = {
     client_metrics.NUM_EXAMPLES: EXAMPLES,
-    client_metrics.TRAIN_LOSS: 1.0,
+    client_metrics.TRAIN_OBJECTIVE: 1.0,
     client_metrics.TRAIN_LIKELIHOOD: 1.0,
     client_metrics.TRAIN_DIVERGENCE: 0.0,
+    client_metrics.TRAIN_DIVERGENCE_PER_EXAMPLE: 0.0,
     client_metrics.TRAIN_SECONDS: 0.0,
     client_metrics.MEMORY: 100.0,
 }

@@ -9,9 +9,19 @@ NAMESPACE = "client/"
 """What the names of all others begin with in a round's record. The server's own names have no
 slash, so nothing that a client sends can take the place of what the server knows."""
 
-TRAIN_LOSS = "train-loss"
+TRAIN_OBJECTIVE = "train-objective"
+"""NLL + KL / N of the last epoch, in nats per example. Where the second part is large it hides the
+first, so a round's line and the learning curve show the two apart."""
+
 TRAIN_LIKELIHOOD = "train-negative-log-likelihood"
+"""The objective's first part, in nats per example."""
+
+TRAIN_DIVERGENCE_PER_EXAMPLE = "train-divergence-per-example"
+"""Its second part: KL[q ‖ p] / N after the last step, with the client's own N, in nats."""
+
 TRAIN_DIVERGENCE = "train-divergence"
+"""KL[q ‖ p] after the last step, in nats."""
+
 TRAIN_SECONDS = "train-seconds"
 MEMORY = "memory"
 TEST_ACCURACY = "test-accuracy"

@@ -23,8 +23,9 @@ from bfl.client_metrics import (
     MEMORY,
     NUM_EXAMPLES,
     TRAIN_DIVERGENCE,
+    TRAIN_DIVERGENCE_PER_EXAMPLE,
     TRAIN_LIKELIHOOD,
-    TRAIN_LOSS,
+    TRAIN_OBJECTIVE,
     TRAIN_SECONDS,
 )
 from bfl.code import code_digest
@@ -123,9 +124,10 @@ def _train(
         state.save(task.server_round, result.optimizer_state)
     metrics = {
         NUM_EXAMPLES: int(examples.size),
-        TRAIN_LOSS: result.loss,
+        TRAIN_OBJECTIVE: result.objective,
         TRAIN_LIKELIHOOD: result.negative_log_likelihood,
         TRAIN_DIVERGENCE: result.divergence,
+        TRAIN_DIVERGENCE_PER_EXAMPLE: result.divergence / examples.size,
         TRAIN_SECONDS: time.perf_counter() - started,
         MEMORY: resident_memory(),
     }

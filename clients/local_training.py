@@ -17,6 +17,7 @@ import numpy.typing as npt
 from bfl import randomness
 from bfl.augmentations import Augmentation
 from bfl.keras import tf
+from bfl.networks.keys import split
 from bfl.networks.network import Network, normalized_images
 from bfl.optimizers import Optimizer, TrainedVariable
 from bfl.posteriors import Posterior
@@ -99,15 +100,15 @@ class LocalResult:
 
     Attributes:
         posterior: The client's posterior.
-        loss: The mean objective per example of the last epoch, NLL + KL / N, in nats.
-        negative_log_likelihood: Its first part.
+        objective: The mean per example of the last epoch, NLL + KL / N, in nats.
+        negative_log_likelihood: Its first part, in nats per example.
         divergence: KL[q ‖ p] in the last step, in nats, not divided by N.
         optimizer_state: The optimizer's vectors (n,) by their names, each over all trainable
             variables, and its number of ``steps`` ().
     """
 
     posterior: Posterior
-    loss: float
+    objective: float
     negative_log_likelihood: float
     divergence: float
     optimizer_state: Mapping[str, npt.NDArray[Any]]
@@ -201,7 +202,7 @@ class LocalTrainer:
         mean_loss = float(last_epoch.sum(dtype=np.float64)) / count
         return LocalResult(
             posterior=self.network.posterior(),
-            loss=mean_loss + float(divergence) / count,
+            objective=mean_loss + float(divergence) / count,
             negative_log_likelihood=mean_loss,
             divergence=float(divergence),
             optimizer_state=self._optimizer_state(order.shape[0]),
@@ -243,13 +244,13 @@ class LocalTrainer:
         steps = tf.shape(order)[0]
         losses = tf.TensorArray(tf.float32, size=steps)
         divergence = tf.zeros([])
+        keys = split(key, steps)
         for step in tf.range(steps):
-            step_key = tf.random.experimental.stateless_fold_in(key, step)
             summed, divergence = self._one_step(
                 tf.gather(images, order[step]),
                 tf.gather(labels, order[step]),
                 weights[step],
-                step_key,
+                keys[step],
                 self._steps_before + step,
                 count,
                 rate,
@@ -261,9 +262,10 @@ class LocalTrainer:
         self, images: Any, labels: Any, weights: Any, key: Any, number: Any, count: Any, rate: Any
     ) -> tuple[Any, Any]:
         """Train on one batch; return its summed NLL and the divergence."""
-        batch = self.augmentation.augment(normalized_images(images), key + tf.constant([1, 0]))
+        images_key, network_key = tf.unstack(split(key, 2))
+        batch = self.augmentation.augment(normalized_images(images), images_key)
         with tf.GradientTape() as tape:
-            logits = self.network.logits(batch, key, training=True)
+            logits = self.network.logits(batch, network_key, training=True)
             per_example = tf.nn.sparse_softmax_cross_entropy_with_logits(labels, logits)
             summed = tf.reduce_sum(per_example * weights)
             divergence = self.network.divergence()

@@ -19,6 +19,7 @@ from bfl.engine.flower import log
 from bfl.errors import PosteriorError, RunError
 from bfl.pooling import Pooled, PoolingRule, pooling_rules
 from bfl.posteriors import Manifest, Posterior
+from bfl.posteriors.floor import SCALE_FLOOR, with_scale_floor
 from bfl.weightings import Weighting, weightings
 from bfl.wire import (
     Positions,
@@ -67,6 +68,7 @@ class PosteriorPooling(Strategy):
         max_examples: The most examples that a client may claim to hold of its own.
         seed: The run's seed.
         node_timeout: Seconds to wait for all nodes before the first round.
+        scale_floor: The least standard deviation of a pooled posterior; 0: none.
         min_clients: How many of the clients asked have to send a usable posterior: below 1 a share
             of them, from 1 a number.
         round_retries: How often clients that fail are asked again when there are fewer.
@@ -94,6 +96,7 @@ class PosteriorPooling(Strategy):
         max_examples: int = 1_000_000,
         seed: int = 0,
         node_timeout: float = 300.0,
+        scale_floor: float = SCALE_FLOOR,
         min_clients: float = 0.5,
         round_retries: int = 2,
         on_round: Callable[[Round], None] | None = None,
@@ -113,6 +116,7 @@ class PosteriorPooling(Strategy):
         self.max_examples = max_examples
         self.seed = seed
         self.node_timeout = node_timeout
+        self.scale_floor = scale_floor
         self.min_clients = min_clients
         self.round_retries = round_retries
         self.on_round = on_round
@@ -200,6 +204,7 @@ class PosteriorPooling(Strategy):
         except PosteriorError as error:
             raise RunError(f"round {server_round}, pooling: {error}") from error
         self._client_records = records.with_weights(pooled.weights)
+        floored = with_scale_floor(pooled.posterior, self.scale_floor)
         clients = len(intake.measured)
         self._warn_of_weights(server_round, clients, pooled.diagnostics)
         metrics = {
@@ -208,8 +213,9 @@ class PosteriorPooling(Strategy):
             "refused": intake.refused,
             **mean_metrics(intake.measured),
             **pooled.diagnostics,
+            **floored.diagnostics,
         }
-        return posterior_to_arrays(pooled.posterior), MetricRecord(dict(metrics))
+        return posterior_to_arrays(floored.posterior), MetricRecord(dict(metrics))
 
     def _warn_of_weights(
         self, server_round: int, clients: int, diagnostics: Mapping[str, float]

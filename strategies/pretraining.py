@@ -7,7 +7,12 @@ stopping strategy which monitors validation accuracy with a patience of 10 epoch
 The paper is silent on what the validation set is, on whether clients hold the same images as well,
 and on what becomes of the last epochs. Chosen: a tenth of the pre-training images, the same mixture
 of classes (setting ``pretrain-validation``); clients do, as the partition is of all the data; the
-posterior of the best epoch is kept.
+posterior of the best epoch is kept. It does not name the prior either: a fixed one by default,
+whatever the federation's is (setting ``pretrain-prior``), so that runs that differ in their prior
+alone begin with the same posterior. Were it the epoch before, the data would count once more every
+epoch, and nothing would hold the posterior back. The learning rate stays as it is (setting
+``pretrain-lr-decay``), and an epoch is judged with ``pretrain-mc-samples`` draws, as with few their
+noise is what would stop it.
 """
 
 from __future__ import annotations
@@ -108,7 +113,13 @@ class Pretraining:
         self._partition_id = federation.size
         self._keys = keys
         self._task_values = json.dumps(
-            configuration.replace(local_epochs=1, optimizer_state="keep", attackers=0).values
+            configuration.replace(
+                local_epochs=1,
+                optimizer_state="keep",
+                attackers=0,
+                prior=keys.pretrain_prior,
+                lr_decay=keys.pretrain_lr_decay,
+            ).values
         )
         self._num_classes = dataset.num_classes
         self._train, self._validation = split_off(

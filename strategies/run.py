@@ -19,6 +19,7 @@ from bfl.engine.run import run_of
 from bfl.errors import ConfigurationError, RunError
 from bfl.partitions.manifest import describe
 from bfl.posteriors import Posterior
+from bfl.results.collapse import CollapseWatch
 from bfl.results.environment import describe_environment
 from bfl.results.examples import write_examples
 from bfl.results.figures import draw_all
@@ -75,7 +76,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         strategy = make_strategy(configuration, dataset, partition)
         strategy.federation = federation
         strategy.manifest = evaluator.manifest
-        strategy.on_round = _Recorder(folder, progress, strategy).record
+        strategy.on_round = _Recorder(folder, progress, strategy, keys.evaluate_mc_samples).record
         strategy.on_warning = progress.say
         if checkpoint:
             progress.say(f"going on after round {checkpoint.server_round}")
@@ -193,20 +194,34 @@ def make_strategy(
         max_examples=keys.max_examples,
         seed=keys.seed,
         node_timeout=keys.node_timeout,
+        scale_floor=keys.scale_floor,
         min_clients=keys.min_clients,
         round_retries=keys.round_retries,
     )
 
 
 class _Recorder:
-    """Writes and shows each round."""
+    """Writes and shows each round.
+
+    Args:
+        folder: The run's folder.
+        progress: What a person sees.
+        strategy: Whose state the checkpoints hold.
+        samples: How many Monte Carlo samples the rounds are evaluated with.
+    """
 
     def __init__(
-        self, folder: RunFolder, progress: ProgressReport, strategy: PosteriorPooling
+        self,
+        folder: RunFolder,
+        progress: ProgressReport,
+        strategy: PosteriorPooling,
+        samples: int = 1,
     ) -> None:
         self.folder = folder
         self.progress = progress
         self.strategy = strategy
+        self.watch = CollapseWatch(folder, progress.say)
+        self.samples = samples
         self.checkpoints = Checkpoints(folder)
 
     def record(self, finished: Round) -> None:
@@ -225,6 +240,8 @@ class _Recorder:
             Checkpoint(finished.number, finished.posterior, self.strategy.state())
         )
         self.progress.round(finished.number, finished.seconds, finished.metrics)
+        if finished.posterior.size:
+            self.watch.look(finished.metrics, self.samples, f"round {finished.number}")
 
 
 def _evaluation(configuration: Configuration, evaluator: Any) -> Any:
@@ -240,7 +257,10 @@ def _evaluation(configuration: Configuration, evaluator: Any) -> Any:
 
 
 def _finish(
-    folder: RunFolder, evaluator: Any, posterior: Posterior, progress: ProgressReport
+    folder: RunFolder,
+    evaluator: Any,
+    posterior: Posterior,
+    progress: ProgressReport,
 ) -> None:
     """Judge the final posterior in full, and write and show all that is known of it."""
     samples = evaluator.configuration.keys.mc_samples
@@ -256,6 +276,8 @@ def _finish(
     )
     test = evaluator.dataset
     write_examples(folder, predictions, test.test_images, test.test_labels)
+    if posterior.size:
+        CollapseWatch(folder, progress.say).look(numbers, samples, "final evaluation")
     figures = draw_all(folder)
     progress.console.print(metrics_table(numbers))
     progress.say(f"figures: {', '.join(path.name for path in figures)}")

@@ -21,11 +21,10 @@ from bfl.commands.flower_simulation import (
 from bfl.configuration import resolve
 from bfl.configuration.configuration import Value
 from bfl.configuration.sources import flatten, read_toml
-from bfl.engine.flower import RayEngine, run_serially
+from bfl.engine.flower import FlowerApp, RayEngine, run_serially
 from bfl.errors import ConfigurationError, unknown_name
 from bfl.registry import kebab
 from bfl.results.run_name import made_up_name
-from bfl.studies.engines import own_app
 
 
 def run(
@@ -60,7 +59,7 @@ def run(
     if backend not in BACKENDS:
         raise ConfigurationError(unknown_name("backend", str(backend), BACKENDS))
     engine_config = read_backend_config(_json(backend_config or {}))
-    app = own_app()
+    app = FlowerApp.own()
     given = {**_read(configuration), **_plain(keys)}
     count, overrides = agree_on_clients(None, given, app.defaults)
     resolved = resolve(app.run_config(overrides))

@@ -22,16 +22,16 @@ class CropFlip(Augmentation):
     def augment(self, images: Any, key: Any) -> Any:
         """Return crops of the padded images, some of them flipped."""
         from bfl.keras import tf
+        from bfl.networks.keys import split
 
+        places_key, flips_key = tf.unstack(split(key, 2))
         count, (height, width) = tf.shape(images)[0], images.shape[1:3]
         pad = self.crop_padding
         padded = tf.pad(images, [[0, 0], [pad, pad], [pad, pad], [0, 0]])
         tops, lefts = tf.unstack(
-            tf.random.stateless_uniform([2, count], key, maxval=2 * pad + 1, dtype=tf.int32)
+            tf.random.stateless_uniform([2, count], places_key, maxval=2 * pad + 1, dtype=tf.int32)
         )
-        flips = tf.random.stateless_uniform(
-            [count], key + tf.constant([1, 0]), maxval=2, dtype=tf.int32
-        )
+        flips = tf.random.stateless_uniform([count], flips_key, maxval=2, dtype=tf.int32)
         columns = tf.where(flips[:, None] == 1, tf.range(width)[::-1][None], tf.range(width)[None])
         rows = tops[:, None] + tf.range(height)[None]
         padded = tf.gather(padded, rows, axis=1, batch_dims=1)

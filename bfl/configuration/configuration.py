@@ -54,6 +54,7 @@ _PICKED_BY: dict[str, tuple[str, Callable[[str, Mapping[str, Any]], Any]]] = {
     "strategy": ("pooling", pooling_rules.create),
     "weighting": ("weighting", weightings.create),
     "prior": ("prior", priors.create),
+    "pretrain-prior": ("pretrain_prior", priors.create),
     "optimizer": ("optimizer", optimizers.create),
     "augmentation": ("augmentation", augmentations.create),
     "attack": ("attack", attacks.create),
@@ -73,6 +74,7 @@ class Configuration:
     pooling: PoolingRule
     weighting: Weighting
     prior: Prior
+    pretrain_prior: Prior
     optimizer: Optimizer
     augmentation: Augmentation
     attack: Attack
@@ -154,15 +156,22 @@ def _pick(keys: Keys, settings: Mapping[str, Any], check_data: bool) -> Configur
     problems: list[str] = []
     picked: dict[str, Any] = {}
     for key, (name, create) in _PICKED_BY.items():
-        with _collect(problems):
-            picked[name] = create(getattr(keys, key), settings)
+        refused: list[str] = []
+        with _collect(refused):
+            picked[name] = create(getattr(keys, key.replace("-", "_")), settings)
+        # A registry names what it holds, and two keys may pick from one.
+        problems += [text if key in text else f"{key}: {text}" for text in refused]
     dataset, data_dir = keys.dataset, keys.data_dir
     if check_data:
         with _collect(problems):
             validate_dataset(dataset, data_dir)
             dataset, data_dir = absolute_dataset(dataset, data_dir)
     _raise_if_any(problems)
-    full_names = {key: picked[name].name for key, (name, _) in _PICKED_BY.items() if key != "model"}
+    full_names = {
+        key.replace("-", "_"): picked[name].name
+        for key, (name, _) in _PICKED_BY.items()
+        if key != "model"
+    }
     keys = keys.model_copy(update={**full_names, "dataset": dataset, "data_dir": data_dir})
     metric_settings = {
         key: settings.get(key, field.default)

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import pydantic
 from pydantic import Field
 
+from bfl.posteriors.floor import SCALE_FLOOR
 from bfl.registry import STRICT
 
 Count = Annotated[int, Field(ge=1)]
@@ -41,6 +42,12 @@ class Keys(pydantic.BaseModel):
     prior: str = Field("fixed", description="prior of variational clients")
     augmentation: str = Field("none", description="random changes of training images")
     defence: str = Field("none", description="what is done to posteriors before they are pooled")
+    scale_floor: float = Field(
+        SCALE_FLOOR,
+        ge=0.0,
+        le=1.0,
+        description="least standard deviation of a pooled posterior; 0: none",
+    )
     attack: str = Field("none", description="what hostile clients send")
     attackers: int = Field(
         0, ge=0, description="number of hostile clients: those of the first partition ids"
@@ -69,6 +76,16 @@ class Keys(pydantic.BaseModel):
     )
     pretrain_validation: float = Field(
         0.1, gt=0.0, lt=1.0, description="share of the pre-training images held out to validate"
+    )
+    pretrain_prior: str = Field("fixed", description="prior of variational pre-training")
+    pretrain_lr_decay: float = Field(
+        0.0,
+        ge=0.0,
+        description="what the log of the learning rate loses an epoch of pre-training, after "
+        "lr-silent-rounds epochs",
+    )
+    pretrain_mc_samples: Count = Field(
+        20, description="Monte Carlo samples that validate an epoch of pre-training"
     )
     precision: Literal["float32", "bfloat16"] = Field(
         "float32", description="type in which clients compute activations; parameters are float32"

@@ -10,16 +10,16 @@ import numpy.typing as npt
 from bfl.metrics.base import ExampleMetric, checked_labels, metrics
 from bfl.prediction.predictions import FloatArray, Predictions
 
-SMALLEST_PROBABILITY = float(np.finfo(np.float32).tiny)
-
 
 @metrics.register("negative-log-likelihood", aliases=("nll",))
 class NegativeLogLikelihood(ExampleMetric):
     """Mean negative logarithm of the probability given to the label.
 
-    mean_n −log p̄_{n, y_n}, in [0, 87.34] nats: a proper score, 0 only for certain and right
-    predictions, log C for uniform ones. Probabilities are floored at 1.18e-38 (float32's smallest
-    normal number), so that one label held impossible does not make the mean infinite.
+    mean_n −log p̄_{n, y_n}, at least 0, in nats: a proper score, 0 only for certain and right
+    predictions, log C for uniform ones. The logarithm is that of the mean over the samples'
+    log-softmax, so that nothing underflows and there is no largest value: a label whose logit is
+    1,000 below the others costs 1,000 nats. Only of given probabilities, whose logits are not
+    known, a 0 counts as the smallest number above 0 in float64, 744.44 nats.
 
     Example:
         >>> from bfl.prediction import PredictionStatistics
@@ -38,5 +38,4 @@ class NegativeLogLikelihood(ExampleMetric):
     def values(self, predictions: Predictions, labels: npt.ArrayLike) -> FloatArray:
         """Return (N,) negative log-likelihoods in nats."""
         true = checked_labels(predictions, labels)
-        probability = predictions.mean_probability[np.arange(true.size), true]
-        return np.asarray(-np.log(np.maximum(probability, SMALLEST_PROBABILITY)) + 0.0)
+        return np.asarray(-predictions.log_mean_probability[np.arange(true.size), true] + 0.0)

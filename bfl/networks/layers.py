@@ -2,58 +2,18 @@
 
 A stateful random operation inside a cached ``tf.function`` keeps a counter of its own, so what a
 client draws would depend on which clients the same process has served. These layers draw from
-stateless operations instead, keyed by the innermost ``keyed(key)`` around the call.
+stateless operations instead, keyed by the innermost ``keyed(key)`` around the call
+(``bfl.networks.keys``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from contextvars import ContextVar
 from typing import Any
 
 from bfl.keras import keras, tf, tfp
+from bfl.networks.keys import next_seed
 from bfl.networks.parameters import ParameterVariables
 from bfl.networks.precision import compute_type
-
-
-class _Keys:
-    """A key and how many draws have been made under it; each draw gets a seed of its own."""
-
-    def __init__(self, key: Any) -> None:
-        self.key = key
-        self.draws = 0
-
-    def next(self) -> Any:
-        # The stateless generators scramble their seed, so neighbouring seeds are independent.
-        self.draws += 1
-        return self.key + tf.constant([0, self.draws], tf.int32)
-
-
-_keys: ContextVar[_Keys | None] = ContextVar("keys", default=None)
-
-
-@contextmanager
-def keyed(key: Any) -> Iterator[None]:
-    """Key the random draws of all layers called inside; a key is an int32 tensor (2,).
-
-    Layers draw in the order in which they are called, which a network fixes when it is built.
-    """
-    token = _keys.set(_Keys(key))
-    try:
-        yield
-    finally:
-        _keys.reset(token)
-
-
-def next_seed() -> Any:
-    """Return the seed (2,) of the next draw under the innermost key.
-
-    Outside of any key (Keras calls every layer once while a network is built, and throws the result
-    away) the seed is constant.
-    """
-    keys = _keys.get()
-    return tf.constant([0, 0], tf.int32) if keys is None else keys.next()
 
 
 def _drawn(standard_deviation: Any) -> Any:

@@ -11,7 +11,8 @@ import numpy.typing as npt
 from bfl.inferences import Inference, inferences
 from bfl.keras import keras, tf
 from bfl.models.base import Architecture
-from bfl.networks.layers import VariationalLayer, keyed
+from bfl.networks.keys import keyed
+from bfl.networks.layers import VariationalLayer
 from bfl.networks.parameters import ParameterVariables
 from bfl.networks.precision import Precision, computing_in
 from bfl.posteriors import Manifest, Posterior

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from bfl.keras import tf, tfp
-from bfl.networks.layers import VariationalLayer, next_seed
+from bfl.networks.keys import next_seed
+from bfl.networks.layers import VariationalLayer
 
 
 class LocallyReparameterizedLayer(VariationalLayer):

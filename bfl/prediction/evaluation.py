@@ -12,6 +12,7 @@ from bfl.networks.network import build_network, build_predictor
 from bfl.posteriors import Manifest, Posterior
 from bfl.prediction.monte_carlo import Images, Predictor
 from bfl.prediction.predictions import Predictions
+from bfl.uncertainty import mean_uncertainties
 
 Positions = npt.NDArray[np.int64]
 
@@ -68,17 +69,21 @@ class Evaluator:
         """Return the accuracy on training images that are held out, after an epoch."""
         predictions = self.predict(
             posterior,
-            samples=self.configuration.keys.evaluate_mc_samples,
+            samples=self.configuration.keys.pretrain_mc_samples,
             purpose=f"pretraining-{epoch}",
             images=self.dataset.train_images[positions],
         )
         return float(np.mean(predictions.predicted == self.dataset.train_labels[positions]))
 
     def metrics(self, posterior: Posterior, server_round: int) -> dict[str, float]:
-        """Return the metrics of a round, by the configuration's ``evaluate-mc-samples``."""
+        """Return metrics and mean uncertainties, by the configuration's ``evaluate-mc-samples``."""
         predictions = self.predict(
             posterior,
             samples=self.configuration.keys.evaluate_mc_samples,
             purpose=server_round,
         )
-        return evaluate(predictions, self.dataset.test_labels, self.configuration.values)
+        settings = self.configuration.values
+        return {
+            **evaluate(predictions, self.dataset.test_labels, settings),
+            **mean_uncertainties(predictions, settings),
+        }

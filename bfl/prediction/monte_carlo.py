@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from typing import Any
@@ -12,7 +13,7 @@ import numpy.typing as npt
 from bfl import randomness
 from bfl.keras import configured_threads, tf
 from bfl.networks.folding import FoldedModel
-from bfl.networks.layers import keyed
+from bfl.networks.keys import keyed
 from bfl.networks.network import Network, normalized_images
 from bfl.posteriors import Manifest, Posterior
 from bfl.prediction.predictions import Predictions
@@ -66,7 +67,7 @@ class Predictor:
         self.batch_size = batch_size
         self._folded = FoldedModel(network.model)
         self._forward = tf.function(
-            self._probabilities,
+            self._logits,
             input_signature=[
                 tf.TensorSpec([None, *network.image_shape], tf.uint8),
                 tf.TensorSpec([2], tf.int32),
@@ -100,27 +101,32 @@ class Predictor:
             values = drawn_values(posterior, seed, labels, sample)
             self.network.load_values(self.manifest, values, posterior.point)
             self._folded.update()
-            key = randomness.key(seed, "masks", *labels, sample)
-            statistics.add(self._all_probabilities(images, key))
+            # Dropout masks differ between batches: the batch's start is part of their key.
+            keys = [
+                randomness.key(seed, "masks", *labels, sample, start)
+                for start in range(0, len(images), self.batch_size)
+            ]
+            statistics.add_logits(self._all_logits(images, keys))
         return statistics.result()
 
-    def _all_probabilities(self, images: Images, key: npt.NDArray[np.int32]) -> npt.NDArray[Any]:
-        def probabilities(start: int) -> npt.NDArray[Any]:
-            batch = images[start : start + self.batch_size]
-            # Dropout masks differ between batches: the batch's start is part of their key.
-            batch_key = tf.random.experimental.stateless_fold_in(tf.constant(key), start)
-            result: npt.NDArray[Any] = self._forward(tf.constant(batch), batch_key).numpy()
+    def _all_logits(
+        self, images: Images, keys: Sequence[npt.NDArray[np.int32]]
+    ) -> npt.NDArray[Any]:
+        def logits(number: int) -> npt.NDArray[Any]:
+            start = number * self.batch_size
+            batch = tf.constant(images[start : start + self.batch_size])
+            result: npt.NDArray[Any] = self._forward(batch, tf.constant(keys[number])).numpy()
             return result
 
         at_once = min(BATCHES_AT_ONCE, configured_threads() or 1)
         with ThreadPoolExecutor(at_once) as pool:
-            parts = list(pool.map(probabilities, range(0, len(images), self.batch_size)))
+            parts = list(pool.map(logits, range(len(keys))))
         return np.concatenate(parts)
 
-    def _probabilities(self, images: Any, key: Any) -> Any:
+    def _logits(self, images: Any, key: Any) -> Any:
         with keyed(key):
             logits = self._folded.model(normalized_images(images), training=False)
-        return tf.nn.softmax(tf.cast(logits, tf.float32))
+        return tf.cast(logits, tf.float32)
 
 
 @lru_cache(maxsize=8)

@@ -19,7 +19,10 @@ class Predictions:
 
     Attributes:
         mean_probability: (N, C) mean probabilities p̄ = mean_m p̂_m (Eq. 7).
-        expected_entropy: (N,) mean entropy of the samples, mean_m H[p̂_m], in nats.
+        log_mean_probability: (N, C) log p̄ in nats, which tells what p̄ cannot: where p̄ is 0 by
+            underflow, it is finite.
+        expected_entropy: (N,) mean normalised entropy of the samples, mean_m H̃[p̂_m], in [0, 1]: a
+            share of log C, as in Eq. 8.
         aleatoric: (N,) trace of the aleatoric matrix of Eq. 9, 1 − mean_m Σ_c p̂².
         epistemic: (N,) trace of the epistemic matrix of Eq. 9, mean_m Σ_c (p̂ − p̄)².
         samples: The number M of samples.
@@ -29,6 +32,7 @@ class Predictions:
     """
 
     mean_probability: FloatArray
+    log_mean_probability: FloatArray
     expected_entropy: FloatArray
     aleatoric: FloatArray
     epistemic: FloatArray
@@ -41,6 +45,9 @@ class Predictions:
                 f"mean_probability has shape {shape}; expected (examples, classes) with at least "
                 "one example and two classes"
             )
+        log_shape = self.log_mean_probability.shape
+        if log_shape != shape:
+            raise ValueError(f"log_mean_probability has shape {log_shape}; expected {shape}")
         for name in ("expected_entropy", "aleatoric", "epistemic"):
             if getattr(self, name).shape != shape[:1]:
                 raise ValueError(

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from bfl.client_metrics import TRAIN_LOSS, recorded
+from bfl.client_metrics import TRAIN_DIVERGENCE_PER_EXAMPLE, TRAIN_LIKELIHOOD, recorded
 from bfl.results.table import cell
 
 # What a round's line shows, where the round has it, and how it is called there.
@@ -17,7 +17,8 @@ _SHOWN = {
     "accuracy": "accuracy",
     "negative-log-likelihood": "NLL",
     "expected-calibration-error": "ECE",
-    recorded(TRAIN_LOSS): "train loss",
+    recorded(TRAIN_LIKELIHOOD): "train NLL",
+    recorded(TRAIN_DIVERGENCE_PER_EXAMPLE): "train KL/N",
     "failures": "failures",
 }
 

@@ -7,6 +7,7 @@
 | ``network.json`` | what predicting with the posterior takes besides: images, classes, network |
 | ``partition.json`` | who holds which data |
 | ``rounds.jsonl`` | one line per round, appended as the round ends |
+| ``warnings.txt`` | what the results do not show by themselves, a line each; only if there is any |
 | ``posterior.npz`` | the global posterior: mean, variance, point, manifest |
 | ``predictions.npz`` | labels, mean probabilities and uncertainties of the test examples |
 | ``metrics.json`` | metrics, mean uncertainties and retention areas |
@@ -48,6 +49,7 @@ ENVIRONMENT = "environment.json"
 NETWORK = "network.json"
 PARTITION = "partition.json"
 ROUNDS = "rounds.jsonl"
+WARNINGS = "warnings.txt"
 POSTERIOR = "posterior.npz"
 PREDICTIONS = "predictions.npz"
 METRICS = "metrics.json"
@@ -254,6 +256,23 @@ class RunFolder:
                 raise DataError(f"{path}, line {number}: not a round ({error})") from error
         return b"".join(lines), entries
 
+    # Warnings ----------------------------------------------------------------------------------
+
+    def append_warning(self, text: str) -> None:
+        """Add a line to the warnings.
+
+        Raises:
+            RunError: The file cannot be written.
+        """
+        self._write(WARNINGS, "".join(f"{line}\n" for line in [*self.warnings(), text]).encode())
+
+    def warnings(self) -> list[str]:
+        """Return the warnings, a line each; none when there is no file."""
+        if not self.holds(WARNINGS):
+            return []
+        with self._reading(WARNINGS) as data:
+            return data.decode().splitlines()
+
     # Arrays ------------------------------------------------------------------------------------
 
     def write_posterior(self, posterior: Posterior, manifest: Manifest) -> None:
@@ -292,8 +311,8 @@ class RunFolder:
     def write_predictions(self, predictions: Predictions, labels: npt.ArrayLike) -> None:
         """Write the predictions for the test examples in full precision, for later analyses.
 
-        The arrays are ``labels`` (N,), ``mean_probability`` (N, C), ``predicted`` (N,), ``samples``
-        and one (N,) of each registered uncertainty, under its name.
+        The arrays are ``labels`` (N,), ``mean_probability`` and ``log_mean_probability`` (N, C),
+        ``predicted`` (N,), ``samples`` and one (N,) of each registered uncertainty, under its name.
 
         Raises:
             RunError: The file cannot be written.
@@ -302,6 +321,7 @@ class RunFolder:
             PREDICTIONS,
             labels=np.asarray(labels, dtype=np.int64),
             mean_probability=predictions.mean_probability,
+            log_mean_probability=predictions.log_mean_probability,
             predicted=predictions.predicted,
             samples=np.array(predictions.samples),
             **measure_all(predictions),
@@ -314,9 +334,15 @@ class RunFolder:
             DataError: The file is missing or corrupt.
         """
         arrays = self._read_arrays(PREDICTIONS)
+        if "mean_probability" in arrays and "log_mean_probability" not in arrays:
+            raise DataError(
+                f"{self.path / PREDICTIONS} has no log_mean_probability: an earlier version of bfl "
+                "has written it, with entropies in nats; run it again"
+            )
         with self._decoding(PREDICTIONS):
             predictions = Predictions(
                 mean_probability=arrays["mean_probability"],
+                log_mean_probability=arrays["log_mean_probability"],
                 expected_entropy=arrays["expected-entropy"],
                 aleatoric=arrays["aleatoric"],
                 epistemic=arrays["epistemic"],

@@ -8,11 +8,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bfl.metrics import ExampleMetric, evaluate, exact_mean, metrics
+from bfl.metrics import ExampleMetric, evaluate, metrics
 from bfl.posteriors import Posterior
 from bfl.prediction import Predictions
 from bfl.results.run_folder import RunFolder
-from bfl.uncertainty import RetentionCurve, retention_curve, uncertainties
+from bfl.uncertainty import (
+    RetentionCurve,
+    mean_uncertainties,
+    retention_curve,
+    uncertainties,
+)
 
 # One percent to all of the data: what a figure can show, and small enough for a text file. The
 # exact curve has as many points as examples; predictions.npz holds what it is made from.
@@ -117,10 +122,7 @@ def _numbers(
     curves: Mapping[str, Mapping[str, RetentionCurve]],
 ) -> dict[str, float]:
     """Return metrics, mean uncertainties and areas, the curves being given."""
-    means = {
-        f"mean-{name}": exact_mean(uncertainties.create(name, settings).measure(predictions))
-        for name in uncertainties.names()
-    }
+    means = mean_uncertainties(predictions, settings)
     areas = {
         f"retention-area-{metric}-{by}": curve.area
         for metric, by_uncertainty in curves.items()

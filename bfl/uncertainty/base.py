@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from bfl.metrics.base import exact_mean
 from bfl.prediction.predictions import FloatArray, Predictions
 from bfl.registry import Component, Registry
 
@@ -47,4 +48,19 @@ def measure_all(
     return {
         name: uncertainties.create(name, settings).measure(predictions)
         for name in uncertainties.names()
+    }
+
+
+def mean_uncertainties(
+    predictions: Predictions, settings: Mapping[str, Any] | None = None
+) -> dict[str, float]:
+    """Return the mean of every registered uncertainty under its name, as ``mean-epistemic``.
+
+    Args:
+        predictions: The predictions for N examples.
+        settings: The configuration, of which each uncertainty takes its own keys.
+    """
+    return {
+        f"mean-{name}": exact_mean(values)
+        for name, values in measure_all(predictions, settings).items()
     }

@@ -12,13 +12,14 @@ from bfl.uncertainty.base import Uncertainty, uncertainties
 class ExpectedEntropy(Uncertainty):
     """Aleatoric part of the predictive entropy: the mean entropy of the samples.
 
-    mean_m H[p̂_m], in [0, log C] nats. With the mutual information it adds up to H[p̄].
+    mean_m H̃[p̂_m], in [0, 1] without unit: a share of log C, as the normalised predictive entropy
+    H̃[p̄] is (Eq. 8 of Fischer et al. 2024). With the mutual information it adds up to that.
 
     Example:
         >>> from bfl.prediction import PredictionStatistics
         >>> samples = [[[1.0, 0.0]], [[0.5, 0.5]]]
         >>> ExpectedEntropy().measure(PredictionStatistics.of(samples).result()).round(4).tolist()
-        [0.3466]
+        [0.5]
 
     Reference:
         Depeweg et al. (2018), "Decomposition of uncertainty in Bayesian deep learning for
@@ -28,5 +29,5 @@ class ExpectedEntropy(Uncertainty):
     retention: ClassVar[bool] = False  # it ranks the examples nearly as the aleatoric trace does
 
     def measure(self, predictions: Predictions) -> FloatArray:
-        """Return the mean entropy of each example's samples: (N,) in nats."""
+        """Return the mean entropy of each example's samples: (N,) in [0, 1]."""
         return predictions.expected_entropy

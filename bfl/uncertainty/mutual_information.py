@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from bfl.prediction.entropy import entropy
+from bfl.prediction.entropy import normalized_entropy
 from bfl.prediction.predictions import FloatArray, Predictions
 from bfl.uncertainty.base import Uncertainty, uncertainties
 
@@ -15,14 +15,15 @@ from bfl.uncertainty.base import Uncertainty, uncertainties
 class MutualInformation(Uncertainty):
     """Epistemic part of the predictive entropy: what the label would tell about the parameters.
 
-    I[y; θ] = H[p̄] − mean_m H[p̂_m], in [0, log C] nats. It is exactly 0 for identical samples;
-    elsewhere rounding below 0 is cut off.
+    I[y; θ] / log C = H̃[p̄] − mean_m H̃[p̂_m], in [0, 1] without unit: a share of log C, as the
+    normalised predictive entropy is (Eq. 8 of Fischer et al. 2024). It is exactly 0 for identical
+    samples; elsewhere rounding below 0 is cut off.
 
     Example:
         >>> from bfl.prediction import PredictionStatistics
         >>> samples = [[[1.0, 0.0]], [[0.0, 1.0]]]
         >>> MutualInformation().measure(PredictionStatistics.of(samples).result()).round(4).tolist()
-        [0.6931]
+        [1.0]
 
     Reference:
         Houlsby et al. (2011), "Bayesian active learning for classification and preference
@@ -32,6 +33,6 @@ class MutualInformation(Uncertainty):
     retention: ClassVar[bool] = False  # it ranks the examples nearly as the epistemic trace does
 
     def measure(self, predictions: Predictions) -> FloatArray:
-        """Return the mutual information of each example's label and parameters: (N,) in nats."""
-        information = entropy(predictions.mean_probability) - predictions.expected_entropy
-        return np.asarray(np.maximum(information, 0.0))
+        """Return the mutual information of each example's label and parameters: (N,) in [0, 1]."""
+        whole = normalized_entropy(predictions.mean_probability)
+        return np.asarray(np.maximum(whole - predictions.expected_entropy, 0.0))

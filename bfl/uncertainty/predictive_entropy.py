@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import math
-
-import numpy as np
-
-from bfl.prediction.entropy import entropy
+from bfl.prediction.entropy import normalized_entropy
 from bfl.prediction.predictions import FloatArray, Predictions
 from bfl.uncertainty.base import Uncertainty, uncertainties
 
@@ -16,7 +12,8 @@ class PredictiveEntropy(Uncertainty):
     """Entropy of the mean prediction as a share of the largest possible.
 
     H̃ = −Σ_c p̄_c log p̄_c / log C, in [0, 1] without unit: 0 for a certain prediction, 1 for the
-    uniform one. It is the whole uncertainty, of the data and of the model.
+    uniform one. It is the whole uncertainty, of the data and of the model: the sum of the expected
+    entropy and the mutual information, which are in the same unit.
 
     Example:
         >>> from bfl.prediction import PredictionStatistics
@@ -31,6 +28,4 @@ class PredictiveEntropy(Uncertainty):
 
     def measure(self, predictions: Predictions) -> FloatArray:
         """Return H̃ of each example: (N,) in [0, 1]."""
-        normalized = entropy(predictions.mean_probability) / math.log(predictions.classes)
-        # The uniform prediction's entropy may round to the next number above log C.
-        return np.asarray(np.minimum(normalized, 1.0))
+        return normalized_entropy(predictions.mean_probability)

@@ -232,7 +232,7 @@ def test_reported_loss_is_nll_plus_divergence_over_n(received, scale, monkeypatc
     )
     assert result.divergence == pytest.approx(divergence, rel=1e-4)
     assert result.negative_log_likelihood == pytest.approx(summed / 32, rel=1e-3)
-    assert result.loss == pytest.approx(summed / 32 + divergence / 32, rel=1e-3)
+    assert result.objective == pytest.approx(summed / 32 + divergence / 32, rel=1e-3)
 
 
 def test_losses_of_an_epoch_are_summed_over_the_examples(received, monkeypatch):
@@ -247,7 +247,7 @@ def test_losses_of_an_epoch_are_summed_over_the_examples(received, monkeypatch):
     # The last epoch; the rate is 0, so nothing has moved but the moving statistics.
     summed = [hand.batch(examples[order[s]], weights[s])[0] for s in (2, 3)]
     assert result.negative_log_likelihood == pytest.approx(sum(summed) / 33, rel=1e-3)
-    assert result.loss == pytest.approx((sum(summed) + result.divergence) / 33, rel=1e-4)
+    assert result.objective == pytest.approx((sum(summed) + result.divergence) / 33, rel=1e-4)
     assert result.posterior.mean.tobytes() == received.mean.tobytes()
 
 
@@ -305,7 +305,7 @@ def test_points_have_no_divergence(inference):
     received = trainer.network.initial_posterior(0)
     result = trainer.train(*digits(), make_task(received, np.arange(40)))
     assert result.divergence == 0
-    assert result.loss == result.negative_log_likelihood > 0
+    assert result.objective == result.negative_log_likelihood > 0
 
 
 def test_labels_and_images_belong_together():
@@ -451,7 +451,7 @@ def test_rate_is_the_size_of_the_first_step():
 
 
 def digest_of(result):
-    return result.posterior.digest(), result.loss
+    return result.posterior.digest(), result.objective
 
 
 def result_of_a_client(inference="flipout", server_round=3, partition=5, seed=0):
@@ -584,7 +584,7 @@ def test_digits_are_learned(inference):
         *digits(), make_task(first.posterior, everything, epochs=3, rate=3e-3, labels=(2, 0))
     )
     assert second.negative_log_likelihood < first.negative_log_likelihood / 2
-    assert second.loss < first.loss
+    assert second.objective < first.objective
     predicts = predictor(
         trainer.network.manifest,
         build_predictor(trainer.network, create_architecture("resnet8")),

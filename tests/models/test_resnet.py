@@ -89,7 +89,7 @@ def test_every_kernel_and_bias_is_variational_and_only_normalization_is_not():
 
 @pytest.mark.parametrize("inference", INFERENCES)
 def test_shapes_of_outputs(inference):
-    from bfl.networks.layers import keyed
+    from bfl.networks.keys import keyed
 
     network = build("resnet20", inference, (32, 32, 3))
     sides = {

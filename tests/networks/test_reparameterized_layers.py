@@ -65,7 +65,7 @@ def linear(kind, inputs, kernel, padding="same"):
 def draw_many(layer, inputs, count=KEYS):
     """Return the outputs under many keys, (count, *output)."""
     from bfl.keras import tf
-    from bfl.networks.layers import keyed
+    from bfl.networks.keys import keyed
 
     @tf.function
     def run(keys):
@@ -80,7 +80,7 @@ def draw_many(layer, inputs, count=KEYS):
 
 
 def call(layer, inputs, layer_key):
-    from bfl.networks.layers import keyed
+    from bfl.networks.keys import keyed
 
     with keyed(layer_key):
         return layer(inputs).numpy()
@@ -155,7 +155,7 @@ def test_bits_are_those_of_the_key(kind):
 def test_gradients_are_those_of_the_reparameterized_outputs(kind):
     """∂/∂μ and ∂/∂ρ of the sum of squares, with the noise that the key gives, by differences."""
     from bfl.keras import tf
-    from bfl.networks.layers import keyed
+    from bfl.networks.keys import keyed
 
     layer, _ = make_layer(kind)
     inputs = make_inputs(kind)
@@ -185,7 +185,7 @@ def test_gradients_are_those_of_the_reparameterized_outputs(kind):
 def test_inputs_of_zeros_have_finite_gradients(kind):
     """Whole features may be 0 behind a ReLU; the root of the variance must not be at 0."""
     from bfl.keras import tf
-    from bfl.networks.layers import keyed
+    from bfl.networks.keys import keyed
 
     layer, _ = make_layer(kind)
     layer.bias_posterior.distribution.scale.pretransformed_input.assign(np.full(4, -32.0, "f4"))

@@ -9,6 +9,7 @@ from bfl.inferences import inferences
 from bfl.metrics import evaluate
 from bfl.models import create_architecture
 from bfl.posteriors import Posterior
+from bfl.uncertainty import mean_uncertainties
 
 pytestmark = pytest.mark.usefixtures("tensorflow")
 
@@ -69,7 +70,13 @@ def case(request):
 def digest(predictions):
     return [
         getattr(predictions, name).tobytes()
-        for name in ("mean_probability", "expected_entropy", "aleatoric", "epistemic")
+        for name in (
+            "mean_probability",
+            "log_mean_probability",
+            "expected_entropy",
+            "aleatoric",
+            "epistemic",
+        )
     ]
 
 
@@ -172,9 +179,28 @@ def test_dropout_stays_on(mc_dropout):
     assert len(np.unique(rows.mean_probability, axis=0)) == 12
 
 
+def test_a_wrong_and_certain_prediction_costs_what_its_logits_say(deterministic):
+    """Beyond the 87 nats at which float32's softmax ends."""
+    points, names = deterministic.points, [p.name for p in deterministic.network.manifest.point]
+    parts = deterministic.network.manifest.split(deterministic.posterior.point, gaussian=False)
+    vector = deterministic.posterior.point.copy()
+    certain = Posterior(deterministic.posterior.mean, deterministic.posterior.variance, vector)
+    bias = deterministic.network.manifest.split(vector, gaussian=False)
+    bias[names.index("logits/bias")][3] = parts[names.index("logits/bias")][3] + 1000.0
+    predictions = deterministic.predictor.predict(certain, IMAGES, samples=1, seed=0, labels=LABELS)
+    points.load_values(deterministic.network.manifest, certain.mean, certain.point)
+    images = IMAGES.astype(np.float32) / 127.5 - 1
+    logits = points.logits(images, np.zeros(2, np.int32), training=False).numpy()
+    expected = logits[:, 3].astype(np.float64) - logits[:, 5]
+    assert expected.min() > 900
+    wrong = evaluate(predictions, np.full(len(IMAGES), 5))["negative-log-likelihood"]
+    assert wrong == pytest.approx(expected.mean(), rel=1e-5)
+
+
 def test_mean_of_the_logits_under_dropout(mc_dropout):
     """With dropout on the logits alone the expected logits are those without any dropout."""
-    from bfl.networks.layers import KeyedDropout, keyed
+    from bfl.networks.keys import keyed
+    from bfl.networks.layers import KeyedDropout
 
     logits = np.random.default_rng(0).normal(size=(2000, 10)).astype(np.float32)
     with keyed(np.array([1, 2], np.int32)):
@@ -283,7 +309,10 @@ def test_evaluator_judges_the_test_set(inference):
     first = evaluator.metrics(evaluator.initial, 1)
     predictions = evaluator.predict(evaluator.initial, samples=2, purpose=1)
     assert predictions.examples == len(dataset.test_labels)
-    assert first == evaluate(predictions, dataset.test_labels, configuration.values)
+    assert first == {
+        **evaluate(predictions, dataset.test_labels, configuration.values),
+        **mean_uncertainties(predictions),
+    }
     hits = predictions.predicted == dataset.test_labels
     assert first["accuracy"] == pytest.approx(hits.mean())
     # Rounds have draws of their own.

@@ -27,7 +27,8 @@ def whole_array(samples):
     logarithm = np.log(np.where(samples > 0, samples, 1.0))
     return {
         "mean_probability": mean,
-        "expected_entropy": -(samples * logarithm).sum(axis=2).mean(axis=0),
+        "expected_entropy": -(samples * logarithm).sum(axis=2).mean(axis=0)
+        / np.log(samples.shape[2]),
         "aleatoric": 1.0 - (samples**2).sum(axis=2).mean(axis=0),
         "epistemic": ((samples - mean) ** 2).sum(axis=2).mean(axis=0),
     }
@@ -78,7 +79,7 @@ def test_identical_samples_leave_no_epistemic_uncertainty(sample, count):
     result = PredictionStatistics.of([sample] * count).result()
     once = PredictionStatistics.of([sample]).result()
     assert (result.epistemic == 0.0).all()
-    for name in ("mean_probability", "expected_entropy", "aleatoric"):
+    for name in ("mean_probability", "log_mean_probability", "expected_entropy", "aleatoric"):
         np.testing.assert_array_equal(getattr(result, name), getattr(once, name))
 
 
@@ -113,6 +114,66 @@ def test_merging_in_any_grouping_equals_one_stream(cuts):
     for merged in (left, right):
         assert merged.samples == 9
         assert_equal_statistics(merged.result(), whole_array(samples))
+
+
+@settings(max_examples=60, deadline=None)
+@given(arrays(np.float64, (5, 3, 4), elements=st.floats(-2000, 2000, width=32)), st.integers(0, 5))
+def test_logits_are_summed_in_the_logarithm(logits, cut):
+    """Against SciPy over the whole array, in one stream and merged from two."""
+    from scipy.special import log_softmax, logsumexp
+
+    first, second = PredictionStatistics(), PredictionStatistics()
+    for number, sample in enumerate(logits):
+        (first if number < cut else second).add_logits(sample)
+    first.merge(second)
+    result = first.result()
+    logarithms = log_softmax(logits, axis=2)
+    expected = logsumexp(logarithms, axis=0) - np.log(5)
+    np.testing.assert_allclose(result.log_mean_probability, expected, rtol=1e-12, atol=1e-12)
+    assert_equal_statistics(result, whole_array(np.exp(logarithms)), 1e-12)
+
+
+def test_logits_and_probabilities_say_the_same():
+    logits = np.random.default_rng(10).normal(size=(6, 11, 4)) * 3
+    by_logits = PredictionStatistics()
+    for sample in logits:
+        by_logits.add_logits(sample)
+    by_probabilities = PredictionStatistics.of(softmax(logits)).result()
+    for name in ("mean_probability", "log_mean_probability", "expected_entropy", "epistemic"):
+        np.testing.assert_allclose(
+            getattr(by_logits.result(), name), getattr(by_probabilities, name), atol=1e-13
+        )
+
+
+def test_identical_logits_leave_every_mean_as_it_is():
+    logits = np.random.default_rng(11).normal(size=(11, 4)) * 30
+    once, often = PredictionStatistics(), PredictionStatistics()
+    once.add_logits(logits)
+    for _ in range(7):
+        often.add_logits(logits)
+    np.testing.assert_array_equal(
+        often.result().log_mean_probability, once.result().log_mean_probability
+    )
+    assert (often.result().epistemic == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("logits", "message"),
+    [
+        ([1.0, 2.0], "shape"),
+        ([[1.0]], "shape"),
+        (np.zeros((0, 3)), "shape"),
+        ([[np.nan, 0.5]], "1 of 2 logits are not finite"),
+        ([[np.inf, -np.inf]], "2 of 2 logits are not finite"),
+    ],
+)
+def test_what_is_no_logit_is_refused(logits, message):
+    with pytest.raises(ValueError, match=message):
+        PredictionStatistics().add_logits(logits)
+    statistics = PredictionStatistics.of(random_samples(9))
+    with pytest.raises(ValueError, match=r"\(11, 4\) as before"):
+        statistics.add_logits(np.zeros((11, 3)))
+    assert statistics.samples == 7
 
 
 def test_merge_of_identical_samples_stays_exact():
@@ -154,7 +215,7 @@ def test_memory_does_not_grow_with_the_samples():
     for sample in random_samples(7, samples=30):
         statistics.add(sample)
     held = sum(v.size for v in vars(statistics).values() if isinstance(v, np.ndarray))
-    assert held == 11 * 4 + 3 * 11
+    assert held == 2 * 11 * 4 + 3 * 11
 
 
 def test_float32_rows_are_rescaled_and_summed_in_float64():
@@ -216,11 +277,13 @@ def test_predictions_predict_the_lowest_of_tied_classes():
         {"aleatoric": np.zeros((2, 1))},
         {"samples": 0},
         {"mean_probability": np.ones((2, 1))},
+        {"log_mean_probability": np.zeros((2, 3))},
     ],
 )
 def test_predictions_check_their_shapes(change):
     good = {
         "mean_probability": np.full((2, 2), 0.5),
+        "log_mean_probability": np.full((2, 2), np.log(0.5)),
         "expected_entropy": np.zeros(2),
         "aleatoric": np.zeros(2),
         "epistemic": np.zeros(2),

@@ -119,6 +119,28 @@ def test_learning_curve_leaves_out_what_is_not_finite(tmp_path):
     assert list(right.lines[0].get_xdata()) == [2]
 
 
+def test_learning_curve_shows_likelihood_and_divergence_of_training_apart(tmp_path):
+    folder = RunFolder.create(tmp_path, "run", {}, {})
+    for number, divergence in ((1, 90.0), (2, 80.0)):
+        folder.append_round(
+            {
+                "round": number,
+                "accuracy": 0.5,
+                "negative-log-likelihood": 1.0 / number,
+                "client/train-negative-log-likelihood": 2.0 / number,
+                "client/train-divergence-per-example": divergence,
+                "client/train-objective": 2.0 / number + divergence,
+            }
+        )
+    _, middle, right = figures.create("learning-curve").draw(folder).axes
+    drawn = [line.get_ydata().tolist() for line in middle.lines]
+    assert [1.0, 0.5] in drawn
+    assert [2.0, 1.0] in drawn
+    assert right.lines[0].get_ydata().tolist() == [90.0, 80.0]
+    labels = [text.get_text() for text in middle.get_legend().get_texts()]
+    assert labels == ["test data", "training data"]
+
+
 def test_retention_figure_shows_curves_baseline_and_oracle(run):
     figure = figures.create("retention-curves").draw(run)
     left, _ = figure.axes

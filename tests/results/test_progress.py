@@ -33,6 +33,23 @@ def test_a_round_is_a_line() -> None:
     assert line.endswith("round 1/3  accuracy 0.5000  (2.5 s)")
 
 
+def test_likelihood_and_divergence_of_training_are_shown_apart() -> None:
+    """Their sum would hide the likelihood: here it rises while the training gets better."""
+    stream = io.StringIO()
+    with ProgressReport(2, Console(file=stream, width=200)) as progress:
+        for number, (likelihood, divergence) in enumerate([(2.25, 8900.0), (0.5, 27900.0)], 1):
+            measured = {
+                "client/train-objective": likelihood + divergence,
+                "client/train-negative-log-likelihood": likelihood,
+                "client/train-divergence-per-example": divergence,
+            }
+            progress.round(number, 1.0, measured)
+    first, second = stream.getvalue().splitlines()
+    assert "train NLL 2.2500  train KL/N 8900.0000" in first
+    assert "train NLL 0.5000  train KL/N 27900.0000" in second
+    assert "27900.5" not in second
+
+
 def test_a_terminal_gets_a_bar() -> None:
     stream = io.StringIO()
     report(Console(file=stream, width=100, force_terminal=True))

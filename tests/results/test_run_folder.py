@@ -206,7 +206,13 @@ def test_predictions_come_back_with_every_uncertainty(folder):
     read, read_labels = folder.predictions()
     np.testing.assert_array_equal(read_labels, labels)
     assert read.samples == 5
-    for name in ("mean_probability", "expected_entropy", "aleatoric", "epistemic"):
+    for name in (
+        "mean_probability",
+        "log_mean_probability",
+        "expected_entropy",
+        "aleatoric",
+        "epistemic",
+    ):
         np.testing.assert_array_equal(getattr(read, name), getattr(predictions, name))
     with np.load(folder.path / "predictions.npz") as archive:
         assert {"labels", "mean_probability", "predicted", *uncertainties.names()} <= set(archive)
@@ -214,6 +220,23 @@ def test_predictions_come_back_with_every_uncertainty(folder):
         for name in uncertainties.names():
             expected = uncertainties.create(name).measure(predictions)
             np.testing.assert_array_equal(archive[name], expected)
+
+
+def test_predictions_of_an_earlier_version_are_refused_in_words(folder):
+    predictions, labels = some_predictions()
+    folder.write_predictions(predictions, labels)
+    with np.load(folder.path / "predictions.npz") as archive:
+        kept = {name: archive[name] for name in archive if name != "log_mean_probability"}
+    np.savez(folder.path / "predictions.npz", **kept)
+    with pytest.raises(DataError, match="an earlier version of bfl"):
+        folder.predictions()
+
+
+def test_warnings_come_back_a_line_each(folder):
+    assert folder.warnings() == []
+    folder.append_warning("one")
+    folder.append_warning("two: σ")
+    assert folder.warnings() == ["one", "two: σ"]
 
 
 def test_the_same_content_gives_the_same_bytes(tmp_path):

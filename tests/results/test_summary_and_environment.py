@@ -38,6 +38,8 @@ def test_summary_holds_metrics_means_and_areas(case):
     for name in uncertainties.names():
         mean = uncertainties.create(name).measure(predictions).mean()
         assert summary[f"mean-{name}"] == pytest.approx(mean, rel=1e-12)
+    parts = summary["mean-expected-entropy"] + summary["mean-mutual-information"]
+    assert parts == pytest.approx(summary["mean-predictive-entropy"], rel=1e-12)
     right = predictions.predicted == labels
     likelihood = -np.log(predictions.mean_probability[np.arange(60), labels])
     for by in BY:
@@ -54,6 +56,7 @@ def test_summary_does_not_depend_on_the_order_of_the_data(case):
     order = np.random.default_rng(1).permutation(60)
     shuffled = type(predictions)(
         predictions.mean_probability[order],
+        predictions.log_mean_probability[order],
         predictions.expected_entropy[order],
         predictions.aleatoric[order],
         predictions.epistemic[order],

@@ -1,13 +1,19 @@
 """Pre-training: when it stops, what it holds out, and a run that begins with it."""
 
+import json
+
 import numpy as np
 import pytest
 
+from bfl.configuration import resolve
 from bfl.datasets import load_dataset
 from bfl.errors import ConfigurationError
+from bfl.posteriors import Posterior
 from bfl.results.resume import Checkpoints
 from bfl.results.run_folder import RunFolder
-from strategies.pretraining import split_off, stop_early
+from bfl.wire import reply_content
+from strategies.federation import discover
+from strategies.pretraining import Pretraining, split_off, stop_early
 
 
 @pytest.mark.parametrize(
@@ -39,6 +45,86 @@ def test_validation_images_are_not_trained_on(share):
 def test_no_image_left_is_refused():
     with pytest.raises(ConfigurationError, match="pretrain-examples is 1: of 1 image none is left"):
         split_off(load_dataset("digits"), 1, 0.5)
+
+
+def asked_of_the_node(epochs=3, **values):
+    """Return the configurations that the node of a pre-training of some epochs has been sent."""
+    from small_federation import make_app, make_grid
+
+    sent = []
+
+    def reply(task, received):
+        sent.append(resolve(json.loads(task.configuration)))
+        return reply_content(received, {"num-examples": len(task.examples)})
+
+    grid = make_grid(make_app(reply), 2)
+    configuration = resolve({"pretrain-examples": 200, "pretrain-epochs": epochs, **values})
+    pretraining = Pretraining(
+        grid,
+        discover(grid, 2, 10.0),
+        configuration,
+        load_dataset("digits"),
+        lambda posterior, positions, epoch: epoch / 10,
+        "",
+    )
+    initial = Posterior(np.zeros(2, np.float32), np.ones(2, np.float32), np.ones(1, np.float32))
+    pretraining.run(initial, lambda epoch: None)
+    assert len(sent) == epochs
+    return sent
+
+
+@pytest.mark.parametrize("prior", ["fixed", "previous-global"])
+def test_prior_is_a_fixed_one_of_its_own(prior):
+    """Whatever the run's is; Fischer et al. pre-train one model for the rows of their Table 4."""
+    received = Posterior(np.full(2, 7.0), np.full(2, 0.25))
+    for sent in asked_of_the_node(prior=prior, **{"prior-scale": 3.0}):
+        assert sent.prior.normal(received) == (0.0, 3.0)
+        assert sent.keys.local_epochs == 1
+
+
+def test_prior_of_pretraining_is_a_setting():
+    for sent in asked_of_the_node(**{"pretrain-prior": "previous-global"}):
+        assert sent.prior.name == "previous-global"
+
+
+@pytest.mark.parametrize("decay", [None, 0.1])
+def test_learning_rate_decays_only_if_asked(decay):
+    from clients.local_training import learning_rate
+
+    values = {"lr-decay": 0.5, "lr-silent-rounds": 2}
+    if decay is not None:
+        values["pretrain-lr-decay"] = decay
+    rates = [
+        learning_rate(
+            sent.keys.learning_rate, epoch, sent.keys.lr_decay, sent.keys.lr_silent_rounds
+        )
+        for epoch, sent in enumerate(asked_of_the_node(5, **values), start=1)
+    ]
+    expected = [1e-3 * np.exp(-(decay or 0.0) * max(0, epoch - 2)) for epoch in range(1, 6)]
+    np.testing.assert_allclose(rates, expected)
+
+
+@pytest.mark.usefixtures("tensorflow")
+def test_an_epoch_is_judged_with_samples_enough(monkeypatch):
+    from bfl.prediction.evaluation import Evaluator
+
+    judged = []
+
+    def accuracy(**values):
+        configuration = resolve({"model": "resnet8", "evaluate-mc-samples": 1, **values})
+        evaluator = Evaluator(configuration, load_dataset("digits"))
+        predict = evaluator.predict
+
+        def watched(posterior, **given):
+            judged.append(given["samples"])
+            return predict(posterior, **given)
+
+        monkeypatch.setattr(evaluator, "predict", watched)
+        return evaluator.train_accuracy(evaluator.initial, np.arange(30), 1)
+
+    assert 0 <= accuracy() <= 1
+    accuracy(**{"pretrain-mc-samples": 3})
+    assert judged == [20, 3]
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +179,28 @@ def test_run_begins_with_the_best_epoch(run, capsys):
     again = run("with", **PRETRAINING, resume=True)
     assert "pre-training, epoch" not in capsys.readouterr().out
     assert again.posterior()[0].digest() == digest
+
+
+@pytest.mark.slow
+def test_runs_that_differ_in_their_prior_begin_with_the_same_posterior(run):
+    """And not with the one that the run's prior would have given."""
+    begun = {}
+    for name, more in {
+        "fixed": {},
+        "previous": {"prior": "previous-global"},
+        "old": {"prior": "previous-global", "pretrain_prior": "previous-global"},
+    }.items():
+        settings = {"inference": "flipout", "pretrain_mc_samples": 2, **PRETRAINING, **more}
+        folder = run(f"prior-{name}", **settings, evaluate_every=0, mc_samples=1)
+        assert Checkpoints(folder).latest().server_round == 1
+        (folder.path / "checkpoints/round-000001.snapshot").unlink()
+        begun[name] = Checkpoints(folder).latest()
+    assert {checkpoint.server_round for checkpoint in begun.values()} == {0}
+    digests = {name: checkpoint.posterior.digest() for name, checkpoint in begun.items()}
+    assert digests["fixed"] == digests["previous"] != digests["old"]
+    # N(0, 100) pulls on every standard deviation, the epoch before on none.
+    spread = {name: begun[name].posterior.degree_of_spread for name in begun}
+    assert spread["fixed"] > 1.02 * spread["old"]
 
 
 @pytest.mark.slow

@@ -130,6 +130,9 @@ def test_a_client_overwrites_nothing(tmp_path: Path) -> None:
     assert news == {f"client/{name}" for name in [*SERVERS.split(), "train-loss"]}
 
     class Quiet:
+        def say(self, text: str) -> None:
+            pass
+
         def round(self, *given: Any) -> None: ...
 
     folder = RunFolder.create(tmp_path, "run", {}, {})

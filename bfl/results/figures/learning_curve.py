@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any
 
+from bfl.client_metrics import TRAIN_DIVERGENCE_PER_EXAMPLE, TRAIN_LIKELIHOOD, recorded
 from bfl.metrics import metrics
 from bfl.results.figures.base import Figure, figures
-from bfl.results.figures.style import COLORS, label_panels, new_figure, percent_axis, set_title
+from bfl.results.figures.style import COLORS, INK, label_panels, new_figure, percent_axis, set_title
 from bfl.results.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -23,6 +24,9 @@ FEW_ROUNDS = 30
 class LearningCurve(Figure):
     """Accuracy and negative log-likelihood of the global model after each evaluated round.
 
+    The likelihood on the clients' training data, while they train, is drawn beside that on the test
+    data; what training pays for the divergence from the prior, KL / N, has a panel of its own.
+
     Reference:
         Fischer et al. (2024), section 3.3 (the metrics).
     """
@@ -33,15 +37,26 @@ class LearningCurve(Figure):
         curves = {metric: _points(rounds, metric) for metric in (ACCURACY, LIKELIHOOD)}
         if not any(curves.values()):
             return None
-        figure = new_figure(7.2, 3.2)
-        left, right = figure.subplots(1, 2, sharex=True)
+        trained = _points(rounds, recorded(TRAIN_LIKELIHOOD))
+        diverged = _points(rounds, recorded(TRAIN_DIVERGENCE_PER_EXAMPLE))
+        panels = 3 if any(value for _, value in diverged) else 2
+        figure = new_figure(3.6 * panels, 3.2)
+        left, right, *third = figure.subplots(1, panels, sharex=True)
         _curve(left, curves[ACCURACY], ACCURACY, COLORS[0], "{:.2%}")
         _curve(right, curves[LIKELIHOOD], LIKELIHOOD, COLORS[1], "{:.4f}")
+        if trained and curves[LIKELIHOOD]:
+            right.lines[0].set_label("test data")
+            _line(right, trained, INK, linestyle="--", label="training data")
+            right.legend()
+        for axes in third:
+            _round_axis(axes)
+            _line(axes, diverged, COLORS[2])
+            axes.set_ylabel("KL from the prior / N (nats)")
         percent_axis(left.yaxis)
         left.set_ylabel("accuracy (%)")
         right.set_ylabel("negative log-likelihood (nats)")
-        label_panels(left, right)
-        set_title(figure, "Learning curve on the test data", folder)
+        label_panels(left, right, *third)
+        set_title(figure, "Learning curve", folder)
         return figure
 
 
@@ -51,19 +66,27 @@ def _points(rounds: list[dict[str, Any]], metric: str) -> list[tuple[int, float]
     return [(n, float(v)) for n, v in values if v is not None and math.isfinite(v)]
 
 
-def _curve(axes: Axes, points: list[tuple[int, float]], metric: str, color: str, form: str) -> None:
-    """Draw one metric against the round and mark its best round."""
+def _round_axis(axes: Axes) -> None:
     from matplotlib.ticker import MaxNLocator
 
     axes.set_xlabel("round")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
-    if not points:
-        return
+
+
+def _line(axes: Axes, points: list[tuple[int, float]], color: str, **style: Any) -> None:
     rounds, values = zip(*points, strict=True)
     marker = "o" if len(points) <= FEW_ROUNDS else ""
-    axes.plot(rounds, values, color=color, marker=marker, markersize=3.0)
+    axes.plot(rounds, values, color=color, marker=marker, markersize=3.0, **style)
+
+
+def _curve(axes: Axes, points: list[tuple[int, float]], metric: str, color: str, form: str) -> None:
+    """Draw one metric against the round and mark its best round."""
+    _round_axis(axes)
+    if not points:
+        return
+    _line(axes, points, color)
     sign = 1.0 if metrics.get(metric).higher_is_better else -1.0
     best_round, best = max(points, key=lambda point: sign * point[1])
     axes.plot([best_round], [best], "o", color=color, markersize=6.0, markerfacecolor="white")
-    final = f"final {form.format(values[-1])}"
+    final = f"final {form.format(points[-1][1])}"
     axes.set_title(f"{final}, best {form.format(best)} (round {best_round})", loc="right")

@@ -1,0 +1,138 @@
+"""The floor of standard deviations in a federation: once, after pooling, and told every round."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import RecordDict
+from small_federation import make_app, make_grid
+
+import strategies
+from bfl.pooling import pool, pooling_rules
+from bfl.posteriors import Posterior
+from bfl.posteriors.floor import FRACTION_AT_FLOOR, SCALE_FLOOR
+from bfl.results.run_folder import RunFolder
+from bfl.weightings import weightings
+from bfl.wire import TrainTask, posterior_from_arrays, posterior_to_arrays, reply_content
+from strategies.posterior_pooling import Round
+
+CLIENTS, ROUNDS = 4, 40
+GAUSSIAN_RULES = [rule for rule in pooling_rules.classes() if not rule.stochastic]
+
+
+def start() -> Posterior:
+    return Posterior(np.arange(4, dtype=np.float32), np.array([1e-4, 1e-3, 1e-2, 1.0], np.float32))
+
+
+def echo(task: TrainTask, received: Posterior) -> RecordDict:
+    return reply_content(received, {"num-examples": 10})
+
+
+def rounds_of(rule: Any, rounds: int = ROUNDS, **settings: Any) -> list[Round]:
+    seen: list[Round] = []
+    strategy = strategies.strategy_class(rule)(
+        weighting=weightings.create("equal"), on_round=seen.append, **settings
+    )
+    grid = make_grid(make_app(echo), CLIENTS)
+    strategy.start(grid, posterior_to_arrays(start()), num_rounds=rounds)
+    return seen
+
+
+def test_variance_that_is_divided_in_every_round_ends_at_the_floor() -> None:
+    """The weighted sum divides by 4: from 1 to under ε² in 24 rounds, and on."""
+    rounds = rounds_of(strategies.WeightedSumOfNormals.rule_class)
+    fractions = [finished.metrics[FRACTION_AT_FLOOR] for finished in rounds]
+    assert fractions[0] == 0
+    assert fractions == sorted(fractions)
+    assert set(fractions) == {0, 0.25, 0.5, 0.75, 1}
+    deviations = np.sqrt(rounds[-1].posterior.variance)
+    np.testing.assert_allclose(deviations, SCALE_FLOOR, rtol=1e-6)
+    # Until one reaches it, its bits are those without a floor.
+    without = rounds_of(strategies.WeightedSumOfNormals.rule_class, scale_floor=0.0)
+    assert np.sqrt(without[-1].posterior.variance).max() < 1e-11
+    assert FRACTION_AT_FLOOR not in without[-1].metrics
+    first = fractions.index(0.25)
+    for one, other in zip(rounds[:first], without[:first], strict=True):
+        assert one.posterior.digest() == other.posterior.digest()
+
+
+@pytest.mark.parametrize("rule", GAUSSIAN_RULES, ids=lambda rule: rule.name)
+def test_the_next_round_takes_the_floored_posterior_for_the_previous_one(rule: Any) -> None:
+    """What a rule compares clients with is what they have received: each round is one of its own.
+
+    Distributed weight consolidation takes the previous precision off K − 1 times; had it the one
+    before the floor, it would take off more than clients have added.
+    """
+    posterior = start()
+    for finished in rounds_of(rule, rounds=30):
+        expected = pool(
+            rule(), [posterior] * CLIENTS, np.full(CLIENTS, 1 / CLIENTS), previous=posterior
+        ).posterior
+        variance = np.maximum(expected.variance, np.float32(SCALE_FLOOR**2))
+        np.testing.assert_array_equal(finished.posterior.variance, variance)
+        np.testing.assert_array_equal(finished.posterior.mean, expected.mean)
+        at_floor = float(np.mean(variance == np.float32(SCALE_FLOOR**2)))
+        assert finished.metrics[FRACTION_AT_FLOOR] == at_floor
+        posterior = finished.posterior
+
+
+def test_consolidation_of_what_nobody_has_changed_stays_at_the_floor() -> None:
+    cls = strategies.DistributedWeightConsolidation
+    rounds = rounds_of(cls.rule_class, rounds=3, scale_floor=0.05)
+    for finished in rounds:
+        np.testing.assert_allclose(
+            np.sqrt(finished.posterior.variance), [0.05, 0.05, 0.1, 1.0], rtol=1e-5
+        )
+        assert finished.metrics["negative-precision-fraction"] == 0
+
+
+def test_points_have_no_fraction() -> None:
+    points = Posterior(np.zeros(0, np.float32), np.zeros(0, np.float32), np.ones(3, np.float32))
+    seen: list[Round] = []
+    strategy = strategies.NaiveWeightedAveraging(
+        weighting=weightings.create("equal"), on_round=seen.append
+    )
+    result = strategy.start(make_grid(make_app(echo), 2), posterior_to_arrays(points), num_rounds=1)
+    assert posterior_from_arrays(result.arrays).digest() == points.digest()
+    assert FRACTION_AT_FLOOR not in seen[0].metrics
+
+
+@pytest.mark.slow
+def test_a_run_that_has_collapsed_says_so_once_and_keeps_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From σ = 1e-5 the weighted sum falls below the floor at once; a wide one does not."""
+    from bfl.engine.flower import FlowerApp, run_serially
+
+    root = Path(__file__).resolve().parent.parent.parent
+    values = {
+        "model": "resnet8",
+        "train-examples": 200,
+        "test-examples": 60,
+        "rounds": 2,
+        "local-epochs": 1,
+        "mc-samples": 2,
+        "evaluate-mc-samples": 2,
+        "output-dir": str(tmp_path),
+    }
+    told = {}
+    for name, scale in (("narrow", 1e-5), ("wide", 0.05)):
+        run_serially(FlowerApp.read(root), {**values, "name": name, "initial-scale": scale}, 2, {})
+        told[name] = capsys.readouterr().out.count("the epistemic uncertainty has collapsed")
+    assert told == {"narrow": 1, "wide": 0}
+    narrow, wide = (RunFolder(tmp_path / name) for name in told)
+    assert len(narrow.warnings()) == 1
+    assert narrow.warnings()[0].startswith("round 1: ")
+    assert wide.warnings() == []
+    assert [entry[FRACTION_AT_FLOOR] > 0.9 for entry in narrow.rounds()] == [True, True]
+    assert [entry[FRACTION_AT_FLOOR] for entry in wide.rounds()] == [0, 0]
+    for entry in wide.rounds():
+        assert entry["mean-epistemic"] > 1e-3 * (entry["mean-epistemic"] + entry["mean-aleatoric"])
+        parts = (
+            entry["client/train-negative-log-likelihood"]
+            + entry["client/train-divergence-per-example"]
+        )
+        assert entry["client/train-objective"] == pytest.approx(parts, rel=1e-6)
