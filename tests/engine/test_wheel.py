@@ -113,7 +113,7 @@ def test_a_simulation_on_ray(scripts: Path, tmp_path: Path) -> None:
     run(scripts, tmp_path, "flower-simulation", "--run-config", "small.toml")
     assert "accuracy" in RunFolder(tmp_path / "runs" / "run").metrics()
     assert "accuracy" in run(scripts, tmp_path, "bfl", "show", "runs/run")
-    assert "learning-curves.png" in run(scripts, tmp_path, "bfl", "plot", "runs/run")
+    assert "learning-curve.png" in run(scripts, tmp_path, "bfl", "plot", "runs/run")
 
 
 def test_a_study_on_ray(scripts: Path, tmp_path: Path) -> None:
