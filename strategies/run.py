@@ -22,6 +22,7 @@ from bfl.partitions.manifest import describe
 from bfl.posteriors import Posterior
 from bfl.results.environment import describe_environment
 from bfl.results.figures import draw_all
+from bfl.results.identity import run_key
 from bfl.results.progress import ProgressReport
 from bfl.results.resume import Checkpoint, Checkpoints, check_output, open_run
 from bfl.results.run_folder import RunFolder
@@ -61,23 +62,66 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         federation = discover(grid, keys.clients, keys.node_timeout)
         configuration = evaluator.configuration = configuration.replace(clients=federation.size)
         partition = split(configuration, dataset, federation)
-        folder, checkpoint = open_run(
-            configuration, keys.name or _name(configuration), describe_environment()
-        )
-        folder.write_partition(_described(dataset, partition))
-        progress.say(f"{federation.size} clients; the run's folder is {folder.path}")
-        strategy = make_strategy(configuration, dataset, partition)
-        strategy.federation = federation
-        strategy.manifest = evaluator.manifest
-        strategy.on_round = _Recorder(folder, progress, strategy).record
-        strategy.on_warning = progress.say
-        if checkpoint:
-            progress.say(f"going on after round {checkpoint.server_round}")
-        elif keys.pretrain_examples:
-            checkpoint = _pretrain(grid, strategy, folder, evaluator, progress)
-        posterior = _run_rounds(grid, strategy, folder, evaluator, checkpoint)
-        _finish(folder, evaluator, posterior, progress)
+        refuse_attackers(configuration, federation)
+        name = keys.name or _name(configuration)
+        with open_run(configuration, name, describe_environment()) as (folder, checkpoint):
+            progress.say(f"{federation.size} clients; the run's folder is {folder.path}")
+            if said := lost_states(configuration, federation, checkpoint):
+                progress.say(said)
+            folder.write_partition(_described(dataset, partition))
+            strategy = make_strategy(configuration, dataset, partition)
+            strategy.federation = federation
+            strategy.manifest = evaluator.manifest
+            strategy.run_folder = str(folder.path.resolve())
+            strategy.run_key = run_key(folder.path)
+            strategy.on_round = _Recorder(folder, progress, strategy).record
+            strategy.on_warning = progress.say
+            if checkpoint:
+                progress.say(f"going on after round {checkpoint.server_round}")
+            elif keys.pretrain_examples:
+                checkpoint = _pretrain(grid, strategy, folder, evaluator, progress)
+            posterior = _run_rounds(grid, strategy, folder, evaluator, checkpoint)
+            _finish(folder, evaluator, posterior, progress)
     return folder
+
+
+def refuse_attackers(configuration: Configuration, federation: Federation) -> None:
+    """Refuse hostile clients on nodes that do not play any.
+
+    Raises:
+        ConfigurationError: There are such nodes; the message names them.
+    """
+    refusing = [
+        f"partition {partition_id} (node {node})"
+        for partition_id, node in federation.nodes.items()
+        if configuration.attacks(partition_id) and partition_id not in federation.attackable
+    ]
+    if refusing:
+        raise ConfigurationError(
+            f"attack is '{configuration.attack.name}' with attackers = "
+            f"{configuration.keys.attackers}, which {', '.join(refusing)} will not play: only "
+            "simulated nodes do, and SuperNodes whose node configuration has allow-attack=true"
+        )
+
+
+def lost_states(
+    configuration: Configuration, federation: Federation, checkpoint: Checkpoint | None
+) -> str:
+    """Return what there is to say of clients whose state ends with Flower's run, or nothing.
+
+    Raises:
+        ConfigurationError: The run is one to go on with, and such states are lost.
+    """
+    stateless = [str(p) for p in federation.nodes if p not in federation.stateful]
+    if configuration.keys.optimizer_state != "keep" or not stateless:
+        return ""
+    nodes = f"the SuperNodes of partitions {', '.join(stateless)} have no state-dir"
+    if checkpoint and checkpoint.server_round:
+        raise ConfigurationError(
+            f"optimizer-state is 'keep' and {nodes}: what their optimizers kept has ended with the "
+            "run that was interrupted, so going on would not give its result"
+        )
+    return f"optimizer-state is 'keep' and {nodes}: this run cannot be resumed"
 
 
 def _pretrain(
@@ -95,7 +139,8 @@ def _pretrain(
         evaluator.configuration,
         evaluator.dataset,
         evaluator.train_accuracy,
-        str(folder.path.resolve()),
+        strategy.run_folder,
+        strategy.run_key,
     )
     posterior = pretraining.run(
         evaluator.initial,
@@ -121,7 +166,6 @@ def _run_rounds(
         RunError: The federation could not go on; the message says how to resume.
     """
     configuration: Configuration = evaluator.configuration
-    strategy.run_folder = str(folder.path.resolve())
     posterior = evaluator.initial
     if checkpoint:
         posterior = checkpoint.posterior

@@ -191,7 +191,8 @@ def take_back_last_round(folder: Path) -> None:
     """Make a finished run of two rounds one that was killed in its second."""
     for name in ("metrics.json", "posterior.npz", "predictions.npz", "retention.json"):
         (folder / name).unlink()
-    (folder / "checkpoints" / "round-000002.snapshot").unlink()
+    [checkpoint] = (folder / "checkpoints").glob("round-000002.*.snapshot")
+    checkpoint.unlink()
 
 
 def check_complete(folder: Path, settings: Mapping[str, object]) -> None:
