@@ -140,12 +140,14 @@ def test_a_second_server_is_refused_while_the_first_one_writes(
     def second_server(*args: Any) -> None:
         append(*args)
         if not refused:
-            refused.append(pytest.raises(ConfigurationError, run, tmp_path / "run", resume=True))
+            with pytest.raises(ConfigurationError) as caught:
+                run(tmp_path / "run", resume=True)
+            refused.append(str(caught.value))
 
     with monkeypatch.context() as patch:
         patch.setattr(strategies.run.RunFolder, "append_round", second_server)
         folder = run(tmp_path / "run", rounds=2)
-    assert "another server writes to" in str(refused[0].value)
+    assert "another server writes to" in refused[0]
     assert [entry["round"] for entry in folder.rounds()] == [1, 2]
 
 
