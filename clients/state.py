@@ -61,10 +61,21 @@ class StateInFolder:
 
 
 class StateInContext:
-    """A client's state in Flower's context of its node."""
+    """A client's state in Flower's context of its node.
 
-    def __init__(self, context: Context) -> None:
+    Flower's context may be shared: by the runs of a series, and by a node's own client and the
+    virtual one that pre-trains.
+
+    Args:
+        context: The context.
+        run: The run's name; what other runs have left goes when something is saved.
+        client: The client's name.
+    """
+
+    def __init__(self, context: Context, run: str, client: str) -> None:
         self._context = context
+        self._run = f"{RECORD}.{run}."
+        self._prefix = f"{self._run}{client}."
 
     def load(self, before: int) -> dict[str, npt.NDArray[Any]]:
         """Return what was kept in the last round before one; nothing if there was none."""
@@ -79,18 +90,23 @@ class StateInContext:
         """Put a record into the context, and drop the one written first beyond those kept."""
         before = self._kept()
         order = before[-1][0] + 1 if before else 1
-        self._context.state[f"{RECORD}.{order}.{server_round}"] = ArrayRecord(
+        self._context.state[f"{self._prefix}{order}.{server_round}"] = ArrayRecord(
             {name: Array(np.asarray(array)) for name, array in arrays.items()}
         )
         replaced = [key for _, number, key in before if number == server_round]
         others = [key for _, number, key in before if number != server_round]
-        for key in [*replaced, *others[: max(0, len(others) + 1 - KEPT)]]:
+        of_other_runs = [
+            key
+            for key in self._context.state
+            if key.startswith(f"{RECORD}.") and not key.startswith(self._run)
+        ]
+        for key in [*replaced, *others[: max(0, len(others) + 1 - KEPT)], *of_other_runs]:
             del self._context.state[key]
 
     def _kept(self) -> list[tuple[int, int, str]]:
         """Return place in the order of writing, round and name of each record, in that order."""
-        keys = [key for key in self._context.state if key.startswith(f"{RECORD}.")]
-        numbers = [key.removeprefix(f"{RECORD}.").split(".") for key in keys]
+        keys = [key for key in self._context.state if key.startswith(self._prefix)]
+        numbers = [key.removeprefix(self._prefix).split(".") for key in keys]
         return sorted((int(n[0]), int(n[1]), key) for n, key in zip(numbers, keys, strict=True))
 
 
@@ -111,13 +127,14 @@ def client_state(context: Context, node: Node, task: TrainTask) -> ClientState:
                 "several hosts needs an output-dir that all of them share at one path"
             )
         return StateInFolder(folder / "clients" / client)
+    run = _run_name(context, task)
     if node.state_dir:
-        return StateInFolder(Path(node.state_dir) / _run_name(context, task) / client)
-    return StateInContext(context)
+        return StateInFolder(Path(node.state_dir) / run / client)
+    return StateInContext(context, run, client)
 
 
 def _run_name(context: Context, task: TrainTask) -> str:
-    """Return the folder of a run below a node's ``state-dir``; a server must not choose a path."""
+    """Return the name by which a node files a run's states; a server must not choose a path."""
     if task.run_key and not is_run_key(task.run_key):
         raise ConfigurationError(f"the run's key is {task.run_key!r}; expected 32 hex digits")
     # A ServerApp of the user's own may have no run's folder, and so no key.

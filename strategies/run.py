@@ -116,12 +116,15 @@ def lost_states(
     if configuration.keys.optimizer_state != "keep" or not stateless:
         return ""
     nodes = f"the SuperNodes of partitions {', '.join(stateless)} have no state-dir"
-    if checkpoint and checkpoint.server_round:
+    if checkpoint and 0 < checkpoint.server_round < configuration.keys.rounds:
         raise ConfigurationError(
             f"optimizer-state is 'keep' and {nodes}: what their optimizers kept has ended with the "
             "run that was interrupted, so going on would not give its result"
         )
-    return f"optimizer-state is 'keep' and {nodes}: this run cannot be resumed"
+    return (
+        f"optimizer-state is 'keep' and {nodes}: this run cannot be resumed, and the client of a "
+        "SuperNode that is restarted begins anew"
+    )
 
 
 def _pretrain(

@@ -29,7 +29,11 @@ def make_task(run_folder: str = "", run_key: str = "") -> TrainTask:
 
 @pytest.mark.parametrize("where", ["folder", "context"])
 def test_what_is_kept_is_found_by_round(where: str, tmp_path: Path) -> None:
-    state = StateInFolder(tmp_path / "c") if where == "folder" else StateInContext(make_context())
+    state = (
+        StateInFolder(tmp_path / "c")
+        if where == "folder"
+        else StateInContext(make_context(), "run-1", "client-7")
+    )
     assert state.load(before=1) == {}
     for number in (1, 2, 4, 5):  # the client took no part in round 3
         state.save(number, {"value": np.array([number, 0.5])})
@@ -42,17 +46,30 @@ def test_what_is_kept_is_found_by_round(where: str, tmp_path: Path) -> None:
 
 def test_only_the_last_rounds_are_kept() -> None:
     context = make_context()
-    state = StateInContext(context)
+    state = StateInContext(context, "run-1", "client-7")
     for number in range(1, 10):
         state.save(number, {"value": np.zeros(1)})
     assert len(context.state) == KEPT
 
 
 def test_a_low_round_is_kept_beside_higher_ones_in_the_context() -> None:
-    state = StateInContext(make_context())
+    state = StateInContext(make_context(), "run-1", "client-7")
     for number in (6, 7, 8, 1, 2, 3, 4):
         state.save(number, {"value": np.array([number])})
         assert state.load(before=number + 1)["value"].tolist() == [number]
+
+
+def test_contexts_are_shared_by_runs_and_clients_and_states_are_not() -> None:
+    context = make_context()
+    mine = StateInContext(context, "run-1", "client-7")
+    others = [StateInContext(context, "run-1", "client-8"), StateInContext(context, "run-2", "x")]
+    others[1].save(3, {"value": np.zeros(1)})
+    others[0].save(3, {"value": np.zeros(1)})
+    assert len(context.state) == 1  # the other run is over
+    assert mine.load(before=5) == {}
+    mine.save(4, {"value": np.ones(1)})
+    assert others[0].load(before=5)["value"].tolist() == [0]
+    assert mine.load(before=5)["value"].tolist() == [1]
 
 
 ARRAYS = {"a": np.ones(2)}

@@ -58,6 +58,8 @@ def test_states_that_end_with_flowers_run() -> None:
     begun = Checkpoint(3, Posterior(np.zeros(1), np.ones(1)), {})
     assert lost_states(keep, with_states, begun) == ""
     assert lost_states(reset, without, begun) == ""
+    over = Checkpoint(keep.keys.rounds, begun.posterior, {})
+    assert "cannot be resumed" in lost_states(keep, without, over)
     assert "partitions 1 have no state-dir: this run cannot" in lost_states(keep, without, None)
     with pytest.raises(ConfigurationError, match="going on would not give its result"):
         lost_states(keep, without, begun)
