@@ -48,6 +48,7 @@ class Outstanding:
     def __init__(self, grid: Grid) -> None:
         self.messages: dict[str, Message] = {}
         self._grid = grid
+        self._ids: set[str] = set()
         self._interval = poll_interval(grid)
         self._heard = time.monotonic()
         self._took = 0.0
@@ -63,6 +64,7 @@ class Outstanding:
             # Flower sets the id while it sends, and leaves out, or empty, those not taken.
             if message.metadata.message_id in taken:
                 self.messages[message.metadata.message_id] = message
+                self._ids.add(message.metadata.message_id)
             else:
                 refused.append(_failure(message, "Flower has not taken the message: node is gone"))
         return refused
@@ -74,10 +76,11 @@ class Outstanding:
             RunError: A simulation's client cannot go on.
         """
         asked = time.monotonic()
-        replies = list(self._grid.pull_messages(set(self.messages))) if self.messages else []
+        replies = list(self._grid.pull_messages(self._ids)) if self._ids else []
         self._took = time.monotonic() - asked
         if replies:
             self._heard = time.monotonic()
+        self._ids.difference_update(reply.metadata.reply_to_message_id for reply in replies)
         # A client that is asked twice may answer twice; only the first answer finds its message.
         return [
             self._checked(reply, message)

@@ -36,6 +36,11 @@ def test_a_run_keeps_its_key_and_another_one_has_its_own(tmp_path: Path) -> None
     assert read_run_key(tmp_path / "three") is None
 
 
+@pytest.mark.parametrize("text", ["", "0" * 31, "0" * 33, "G" * 32, "../" + "0" * 29, "A" * 32])
+def test_what_is_no_key(text: str) -> None:
+    assert not is_run_key(text)
+
+
 def test_a_corrupt_key_is_not_replaced(tmp_path: Path) -> None:
     (tmp_path / "run-key").write_text("../..", encoding="ascii")
     with pytest.raises(DataError, match="run-key is corrupt"):
