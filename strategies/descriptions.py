@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
+from bfl.errors import ConfigurationError, RunError
 from bfl.wire import NodeDescription
 from strategies.exchange import Outstanding
 
@@ -28,12 +29,14 @@ class NodeDescriptions:
     Attributes:
         known: The descriptions, by node id.
         failures: What nodes have answered that could not say who they are.
+        malformed: Those of them whose answer is not as docs/wire-format.md says.
         told: What has been said of nodes already, for whoever says it.
     """
 
     def __init__(self, grid: Grid) -> None:
         self.known: dict[int, NodeDescription] = {}
         self.failures: dict[int, str] = {}
+        self.malformed: dict[int, str] = {}
         self.told: set[str] = set()
         self._grid = grid
         self._outstanding = Outstanding(grid)
@@ -83,10 +86,12 @@ class NodeDescriptions:
             node = reply.metadata.src_node_id
             try:
                 if reply.has_error():
-                    raise ValueError(reply.error.reason)
+                    raise RunError(reply.error.reason)
                 self.known[node] = NodeDescription.from_content(reply.content)
                 self.failures.pop(node, None)
-            except (KeyError, TypeError, ValueError) as error:
+            except (ConfigurationError, RunError) as error:
                 if node not in self.known:
                     self.failures[node] = str(error)
                     self._ask_again[node] = time.monotonic() + AGAIN_AFTER_FAILURE
+                if isinstance(error, ConfigurationError):
+                    self.malformed[node] = str(error)

@@ -140,13 +140,15 @@ def discover(grid: Grid, clients: int, timeout: float, poll: float = 0.2) -> Fed
     Raises:
         RunError: Nodes are missing when the time is over, which are named, or the engine has died.
         ConfigurationError: Two nodes still play one partition then; or, at once, the numbers
-            differ, or a node runs other code than the server.
+            differ, or a node runs other code than the server or does not speak its wire format.
     """
     deadline = time.monotonic() + timeout
     descriptions = NodeDescriptions(grid)
     while True:
         online = descriptions.ask()
         descriptions.listen(min(deadline, time.monotonic() + poll))
+        for reason in descriptions.malformed.values():
+            raise ConfigurationError(reason)
         described = {n: d for n, d in sorted(descriptions.known.items()) if n in online}
         expected = _expected(clients, described)
         federation = _complete(expected, described, descriptions)

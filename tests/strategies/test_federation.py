@@ -107,15 +107,19 @@ def test_a_node_that_flower_answers_for_is_named_by_its_own_id() -> None:
         discover(grid, 2, timeout=0.1, poll=0.01)
 
 
-def test_a_node_that_says_nonsense_does_not_end_the_wait_of_the_others() -> None:
-    app = ClientApp()
+def test_a_node_that_does_not_speak_the_wire_format_ends_the_wait_at_once() -> None:
+    grid = DeploymentGrid(make_app(), range(2), 2)
+    answer = grid._answer
 
-    @app.query()
-    def query(message: Message, context: Context) -> Message:
-        return Message(message.content, reply_to=message)
+    def of_another_version(message: Message) -> Message:
+        reply = answer(message)
+        if message.metadata.dst_node_id == FIRST_ID + 1:
+            reply.content["config"]["wire-format"] = 99  # type: ignore[index]
+        return reply
 
-    with pytest.raises(RunError, match=f"node {FIRST_ID} cannot say who it is"):
-        discover(DeploymentGrid(app, [0], 1), 1, timeout=0.1, poll=0.01)
+    grid._answer = of_another_version  # type: ignore[method-assign]
+    with pytest.raises(ConfigurationError, match="a node speaks wire-format 99"):
+        discover(grid, 2, timeout=100.0, poll=0.01)
 
 
 class Restarting(DeploymentGrid):
@@ -279,3 +283,17 @@ def test_a_run_goes_on_without_a_lost_node_and_with_the_one_that_comes_back() ->
         "round 2, client 1: failed: Error: Node Unavailable",
         f"round 3, client 1: node {new[0]} takes the place of node {FIRST_ID + 1}, which is gone",
     ]
+
+
+def test_a_new_node_that_does_not_speak_the_wire_format_does_not_end_the_run() -> None:
+    grid, federation = make()
+    grid.kill(FIRST_ID + 1)
+    app = ClientApp()
+
+    @app.query()
+    def query(message: Message, context: Context) -> Message:
+        return Message(message.content, reply_to=message)
+
+    grid._client_app = app
+    grid.start(1)
+    assert refreshed(grid, federation) == (federation, [])
