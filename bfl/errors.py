@@ -29,6 +29,10 @@ class RunError(BflError):
     """A federation could not go on after it had started."""
 
 
+class SharedFolderError(RunError):
+    """The hosts of a simulation do not share the run's folder."""
+
+
 def nearest(given: str, allowed: Iterable[str]) -> str | None:
     """Return the allowed spelling nearest to ``given``, or None when nothing is near."""
     matches = difflib.get_close_matches(given.lower(), list(allowed), n=1, cutoff=0.5)

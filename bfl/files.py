@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
+import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO, Any
+
+STALE_AFTER = 3600.0
+"""Seconds without a write after which a temporary file is one that a killed process has left."""
+
+_TEMPORARY = re.compile(r"\..+\.[0-9a-f]+\.tmp")
 
 
 def write_atomically(path: Path, data: bytes) -> None:
@@ -41,16 +49,33 @@ def create_atomically(path: Path, data: bytes) -> None:
 @contextmanager
 def _written_aside(path: Path, data: bytes) -> Iterator[Path]:
     """Give a block the temporary file that holds the data, to be given its name."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    # Not by process id: two hosts that share the folder have the same ones.
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
-        with temporary.open("wb") as stream:
+        with temporary.open("xb") as stream:
             stream.write(data)
             stream.flush()
             os.fsync(stream.fileno())
+            now = os.fstat(stream.fileno()).st_mtime
         yield temporary
     finally:
         temporary.unlink(missing_ok=True)
     sync_folder(path.parent)
+    _remove_stale(path.parent, now)
+
+
+def _remove_stale(folder: Path, now: float) -> None:
+    """Remove temporary files that nobody has written to for long.
+
+    Args:
+        folder: Where they lie.
+        now: The time by the file system's own clock, which may be another machine's.
+    """
+    for path in folder.iterdir():
+        if _TEMPORARY.fullmatch(path.name):
+            with suppress(OSError):  # another process has removed it, or may alone
+                if path.stat().st_mtime < now - STALE_AFTER:
+                    path.unlink()
 
 
 def sync_folder(path: Path) -> None:
@@ -65,3 +90,37 @@ def sync_folder(path: Path) -> None:
         pass
     finally:
         os.close(descriptor)
+
+
+def try_lock(stream: IO[Any]) -> bool:
+    """Lock an open file until it is closed, at the latest by the end of the process.
+
+    Returns:
+        Whether it is ours; also where the system or the file system has no locks.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows: who starts two at once there has to know
+        return True
+    try:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:  # a network file system without locks
+        return True
+    return True
+
+
+def folder_name_problem(name: str) -> str | None:
+    """Return why a text cannot be the name of one folder, below another one; None if it can."""
+    if not name.strip():
+        return "it is empty"
+    if name != name.strip():
+        return "it begins or ends with a space"
+    if name in (".", ".."):
+        return "it means another folder"
+    if any(character in "/\\" or not character.isprintable() for character in name):
+        return "it holds a slash, a backslash or a control character"
+    if len(name.encode()) > 255:
+        return "it is longer than 255 bytes"
+    return None

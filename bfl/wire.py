@@ -31,6 +31,9 @@ VERSION = "wire-format"
 
 Positions = npt.NDArray[np.int64]
 
+RUN_CANNOT_GO_ON = 100
+"""Code of an error by which a simulation's client ends the run; those of Flower are below."""
+
 
 def posterior_to_arrays(posterior: Posterior) -> ArrayRecord:
     """Return a posterior as a record of three one-dimensional arrays."""
@@ -113,6 +116,7 @@ class TrainTask:
         examples: (N,) positions of the client's examples in the training data; None when the node
             has data of its own.
         run_folder: The run's folder on the server, absolute, or empty.
+        run_key: The run's own word, see ``bfl.results.identity``, or empty.
     """
 
     server_round: int
@@ -121,6 +125,7 @@ class TrainTask:
     num_classes: int
     examples: Positions | None
     run_folder: str = ""
+    run_key: str = ""
 
     def to_config(self) -> ConfigRecord:
         """Return the task as a record."""
@@ -132,6 +137,7 @@ class TrainTask:
                 "configuration": self.configuration,
                 "num-classes": self.num_classes,
                 "run-folder": self.run_folder,
+                "run-key": self.run_key,
             }
         )
         if self.examples is not None:
@@ -153,6 +159,7 @@ class TrainTask:
             configuration=str(record["configuration"]),
             num_classes=int(record["num-classes"]),  # type: ignore[arg-type]
             run_folder=str(record["run-folder"]),
+            run_key=str(record.get("run-key", "")),
             examples=None if examples is None else np.frombuffer(examples, "<i4").astype(np.int64),  # type: ignore[arg-type]
         )
 
@@ -167,12 +174,16 @@ class NodeDescription:
         own_examples: The size of the data of its own that it holds; 0: it takes its part of the
             run's data set.
         code: The digest of the code that it runs; empty: not this package's.
+        allows_attack: Whether it would play a hostile client.
+        keeps_state: Whether what its client keeps outlives the node and Flower's run.
     """
 
     partition_id: int
     num_partitions: int
     own_examples: int
     code: str
+    allows_attack: bool = False
+    keeps_state: bool = False
 
     def to_content(self) -> RecordDict:
         """Return the description as a message's content."""
@@ -185,6 +196,8 @@ class NodeDescription:
                         "num-partitions": self.num_partitions,
                         "own-examples": self.own_examples,
                         "code": self.code,
+                        "allows-attack": self.allows_attack,
+                        "keeps-state": self.keeps_state,
                     }
                 )
             }
@@ -212,6 +225,8 @@ class NodeDescription:
             num_partitions=record["num-partitions"],
             own_examples=record["own-examples"],
             code=str(record.get("code", "")),
+            allows_attack=record.get("allows-attack") is True,
+            keeps_state=record.get("keeps-state") is True,
         )
 
 

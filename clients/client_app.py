@@ -5,13 +5,14 @@ A node's configuration (``--node-config`` of a SuperNode; set by Flower in a sim
 - ``partition-id`` and ``num-partitions``: which client of how many it plays;
 - ``data-dir``: where archives lie on its machine, in place of the run's ``data-dir``;
 - ``dataset``: data of its own, for instance ``"npz:/data/site0.npz"``: all training images in it
-  are this client's, and nothing of the run's data set is used here.
+  are this client's, and nothing of the run's data set is used here;
+- ``state-dir``: where a client that keeps a state has it, see ``clients.state``;
+- ``allow-attack``: true if the node may play a hostile client, as every simulated one may.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,7 @@ from bfl.wire import (
     reply_content,
 )
 from clients.guard import deadline, reports_errors
+from clients.node import Node
 from clients.own_test import own_test_metrics
 from clients.process import (
     TrainingData,
@@ -56,26 +58,18 @@ from clients.state import client_state
 app = ClientApp()
 
 
-def _node_setting(node_config: Mapping[str, Any], key: str) -> int:
-    if key not in node_config:
-        raise ConfigurationError(
-            f"node configuration: {key} is missing; start the SuperNode with "
-            "--node-config 'partition-id=0 num-partitions=2'"
-        )
-    return int(node_config[key])
-
-
 @app.query()
 @reports_errors
 def describe(message: Message, context: Context) -> Message:
     """Say which client this node plays, how much data of its own it has, and which code it runs."""
-    node = context.node_config
-    own = str(node.get("dataset", ""))
+    node = Node.of(context)
     description = NodeDescription(
-        partition_id=_node_setting(node, "partition-id"),
-        num_partitions=_node_setting(node, "num-partitions"),
-        own_examples=len(cached_dataset(own, "").train_labels) if own else 0,
+        partition_id=node.partition_id,
+        num_partitions=node.num_partitions,
+        own_examples=len(cached_dataset(node.dataset, "").train_labels) if node.dataset else 0,
         code=code_digest(),
+        allows_attack=node.allows_attack,
+        keeps_state=node.simulated or bool(node.state_dir),
     )
     return Message(description.to_content(), reply_to=message)
 
@@ -87,22 +81,44 @@ def train(message: Message, context: Context) -> Message:
     config: Any = message.content[CONFIG]
     task = TrainTask.from_config(config)
     configuration = cached_configuration(task.configuration)
+    _refuse(task, Node.of(context), configuration)
     with deadline(configuration.keys.client_timeout):
         return _train(message, context, task, configuration)
+
+
+def _refuse(task: TrainTask, node: Node, configuration: Configuration) -> None:
+    """Refuse what this node does not do, whatever the server says.
+
+    Raises:
+        ConfigurationError: The task is another client's, or one of a hostile client.
+    """
+    # Behind the last client comes the virtual one that pre-trains.
+    if task.partition_id not in (node.partition_id, node.num_partitions):
+        raise ConfigurationError(
+            f"this node plays partition {node.partition_id} and is asked for partition "
+            f"{task.partition_id}; has its configuration been changed during the run?"
+        )
+    if configuration.attacks(task.partition_id) and not node.allows_attack:
+        raise ConfigurationError(
+            f"attack is '{configuration.attack.name}' for partition {task.partition_id}, and this "
+            "node does not play hostile clients: only simulated nodes do, and SuperNodes whose "
+            "node configuration has allow-attack=true"
+        )
 
 
 def _train(
     message: Message, context: Context, task: TrainTask, configuration: Configuration
 ) -> Message:
     started = time.perf_counter()
-    keys, data = configuration.keys, _training_data(configuration, context.node_config)
-    examples = _examples(task, data, context.node_config)
+    node, keys = Node.of(context), configuration.keys
+    data = _training_data(configuration, node)
+    examples = _examples(task, data, node)
     start_tensorflow()
     from clients.local_training import LocalTask, learning_rate
 
     arrays: Any = message.content[ARRAYS]
     received = posterior_from_arrays(arrays)
-    state = client_state(context, task) if keys.optimizer_state == "keep" else None
+    state = client_state(context, node, task) if keys.optimizer_state == "keep" else None
     trainer = trainer_for(configuration, data, task.num_classes)
     result = trainer.train(
         data.images,
@@ -134,7 +150,7 @@ def _train(
     own = str(context.node_config.get("dataset", ""))
     metrics.update(own_test_metrics(own, configuration, task, result.posterior))
     posterior = result.posterior
-    if task.partition_id < keys.attackers:
+    if configuration.attacks(task.partition_id):
         generator = randomness.generator(keys.seed, "attack", task.server_round, task.partition_id)
         corrupted = configuration.attack.corrupt(posterior, received, generator)
         # A hostile client knows what is checked: it stays where it is not refused at once.
@@ -142,7 +158,7 @@ def _train(
     return Message(reply_content(posterior, metrics), reply_to=message)
 
 
-def _examples(task: TrainTask, data: TrainingData, node: Mapping[str, Any]) -> Any:
+def _examples(task: TrainTask, data: TrainingData, node: Node) -> Any:
     """Return the positions (N,) of the client's examples in the data.
 
     Raises:
@@ -151,7 +167,7 @@ def _examples(task: TrainTask, data: TrainingData, node: Mapping[str, Any]) -> A
     """
     if task.examples is not None:
         return task.examples
-    if node.get("dataset"):
+    if node.dataset:
         return np.arange(data.size)
     raise ConfigurationError(
         f"client {task.partition_id} has no examples: the server has assigned none (the Strategy's "
@@ -159,9 +175,9 @@ def _examples(task: TrainTask, data: TrainingData, node: Mapping[str, Any]) -> A
     )
 
 
-def _training_data(configuration: Configuration, node: Mapping[str, Any]) -> TrainingData:
+def _training_data(configuration: Configuration, node: Node) -> TrainingData:
     """Return the node's own data if it has some, and the run's otherwise."""
-    if node.get("dataset"):
-        return own_data(str(node["dataset"]))
+    if node.dataset:
+        return own_data(node.dataset)
     keys = configuration.keys
-    return shared_data(keys.dataset, str(node.get("data-dir", keys.data_dir)))
+    return shared_data(keys.dataset, keys.data_dir if node.data_dir is None else node.data_dir)

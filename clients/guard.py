@@ -13,7 +13,8 @@ from flwr.app import Context, Error, Message
 
 from bfl.engine.flower import CLIENT_RAISED
 from bfl.engine.resources import in_ray_actor
-from bfl.errors import BflError
+from bfl.errors import BflError, SharedFolderError
+from bfl.wire import RUN_CANNOT_GO_ON
 
 Work = Callable[[Message, Context], Message]
 
@@ -29,13 +30,16 @@ def reports_errors(work: Work) -> Work:
 
     @wraps(work)
     def guarded(message: Message, context: Context) -> Message:
+        code = CLIENT_RAISED
         try:
             return work(message, context)
+        except SharedFolderError as error:  # others may be luckier, and the result would not say so
+            code, reason = RUN_CANNOT_GO_ON, str(error)
         except BflError as error:  # meant for people: its message says all
             reason = f"{type(error).__name__}: {error}"
         except Exception:
             reason = traceback.format_exc()
-        return Message(Error(code=CLIENT_RAISED, reason=reason), reply_to=message)
+        return Message(Error(code=code, reason=reason), reply_to=message)
 
     return guarded
 

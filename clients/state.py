@@ -1,10 +1,11 @@
 """What a client keeps from one of its rounds to the next, and never sends: named arrays.
 
-Where it lies:
+The node alone decides where it lies, by what kind of node it is:
 
-- in the folder of the node configuration's ``state-dir``, if it has one;
-- else, in a simulation, in the run's folder, beside the server's checkpoints;
-- else in Flower's context of the node, which lives as long as the SuperNode.
+- at a SuperNode, in the folder of the node configuration's ``state-dir``, by run, if it has one;
+- at a SuperNode without, in Flower's context of the node, which ends with Flower's run;
+- in a simulation, in the run's folder, beside the server's checkpoints. On several hosts that
+  folder has to be shared, at one path: a client that does not find it there ends the run.
 
 In a folder it survives whatever is killed. In round r a client takes up what it kept in its last
 round before r, so a round that is made again, because the server or the client was killed in it,
@@ -13,7 +14,7 @@ begins where it began the first time.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import socket
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -21,8 +22,11 @@ import numpy as np
 import numpy.typing as npt
 from flwr.app import Array, ArrayRecord, Context
 
+from bfl.errors import ConfigurationError, SharedFolderError
+from bfl.results.identity import is_run_key, read_run_key
 from bfl.state import Arrays, Snapshots
 from bfl.wire import TrainTask
+from clients.node import Node
 
 KEPT = 3
 """The server may go back one checkpoint further than the last, and the client with it."""
@@ -48,7 +52,7 @@ class StateInFolder:
 
     def load(self, before: int) -> dict[str, npt.NDArray[Any]]:
         """Return what was kept in the last round before one; nothing if there was none."""
-        found = self._snapshots.latest(before)
+        found = self._snapshots.before(before)
         return found[1] if found else {}
 
     def save(self, server_round: int, arrays: Arrays) -> None:
@@ -57,39 +61,81 @@ class StateInFolder:
 
 
 class StateInContext:
-    """A client's state in Flower's context of its node."""
+    """A client's state in Flower's context of its node.
 
-    def __init__(self, context: Context) -> None:
+    Flower's context may be shared: by the runs of a series, and by a node's own client and the
+    virtual one that pre-trains.
+
+    Args:
+        context: The context.
+        run: The run's name; what other runs have left goes when something is saved.
+        client: The client's name.
+    """
+
+    def __init__(self, context: Context, run: str, client: str) -> None:
         self._context = context
+        self._run = f"{RECORD}.{run}."
+        self._prefix = f"{self._run}{client}."
 
     def load(self, before: int) -> dict[str, npt.NDArray[Any]]:
         """Return what was kept in the last round before one; nothing if there was none."""
-        for server_round in sorted(self._rounds(), reverse=True):
-            if server_round < before:
-                record: Any = self._context.state[f"{RECORD}.{server_round}"]
-                return {name: array.numpy() for name, array in record.items()}
-        return {}
+        rounds = {server_round: key for _, server_round, key in self._kept()}
+        last = max((number for number in rounds if number < before), default=None)
+        if last is None:
+            return {}
+        record: Any = self._context.state[rounds[last]]
+        return {name: array.numpy() for name, array in record.items()}
 
     def save(self, server_round: int, arrays: Arrays) -> None:
-        """Put a record into the context, and drop the oldest beyond those kept."""
-        self._context.state[f"{RECORD}.{server_round}"] = ArrayRecord(
+        """Put a record into the context, and drop the one written first beyond those kept."""
+        before = self._kept()
+        order = before[-1][0] + 1 if before else 1
+        self._context.state[f"{self._prefix}{order}.{server_round}"] = ArrayRecord(
             {name: Array(np.asarray(array)) for name, array in arrays.items()}
         )
-        for old in sorted(self._rounds())[:-KEPT]:
-            del self._context.state[f"{RECORD}.{old}"]
+        replaced = [key for _, number, key in before if number == server_round]
+        others = [key for _, number, key in before if number != server_round]
+        of_other_runs = [
+            key
+            for key in self._context.state
+            if key.startswith(f"{RECORD}.") and not key.startswith(self._run)
+        ]
+        for key in [*replaced, *others[: max(0, len(others) + 1 - KEPT)], *of_other_runs]:
+            del self._context.state[key]
 
-    def _rounds(self) -> list[int]:
-        prefix = f"{RECORD}."
-        return [int(k.removeprefix(prefix)) for k in self._context.state if k.startswith(prefix)]
+    def _kept(self) -> list[tuple[int, int, str]]:
+        """Return place in the order of writing, round and name of each record, in that order."""
+        keys = [key for key in self._context.state if key.startswith(self._prefix)]
+        numbers = [key.removeprefix(self._prefix).split(".") for key in keys]
+        return sorted((int(n[0]), int(n[1]), key) for n, key in zip(numbers, keys, strict=True))
 
 
-def client_state(context: Context, task: TrainTask) -> ClientState:
-    """Return where the client of a task keeps its state."""
-    node: Mapping[str, Any] = context.node_config
+def client_state(context: Context, node: Node, task: TrainTask) -> ClientState:
+    """Return where the client of a task keeps its state.
+
+    Raises:
+        ConfigurationError: The server has sent a run's key that is none.
+        SharedFolderError: The node is simulated on a host that does not see the run's folder.
+    """
     client = f"client-{task.partition_id:06d}"
-    if node.get("state-dir"):
-        return StateInFolder(Path(str(node["state-dir"])) / client)
-    # The run's folder is on this machine in a simulation, and not on a SuperNode's.
-    if task.run_folder and Path(task.run_folder).is_dir():
-        return StateInFolder(Path(task.run_folder) / "clients" / client)
-    return StateInContext(context)
+    if node.simulated and task.run_folder:
+        folder = Path(task.run_folder)
+        if read_run_key(folder) != task.run_key:
+            raise SharedFolderError(
+                f"clients of a simulation keep their state in the run's folder, and host "
+                f"{socket.gethostname()} does not find this run in {folder}; a simulation over "
+                "several hosts needs an output-dir that all of them share at one path"
+            )
+        return StateInFolder(folder / "clients" / client)
+    run = _run_name(context, task)
+    if node.state_dir:
+        return StateInFolder(Path(node.state_dir) / run / client)
+    return StateInContext(context, run, client)
+
+
+def _run_name(context: Context, task: TrainTask) -> str:
+    """Return the name by which a node files a run's states; a server must not choose a path."""
+    if task.run_key and not is_run_key(task.run_key):
+        raise ConfigurationError(f"the run's key is {task.run_key!r}; expected 32 hex digits")
+    # A ServerApp of the user's own may have no run's folder, and so no key.
+    return f"run-{task.run_key or context.run_id}"

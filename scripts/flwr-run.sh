@@ -7,7 +7,9 @@
 #
 # CONNECTION is a name in $FLWR_HOME/config.toml (default: local, the simulation). The options are
 # those of flwr run; --run-config may be repeated, pairs and TOML files may be mixed, and a relative
-# output-dir is a folder below the current one. Unless the environment says which SuperLink to use
+# output-dir is a folder below the current one. What ends the log's stream need not end the run: the
+# SuperLink is asked until the run is over, or until it has not answered for BFL_SUPERLINK_PATIENCE
+# seconds (default 300). Unless the environment says which SuperLink to use
 # (FLWR_HOME, and for `local` FLWR_LOCAL_SUPERLINK_HTTP_API_PORT), a SuperLink with a temporary
 # FLWR_HOME and free ports is started for this run and stopped after it.
 set -euo pipefail
@@ -56,6 +58,7 @@ from pathlib import Path
 
 import tomli_w
 
+from bfl.configuration import resolve
 from bfl.configuration.sources import read_run_config
 from bfl.engine.flower import FlowerApp
 from bfl.errors import ConfigurationError
@@ -64,6 +67,7 @@ root, config, *texts = sys.argv[1:]
 try:
     values = read_run_config(texts)
     complete = FlowerApp.read(Path(root)).run_config(values)
+    resolve(complete, check_data=False)  # the data may be where the server is
 except ConfigurationError as error:
     print(f"refused: {error}", file=sys.stderr)
     sys.exit(2)
@@ -85,24 +89,48 @@ stream() {
     flwr run "$project_root" "$connection" --stream --run-config "$config" \
         ${options[@]+"${options[@]}"} 2>&1 | tee "$output"
 }
-run_flower stream
+streamed=0
+run_flower stream || streamed=$?
 run_id=$(sed -n 's/.*Successfully started run \([0-9][0-9]*\).*/\1/p' "$output" | head -n 1)
 if [ -z "$run_id" ]; then
     echo "failed: flwr has not started the run" >&2
     exit 1
 fi
 
-# The log's end can come a moment before the run's.
-for _ in $(seq 60); do
-    answer=$(flwr ls "$connection" --run-id "$run_id" --format json)
-    status=$(python -c 'import json, sys; print(json.load(sys.stdin)["runs"][0]["status"])' \
-        <<<"$answer")
-    case $status in finished:*) break ;; esac
-    sleep 1
-done
+# Prints the run's status and, in the next line, what is said about it; fails if nobody answers.
+ask_status() {
+    flwr ls "$connection" --run-id "$run_id" --format json 2>/dev/null | python -c '
+import json, sys
+run = json.load(sys.stdin)["runs"][0]
+print(run["status"], run["status-details"], sep="\n")' 2>/dev/null
+}
+
+# Waits until the run is over, in which the SuperLink may be away for a while; sets status, details.
+wait_for_end() {
+    local patience=${BFL_SUPERLINK_PATIENCE:-300} heard=$SECONDS answer
+    while true; do
+        if answer=$(ask_status); then
+            heard=$SECONDS
+            status=${answer%%$'\n'*}
+            details=${answer#*$'\n'}
+            case $status in finished:*) return ;; esac
+            if [ "$streamed" != 0 ]; then
+                echo "the stream of the log has ended (status $streamed), and run $run_id goes on" >&2
+                streamed=0
+            fi
+        elif [ ${#flower_processes[@]} -gt 0 ] && ! kill -0 "${flower_processes[0]}" 2>/dev/null; then
+            echo "failed: the SuperLink has died, and run $run_id with it" >&2
+            exit 1
+        elif [ $((SECONDS - heard)) -ge "$patience" ]; then
+            echo "failed: the SuperLink has not answered for $patience s; run $run_id may go on:" \
+                "ask 'flwr ls $connection --run-id $run_id' before it is resumed" >&2
+            exit 1
+        fi
+        sleep 1
+    done
+}
+wait_for_end
 if [ "$status" != finished:completed ]; then
-    details=$(python -c 'import json, sys; print(json.load(sys.stdin)["runs"][0]["status-details"])' \
-        <<<"$answer")
     echo "failed: run $run_id is $status ($details)" >&2
     exit 1
 fi

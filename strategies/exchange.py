@@ -8,7 +8,9 @@ from collections.abc import Callable, Iterator, Sequence
 from flwr.app import Error, Message
 from flwr.serverapp import Grid
 
-from bfl.engine.flower import NO_REPLY, poll_interval
+from bfl.engine.flower import NO_REPLY, is_simulation, poll_interval
+from bfl.errors import RunError
+from bfl.wire import RUN_CANNOT_GO_ON
 
 POLLING_SHARE = 0.1
 """The greatest share of the time that is spent on looking for replies.
@@ -26,8 +28,90 @@ LONGEST_PAUSE = 0.2
 are large."""
 
 
+class Outstanding:
+    """Messages that have been sent to nodes and not been answered yet.
+
+    A reply is known by the message that it answers. Flower answers by itself for a node that is
+    gone, and as the source of such a reply it names its own node.
+
+    Args:
+        grid: Flower's grid.
+
+    Attributes:
+        messages: The messages, by their id.
+    """
+
+    def __init__(self, grid: Grid) -> None:
+        self.messages: dict[str, Message] = {}
+        self._grid = grid
+        self._ids: set[str] = set()
+        self._interval = poll_interval(grid)
+        self._heard = time.monotonic()
+        self._took = 0.0
+
+    def send(self, messages: Sequence[Message]) -> list[Message]:
+        """Send messages; return errors for those that Flower has not taken."""
+        if not messages:
+            return []
+        self._heard = time.monotonic()
+        taken = {message_id for message_id in self._grid.push_messages(messages) if message_id}
+        refused = []
+        for message in messages:
+            # Flower sets the id while it sends, and leaves out, or empty, those not taken.
+            if message.metadata.message_id in taken:
+                self.messages[message.metadata.message_id] = message
+                self._ids.add(message.metadata.message_id)
+            else:
+                refused.append(_failure(message, "Flower has not taken the message: node is gone"))
+        return refused
+
+    def replies(self) -> list[Message]:
+        """Return the replies that have come; the source of each is the node that was asked.
+
+        Raises:
+            RunError: A simulation's client cannot go on.
+        """
+        asked = time.monotonic()
+        replies = list(self._grid.pull_messages(self._ids)) if self._ids else []
+        self._took = time.monotonic() - asked
+        if replies:
+            self._heard = time.monotonic()
+        self._ids.difference_update(reply.metadata.reply_to_message_id for reply in replies)
+        # A client that is asked twice may answer twice; only the first answer finds its message.
+        return [
+            self._checked(reply, message)
+            for reply in replies
+            if (message := self.messages.pop(reply.metadata.reply_to_message_id, None))
+        ]
+
+    def _checked(self, reply: Message, message: Message) -> Message:
+        node = message.metadata.dst_node_id
+        if reply.has_error():
+            # A node of a deployment has no such power: it fails, and the others go on.
+            if reply.error.code == RUN_CANNOT_GO_ON and is_simulation(self._grid):
+                raise RunError(str(reply.error.reason))
+            if reply.metadata.src_node_id != node:
+                return _failure(message, str(reply.error.reason), reply.error.code)
+        elif reply.metadata.src_node_id != node:
+            return _failure(message, f"node {reply.metadata.src_node_id} has answered in its place")
+        return reply
+
+    @property
+    def silence(self) -> float:
+        """Seconds since a message has been sent or a reply has come."""
+        return time.monotonic() - self._heard
+
+    def pause(self) -> None:
+        """Wait until it is worth looking for replies again."""
+        if self._interval:
+            pause = max(self._took / POLLING_SHARE, self.silence * WAITING_SHARE)
+            time.sleep(max(self._interval, min(pause, LONGEST_PAUSE)))
+
+
 def exchange(grid: Grid, messages: Sequence[Message], silence: float) -> Iterator[Message]:
-    """Send messages and yield the replies as they come.
+    """Send messages and yield the replies as they come, each from the node that was asked.
+
+    Messages that Flower does not take are answered at once, by an error.
 
     Args:
         grid: Flower's grid.
@@ -36,27 +120,19 @@ def exchange(grid: Grid, messages: Sequence[Message], silence: float) -> Iterato
             time: where few processes play many clients, replies come one after the other.
 
     Raises:
-        RunError: The engine has died.
+        RunError: The engine has died, or a simulation's client cannot go on.
     """
-    pending = set(grid.push_messages(messages))
-    interval = poll_interval(grid)
-    heard = time.monotonic()
-    while pending:
-        asked = time.monotonic()
-        replies = list(grid.pull_messages(pending))
-        took = time.monotonic() - asked
-        pending.difference_update(reply.metadata.reply_to_message_id for reply in replies)
+    outstanding = Outstanding(grid)
+    yield from outstanding.send(messages)
+    while outstanding.messages:
+        replies = outstanding.replies()
         answered = bool(replies)
         while replies:
             yield replies.pop(0)  # and keep none of them while waiting for the next
-        if answered:
-            heard = time.monotonic()
-        elif time.monotonic() - heard > silence:
+        if not answered and outstanding.silence > silence:
             return
-        if pending and interval:
-            waited = time.monotonic() - heard
-            pause = max(took / POLLING_SHARE, waited * WAITING_SHARE)
-            time.sleep(max(interval, min(pause, LONGEST_PAUSE)))
+        if outstanding.messages:
+            outstanding.pause()
 
 
 def exchange_with_retries(
@@ -118,8 +194,12 @@ def _settled(failed: dict[int, Message], asked: dict[int, Message]) -> Iterator[
 
 
 def _lost(message: Message, silence: float) -> Message:
-    reason = f"no reply for {silence:g} s (client-timeout)"
-    return Message(Error(code=NO_REPLY, reason=reason), reply_to=message)
+    return _failure(message, f"no reply for {silence:g} s (client-timeout)")
+
+
+def _failure(message: Message, reason: str, code: int = NO_REPLY) -> Message:
+    """Return the reply of a node that has failed."""
+    return Message(Error(code=code, reason=reason), reply_to=message)
 
 
 def _copy(message: Message) -> Message:

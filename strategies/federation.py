@@ -3,17 +3,28 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from bfl.code import code_digest
 from bfl.errors import ConfigurationError, RunError
 from bfl.wire import NodeDescription
-from strategies.exchange import exchange
+from strategies.descriptions import NodeDescriptions
+
+REJOIN_WAIT = 15.0
+"""Seconds that a round waits for what new nodes say of themselves, when a client has no node."""
+
+OTHER_CODE = (
+    "the server and some clients run different code: the engine imports bfl, clients or strategies "
+    "from another folder. Start it from a folder that holds none of them, or install one version "
+    "everywhere"
+)
+
+Described = Mapping[int, NodeDescription]
+"""What nodes say of themselves, by node id."""
 
 
 @dataclass(frozen=True)
@@ -24,10 +35,16 @@ class Federation:
         nodes: Node id by partition id, for partition ids 0 to K − 1.
         own_examples: Size of the nodes' own data by partition id; 0 where a node takes its part of
             the run's data set.
+        attackable: The partitions whose nodes would play hostile clients.
+        stateful: The partitions whose nodes keep a state that outlives Flower's run.
+        descriptions: What nodes have said of themselves so far.
     """
 
     nodes: Mapping[int, int]
     own_examples: Mapping[int, int]
+    attackable: frozenset[int] = frozenset()
+    stateful: frozenset[int] = frozenset()
+    descriptions: NodeDescriptions | None = field(default=None, compare=False, repr=False)
 
     @property
     def size(self) -> int:
@@ -42,56 +59,115 @@ class Federation:
     def _partitions(self) -> Mapping[int, int]:
         return {node: partition_id for partition_id, node in self.nodes.items()}
 
+    def refreshed(self, grid: Grid, warn: Callable[[int, str], None]) -> Federation:
+        """Return the federation as it is now: nodes that have come take the place of those gone.
+
+        A node that is gone and comes back under its id needs nothing. A SuperNode without
+        authentication comes back under another one: it is asked who it is, and plays its partition
+        as soon as Flower no longer counts the old one as online.
+
+        Args:
+            grid: Flower's grid.
+            warn: Told the partition and what has become of its node, or why a node is not used.
+
+        Raises:
+            RunError: The engine has died.
+        """
+        descriptions = self.descriptions or NodeDescriptions(grid)
+        silent = descriptions.silent()
+        online = descriptions.ask(besides=self.nodes.values())
+        vacant = any(node not in online for node in self.nodes.values())
+        # Nobody waits twice for one node.
+        wait = REJOIN_WAIT if vacant and set(descriptions.silent()) - set(silent) else 0.0
+        descriptions.listen(time.monotonic() + wait)
+        nodes, own = dict(self.nodes), dict(self.own_examples)
+        for partition_id, newcomers in sorted(self._newcomers(descriptions, online).items()):
+            problem = self._unfit(partition_id, newcomers, online)
+            if partition_id in nodes and not problem:
+                [(node, description)] = newcomers.items()
+                text = f"node {node} takes the place of node {nodes[partition_id]}, which is gone"
+                nodes[partition_id], own[partition_id] = node, description.own_examples
+            else:
+                text = f"node {' and '.join(map(str, newcomers))} is not used: {problem}"
+            if text not in descriptions.told:
+                descriptions.told.add(text)
+                warn(partition_id, text)
+        return replace(self, nodes=nodes, own_examples=own, descriptions=descriptions)
+
+    def _newcomers(
+        self, descriptions: NodeDescriptions, online: set[int]
+    ) -> dict[int, dict[int, NodeDescription]]:
+        """Return the nodes that are online and not in use, by the partition that they play."""
+        newcomers: dict[int, dict[int, NodeDescription]] = {}
+        for node in sorted((online & descriptions.known.keys()) - self._partitions.keys()):
+            description = descriptions.known[node]
+            newcomers.setdefault(description.partition_id, {})[node] = description
+        return newcomers
+
+    def _unfit(self, partition_id: int, newcomers: Described, online: set[int]) -> str | None:
+        """Return why nodes that have come cannot play a partition; None if the only one can."""
+        if partition_id not in self.nodes:
+            return f"its partition-id is {partition_id}; expected 0 to {self.size - 1}"
+        if self.nodes[partition_id] in online:
+            return f"node {self.nodes[partition_id]} plays this partition"
+        if len(newcomers) > 1:
+            return f"they all have partition-id {partition_id}"
+        [description] = newcomers.values()
+        if description.code not in (code_digest(), ""):
+            return "it runs other code than the server"
+        if description.num_partitions != self.size:
+            return f"its num-partitions is {description.num_partitions}; expected {self.size}"
+        if bool(description.own_examples) != bool(self.own_examples[partition_id]):
+            return "of it and the node before, only one has data of its own"
+        return None
+
 
 def discover(grid: Grid, clients: int, timeout: float, poll: float = 0.2) -> Federation:
-    """Wait until all nodes have registered, ask each who it is, and return the federation.
+    """Wait until all nodes have registered and said who they are, and return the federation.
 
     Flower samples among the nodes registered so far: without waiting, a first round may see 94 of
     100. How many there have to be is ``clients``, or if that is 0 what the nodes say themselves.
+    Until the time is over, nodes may be late, answer with an error, or play the partition of
+    another one, which may be one that Flower does not yet know to be gone.
 
     Args:
         grid: Flower's grid.
         clients: The configured number of clients; 0: as many as the nodes' ``num-partitions``.
         timeout: Seconds to wait for nodes and for their answers.
-        poll: Seconds between looks.
+        poll: Seconds between looks for nodes.
 
     Raises:
-        RunError: Nodes are missing when the time is over, one of them answers with an error, or
-            the engine has died.
-        ConfigurationError: Two nodes play one partition, the numbers differ, or a node runs other
-            code than the server.
+        RunError: Nodes are missing when the time is over, which are named, or the engine has died.
+        ConfigurationError: Two nodes still play one partition then; or, at once, the numbers
+            differ, or a node runs other code than the server or does not speak its wire format.
     """
     deadline = time.monotonic() + timeout
-    described: dict[int, NodeDescription] = {}
-    expected = clients or 1
-    while len(described) < expected:
-        waiting = [node for node in grid.get_node_ids() if node not in described]
-        if waiting:
-            described.update(_ask(grid, waiting, max(1.0, deadline - time.monotonic())))
-            expected = _expected(clients, described)
-        elif time.monotonic() > deadline:
-            raise RunError(
-                f"{len(described)} of {expected} nodes are there after {timeout:g} s "
-                "(node-timeout): start the missing SuperNodes, or set clients"
-            )
-        else:
+    descriptions = NodeDescriptions(grid)
+    while True:
+        online = descriptions.ask()
+        descriptions.listen(min(deadline, time.monotonic() + poll))
+        for reason in descriptions.malformed.values():
+            raise ConfigurationError(reason)
+        described = {n: d for n, d in sorted(descriptions.known.items()) if n in online}
+        expected = _expected(clients, described)
+        federation = _complete(expected, described, descriptions)
+        if federation:
+            return federation
+        if time.monotonic() > deadline:
+            raise _missing(expected, described, descriptions, timeout)
+        if not descriptions.silent():  # else listening has taken its time
             time.sleep(poll)
-    return _checked(described)
 
 
-def _ask(grid: Grid, nodes: Iterable[int], timeout: float) -> dict[int, NodeDescription]:
-    question = RecordDict({"config": ConfigRecord({})})
-    messages = [Message(question, node, MessageType.QUERY) for node in nodes]
-    described = {}
-    for reply in exchange(grid, messages, timeout):
-        if reply.has_error():
-            raise RunError(f"a node cannot say who it is: {reply.error.reason}")
-        described[reply.metadata.src_node_id] = NodeDescription.from_content(reply.content)
-    return described
+def _expected(clients: int, described: Described) -> int:
+    """Return how many nodes there have to be.
 
-
-def _expected(clients: int, described: Mapping[int, NodeDescription]) -> int:
-    """Return how many nodes there have to be."""
+    Raises:
+        ConfigurationError: The nodes do not agree with each other, or with the server.
+    """
+    # Clients of another framework, whose code is not this package's, name none.
+    if {description.code for description in described.values()} - {code_digest(), ""}:
+        raise ConfigurationError(OTHER_CODE)
     numbers = {description.num_partitions for description in described.values()}
     if len(numbers) > 1:
         raise ConfigurationError(
@@ -104,31 +180,58 @@ def _expected(clients: int, described: Mapping[int, NodeDescription]) -> int:
             f"clients is {clients}, but there are {number} SuperNodes (num-partitions); "
             "allowed: the same number, or clients=0 to take the SuperNodes'"
         )
+    beyond = [n for n, d in described.items() if not 0 <= d.partition_id < number]
+    if beyond:
+        raise ConfigurationError(
+            f"the partition-id of node {beyond[0]} is {described[beyond[0]].partition_id}; "
+            f"expected 0 to {number - 1}"
+        )
     return number
 
 
-def _checked(described: Mapping[int, NodeDescription]) -> Federation:
-    # Clients of another framework, whose code is not this package's, name none.
-    codes = {d.code for d in described.values() if d.code} | {code_digest()}
-    if len(codes) > 1:
-        raise ConfigurationError(
-            "the server and some clients run different code: the engine imports bfl, clients or "
-            "strategies from another folder. Start it from a folder that holds none of them, or "
-            "install one version everywhere"
-        )
-    nodes: dict[int, int] = {}
-    for node, description in sorted(described.items()):
-        if description.partition_id in nodes:
-            raise ConfigurationError(
-                f"two nodes have partition-id {description.partition_id} in their node "
-                "configuration; each needs its own, from 0"
-            )
-        nodes[description.partition_id] = node
-    if sorted(nodes) != list(range(len(nodes))):
-        raise ConfigurationError(
-            f"the nodes' partition ids are {sorted(nodes)}; expected 0 to {len(nodes) - 1}"
-        )
+def _by_partition(described: Described) -> dict[int, list[int]]:
+    """Return the nodes that say they play each partition."""
+    nodes: dict[int, list[int]] = {}
+    for node, description in described.items():
+        nodes.setdefault(description.partition_id, []).append(node)
+    return dict(sorted(nodes.items()))
+
+
+def _complete(
+    expected: int, described: Described, descriptions: NodeDescriptions
+) -> Federation | None:
+    """Return the federation if each partition has one node."""
+    nodes = {p: found[0] for p, found in _by_partition(described).items()}
+    if len(nodes) < expected or len(described) > expected:
+        return None
+    by_partition = {p: described[node] for p, node in nodes.items()}
     return Federation(
-        nodes=dict(sorted(nodes.items())),
-        own_examples={d.partition_id: d.own_examples for d in described.values()},
+        nodes=nodes,
+        own_examples={p: d.own_examples for p, d in by_partition.items()},
+        attackable=frozenset(p for p, d in by_partition.items() if d.allows_attack),
+        stateful=frozenset(p for p, d in by_partition.items() if d.keeps_state),
+        descriptions=descriptions,
     )
+
+
+def _missing(
+    expected: int, described: Described, descriptions: NodeDescriptions, timeout: float
+) -> ConfigurationError | RunError:
+    """Return the error that says who is missing when the time is over."""
+    nodes = _by_partition(described)
+    for partition_id, several in nodes.items():
+        if len(several) > 1:
+            return ConfigurationError(
+                f"nodes {' and '.join(map(str, several))} all have partition-id {partition_id} in "
+                "their node configuration; each needs its own, from 0"
+            )
+    absent = [str(p) for p in range(expected) if p not in nodes]
+    text = (
+        f"{len(described)} of {expected} nodes are there after {timeout:g} s (node-timeout), "
+        f"without {'partition' if len(absent) == 1 else 'partitions'} {', '.join(absent)}"
+    )
+    for node in descriptions.silent():
+        text += f"\nnode {node} does not say who it is"
+    for node, reason in sorted(descriptions.failures.items()):
+        text += f"\nnode {node} cannot say who it is: {reason}"
+    return RunError(f"{text}\nstart the missing SuperNodes, or set clients")

@@ -63,6 +63,7 @@ class PosteriorPooling(Strategy):
         num_classes: The number of classes, sent to the clients.
         partition: The examples of each client, by partition id; None where nodes have their own.
         run_folder: The run's folder, for clients that keep a state in a simulation.
+        run_key: The run's own word, by which nodes file what they keep.
         clients: The number of clients; 0: as many as there are SuperNodes.
         fraction_train: The share of the clients that train in a round.
         max_examples: The most examples that a client may claim to hold of its own.
@@ -91,6 +92,7 @@ class PosteriorPooling(Strategy):
         num_classes: int = 10,
         partition: Sequence[Positions | None] | None = None,
         run_folder: str = "",
+        run_key: str = "",
         clients: int = 0,
         fraction_train: float = 1.0,
         max_examples: int = 1_000_000,
@@ -111,6 +113,7 @@ class PosteriorPooling(Strategy):
         self.num_classes = num_classes
         self.partition = partition
         self.run_folder = run_folder
+        self.run_key = run_key
         self.clients = clients
         self.fraction_train = fraction_train
         self.max_examples = max_examples
@@ -157,7 +160,9 @@ class PosteriorPooling(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Return the messages that ask the clients of a round to train."""
-        federation = self.join(grid)
+        federation = self.federation = self.join(grid).refreshed(
+            grid, lambda partition_id, text: self._warn(server_round, partition_id, text)
+        )
         self._previous = posterior_from_arrays(arrays)
         self._sampled = sample_partitions(
             self.seed, server_round, federation.size, self.fraction_train
@@ -180,6 +185,7 @@ class PosteriorPooling(Strategy):
             num_classes=self.num_classes,
             examples=None if self.partition is None else self.partition[partition_id],
             run_folder=self.run_folder,
+            run_key=self.run_key,
         )
 
     def aggregate_train(

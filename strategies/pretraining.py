@@ -88,6 +88,7 @@ class Pretraining:
         dataset: The run's data set.
         accuracy: Gives the accuracy of a posterior on some training images, after an epoch.
         run_folder: The run's folder, where a simulation's clients keep their state.
+        run_key: The run's own word, by which nodes file what they keep.
 
     Raises:
         ConfigurationError: The node has data of its own, or there are not enough images.
@@ -101,6 +102,7 @@ class Pretraining:
         dataset: Dataset,
         accuracy: Callable[[Posterior, Positions, int], float],
         run_folder: str,
+        run_key: str = "",
     ) -> None:
         keys = configuration.keys
         if federation.own_examples[0]:
@@ -127,6 +129,7 @@ class Pretraining:
         )
         self._accuracy = accuracy
         self._run_folder = run_folder
+        self._run_key = run_key
 
     def run(self, initial: Posterior, on_epoch: Callable[[Epoch], None]) -> Posterior:
         """Return the posterior of the best epoch.
@@ -158,6 +161,7 @@ class Pretraining:
             num_classes=self._num_classes,
             examples=self._train,
             run_folder=self._run_folder,
+            run_key=self._run_key,
         )
         content = train_content(posterior_to_arrays(posterior), task)
         message = Message(content, self._node, MessageType.TRAIN, group_id="pretraining")

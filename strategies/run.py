@@ -23,6 +23,7 @@ from bfl.results.collapse import CollapseWatch
 from bfl.results.environment import describe_environment
 from bfl.results.examples import write_examples
 from bfl.results.figures import draw_all
+from bfl.results.identity import run_key
 from bfl.results.network import NetworkDescription
 from bfl.results.progress import ProgressReport
 from bfl.results.resume import Checkpoint, Checkpoints, check_output, open_run
@@ -65,26 +66,73 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         federation = discover(grid, keys.clients, keys.node_timeout)
         configuration = evaluator.configuration = configuration.replace(clients=federation.size)
         partition = split(configuration, dataset, federation)
-        folder, checkpoint = open_run(
-            configuration, keys.name or made_up_name(configuration), describe_environment()
-        )
-        engine_run.advise(_how_to_go_on(folder))
-        network = NetworkDescription.of(configuration, dataset, configured_threads())
-        folder.write_network(network.to_dict())
-        folder.write_partition(_described(dataset, partition))
-        progress.say(f"{federation.size} clients; the run's folder is {folder.path}")
-        strategy = make_strategy(configuration, dataset, partition)
-        strategy.federation = federation
-        strategy.manifest = evaluator.manifest
-        strategy.on_round = _Recorder(folder, progress, strategy, keys.evaluate_mc_samples).record
-        strategy.on_warning = progress.say
-        if checkpoint:
-            progress.say(f"going on after round {checkpoint.server_round}")
-        elif keys.pretrain_examples:
-            checkpoint = _pretrain(grid, strategy, folder, evaluator, progress)
-        posterior = _run_rounds(grid, strategy, folder, evaluator, checkpoint)
-        _finish(folder, evaluator, posterior, progress)
+        refuse_attackers(configuration, federation)
+        name = keys.name or made_up_name(configuration)
+        with open_run(configuration, name, describe_environment()) as (folder, checkpoint):
+            engine_run.advise(_how_to_go_on(folder))
+            progress.say(f"{federation.size} clients; the run's folder is {folder.path}")
+            if said := lost_states(configuration, federation, checkpoint):
+                progress.say(said)
+            network = NetworkDescription.of(configuration, dataset, configured_threads())
+            folder.write_network(network.to_dict())
+            folder.write_partition(_described(dataset, partition))
+            strategy = make_strategy(configuration, dataset, partition)
+            strategy.federation = federation
+            strategy.manifest = evaluator.manifest
+            strategy.run_folder = str(folder.path.resolve())
+            strategy.run_key = run_key(folder.path)
+            recorder = _Recorder(folder, progress, strategy, keys.evaluate_mc_samples)
+            strategy.on_round = recorder.record
+            strategy.on_warning = progress.say
+            if checkpoint:
+                progress.say(f"going on after round {checkpoint.server_round}")
+            elif keys.pretrain_examples:
+                checkpoint = _pretrain(grid, strategy, folder, evaluator, progress)
+            posterior = _run_rounds(grid, strategy, folder, evaluator, checkpoint)
+            _finish(folder, evaluator, posterior, progress)
     return folder
+
+
+def refuse_attackers(configuration: Configuration, federation: Federation) -> None:
+    """Refuse hostile clients on nodes that do not play any.
+
+    Raises:
+        ConfigurationError: There are such nodes; the message names them.
+    """
+    refusing = [
+        f"partition {partition_id} (node {node})"
+        for partition_id, node in federation.nodes.items()
+        if configuration.attacks(partition_id) and partition_id not in federation.attackable
+    ]
+    if refusing:
+        raise ConfigurationError(
+            f"attack is '{configuration.attack.name}' with attackers = "
+            f"{configuration.keys.attackers}, which {', '.join(refusing)} will not play: only "
+            "simulated nodes do, and SuperNodes whose node configuration has allow-attack=true"
+        )
+
+
+def lost_states(
+    configuration: Configuration, federation: Federation, checkpoint: Checkpoint | None
+) -> str:
+    """Return what there is to say of clients whose state ends with Flower's run, or nothing.
+
+    Raises:
+        ConfigurationError: The run is one to go on with, and such states are lost.
+    """
+    stateless = [str(p) for p in federation.nodes if p not in federation.stateful]
+    if configuration.keys.optimizer_state != "keep" or not stateless:
+        return ""
+    nodes = f"the SuperNodes of partitions {', '.join(stateless)} have no state-dir"
+    if checkpoint and 0 < checkpoint.server_round < configuration.keys.rounds:
+        raise ConfigurationError(
+            f"optimizer-state is 'keep' and {nodes}: what their optimizers kept has ended with the "
+            "run that was interrupted, so going on would not give its result"
+        )
+    return (
+        f"optimizer-state is 'keep' and {nodes}: this run cannot be resumed, and the client of a "
+        "SuperNode that is restarted begins anew"
+    )
 
 
 def _pretrain(
@@ -102,7 +150,8 @@ def _pretrain(
         evaluator.configuration,
         evaluator.dataset,
         evaluator.train_accuracy,
-        str(folder.path.resolve()),
+        strategy.run_folder,
+        strategy.run_key,
     )
     posterior = pretraining.run(
         evaluator.initial,
@@ -128,7 +177,6 @@ def _run_rounds(
         RunError: The federation could not go on; the message says how to resume.
     """
     configuration: Configuration = evaluator.configuration
-    strategy.run_folder = str(folder.path.resolve())
     posterior = evaluator.initial
     if checkpoint:
         posterior = checkpoint.posterior

@@ -1,6 +1,8 @@
 """Files that are there as a whole or not at all."""
 
 import os
+import secrets
+from pathlib import Path
 
 import pytest
 
@@ -45,3 +47,44 @@ def test_file_system_without_hard_links(tmp_path, monkeypatch):
         files.create_atomically(tmp_path / "file", b"other")
     assert (tmp_path / "file").read_bytes() == b"content"
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_two_hosts_with_one_process_id_do_not_share_a_temporary_file(tmp_path, monkeypatch):
+    """The second writes while the first has its data aside, as on a folder that both mount."""
+    monkeypatch.setattr(os, "getpid", lambda: 7)
+    replace, inside = Path.replace, []
+
+    def replace_after_the_other(self, target):
+        if not inside:
+            inside.append(True)
+            files.write_atomically(target, b"second")
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", replace_after_the_other)
+    files.write_atomically(tmp_path / "file", b"first")
+    assert (tmp_path / "file").read_bytes() == b"first"
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_what_killed_processes_have_left_is_removed_and_nothing_else(tmp_path):
+    names = [".file.123.tmp", f".other.{secrets.token_hex(8)}.tmp", ".file.tmp", "file.12.tmp"]
+    for name in names:
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (1e9, 1e9))
+    fresh = tmp_path / f".other.{secrets.token_hex(8)}.tmp"
+    fresh.touch()
+    files.write_atomically(tmp_path / "file", b"content")
+    left = {path.name for path in tmp_path.iterdir()}
+    assert left == {"file", fresh.name, *names[2:]}
+
+
+@pytest.mark.parametrize("name", ["run", "a b", "...", "x.y-1", "ärger"])
+def test_names_of_folders(name):
+    assert files.folder_name_problem(name) is None
+
+
+@pytest.mark.parametrize(
+    "name", ["", " ", "a ", ".", "..", "a/b", "/etc/x", "a\\b", "a\0b", "a\nb", "ä" * 128]
+)
+def test_names_that_are_no_folders(name):
+    assert files.folder_name_problem(name)

@@ -12,6 +12,7 @@ import pydantic
 from pydantic.fields import FieldInfo
 
 from bfl.attacks import Attack, attacks
+from bfl.attacks.none import NoAttack
 from bfl.augmentations import Augmentation, augmentations
 from bfl.configuration.keys import Keys
 from bfl.configuration.messages import refused_values, unknown_key
@@ -96,6 +97,10 @@ class Configuration:
         # An architecture's depth is part of its word.
         merged.pop("depth", None)
         return merged
+
+    def attacks(self, partition_id: int) -> bool:
+        """Return whether the client of a partition is a hostile one."""
+        return partition_id < self.keys.attackers and not isinstance(self.attack, NoAttack)
 
     def replace(self, **changes: Value) -> Configuration:
         """Return the configuration with other values for some keys (underscores for hyphens)."""

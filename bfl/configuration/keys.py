@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import pydantic
 from pydantic import Field
 
+from bfl.files import folder_name_problem
 from bfl.posteriors.floor import SCALE_FLOOR
 from bfl.registry import STRICT
 
@@ -134,3 +135,11 @@ class Keys(pydantic.BaseModel):
     )
     output_dir: str = Field("runs", min_length=1, description="folder that gets the run's folder")
     name: str = Field("", description="name of the run's folder; empty: made from time and choices")
+
+    @pydantic.field_validator("name")
+    @classmethod
+    def _one_folder(cls, name: str) -> str:
+        problem = folder_name_problem(name) if name else None
+        if problem:
+            raise ValueError(f"the name of one folder below output-dir, or nothing ({problem})")
+        return name

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 
 def cpus_of_this_process() -> int:
@@ -40,6 +42,15 @@ def in_ray_actor() -> bool:
     if ray is None or not ray.is_initialized():
         return False
     return bool(ray.get_runtime_context().worker.mode == ray.WORKER_MODE)
+
+
+def in_simulation(node_config: Mapping[str, Any]) -> bool:
+    """Return whether the node that this process plays is a simulated one.
+
+    Nodes are simulated by Ray's actors and by the serial engine, which says so in the node's
+    configuration. A SuperNode's processes are neither, and what the server says does not count.
+    """
+    return node_config.get("simulation") is True or in_ray_actor()
 
 
 def _share_of_ray_actor() -> float:

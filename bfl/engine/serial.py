@@ -55,7 +55,11 @@ class SerialGrid(Grid):
             partition_id + 1: Context(
                 run_id=run.run_id,
                 node_id=partition_id + 1,
-                node_config={"partition-id": partition_id, "num-partitions": num_supernodes},
+                node_config={
+                    "partition-id": partition_id,
+                    "num-partitions": num_supernodes,
+                    "simulation": True,
+                },
                 state=RecordDict(),
                 run_config=dict(run_config),
             )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from bfl.configuration import Configuration
 from bfl.errors import ConfigurationError
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import VECTORS
+from bfl.results.identity import locked
 from bfl.results.run_folder import RunFolder
 from bfl.state import Arrays, Snapshots
 
@@ -63,7 +65,7 @@ class Checkpoints:
         self._snapshots.save(checkpoint.server_round, {**vectors, **state})
 
     def latest(self) -> Checkpoint | None:
-        """Return the last sound checkpoint; None when there is none."""
+        """Return the sound checkpoint that was written last; None when there is none."""
         found = self._snapshots.latest()
         if found is None:
             return None
@@ -80,10 +82,13 @@ def _behind(prefix: str, arrays: Arrays) -> dict[str, Any]:
     }
 
 
+@contextmanager
 def open_run(
     configuration: Configuration, name: str, environment: Mapping[str, Any]
-) -> tuple[RunFolder, Checkpoint | None]:
-    """Return the folder of a run and, if it is one to go on with, its last checkpoint.
+) -> Iterator[tuple[RunFolder, Checkpoint | None]]:
+    """Give a block the folder of a run and, if it is one to go on with, its last checkpoint.
+
+    No other server writes to the folder in the meantime.
 
     With ``resume``, a run that has not begun is begun; so a supervisor may always say it. Rounds
     recorded after the checkpoint are dropped: they are made again, with the same result.
@@ -94,18 +99,22 @@ def open_run(
         environment: See ``describe_environment``.
 
     Raises:
-        ConfigurationError: The folder cannot be written, holds another run, or the run in it was
-            begun with another configuration; the message names what has changed.
+        ConfigurationError: The folder cannot be written, holds another run, another server writes
+            to it, or the run in it was begun with another configuration; the message names what has
+            changed.
         DataError: The run's files are corrupt.
     """
     keys = configuration.keys
-    folder = RunFolder(Path(keys.output_dir) / name)
-    if not keys.resume or not folder.holds("config.toml"):
-        return RunFolder.create(keys.output_dir, name, configuration.values, environment), None
-    _refuse_changes(folder, configuration)
-    checkpoint = Checkpoints(folder).latest()
-    folder.keep_rounds(checkpoint.server_round if checkpoint else 0)
-    return folder, checkpoint
+    folder = RunFolder.named(keys.output_dir, name)
+    with locked(folder.path):
+        if not keys.resume or not folder.holds("config.toml"):
+            RunFolder.create(keys.output_dir, name, configuration.values, environment)
+            checkpoint = None
+        else:
+            _refuse_changes(folder, configuration)
+            checkpoint = Checkpoints(folder).latest()
+            folder.keep_rounds(checkpoint.server_round if checkpoint else 0)
+        yield folder, checkpoint
 
 
 def check_output(configuration: Configuration) -> None:
@@ -123,8 +132,10 @@ def check_output(configuration: Configuration) -> None:
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
         what = "is not writable" if existing.is_dir() else "is a file"
         raise ConfigurationError(f"output-dir is {keys.output_dir!r}: {existing} {what}")
-    folder = RunFolder(Path(keys.output_dir) / keys.name)
-    if not keys.name or not folder.holds("config.toml"):
+    if not keys.name:
+        return
+    folder = RunFolder.named(keys.output_dir, keys.name)
+    if not folder.holds("config.toml"):
         return
     if not keys.resume:
         raise ConfigurationError(

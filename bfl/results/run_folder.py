@@ -5,6 +5,7 @@
 | ``config.toml`` | the complete configuration |
 | ``environment.json`` | versions, machine, commit |
 | ``network.json`` | what predicting with the posterior takes besides: images, classes, network |
+| ``run-key``, ``run.lock`` | which run this is, and who writes here: ``bfl.results.identity`` |
 | ``partition.json`` | who holds which data |
 | ``rounds.jsonl`` | one line per round, appended as the round ends |
 | ``warnings.txt`` | what the results do not show by themselves, a line each; only if there is any |
@@ -38,7 +39,7 @@ import numpy.typing as npt
 import tomli_w
 
 from bfl.errors import ConfigurationError, DataError, PosteriorError, RunError
-from bfl.files import create_atomically, sync_folder, write_atomically
+from bfl.files import create_atomically, folder_name_problem, sync_folder, write_atomically
 from bfl.posteriors.manifest import Manifest
 from bfl.posteriors.posterior import Posterior
 from bfl.prediction.predictions import IntArray, Predictions
@@ -107,16 +108,11 @@ class RunFolder:
             environment: See ``describe_environment``.
 
         Raises:
-            ConfigurationError: The name is no folder below ``output_dir``, the folder holds another
-                run, or it cannot be written.
+            ConfigurationError: The name is not that of one folder, the folder holds another run, or
+                it cannot be written.
         """
-        relative = PurePath(name)
-        if not name.strip() or relative.is_absolute() or set(relative.parts) & {"..", ""}:
-            raise ConfigurationError(f"run name '{name}' is not the name of a folder")
-        path = Path(output_dir) / relative
-        if path == Path(output_dir):
-            raise ConfigurationError(f"run name '{name}' is not the name of a folder")
-        folder = cls(path)
+        folder = cls.named(output_dir, name)
+        path = folder.path
         try:
             path.mkdir(parents=True, exist_ok=True)
             folder._claim(config)
@@ -128,6 +124,18 @@ class RunFolder:
         except RunError as error:
             raise ConfigurationError(str(error)) from error
         return folder
+
+    @classmethod
+    def named(cls, output_dir: str | os.PathLike[str], name: str) -> RunFolder:
+        """Return the folder that a run of some name has, whether it is there or not.
+
+        Raises:
+            ConfigurationError: The name is not that of one folder.
+        """
+        problem = folder_name_problem(name)
+        if problem:
+            raise ConfigurationError(f"run name '{name}' is not the name of a folder: {problem}")
+        return cls(Path(output_dir) / name)
 
     def _claim(self, config: Mapping[str, Any]) -> None:
         """Write the configuration into a folder that holds no run yet.

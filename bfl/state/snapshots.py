@@ -6,7 +6,8 @@ import hashlib
 import io
 import re
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,17 @@ from bfl.errors import RunError
 from bfl.files import write_atomically
 
 Arrays = Mapping[str, npt.NDArray[Any]]
-_FILE = re.compile(r"round-(\d{6,})\.snapshot")
+Found = tuple[int, dict[str, npt.NDArray[Any]]]
+_FILE = re.compile(r"round-(\d{6,})(?:\.(\d{6,}))?\.snapshot")
+
+
+@dataclass(frozen=True, order=True)
+class _Entry:
+    """A snapshot's file: when it was written among the others, and of which round it is."""
+
+    order: int
+    server_round: int
+    path: Path
 
 
 class Snapshots:
@@ -25,6 +36,10 @@ class Snapshots:
 
     A file is the SHA-256 of its content, a new line, and the content, a NumPy archive. A damaged
     one is passed over with a warning, and the one before it is used.
+
+    A file's name has the round and, behind it, its place in the order of writing. Which ones are
+    kept goes by the latter: an owner that begins again at a low round, beside the snapshots that an
+    interrupted try has left, does not lose what it has just written.
 
     Args:
         folder: Where they lie; it is made when the first one is saved.
@@ -36,52 +51,62 @@ class Snapshots:
         self.kept = kept
 
     def save(self, server_round: int, arrays: Arrays) -> None:
-        """Write the snapshot of a round, and drop the oldest beyond those kept.
+        """Write the snapshot of a round, and drop the one written first beyond those kept.
 
         Raises:
-            RunError: It cannot be written; those of earlier rounds are still there.
+            RunError: It cannot be written; those written earlier are still there.
         """
         buffer = io.BytesIO()
         named: dict[str, Any] = dict(arrays)
         np.savez(buffer, **named)
         content = buffer.getvalue()
-        path = self._path(server_round)
+        path = self.folder
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
+            before = self._entries()
+            order = before[-1].order + 1 if before else 1
+            path = self.folder / f"round-{server_round:06d}.{order:06d}.snapshot"
             write_atomically(path, hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
-            for old in self.rounds()[: -self.kept]:
-                self._path(old).unlink(missing_ok=True)
+            others = [entry for entry in before if entry.server_round != server_round]
+            replaced = [entry for entry in before if entry.server_round == server_round]
+            for old in [*replaced, *others[: max(0, len(others) + 1 - self.kept)]]:
+                old.path.unlink(missing_ok=True)
         except OSError as error:
             raise RunError(f"cannot write {path}: {error.strerror or error}") from error
 
-    def latest(self, before: int | None = None) -> tuple[int, dict[str, npt.NDArray[Any]]] | None:
-        """Return the last sound snapshot and its round; None when there is none.
+    def latest(self) -> Found | None:
+        """Return the sound snapshot that was written last, and its round; None if there is none."""
+        return _first_sound(reversed(self._entries()))
 
-        Args:
-            before: The round that it must be older than; None for any.
-        """
-        for server_round in reversed(self.rounds()):
-            if before is not None and server_round >= before:
-                continue
-            try:
-                return server_round, _read(self._path(server_round).read_bytes())
-            except (OSError, ValueError) as error:
-                warnings.warn(
-                    f"{self._path(server_round)} is damaged ({error}); going back to the one "
-                    "before it",
-                    stacklevel=2,
-                )
-        return None
+    def before(self, server_round: int) -> Found | None:
+        """Return the sound snapshot of the last round before one, and its round; None if none."""
+        entries = [entry for entry in self._entries() if entry.server_round < server_round]
+        return _first_sound(
+            sorted(entries, key=lambda entry: (entry.server_round, entry.order), reverse=True)
+        )
 
     def rounds(self) -> list[int]:
         """Return the rounds that have a snapshot, sound or not, ascending."""
+        return sorted({entry.server_round for entry in self._entries()})
+
+    def _entries(self) -> list[_Entry]:
+        """Return the files in the order of writing."""
         if not self.folder.is_dir():
             return []
-        matches = (_FILE.fullmatch(path.name) for path in self.folder.iterdir())
-        return sorted(int(match.group(1)) for match in matches if match)
+        found = ((path, _FILE.fullmatch(path.name)) for path in self.folder.iterdir())
+        return sorted(_Entry(int(m[2] or 0), int(m[1]), path) for path, m in found if m)
 
-    def _path(self, server_round: int) -> Path:
-        return self.folder / f"round-{server_round:06d}.snapshot"
+
+def _first_sound(entries: Iterable[_Entry]) -> Found | None:
+    for entry in entries:
+        try:
+            return entry.server_round, _read(entry.path.read_bytes())
+        except (OSError, ValueError) as error:
+            warnings.warn(
+                f"{entry.path} is damaged ({error}); going back to the one before it",
+                stacklevel=3,
+            )
+    return None
 
 
 def _read(data: bytes) -> dict[str, npt.NDArray[Any]]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from bfl.errors import ConfigurationError, DataError, RunError
-from bfl.files import write_atomically
+from bfl.files import try_lock, write_atomically
 from bfl.results.resume import CHECKPOINTS
 from bfl.results.run_folder import CONFIG, METRICS, RunFolder
 from bfl.studies.reading import read_study
@@ -153,22 +153,7 @@ class StudyFolder:
         except OSError as error:
             raise RunError(f"cannot write {path}: {error.strerror or error}") from error
         with stream:
-            yield _lock(stream)
-
-
-def _lock(stream: Any) -> bool:
-    """Lock an open file until it is closed, at the latest by the end of the process."""
-    try:
-        import fcntl
-    except ImportError:  # Windows: who starts two at once there has to know
-        return True
-    try:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:  # a network file system without locks
-        return True
-    return True
+            yield try_lock(stream)
 
 
 def is_done(folder: RunFolder) -> bool:

@@ -5,7 +5,8 @@ import numpy as np
 from flwr.app import Context, Message, RecordDict
 
 from bfl.engine.flower import new_run
-from bfl.errors import DataError
+from bfl.errors import DataError, SharedFolderError
+from bfl.wire import RUN_CANNOT_GO_ON
 from clients.guard import deadline, reports_errors
 
 
@@ -33,6 +34,14 @@ def test_an_error_meant_for_people_comes_without_a_traceback() -> None:
         raise DataError("no such archive")
 
     assert ask(work).error.reason == "DataError: no such archive"
+
+
+def test_a_host_without_the_shared_folder_says_that_the_run_cannot_go_on() -> None:
+    def work(message: Message, context: Context) -> Message:
+        raise SharedFolderError("not here")
+
+    assert ask(work).error.code == RUN_CANNOT_GO_ON
+    assert ask(work).error.reason == "not here"
 
 
 def test_outside_of_an_actor_nothing_is_ended() -> None:

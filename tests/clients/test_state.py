@@ -5,15 +5,17 @@ import numpy as np
 import pytest
 from flwr.app import Context, RecordDict
 
+from bfl.errors import ConfigurationError, SharedFolderError
 from bfl.wire import TrainTask
-from clients.state import KEPT, StateInContext, StateInFolder, client_state
+from clients.node import Node
+from clients.state import KEPT, ClientState, StateInContext, StateInFolder, client_state
 
 
 def make_context(**node: Any) -> Context:
     return Context(run_id=1, node_id=1, node_config=node, state=RecordDict(), run_config={})
 
 
-def make_task(run_folder: str = "") -> TrainTask:
+def make_task(run_folder: str = "", run_key: str = "") -> TrainTask:
     return TrainTask(
         server_round=1,
         partition_id=7,
@@ -21,12 +23,17 @@ def make_task(run_folder: str = "") -> TrainTask:
         num_classes=10,
         examples=None,
         run_folder=run_folder,
+        run_key=run_key,
     )
 
 
 @pytest.mark.parametrize("where", ["folder", "context"])
 def test_what_is_kept_is_found_by_round(where: str, tmp_path: Path) -> None:
-    state = StateInFolder(tmp_path / "c") if where == "folder" else StateInContext(make_context())
+    state = (
+        StateInFolder(tmp_path / "c")
+        if where == "folder"
+        else StateInContext(make_context(), "run-1", "client-7")
+    )
     assert state.load(before=1) == {}
     for number in (1, 2, 4, 5):  # the client took no part in round 3
         state.save(number, {"value": np.array([number, 0.5])})
@@ -39,24 +46,93 @@ def test_what_is_kept_is_found_by_round(where: str, tmp_path: Path) -> None:
 
 def test_only_the_last_rounds_are_kept() -> None:
     context = make_context()
-    state = StateInContext(context)
+    state = StateInContext(context, "run-1", "client-7")
     for number in range(1, 10):
         state.save(number, {"value": np.zeros(1)})
     assert len(context.state) == KEPT
 
 
-def test_where_a_client_keeps_its_state(tmp_path: Path) -> None:
-    """In the node's folder, else in the run's if it is on this machine, else with Flower."""
-    node, run = tmp_path / "node", tmp_path / "run"
-    run.mkdir()
-    arrays = {"a": np.ones(2)}
-    client_state(make_context(**{"state-dir": str(node)}), make_task(str(run))).save(1, arrays)
-    assert (node / "client-000007").is_dir()
-    assert list(run.iterdir()) == []
-    client_state(make_context(), make_task(str(run))).save(1, arrays)
-    assert (run / "clients" / "client-000007").is_dir()
-    elsewhere = tmp_path / "another machine's folder"
+def test_a_low_round_is_kept_beside_higher_ones_in_the_context() -> None:
+    state = StateInContext(make_context(), "run-1", "client-7")
+    for number in (6, 7, 8, 1, 2, 3, 4):
+        state.save(number, {"value": np.array([number])})
+        assert state.load(before=number + 1)["value"].tolist() == [number]
+
+
+def test_contexts_are_shared_by_runs_and_clients_and_states_are_not() -> None:
     context = make_context()
-    client_state(context, make_task(str(elsewhere))).save(1, arrays)
-    assert not elsewhere.exists()
+    mine = StateInContext(context, "run-1", "client-7")
+    others = [StateInContext(context, "run-1", "client-8"), StateInContext(context, "run-2", "x")]
+    others[1].save(3, {"value": np.zeros(1)})
+    others[0].save(3, {"value": np.zeros(1)})
+    assert len(context.state) == 1  # the other run is over
+    assert mine.load(before=5) == {}
+    mine.save(4, {"value": np.ones(1)})
+    assert others[0].load(before=5)["value"].tolist() == [0]
+    assert mine.load(before=5)["value"].tolist() == [1]
+
+
+ARRAYS = {"a": np.ones(2)}
+KEY, OTHER = "0123456789abcdef" * 2, "f" * 32
+
+
+def store(task: TrainTask, context: Context | None = None, **config: Any) -> ClientState:
+    context = context or make_context(**{"partition-id": 7, "num-partitions": 9, **config})
+    return client_state(context, Node.of(context), task)
+
+
+def run_folder(path: Path, key: str = KEY) -> str:
+    path.mkdir()
+    (path / "run-key").write_text(f"{key}\n", encoding="ascii")
+    return str(path)
+
+
+def test_a_supernode_files_its_states_by_run(tmp_path: Path) -> None:
+    """A second run, also one of the same name, takes up nothing of the first."""
+    config = {"state-dir": str(tmp_path)}
+    store(make_task("/elsewhere", KEY), **config).save(4, ARRAYS)
+    assert store(make_task("/elsewhere", OTHER), **config).load(before=5) == {}
+    assert store(make_task("/moved", KEY), **config).load(before=5)["a"].tolist() == [1, 1]
+    assert [path.name for path in tmp_path.iterdir()] == [f"run-{KEY}"]
+
+
+def test_a_server_does_not_choose_where_a_supernode_writes(tmp_path: Path) -> None:
+    """Neither the run's folder, if it happens to exist there, nor by way of the key."""
+    run = run_folder(tmp_path / "run")
+    context = make_context(**{"partition-id": 7, "num-partitions": 9})
+    store(make_task(run, KEY), context).save(1, ARRAYS)
     assert len(context.state) == 1
+    assert not (tmp_path / "run" / "clients").exists()
+    with pytest.raises(ConfigurationError, match=r"the run's key is '\.\./\.\./x'"):
+        store(make_task(run, "../../x"), **{"state-dir": str(tmp_path)})
+
+
+def test_without_a_key_the_run_is_flowers(tmp_path: Path) -> None:
+    store(make_task(), **{"state-dir": str(tmp_path)}).save(1, ARRAYS)
+    assert [path.name for path in tmp_path.iterdir()] == ["run-1"]
+
+
+def test_a_simulated_client_keeps_its_state_in_the_runs_folder(tmp_path: Path) -> None:
+    run = run_folder(tmp_path / "run")
+    store(make_task(run, KEY), simulation=True).save(1, ARRAYS)
+    assert (tmp_path / "run" / "clients" / "client-000007").is_dir()
+
+
+@pytest.mark.parametrize("there", ["nothing", "another run", "no key"])
+def test_a_host_that_does_not_share_the_runs_folder_ends_the_run(
+    there: str, tmp_path: Path
+) -> None:
+    """In place of a state that depends on the host that a client is played on."""
+    folder = tmp_path / "run"
+    if there != "nothing":
+        run_folder(folder, OTHER)
+    if there == "no key":
+        (folder / "run-key").unlink()
+    with pytest.raises(SharedFolderError, match="all of them share at one path"):
+        store(make_task(str(folder), KEY), simulation=True)
+    assert not (folder / "clients").exists()
+
+
+def test_a_simulation_without_a_folder_keeps_states_with_flower() -> None:
+    """A ServerApp of the user's own need not have one."""
+    assert isinstance(store(make_task(), simulation=True), StateInContext)

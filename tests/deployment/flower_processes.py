@@ -11,7 +11,7 @@ import sysconfig
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -69,6 +69,26 @@ def end_processes(roots: set[int]) -> None:
         while waiting and time.monotonic() < deadline:
             waiting = {pid for pid in waiting if _lives(pid)}
             time.sleep(0.1)
+
+
+def kill(root: int) -> None:
+    """Kill a process and its descendants at once, with no chance to say goodbye."""
+    for pid in descendants({root}):
+        _send(pid, signal.SIGKILL)
+    os.waitpid(root, 0)
+
+
+def wait_for(what: Callable[[], bool], seconds: float) -> None:
+    """Wait until something is so.
+
+    Raises:
+        TimeoutError: It is not, for so long.
+    """
+    deadline = time.monotonic() + seconds
+    while not what():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"nothing has happened for {seconds:g} s")
+        time.sleep(0.2)
 
 
 def _send(pid: int, number: int) -> bool:
@@ -191,7 +211,8 @@ def take_back_last_round(folder: Path) -> None:
     """Make a finished run of two rounds one that was killed in its second."""
     for name in ("metrics.json", "posterior.npz", "predictions.npz", "retention.json"):
         (folder / name).unlink()
-    (folder / "checkpoints" / "round-000002.snapshot").unlink()
+    [checkpoint] = (folder / "checkpoints").glob("round-000002.*.snapshot")
+    checkpoint.unlink()
 
 
 def check_complete(folder: Path, settings: Mapping[str, object]) -> None:

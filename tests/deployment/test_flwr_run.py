@@ -50,12 +50,12 @@ def test_same_posterior_as_in_one_process(
 def test_failed_run_has_its_exit_status(superlink: Flower, tmp_path: Path) -> None:
     done = superlink.run(
         *(str(ROOT / "scripts" / "flwr-run.sh"), "local", "--federation-config", FEDERATION),
-        *("--run-config", f'rounds=0 output-dir="{tmp_path}" name="failing"'),
+        *("--run-config", f'clients=3 output-dir="{tmp_path}" name="failing"'),
     )
     assert done.returncode == 1, done.stdout
     last = done.stdout.rstrip().splitlines()[-1]
     assert last.startswith("failed: run ")
-    assert "rounds is 0; allowed: at least 1" in last
+    assert "clients is 3, but there are 2 SuperNodes" in last
     assert not (tmp_path / "failing").exists()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -14,8 +15,10 @@ from flower_processes import (
     executable,
     final_digest,
     free_ports,
+    kill,
     run_config,
     take_back_last_round,
+    wait_for,
 )
 
 from bfl.datasets import load_dataset
@@ -44,15 +47,18 @@ def superlink(flower: Flower) -> tuple[Flower, int]:
 
 def start_nodes(flower: Flower, superlink: int, more: tuple[str, str] = ("", "")) -> set[int]:
     """Start two SuperNodes; return their process ids."""
-    return {
-        flower.start(
-            *(executable("flower-supernode"), "--insecure"),
-            *("--superlink", f"127.0.0.1:{superlink}"),
-            *("--host", "127.0.0.1", "--port", str(port)),
-            *("--node-config", f"partition-id={node} num-partitions=2 {more[node]}"),
-        )
-        for node, port in enumerate(free_ports(2))
-    }
+    return {start_node(flower, superlink, node, more[node]) for node in range(2)}
+
+
+def start_node(flower: Flower, superlink: int, partition_id: int, more: str = "") -> int:
+    """Start the SuperNode of a partition; return its process id."""
+    (port,) = free_ports(1)
+    return flower.start(
+        *(executable("flower-supernode"), "--insecure"),
+        *("--superlink", f"127.0.0.1:{superlink}"),
+        *("--host", "127.0.0.1", "--port", str(port)),
+        *("--node-config", f"partition-id={partition_id} num-partitions=2 {more}"),
+    )
 
 
 def test_same_posterior_as_in_one_process(
@@ -91,6 +97,31 @@ def test_resumed_with_states_of_the_nodes(superlink: tuple[Flower, int], tmp_pat
         if not resume:
             take_back_last_round(tmp_path / "run")
     assert digests[0] == digests[1]
+
+
+@pytest.mark.long
+def test_a_killed_node_is_gone_without_and_taken_up_again(
+    superlink: tuple[Flower, int], tmp_path: Path
+) -> None:
+    """SIGKILL after the first round; Flower notices after about a minute, by which time a new
+    SuperNode, with an id of its own, plays the partition."""
+    flower, port = superlink
+    nodes = [start_node(flower, port, partition_id) for partition_id in range(2)]
+    config = run_config(tmp_path, "run").replace("rounds=1", "rounds=4")
+    server = flower.start(str(ROOT / "scripts" / "flwr-run.sh"), "loopback", "--run-config", config)
+    folder = RunFolder(tmp_path / "run")
+    wait_for(lambda: len(folder.rounds()) >= 1, 180)
+    kill(nodes[1])
+    nodes[1] = start_node(flower, port, 1)
+    _, status = os.waitpid(server, 0)
+    end_processes(set(nodes))
+    assert os.waitstatus_to_exitcode(status) == 0, flower.logs()
+    rounds = [(entry["clients"], entry["failures"]) for entry in folder.rounds()]
+    assert rounds[0] == rounds[-1] == (2, 0)
+    assert (1, 1) in rounds
+    [log] = flower.folder.glob("flwr-run.sh-*.log")
+    assert "takes the place of node" in " ".join(log.read_text(encoding="utf-8").split())
+    check_complete(tmp_path / "run", {"rounds": 4, "clients": 2})
 
 
 def test_nodes_train_on_data_of_their_own(tmp_path: Path, flower: Flower) -> None:

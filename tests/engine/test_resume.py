@@ -17,6 +17,7 @@ import strategies.run
 from bfl.commands.flower_simulation import main
 from bfl.engine.flower import FlowerApp, run_serially
 from bfl.errors import ConfigurationError
+from bfl.results.resume import Checkpoints
 from bfl.results.run_folder import RunFolder
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -115,6 +116,43 @@ def test_a_damaged_checkpoint_costs_one_round(
     with pytest.warns(UserWarning, match="round-000003"):
         folder = run(tmp_path / "run", resume=True)
     assert same(folder, uninterrupted)
+
+
+def test_two_damaged_checkpoints_cost_all_rounds_and_no_more(
+    uninterrupted: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first checkpoint of the new try is there to go on from, beside the damaged ones."""
+    interrupt(monkeypatch, tmp_path / "run", 3, "checkpoint")
+    damaged = list((tmp_path / "run" / "checkpoints").iterdir())
+    assert len(damaged) == 2
+    for path in damaged:
+        path.write_bytes(b"damaged")
+    with pytest.warns(UserWarning, match="is damaged"):
+        interrupt(monkeypatch, tmp_path / "run", 1, "checkpoint", resume=True)
+    latest = Checkpoints(RunFolder(tmp_path / "run")).latest()
+    assert latest is not None
+    assert latest.server_round == 1
+    assert same(run(tmp_path / "run", resume=True), uninterrupted)
+
+
+def test_a_second_server_is_refused_while_the_first_one_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = []
+    append = strategies.run.RunFolder.append_round
+
+    def second_server(*args: Any) -> None:
+        append(*args)
+        if not refused:
+            with pytest.raises(ConfigurationError) as caught:
+                run(tmp_path / "run", resume=True)
+            refused.append(str(caught.value))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(strategies.run.RunFolder, "append_round", second_server)
+        folder = run(tmp_path / "run", rounds=2)
+    assert "another server writes to" in refused[0]
+    assert [entry["round"] for entry in folder.rounds()] == [1, 2]
 
 
 def test_resume_begins_a_run_that_has_not_begun_and_repeats_nothing_of_a_finished_one(

@@ -26,8 +26,78 @@ def test_the_last_ones_are_kept(tmp_path: Path) -> None:
         snapshots.save(number, arrays(number))
         check(snapshots.latest(), number)
     assert snapshots.rounds() == [5, 6, 7]
-    check(snapshots.latest(before=7), 6)
-    assert snapshots.latest(before=5) is None
+    check(snapshots.before(7), 6)
+    assert snapshots.before(5) is None
+
+
+def test_a_low_round_is_kept_beside_higher_ones(tmp_path: Path) -> None:
+    """As when an interrupted try has left its last rounds, and another one begins anew."""
+    snapshots = Snapshots(tmp_path, kept=3)
+    for number in (6, 7, 8):
+        snapshots.save(number, arrays(number))
+    for number in range(1, 9):
+        snapshots.save(number, arrays(number))
+        check(snapshots.latest(), number)
+        check(snapshots.before(number + 1), number)
+        if number > 1:
+            check(snapshots.before(number), number - 1)
+        assert len(list(tmp_path.iterdir())) == 3
+    assert snapshots.rounds() == [6, 7, 8]
+
+
+def test_one_is_enough_to_go_on_from(tmp_path: Path) -> None:
+    snapshots = Snapshots(tmp_path, kept=1)
+    for number in (9, 1, 2, 2):
+        snapshots.save(number, arrays(number))
+        assert snapshots.rounds() == [number]
+        check(snapshots.latest(), number)
+
+
+def test_killed_before_the_old_ones_are_dropped(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    snapshots = Snapshots(tmp_path)
+
+    def killed(self: Path, missing_ok: bool = False) -> None:
+        if self.suffix == ".snapshot":
+            raise KeyboardInterrupt
+
+    snapshots.save(7, arrays(7))
+    snapshots.save(8, arrays(8))
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", killed)
+        with pytest.raises(KeyboardInterrupt):
+            snapshots.save(1, arrays(1))
+    assert snapshots.rounds() == [1, 7, 8]
+    check(snapshots.latest(), 1)
+    snapshots.save(2, arrays(2))
+    assert snapshots.rounds() == [1, 2]
+
+
+def test_both_damaged_and_begun_anew(tmp_path: Path) -> None:
+    snapshots = Snapshots(tmp_path)
+    for number in (7, 8):
+        snapshots.save(number, arrays(number))
+    for path in tmp_path.iterdir():
+        path.write_bytes(b"damaged")
+    with pytest.warns(UserWarning, match="is damaged"):
+        assert snapshots.latest() is None
+    snapshots.save(1, arrays(1))
+    check(snapshots.latest(), 1)
+    snapshots.save(2, arrays(2))
+    check(snapshots.latest(), 2)
+    check(snapshots.before(2), 1)
+
+
+def test_files_of_earlier_versions_are_read(tmp_path: Path) -> None:
+    snapshots = Snapshots(tmp_path)
+    for number in (3, 4):
+        snapshots.save(number, arrays(number))
+        [path] = tmp_path.glob(f"round-{number:06d}.*.snapshot")
+        path.rename(tmp_path / f"round-{number:06d}.snapshot")
+    check(snapshots.latest(), 4)
+    snapshots.save(5, arrays(5))
+    assert snapshots.rounds() == [4, 5]
 
 
 def test_a_state_without_arrays_is_a_state(tmp_path: Path) -> None:

@@ -7,13 +7,15 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
-from flwr.app import Context, Message, MetricRecord, RecordDict
+from deployment_grid import FIRST_ID, DeploymentGrid
+from flwr.app import Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from small_federation import make_grid
 
 import strategies.exchange
 from bfl.engine.serial import SerialGrid
 from bfl.errors import RunError
+from bfl.wire import RUN_CANNOT_GO_ON
 from strategies.exchange import exchange, exchange_with_retries
 
 
@@ -171,3 +173,100 @@ def test_a_dead_engine_ends_the_wait() -> None:
     assert len(list(exchange(make_grid(Clients().app, 2), messages(2), 60.0))) == 2
     with pytest.raises(RunError, match="power cut"):
         list(exchange(grid, messages(2), 60.0))
+
+
+# What Flower does when SuperNodes are gone ------------------------------------------------------
+
+
+def deployed(count: int) -> tuple[DeploymentGrid, Clients, list[Message]]:
+    clients = Clients()
+    grid = DeploymentGrid(clients.app, range(count), count)
+    return grid, clients, [Message(RecordDict(), node, "train") for node in grid.get_node_ids()]
+
+
+def test_a_reply_that_flower_makes_is_the_failure_of_the_node_that_was_asked() -> None:
+    """Its source is the SuperLink, node 1."""
+    grid, _, sent = deployed(3)
+    grid.kill(FIRST_ID + 1)
+    replies = list(exchange(grid, sent, 10.0))
+    assert outcome(replies) == [(FIRST_ID, True), (FIRST_ID + 1, False), (FIRST_ID + 2, True)]
+    assert replies[1].error.reason == "Error: Node Unavailable"
+    assert replies[1].error.code == 5
+
+
+@pytest.mark.parametrize("returned", ["", None])
+def test_a_message_that_is_not_taken_is_a_failure_at_once(returned: str | None) -> None:
+    """The HTTP grid returns an empty id for it, the one in memory leaves the id out."""
+    grid, _, sent = deployed(3)
+    grid.unregistered = {FIRST_ID + 2}
+    if returned is None:
+        push = grid.push_messages
+        grid.push_messages = lambda m: [i for i in push(m) if i]  # type: ignore[method-assign]
+    began = time.monotonic()
+    replies = list(exchange(grid, sent, 10.0))
+    assert time.monotonic() - began < 1.0
+    assert outcome(replies) == [(FIRST_ID + 2, False), (FIRST_ID, True), (FIRST_ID + 1, True)]
+    assert "Flower has not taken the message" in str(replies[0].error.reason)
+
+
+def test_nothing_is_taken() -> None:
+    """As when the messages together are too large for Flower."""
+    grid, _, sent = deployed(2)
+    grid.push_messages = lambda m: []  # type: ignore[method-assign]
+    assert [good for _, good in outcome(exchange(grid, sent, 10.0))] == [False, False]
+
+
+def test_a_node_that_is_gone_is_asked_again_and_told_by_its_own_id() -> None:
+    grid, clients, sent = deployed(3)
+    grid.kill(FIRST_ID)
+    reported: list[int] = []
+    replies = exchange_with_retries(
+        grid,
+        sent,
+        silence=10.0,
+        retries=2,
+        enough=lambda good: good >= 3,
+        report=lambda node, reason: reported.append(node),
+    )
+    assert outcome(replies) == [(FIRST_ID + 1, True), (FIRST_ID + 2, True), (FIRST_ID, False)]
+    assert reported == [FIRST_ID, FIRST_ID]
+    assert clients.asked == [FIRST_ID + 1, FIRST_ID + 2]
+
+
+def test_a_second_answer_to_one_message_does_not_count() -> None:
+    grid, _, sent = deployed(2)
+    pull = grid.pull_messages
+    grid.pull_messages = lambda ids: [r for r in pull(ids) for _ in (1, 2)]  # type: ignore[method-assign]
+    assert outcome(exchange(grid, sent, 10.0)) == [(FIRST_ID, True), (FIRST_ID + 1, True)]
+
+
+def test_a_node_that_answers_in_the_place_of_another_is_not_believed() -> None:
+    grid, _, sent = deployed(2)
+    answer = grid._answer
+
+    def as_another(message: Message) -> Message:
+        reply = answer(message)
+        reply.metadata.__dict__["_src_node_id"] = FIRST_ID
+        return reply
+
+    grid._answer = as_another  # type: ignore[method-assign]
+    assert outcome(exchange(grid, sent, 10.0)) == [(FIRST_ID, True), (FIRST_ID + 1, False)]
+
+
+@pytest.mark.parametrize("simulated", [True, False])
+def test_only_a_simulated_client_can_end_the_run(
+    simulated: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = ClientApp()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        return Message(Error(RUN_CANNOT_GO_ON, "no shared folder"), reply_to=message)
+
+    monkeypatch.setattr(strategies.exchange, "is_simulation", lambda grid: simulated)
+    replies = exchange(make_grid(app, 1), messages(1), 10.0)
+    if simulated:
+        with pytest.raises(RunError, match="no shared folder"):
+            list(replies)
+    else:
+        assert outcome(replies) == [(1, False)]

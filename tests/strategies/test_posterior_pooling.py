@@ -232,9 +232,9 @@ def test_missing_nodes_end_the_wait() -> None:
     [
         (make_app(), 3, "clients is 3, but there are 4"),
         (make_app(code="other"), 0, "different code"),
-        (make_app(partition_id=1), 0, "two nodes have partition-id 1"),
+        (make_app(partition_id=1), 0, "all have partition-id 1"),
     ],
 )
 def test_nodes_that_do_not_fit_are_refused(app: Any, clients: int, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
-        discover(make_grid(app, 4), clients=clients, timeout=5.0)
+        discover(make_grid(app, 4), clients=clients, timeout=0.2)

@@ -12,6 +12,7 @@ from bfl.posteriors import Posterior
 from bfl.results.resume import Checkpoints
 from bfl.results.run_folder import RunFolder
 from bfl.wire import reply_content
+from clients.state import StateInFolder
 from strategies.federation import discover
 from strategies.pretraining import Pretraining, split_off, stop_early
 
@@ -174,8 +175,9 @@ def test_run_begins_with_the_best_epoch(run, capsys):
 
     # Killed in its first round, it goes on with what pre-training has given.
     assert Checkpoints(folder).latest().server_round == 1
-    for name in ("metrics.json", "posterior.npz", "checkpoints/round-000001.snapshot"):
-        (folder.path / name).unlink()
+    [checkpoint] = (folder.path / "checkpoints").glob("round-000001.*.snapshot")
+    for path in (folder.path / "metrics.json", folder.path / "posterior.npz", checkpoint):
+        path.unlink()
     again = run("with", **PRETRAINING, resume=True)
     assert "pre-training, epoch" not in capsys.readouterr().out
     assert again.posterior()[0].digest() == digest
@@ -193,7 +195,8 @@ def test_runs_that_differ_in_their_prior_begin_with_the_same_posterior(run):
         settings = {"inference": "flipout", "pretrain_mc_samples": 2, **PRETRAINING, **more}
         folder = run(f"prior-{name}", **settings, evaluate_every=0, mc_samples=1)
         assert Checkpoints(folder).latest().server_round == 1
-        (folder.path / "checkpoints/round-000001.snapshot").unlink()
+        [checkpoint] = (folder.path / "checkpoints").glob("round-000001.*.snapshot")
+        checkpoint.unlink()
         begun[name] = Checkpoints(folder).latest()
     assert {checkpoint.server_round for checkpoint in begun.values()} == {0}
     digests = {name: checkpoint.posterior.digest() for name, checkpoint in begun.items()}
@@ -210,12 +213,45 @@ def test_state_of_the_optimizer_goes_on_from_epoch_to_epoch(run):
     states = sorted(path.name for path in (folder.path / "clients").iterdir())
     assert states == ["client-000002"]  # the clients themselves keep none
     kept = [path.name for path in (folder.path / "clients" / "client-000002").iterdir()]
-    assert sorted(kept) == ["round-000001.snapshot", "round-000002.snapshot"]
+    assert [name.split(".")[0] for name in sorted(kept)] == ["round-000001", "round-000002"]
     steps = [
         int(np.load(_content(folder.path / "clients" / "client-000002" / name))["steps"])
         for name in sorted(kept)
     ]
     assert steps[1] == 2 * steps[0]
+
+
+@pytest.mark.slow
+def test_killed_in_its_eighth_epoch_it_ends_as_if_nothing_had_happened(run, monkeypatch):
+    """Each epoch of the new try has the optimizer's state, beside what the old one has left."""
+    values = {"pretrain_examples": 0.2, "pretrain_epochs": 9, "pretrain_patience": 9}
+    whole = run("whole", **values)
+    accuracies = []
+
+    def killed(accuracies_so_far, patience):
+        accuracies.append(accuracies_so_far[-1])
+        if len(accuracies_so_far) == 8:
+            raise InterruptedError
+        return False
+
+    with monkeypatch.context() as patch:
+        patch.setattr("strategies.pretraining.stop_early", killed)
+        with pytest.raises(InterruptedError):
+            run("killed", **values)
+    begun_with = []
+    original = StateInFolder.load
+
+    def load(self, before):
+        state = original(self, before)
+        begun_with.append(int(state["steps"]) if state else 0)
+        return state
+
+    monkeypatch.setattr(StateInFolder, "load", load)
+    again = run("killed", **values, resume=True)
+    # A fifth of 1,437 images, without a tenth of these, in batches of 32.
+    assert begun_with == [9 * epoch for epoch in range(9)]
+    assert again.rounds()[-1]["posterior-sha256"] == whole.rounds()[-1]["posterior-sha256"]
+    assert again.posterior()[0].digest() == whole.posterior()[0].digest()
 
 
 def _content(path):

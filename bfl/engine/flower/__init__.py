@@ -17,7 +17,7 @@ part is named in ``tests/engine/test_private_parts.py``, where the next release 
 """
 
 from bfl.engine.flower.app import FlowerApp, Values
-from bfl.engine.flower.grid import poll_interval
+from bfl.engine.flower.grid import is_simulation, poll_interval
 from bfl.engine.flower.messages import CLIENT_RAISED, NO_REPLY, log, new_run
 from bfl.engine.flower.ray_engine import RayEngine
 from bfl.engine.flower.serially import run_serially
@@ -28,6 +28,7 @@ __all__ = [
     "FlowerApp",
     "RayEngine",
     "Values",
+    "is_simulation",
     "log",
     "new_run",
     "poll_interval",

@@ -53,9 +53,19 @@ def grid_of(engine_run: EngineRun) -> Iterator[None]:
         simulation.InMemoryGrid = InMemoryGrid
 
 
+def is_simulation(grid: Any) -> bool:
+    """Return whether the nodes of a grid are simulated, by Flower's engine or by the serial one."""
+    serial = sys.modules.get("bfl.engine.serial")
+    return _is_in_memory(grid) or (serial is not None and isinstance(grid, serial.SerialGrid))
+
+
+def _is_in_memory(grid: Any) -> bool:
+    flower = sys.modules.get("flwr.superlink.grid.inmemory_grid")
+    return flower is not None and isinstance(grid, flower.InMemoryGrid)
+
+
 def poll_interval(grid: Any) -> float:
     """Return how many seconds to wait between looks for replies."""
-    flower = sys.modules.get("flwr.superlink.grid.inmemory_grid")
-    if flower is not None and isinstance(grid, flower.InMemoryGrid):
+    if _is_in_memory(grid):
         return IN_MEMORY_INTERVAL
     return float(getattr(grid, "pull_interval", 0.05))

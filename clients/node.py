@@ -1,0 +1,69 @@
+"""The node that a client is played on: what its configuration says, read in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from flwr.app import Context
+
+from bfl.engine.resources import in_simulation
+from bfl.errors import ConfigurationError
+
+
+@dataclass(frozen=True)
+class Node:
+    """What a node's configuration says.
+
+    Attributes:
+        partition_id: Which client of the partition it plays.
+        num_partitions: How many clients there are.
+        dataset: Data of its own, or empty.
+        data_dir: Where archives lie on its machine; None: where the run's ``data-dir`` says.
+        state_dir: Where its client keeps a state, or empty.
+        simulated: Whether an engine simulates it.
+        allows_attack: Whether it may play a hostile client: if it is simulated, or its
+            configuration has ``allow-attack=true``.
+    """
+
+    partition_id: int
+    num_partitions: int
+    dataset: str
+    data_dir: str | None
+    state_dir: str
+    simulated: bool
+    allows_attack: bool
+
+    @classmethod
+    def of(cls, context: Context) -> Node:
+        """Return the node of a context.
+
+        Raises:
+            ConfigurationError: A setting is missing or of the wrong type.
+        """
+        given: Mapping[str, Any] = context.node_config
+        simulated = in_simulation(given)
+        allow = given.get("allow-attack", False)
+        if not isinstance(allow, bool):
+            raise ConfigurationError(
+                f"node configuration: allow-attack is {allow!r}; allowed: true or false"
+            )
+        return cls(
+            partition_id=_number(given, "partition-id"),
+            num_partitions=_number(given, "num-partitions"),
+            dataset=str(given.get("dataset", "")),
+            data_dir=str(given["data-dir"]) if "data-dir" in given else None,
+            state_dir=str(given.get("state-dir", "")),
+            simulated=simulated,
+            allows_attack=simulated or allow,
+        )
+
+
+def _number(node_config: Mapping[str, Any], key: str) -> int:
+    if key not in node_config:
+        raise ConfigurationError(
+            f"node configuration: {key} is missing; start the SuperNode with "
+            "--node-config 'partition-id=0 num-partitions=2'"
+        )
+    return int(node_config[key])

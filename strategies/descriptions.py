@@ -1,0 +1,97 @@
+"""What nodes say of themselves: each is asked once, and late answers count."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable
+
+from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+from flwr.serverapp import Grid
+
+from bfl.errors import ConfigurationError, RunError
+from bfl.wire import NodeDescription
+from strategies.exchange import Outstanding
+
+AGAIN_AFTER_FAILURE = 5.0
+"""Seconds after which a node is asked again that has answered with an error."""
+
+AGAIN_AFTER_SILENCE = 60.0
+"""Seconds after which a node is asked again that says nothing: its process may have been ended with
+the question in hand. The answer to an earlier question is still taken."""
+
+
+class NodeDescriptions:
+    """Asks nodes who they are, and remembers what they say.
+
+    Args:
+        grid: Flower's grid.
+
+    Attributes:
+        known: The descriptions, by node id.
+        failures: What nodes have answered that could not say who they are.
+        malformed: Those of them whose answer is not as docs/wire-format.md says.
+        told: What has been said of nodes already, for whoever says it.
+    """
+
+    def __init__(self, grid: Grid) -> None:
+        self.known: dict[int, NodeDescription] = {}
+        self.failures: dict[int, str] = {}
+        self.malformed: dict[int, str] = {}
+        self.told: set[str] = set()
+        self._grid = grid
+        self._outstanding = Outstanding(grid)
+        self._ask_again: dict[int, float] = {}
+
+    def ask(self, besides: Collection[int] = ()) -> set[int]:
+        """Ask the nodes that are online and not known yet; return the ids of all that are online.
+
+        Args:
+            besides: Nodes that need not be asked.
+        """
+        online = set(self._grid.get_node_ids())
+        now = time.monotonic()
+        unknown = [
+            node
+            for node in sorted(online - self.known.keys() - set(besides))
+            if self._ask_again.get(node, now) <= now
+        ]
+        question = RecordDict({"config": ConfigRecord({})})
+        self._ask_again.update(dict.fromkeys(unknown, now + AGAIN_AFTER_SILENCE))
+        self._take(
+            self._outstanding.send([Message(question, n, MessageType.QUERY) for n in unknown])
+        )
+        return online
+
+    def listen(self, until: float) -> None:
+        """Take answers until all nodes have given theirs, or until a time by the monotonic clock.
+
+        Raises:
+            RunError: The engine has died.
+        """
+        while self._outstanding.messages:
+            replies = self._outstanding.replies()
+            self._take(replies)
+            if not replies:
+                if time.monotonic() >= until:
+                    return
+                self._outstanding.pause()
+
+    def silent(self) -> list[int]:
+        """Return the nodes that have been asked and have not answered yet."""
+        asked = {message.metadata.dst_node_id for message in self._outstanding.messages.values()}
+        return sorted(asked - self.known.keys())
+
+    def _take(self, replies: Iterable[Message]) -> None:
+        for reply in replies:
+            node = reply.metadata.src_node_id
+            try:
+                if reply.has_error():
+                    raise RunError(reply.error.reason)
+                self.known[node] = NodeDescription.from_content(reply.content)
+                self.failures.pop(node, None)
+            except (ConfigurationError, RunError) as error:
+                if node not in self.known:
+                    self.failures[node] = str(error)
+                    self._ask_again[node] = time.monotonic() + AGAIN_AFTER_FAILURE
+                if isinstance(error, ConfigurationError):
+                    self.malformed[node] = str(error)

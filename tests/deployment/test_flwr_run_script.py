@@ -1,0 +1,116 @@
+"""The exit status of ``scripts/flwr-run.sh``, with a stand-in for Flower's command."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+UNAVAILABLE = json.dumps({"success": False, "error-message": "Connection is unavailable."})
+
+FLWR = """#!/bin/sh
+# The n-th question for the run's status is answered by the n-th line, and by the last from then on.
+if [ "$1" = run ]; then
+    [ -z "$FAKE_RUN" ] || echo "Successfully started run $FAKE_RUN"
+    exit "$FAKE_STREAM_STATUS"
+fi
+echo "$@" >>"$FAKE_FOLDER/asked"
+number=$(wc -l <"$FAKE_FOLDER/asked")
+last=$(wc -l <"$FAKE_FOLDER/answers")
+[ "$number" -le "$last" ] || number=$last
+sed -n "${number}p" "$FAKE_FOLDER/answers"
+"""
+
+
+def status(text: str, details: str = "") -> str:
+    return json.dumps({"success": True, "runs": [{"status": text, "status-details": details}]})
+
+
+def run(
+    folder: Path,
+    answers: list[str],
+    *,
+    streamed: int = 0,
+    config: str = "rounds=1",
+    run_id: str = "42",
+    patience: int = 60,
+) -> tuple[int, str, int]:
+    """Return the exit status, what is printed, and how often the run's status was asked for."""
+    commands = folder / "environment" / "bin"
+    commands.mkdir(parents=True)
+    python = f'#!/bin/sh\nexec "{sys.executable}" "$@"\n'
+    for name, text in (("flwr", FLWR), ("python", python)):
+        (commands / name).write_text(text, encoding="utf-8")
+        (commands / name).chmod(0o755)
+    (folder / "answers").write_text("".join(f"{a}\n" for a in answers), encoding="utf-8")
+    (folder / "asked").touch()
+    done = subprocess.run(
+        [str(ROOT / "scripts" / "flwr-run.sh"), "remote", "--run-config", config],
+        env={
+            **os.environ,
+            "BFL_PYTHON_ENV": str(commands.parent),
+            "FLWR_HOME": str(folder),
+            "FAKE_FOLDER": str(folder),
+            "FAKE_STREAM_STATUS": str(streamed),
+            "FAKE_RUN": run_id,
+            "BFL_SUPERLINK_PATIENCE": str(patience),
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60,
+    )
+    return done.returncode, done.stdout, len((folder / "asked").read_text().splitlines())
+
+
+def test_a_completed_run(tmp_path: Path) -> None:
+    code, printed, asked = run(tmp_path, [status("running"), status("finished:completed")])
+    assert (code, asked) == (0, 2), printed
+    assert (tmp_path / "asked").read_text().splitlines()[0] == "ls remote --run-id 42 --format json"
+
+
+@pytest.mark.parametrize(
+    ("end", "code"), [(status("finished:completed"), 0), (status("finished:failed", "no more"), 1)]
+)
+def test_a_broken_stream_does_not_end_the_run(end: str, code: int, tmp_path: Path) -> None:
+    """The SuperLink may be away for a while; what counts is how the run ends."""
+    answers = [UNAVAILABLE, status("running"), "", status("running"), end]
+    returned, printed, asked = run(tmp_path, answers, streamed=1)
+    assert (returned, asked) == (code, 5), printed
+    assert printed.count("the stream of the log has ended (status 1), and run 42 goes on") == 1
+    assert ("failed: run 42 is finished:failed (no more)" in printed) == (code == 1)
+
+
+def test_a_stream_that_ends_well_does_not_mean_that_the_run_has(tmp_path: Path) -> None:
+    code, printed, _ = run(tmp_path, [status("finished:failed", "KeyError: 1")])
+    assert code == 1
+    assert printed.rstrip().endswith("failed: run 42 is finished:failed (KeyError: 1)")
+
+
+def test_a_superlink_that_stays_away(tmp_path: Path) -> None:
+    code, printed, _ = run(tmp_path, [UNAVAILABLE], streamed=1, patience=2)
+    assert code == 1
+    assert "has not answered for 2 s; run 42 may go on" in printed
+
+
+def test_a_run_that_has_not_been_started(tmp_path: Path) -> None:
+    code, printed, asked = run(tmp_path, [], streamed=1, run_id="")
+    assert (code, asked) == (1, 0)
+    assert "failed: flwr has not started the run" in printed
+
+
+@pytest.mark.parametrize(
+    ("config", "word"),
+    [('name=".."', "name is '..'"), ('name="a/b" resume=true', "name is"), ("rounds=0", "rounds")],
+)
+def test_values_are_refused_before_flower_is_asked(config: str, word: str, tmp_path: Path) -> None:
+    code, printed, _ = run(tmp_path, [], config=config)
+    assert code == 2
+    assert "refused: " in printed
+    assert word in printed
+    assert "started run" not in printed

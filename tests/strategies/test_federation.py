@@ -1,0 +1,299 @@
+"""Nodes that are late, fail, are lost and come back."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from deployment_grid import FIRST_ID, DeploymentGrid
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+from small_federation import make_app
+from test_posterior_pooling import start
+
+import strategies
+import strategies.descriptions
+import strategies.federation
+from bfl.code import code_digest
+from bfl.errors import ConfigurationError, RunError
+from bfl.posteriors import Posterior
+from bfl.weightings import weightings
+from bfl.wire import NodeDescription, TrainTask, posterior_to_arrays
+from strategies.federation import Federation, discover
+from strategies.posterior_pooling import Round
+
+
+def queries(grid: DeploymentGrid) -> list[int]:
+    return [node for node, kind in grid.asked if kind == "query"]
+
+
+# Before the first round -----------------------------------------------------------------------
+
+
+def test_a_slow_node_is_asked_once_and_its_late_answer_counts() -> None:
+    grid = DeploymentGrid(make_app(), range(3), 3)
+    grid.slow = {FIRST_ID + 1: 60}
+    federation = discover(grid, 3, timeout=20.0, poll=0.001)
+    assert grid.slow == {FIRST_ID + 1: 0}
+    assert federation.nodes == {0: FIRST_ID, 1: FIRST_ID + 1, 2: FIRST_ID + 2}
+    assert sorted(queries(grid)) == [FIRST_ID, FIRST_ID + 1, FIRST_ID + 2]
+
+
+def test_a_node_that_has_lost_the_question_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its process has been ended with the question in hand, and Flower hands it out once."""
+    monkeypatch.setattr(strategies.descriptions, "AGAIN_AFTER_SILENCE", 0.05)
+    grid = DeploymentGrid(make_app(), range(2), 2)
+    push = grid.push_messages
+
+    def lose_the_first(messages: Any) -> Any:
+        ids = list(push(messages))
+        if len(grid.asked) == 2:
+            del grid._waiting[ids[1]]
+        return ids
+
+    grid.push_messages = lose_the_first  # type: ignore[method-assign]
+    assert discover(grid, 2, timeout=20.0, poll=0.001).size == 2
+    assert queries(grid) == [FIRST_ID, FIRST_ID + 1, FIRST_ID + 1]
+
+
+def test_a_silent_node_ends_the_wait_at_the_deadline_and_is_named() -> None:
+    grid = DeploymentGrid(make_app(), [0, 2, 1], 4)
+    grid.slow = {FIRST_ID + 1: 10**9}
+    began = time.monotonic()
+    with pytest.raises(RunError) as caught:
+        discover(grid, 0, timeout=0.5, poll=0.01)
+    assert 0.5 <= time.monotonic() - began < 2.0
+    assert "2 of 4 nodes are there after 0.5 s" in str(caught.value)
+    assert "without partitions 2, 3" in str(caught.value)
+    assert f"node {FIRST_ID + 1} does not say who it is" in str(caught.value)
+    assert queries(grid).count(FIRST_ID + 1) == 1
+
+
+def failing(times: int) -> ClientApp:
+    """Return an app whose node of partition 1 fails as often to say who it is."""
+    app, failures = ClientApp(), iter(range(times))
+
+    @app.query()
+    def query(message: Message, context: Context) -> Message:
+        partition_id = int(context.node_config["partition-id"])
+        if partition_id == 1 and next(failures, None) is not None:
+            raise OSError("no such archive")
+        return Message(
+            NodeDescription(partition_id, 2, 0, code_digest()).to_content(), reply_to=message
+        )
+
+    return app
+
+
+def test_a_node_that_fails_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strategies.descriptions, "AGAIN_AFTER_FAILURE", 0.02)
+    grid = DeploymentGrid(failing(2), range(2), 2)
+    assert discover(grid, 2, timeout=20.0, poll=0.001).size == 2
+    assert queries(grid) == [FIRST_ID, FIRST_ID + 1, FIRST_ID + 1, FIRST_ID + 1]
+
+
+def test_a_node_that_always_fails_is_named_with_its_reason() -> None:
+    grid = DeploymentGrid(failing(10**9), range(2), 2)
+    with pytest.raises(RunError, match=rf"node {FIRST_ID + 1} cannot say who it is(.|\n)*archive"):
+        discover(grid, 2, timeout=0.1, poll=0.01)
+    assert queries(grid) == [FIRST_ID, FIRST_ID + 1]
+
+
+def test_a_node_that_flower_answers_for_is_named_by_its_own_id() -> None:
+    grid = DeploymentGrid(make_app(), range(2), 2)
+    grid.kill(FIRST_ID, noticed=False)
+    with pytest.raises(RunError, match=f"node {FIRST_ID} cannot say who it is: .*Unavailable"):
+        discover(grid, 2, timeout=0.1, poll=0.01)
+
+
+def test_a_node_that_does_not_speak_the_wire_format_ends_the_wait_at_once() -> None:
+    grid = DeploymentGrid(make_app(), range(2), 2)
+    answer = grid._answer
+
+    def of_another_version(message: Message) -> Message:
+        reply = answer(message)
+        if message.metadata.dst_node_id == FIRST_ID + 1:
+            reply.content["config"]["wire-format"] = 99  # type: ignore[index]
+        return reply
+
+    grid._answer = of_another_version  # type: ignore[method-assign]
+    with pytest.raises(ConfigurationError, match="a node speaks wire-format 99"):
+        discover(grid, 2, timeout=100.0, poll=0.01)
+
+
+class Restarting(DeploymentGrid):
+    """A grid that notices after some looks that a node has been replaced."""
+
+    looks = 0
+
+    def get_node_ids(self) -> Any:
+        self.looks += 1
+        if self.looks == 5:
+            self.kill(FIRST_ID)
+        return super().get_node_ids()
+
+
+def test_a_duplicate_may_be_a_node_that_is_not_known_to_be_gone() -> None:
+    grid = Restarting(make_app(), [0, 1, 0], 2)
+    assert discover(grid, 2, timeout=20.0, poll=0.001).nodes == {0: FIRST_ID + 2, 1: FIRST_ID + 1}
+
+
+def test_a_duplicate_that_stays_is_refused_with_both_nodes() -> None:
+    grid = DeploymentGrid(make_app(), [0, 1, 0], 2)
+    with pytest.raises(ConfigurationError, match=f"nodes {FIRST_ID} and {FIRST_ID + 2} all have"):
+        discover(grid, 2, timeout=0.1, poll=0.01)
+
+
+def test_a_partition_beyond_the_last_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="is 5; expected 0 to 1"):
+        discover(DeploymentGrid(make_app(), [0, 5], 2), 2, timeout=5.0, poll=0.01)
+
+
+# Between rounds --------------------------------------------------------------------------------
+
+
+def refreshed(grid: DeploymentGrid, federation: Federation) -> tuple[Federation, list[str]]:
+    said: list[str] = []
+    after = federation.refreshed(grid, lambda partition_id, text: said.append(text))
+    return after, said
+
+
+def make(count: int = 3, app: ClientApp | None = None) -> tuple[DeploymentGrid, Federation]:
+    grid = DeploymentGrid(app or make_app(), range(count), count)
+    federation = discover(grid, count, timeout=10.0, poll=0.001)
+    grid.asked.clear()
+    return grid, federation
+
+
+def test_nobody_is_asked_again_when_nothing_has_changed() -> None:
+    grid, federation = make()
+    assert refreshed(grid, federation) == (federation, [])
+    assert grid.asked == []
+
+
+def test_a_node_that_comes_back_under_its_id_needs_nothing() -> None:
+    grid, federation = make()
+    grid.kill(FIRST_ID)
+    assert refreshed(grid, federation)[0].nodes == federation.nodes
+    grid.dead.clear()
+    grid.online.add(FIRST_ID)
+    assert refreshed(grid, federation) == (federation, [])
+    assert grid.asked == []
+
+
+def test_a_new_node_takes_the_place_of_one_that_is_gone() -> None:
+    grid, federation = make()
+    grid.kill(FIRST_ID + 1)
+    new = grid.start(1)
+    after, said = refreshed(grid, federation)
+    assert after.nodes == {0: FIRST_ID, 1: new, 2: FIRST_ID + 2}
+    assert after.partition_of(new) == 1
+    assert said == [f"node {new} takes the place of node {FIRST_ID + 1}, which is gone"]
+    assert queries(grid) == [new]
+    assert refreshed(grid, after)[1] == []
+
+
+def test_two_live_nodes_of_one_partition_are_not_both_used() -> None:
+    grid, federation = make()
+    new = grid.start(1)
+    after, said = refreshed(grid, federation)
+    assert after.nodes == federation.nodes
+    assert said == [f"node {new} is not used: node {FIRST_ID + 1} plays this partition"]
+    assert refreshed(grid, after) == (federation, [])  # told once
+    grid.kill(FIRST_ID + 1)
+    assert refreshed(grid, after)[0].nodes[1] == new
+
+
+def test_two_new_nodes_of_one_partition_are_not_used() -> None:
+    grid, federation = make()
+    grid.kill(FIRST_ID + 1)
+    new = [grid.start(1), grid.start(1)]
+    after, said = refreshed(grid, federation)
+    assert after.nodes == federation.nodes
+    assert said == [f"node {new[0]} and {new[1]} is not used: they all have partition-id 1"]
+
+
+@pytest.mark.parametrize(
+    ("described", "reason"),
+    [
+        ({"code": "other"}, "other code"),
+        ({"num_partitions": 7}, "num-partitions is 7"),
+        ({"partition_id": 9}, "partition-id is 9"),
+        ({"own_examples": 50}, "data of its own"),
+    ],
+)
+def test_a_new_node_that_does_not_fit_is_not_used(described: Any, reason: str) -> None:
+    grid, federation = make()
+    grid.kill(FIRST_ID + 1)
+    grid._client_app = make_app(**described)
+    grid.start(1)
+    after, said = refreshed(grid, federation)
+    assert after.nodes == federation.nodes
+    assert len(said) == 1
+    assert reason in said[0]
+
+
+def test_a_silent_new_node_delays_one_round_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(strategies.federation, "REJOIN_WAIT", 0.3)
+    grid, federation = make()
+    grid.kill(FIRST_ID + 1)
+    new = grid.start(1)
+    grid.slow = {new: 10**9}
+    took = []
+    for _ in range(3):
+        began = time.monotonic()
+        federation, _ = refreshed(grid, federation)
+        took.append(time.monotonic() - began)
+    assert took[0] >= 0.3
+    assert max(took[1:]) < 0.2
+    grid.slow = {}  # its late answer is taken
+    assert refreshed(grid, federation)[0].nodes[1] == new
+    assert queries(grid) == [new]
+
+
+def test_a_run_goes_on_without_a_lost_node_and_with_the_one_that_comes_back() -> None:
+    """Killed in round 2, as Flower shows it; the new one is there from round 3."""
+    new: list[int] = []
+
+    def train(task: TrainTask, received: Posterior) -> Any:
+        from small_federation import shifted
+
+        if (task.server_round, task.partition_id) == (2, 0):
+            grid.kill(FIRST_ID + 1, noticed=False)
+        return shifted(task, received)
+
+    grid = DeploymentGrid(make_app(train), range(3), 3)
+    rounds: list[Round] = []
+
+    def on_round(finished: Round) -> None:
+        rounds.append(finished)
+        if finished.number == 2:
+            grid.kill(FIRST_ID + 1)
+            new.append(grid.start(1))
+
+    said: list[str] = []
+    strategy = strategies.Conflation(
+        weighting=weightings.create("equal"), on_round=on_round, on_warning=said.append
+    )
+    strategy.start(grid, posterior_to_arrays(start()), num_rounds=4)
+    counts = [(r.metrics["clients"], r.metrics["failures"]) for r in rounds]
+    assert counts == [(3, 0), (2, 1), (3, 0), (3, 0)]
+    assert said == [
+        "round 2, client 1: failed: Error: Node Unavailable",
+        f"round 3, client 1: node {new[0]} takes the place of node {FIRST_ID + 1}, which is gone",
+    ]
+
+
+def test_a_new_node_that_does_not_speak_the_wire_format_does_not_end_the_run() -> None:
+    grid, federation = make()
+    grid.kill(FIRST_ID + 1)
+    app = ClientApp()
+
+    @app.query()
+    def query(message: Message, context: Context) -> Message:
+        return Message(message.content, reply_to=message)
+
+    grid._client_app = app
+    grid.start(1)
+    assert refreshed(grid, federation) == (federation, [])

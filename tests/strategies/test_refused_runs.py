@@ -1,0 +1,65 @@
+"""What a run refuses once it knows its nodes, before the first round."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from deployment_grid import FIRST_ID, DeploymentGrid
+
+from bfl.configuration import resolve
+from bfl.errors import ConfigurationError
+from bfl.posteriors import Posterior
+from bfl.results.resume import Checkpoint
+from clients.client_app import app
+from strategies.federation import Federation, discover
+from strategies.run import lost_states, refuse_attackers, run_federation
+
+HOSTILE: dict[str, Any] = {"attack": "noise", "attackers": 2}
+
+
+def federation(*configs: dict[str, Any]) -> Federation:
+    grid = DeploymentGrid(app, [], len(configs))
+    for partition_id, config in enumerate(configs):
+        grid.start(partition_id, **config)
+    return discover(grid, 0, timeout=10.0, poll=0.001)
+
+
+ALLOWS: dict[str, Any] = {"allow-attack": True}
+
+
+def test_hostile_clients_need_nodes_that_allow_them() -> None:
+    nodes = federation(ALLOWS, {}, {})
+    with pytest.raises(
+        ConfigurationError, match=rf"which partition 1 \(node {FIRST_ID + 1}\) will"
+    ):
+        refuse_attackers(resolve(HOSTILE), nodes)
+    refuse_attackers(resolve({**HOSTILE, "attackers": 1}), nodes)
+    refuse_attackers(resolve({"attackers": 2}), nodes)
+    refuse_attackers(resolve(HOSTILE), federation(ALLOWS, ALLOWS, {}))
+    refuse_attackers(resolve(HOSTILE), federation({"simulation": True}, {"simulation": True}))
+
+
+def test_a_refused_run_leaves_nothing(tmp_path: Path, tensorflow: Any) -> None:
+    grid = DeploymentGrid(app, range(2), 2)
+    values = {**HOSTILE, "model": "resnet8", "output-dir": str(tmp_path), "name": "run"}
+    with pytest.raises(ConfigurationError, match="attack is 'noise' with attackers = 2"):
+        run_federation(grid, resolve(values))
+    assert {kind for _, kind in grid.asked} == {"query"}
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_states_that_end_with_flowers_run() -> None:
+    keep, reset = resolve({"optimizer-state": "keep"}), resolve({})
+    with_states = federation({"state-dir": "/a"}, {"simulation": True})
+    without = federation({"state-dir": "/a"}, {})
+    begun = Checkpoint(3, Posterior(np.zeros(1), np.ones(1)), {})
+    assert lost_states(keep, with_states, begun) == ""
+    assert lost_states(reset, without, begun) == ""
+    over = Checkpoint(keep.keys.rounds, begun.posterior, {})
+    assert "cannot be resumed" in lost_states(keep, without, over)
+    assert "partitions 1 have no state-dir: this run cannot" in lost_states(keep, without, None)
+    with pytest.raises(ConfigurationError, match="going on would not give its result"):
+        lost_states(keep, without, begun)
