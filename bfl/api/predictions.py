@@ -23,6 +23,8 @@ class Predictions:
 
     Attributes:
         mean_probability: (N, C) probabilities, averaged over the samples of the posterior.
+        log_mean_probability: (N, C) their logarithms in nats, finite where a probability is 0 by
+            underflow.
         predicted: (N,) the class of the highest mean probability, from 0.
         uncertainty: (N,) of each registered uncertainty, by its name (``epistemic``, ...).
         samples: The number M of samples.
@@ -30,6 +32,7 @@ class Predictions:
     """
 
     mean_probability: FloatArray
+    log_mean_probability: FloatArray
     predicted: IntArray
     uncertainty: Mapping[str, FloatArray]
     samples: int
@@ -53,6 +56,7 @@ class Predictions:
         """Return all as arrays by name, as in a run's ``predictions.npz``, and the class names."""
         return {
             "mean_probability": self.mean_probability,
+            "log_mean_probability": self.log_mean_probability,
             "predicted": self.predicted,
             "samples": np.array(self.samples),
             "class_names": np.array(self.class_names),

@@ -123,6 +123,7 @@ class Result:
         statistics = predict(network, manifest, posterior, checked, count)
         return Predictions(
             mean_probability=statistics.mean_probability,
+            log_mean_probability=statistics.log_mean_probability,
             predicted=statistics.predicted,
             uncertainty=measure_all(statistics),
             samples=statistics.samples,
