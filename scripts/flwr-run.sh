@@ -63,7 +63,9 @@ from bfl.errors import ConfigurationError
 root, config, *texts = sys.argv[1:]
 try:
     values = read_run_config(texts)
-    complete = FlowerApp.read(Path(root)).run_config(values)
+    app = FlowerApp.read(Path(root))
+    complete = app.run_config(values)
+    app.check_declared(values)
 except ConfigurationError as error:
     print(f"refused: {error}", file=sys.stderr)
     sys.exit(2)

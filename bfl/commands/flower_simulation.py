@@ -19,7 +19,6 @@ from bfl.engine.flower import FlowerApp, RayEngine, Values, run_serially
 from bfl.engine.run import EngineRun
 from bfl.errors import ConfigurationError, unknown_name
 
-OWN_SERVER = "strategies.server_app:app"
 DEFAULT_SUPERNODES = 10
 BACKENDS = ("ray", "serial")
 
@@ -96,11 +95,10 @@ def simulate(given: argparse.Namespace, run: EngineRun) -> None:
     overrides = read_run_config(given.run_config)
     if given.resume is not None:
         overrides = resumed(given.resume, overrides)
-    own = app.server == OWN_SERVER
     count, overrides = agree_on_clients(
-        given.num_supernodes, overrides, app.defaults if own else {}
+        given.num_supernodes, overrides, app.defaults if app.own else {}
     )
-    if own:
+    if app.own:
         check(app, overrides, count)
     if given.backend == "serial":
         run_serially(app, overrides, count, backend_config, run)

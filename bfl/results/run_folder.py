@@ -317,6 +317,7 @@ class RunFolder:
         Raises:
             RunError: The file cannot be written.
         """
+        settings = self.config() if self.holds(CONFIG) else {}
         self._write_arrays(
             PREDICTIONS,
             labels=np.asarray(labels, dtype=np.int64),
@@ -324,7 +325,7 @@ class RunFolder:
             log_mean_probability=predictions.log_mean_probability,
             predicted=predictions.predicted,
             samples=np.array(predictions.samples),
-            **measure_all(predictions),
+            **measure_all(predictions, settings),
         )
 
     def predictions(self) -> tuple[Predictions, IntArray]:

@@ -5,17 +5,27 @@ from typing import Any
 import pytest
 
 from bfl.configuration import default_values, resolve
+from bfl.configuration.configuration import REGISTRIES
+from bfl.configuration.keys import Keys
+from bfl.configuration.messages import declaration_advice
 from bfl.configuration.sources import flatten, parse_pairs, read_run_config
 from bfl.errors import ConfigurationError
 from bfl.studies.reading import is_study
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+REGISTRY = {registry.kind: registry for registry in REGISTRIES}
 
 
 def test_flower_knows_all_keys_and_their_defaults() -> None:
-    """Flower refuses keys that do not stand in pyproject.toml; `bfl keys --toml` prints them."""
+    """`flwr run` refuses keys that do not stand in pyproject.toml; `bfl keys --toml` prints them.
+
+    flower-simulation and studies take all keys, declared there or not.
+    """
     table = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    assert table["tool"]["flwr"]["app"]["config"] == default_values()
+    declared, defaults = table["tool"]["flwr"]["app"]["config"], default_values()
+    assert declared.items() <= defaults.items()
+    missing = {key: value for key, value in defaults.items() if key not in declared}
+    assert not missing, declaration_advice(missing)
 
 
 def test_the_contract_of_the_keys() -> None:
@@ -52,14 +62,21 @@ def test_strategies_go_by_full_name_and_alias(spelling: str, name: str) -> None:
     assert resolve({"strategy": name}).pooling.name == name
 
 
-@pytest.mark.parametrize("weighting", ["equal", "train-size", "max-discrepancy", "distance"])
-@pytest.mark.parametrize("partition", ["iid", "shards", "dirichlet"])
-@pytest.mark.parametrize("prior", ["fixed", "previous-global"])
-def test_the_documented_words_resolve(weighting: str, partition: str, prior: str) -> None:
-    configuration = resolve({"weighting": weighting, "partition": partition, "prior": prior})
-    assert configuration.weighting.name == weighting
-    assert configuration.partition.name == partition
-    assert configuration.prior.name == prior
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        (registry.kind, component.name)
+        for registry in REGISTRIES
+        for component in registry.classes()
+        if registry.kind in Keys().model_dump(by_alias=True)
+    ],
+)
+def test_every_registered_word_resolves(key: str, name: str) -> None:
+    # A family of networks that comes in depths is named with one.
+    depth = REGISTRY[key].get(name).model_fields.get("depth")
+    word = f"{name}{depth.default}" if depth else name
+    # Naive weighted averaging pools networks of points as well.
+    assert resolve({"strategy": "naive-weighted-averaging", key: word}).values[key] == word
 
 
 def test_the_values_of_a_configuration_resolve_to_it_again() -> None:

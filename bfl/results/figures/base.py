@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from bfl.registry import Component, Registry
 from bfl.results.figures.style import styled
-from bfl.results.run_folder import RunFolder
+from bfl.results.run_folder import CONFIG, RunFolder
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
@@ -50,8 +50,9 @@ def draw_all(folder: RunFolder) -> list[Path]:
         RunError: A figure cannot be written.
     """
     written = []
+    settings = folder.config() if folder.holds(CONFIG) else {}
     for name in figures.names():
-        figure = figures.create(name).draw(folder)
+        figure = figures.create(name, settings).draw(folder)
         if figure is not None:
             written.append(folder.write_figure(name, png(figure)))
     return written
