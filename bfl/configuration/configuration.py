@@ -92,6 +92,16 @@ class Configuration:
         """The components picked, one of each kind."""
         return tuple(getattr(self, name) for name, _ in _PICKED_BY.values())
 
+    @property
+    def title(self) -> str:
+        """What a person reads of the run: data, network, rule and length."""
+        keys = self.keys
+        return (
+            f"{keys.dataset}, {self.partition.name} partition; {keys.model}, "
+            f"{self.inference.name}; {self.pooling.name}, {self.weighting.name} weighting; "
+            f"{keys.rounds} rounds of {keys.local_epochs} local epochs"
+        )
+
     @cached_property
     def values(self) -> dict[str, Value]:
         """The flat keys and values that resolve to this configuration."""

@@ -85,8 +85,9 @@ def open_run(
 ) -> tuple[RunFolder, Checkpoint | None]:
     """Return the folder of a run and, if it is one to go on with, its last checkpoint.
 
-    With ``resume``, a run that has not begun is begun; so a supervisor may always say it. Rounds
-    recorded after the checkpoint are dropped: they are made again, with the same result.
+    With ``resume``, a run that has not begun is begun; so a supervisor may always say it. A run can
+    be given more rounds, also when it is finished. Rounds recorded after the checkpoint are
+    dropped: they are made again, with the same result.
 
     Args:
         configuration: The configuration.
@@ -103,6 +104,8 @@ def open_run(
     if not keys.resume or not folder.holds("config.toml"):
         return RunFolder.create(keys.output_dir, name, configuration.values, environment), None
     _refuse_changes(folder, configuration)
+    if keys.rounds > folder.config()["rounds"]:
+        folder.add_rounds(keys.rounds)
     checkpoint = Checkpoints(folder).latest()
     folder.keep_rounds(checkpoint.server_round if checkpoint else 0)
     return folder, checkpoint
@@ -136,6 +139,15 @@ def check_output(configuration: Configuration) -> None:
 
 def _refuse_changes(folder: RunFolder, configuration: Configuration) -> None:
     changed = changed_keys(folder.config(), configuration.values)
+    was, now = changed.get("rounds", (0, 0))
+    if now > was:
+        # Nothing in a round depends on how many there are to be: these are those of a longer run.
+        del changed["rounds"]
+    elif changed.keys() == {"rounds"}:
+        raise ConfigurationError(
+            f"rounds is {now}, and the run in {folder.path} was begun with {was}; allowed: at "
+            f"least {was}"
+        )
     if changed:
         raise ConfigurationError(
             f"cannot resume {folder.path} under another configuration: "

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bfl.datasets import dataset_sources, load_dataset
+from bfl.datasets import Dataset, absent_classes, dataset_sources, load_dataset
 from bfl.datasets.named import NamedSource
 from bfl.errors import ConfigurationError
 
@@ -29,3 +29,15 @@ def test_a_data_set_is_sound_and_always_the_same(name):
 def test_what_it_does_not_need_is_refused(name):
     with pytest.raises(ConfigurationError, match=f"write it as '{name}'"):
         load_dataset(f"{name}:8")
+
+
+def test_absent_classes_are_named():
+    digits = load_dataset("digits")
+    assert absent_classes(digits) == []
+    names = tuple(f"class {label}" for label in range(25))
+    few = Dataset(**{**vars(digits), "class_names": names, "test_labels": digits.test_labels // 2})
+    train, test = absent_classes(few)
+    assert train == (
+        "digits: no train example of 15 of 25 classes: " + ", ".join(names[10:20]) + " and 5 more"
+    )
+    assert "no test example of 20 of 25 classes: class 5" in test

@@ -145,10 +145,10 @@ def test_every_inference_is_the_same_architecture(inference, layers):
 
 def test_a_network_with_point_convolutions_predicts_with_drawn_dense_layers():
     from bfl.networks.network import build_predictor
-    from bfl.prediction.monte_carlo import predictor
+    from bfl.prediction.monte_carlo import Predictor
 
     network = build("reparameterization", **{"variational-layers": "dense"})
-    predicts = predictor(
+    predicts = Predictor(
         network.manifest, build_predictor(network, create_architecture("convolutional"))
     )
     images = np.random.default_rng(0).integers(0, 256, (5, *SMALLEST), dtype=np.uint8)

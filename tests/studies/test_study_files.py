@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 
 from bfl.configuration import resolve
+from bfl.configuration.sources import is_study, read_toml
 from bfl.pooling import pooling_rules
 from bfl.studies import read_study
-from bfl.studies.reading import is_study
 from bfl.weightings import weightings
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-FILES = sorted(path for path in (ROOT / "configs").rglob("*.toml") if is_study(path))
+FILES = sorted(path for path in (ROOT / "configs").rglob("*.toml") if is_study(read_toml(path)))
 # Runs, and lines of the table: rows times partitions (times data sets), and seeds.
 SIZES = {
     "fischer2024-table1": (9, 3),
