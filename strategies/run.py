@@ -281,7 +281,7 @@ def _finish(
     if posterior.size:
         CollapseWatch(folder, progress.say).look(numbers, samples, "final evaluation")
     figures = draw_all(folder)
-    progress.console.print(metrics_table(numbers))
+    progress.console.print(metrics_table(numbers, samples))
     progress.say(f"figures: {', '.join(path.name for path in figures)}")
     progress.say(f"posterior SHA-256 {posterior.digest()}")
     progress.say(f"results are in {folder.path.resolve()}")

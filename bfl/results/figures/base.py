@@ -30,7 +30,11 @@ class Figure(Component):
             DataError: A file of the run is there but corrupt.
         """
         with styled():
-            return self.compose(folder)
+            figure = self.compose(folder)
+            if figure is not None:
+                # Legends below axes move with them: the layout is whole after the second time.
+                figure.draw_without_rendering()
+            return figure
 
     @abstractmethod
     def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
