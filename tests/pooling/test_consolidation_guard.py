@@ -18,7 +18,8 @@ DWC = pooling_rules.create("dwc")
 
 def exactly(posterior: Posterior) -> Posterior:
     """Return the posterior in float64."""
-    return Posterior(*(vector.astype(np.float64) for vector in vars(posterior).values()))
+    vectors = (posterior.mean, posterior.variance, posterior.point)
+    return Posterior(*(vector.astype(np.float64) for vector in vectors))
 
 
 def consolidate(clients: list[Posterior], previous: Posterior) -> Pooled:
