@@ -293,8 +293,6 @@ def _described(dataset: Dataset, partition: Sequence[Positions | None]) -> dict[
     return describe(dataset.train_labels, known, dataset.num_classes)
 
 
-
-
 def check_before_start(configuration: Configuration, clients: int) -> None:
     """Raise whatever can be known to be wrong before an engine is started.
 

@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 PRODUCT = [p for folder in ("bfl", "strategies", "clients") for p in (ROOT / folder).rglob("*.py")]
 USERS = [p for folder in ("scripts", "benchmarks", "docs") for p in (ROOT / folder).rglob("*")]
-FOR_HIERARCHIES = {"from_state", "results_table"}
+FOR_HIERARCHIES = {"from_state"}
 """Of accumulators: a server that pools for another one sends what it has summed."""
 
 

@@ -89,7 +89,7 @@ def read_run_config(
     came_from: dict[str, str] = {}
     for text in texts:
         path = _file(text)
-        given = _read_file(path, told) if path else parse_pairs(text)
+        given = read_config_file(path, told) if path else parse_pairs(text)
         source = str(path) if path else "key=value pairs"
         for key in sorted(values.keys() & given.keys()):
             told(
@@ -107,7 +107,8 @@ def _file(text: str) -> Path | None:
     return path if path.suffix == ".toml" and ("=" not in text or path.is_file()) else None
 
 
-def _read_file(path: Path, told: Callable[[str], None]) -> dict[str, Value]:
+def read_config_file(path: Path, told: Callable[[str], None] = lambda _: None) -> dict[str, Value]:
+    """Return the values of a TOML file; see ``read_run_config``."""
     tables = read_toml(path)
     if is_study(tables):
         raise ConfigurationError(f"{path} is a study, not a run's configuration: bfl study {path}")
