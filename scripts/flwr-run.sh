@@ -66,7 +66,9 @@ from bfl.errors import ConfigurationError
 root, config, *texts = sys.argv[1:]
 try:
     values = read_run_config(texts)
-    complete = FlowerApp.read(Path(root)).run_config(values)
+    app = FlowerApp.read(Path(root))
+    complete = app.run_config(values)
+    app.check_declared(values)
     resolve(complete, check_data=False)  # the data may be where the server is
 except ConfigurationError as error:
     print(f"refused: {error}", file=sys.stderr)

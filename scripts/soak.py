@@ -16,7 +16,7 @@ from bfl.results.run_folder import RunFolder
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIG = (
-    'model="resnet8" rounds=400 local-epochs=1 evaluate-every=20 mc-samples=2 '
+    'model="resnet8" local-epochs=1 evaluate-every=20 mc-samples=2 '
     'evaluate-mc-samples=1 strategy="ppa" optimizer-state="keep" fraction-train=0.7 min-clients=4'
 )
 CLIENTS = 4
@@ -24,12 +24,20 @@ MOST_SECONDS = {"serial": 20.0, "ray": 60.0}
 """The longest that a run is let live: start-up, and some rounds."""
 
 
-def command(folder: Path, backend: str) -> list[str]:
+def command(folder: Path, backend: str, rounds: int) -> list[str]:
     """Return the command that begins or resumes the run in a folder."""
     call = "import sys; from bfl.commands.flower_simulation import main; sys.exit(main())"
     where = f'output-dir="{folder.parent}" name="{folder.name}"'
     options = ["--app", str(ROOT), "--backend", backend, "--num-supernodes", str(CLIENTS)]
-    return [sys.executable, "-c", call, *options, "--resume", "--run-config", f"{CONFIG} {where}"]
+    return [
+        sys.executable,
+        "-c",
+        call,
+        *options,
+        "--resume",
+        "--run-config",
+        f"{CONFIG} rounds={rounds} {where}",
+    ]
 
 
 def descendants(pid: int) -> list[int]:
@@ -52,12 +60,10 @@ def actors(pid: int) -> list[int]:
     return [child for child, name in named.items() if name.startswith(b"ray::ClientAppActor")]
 
 
-def live(folder: Path, backend: str, seconds: float, victim: str, log: Path) -> bool:
+def live(begin: list[str], seconds: float, victim: str, log: Path) -> bool:
     """Let a run live for some seconds and kill it or an actor; return whether it had ended."""
     with log.open("ab") as out:
-        process = subprocess.Popen(
-            command(folder, backend), stdout=out, stderr=out, start_new_session=True
-        )
+        process = subprocess.Popen(begin, stdout=out, stderr=out, start_new_session=True)
     try:
         process.wait(seconds)
         return process.returncode == 0
@@ -92,23 +98,23 @@ def history(folder: RunFolder) -> list[dict[str, Any]]:
 
 def main() -> int:
     """Return 0 if the disturbed run ended as the other one."""
-    kills, backend = int(sys.argv[1]), sys.argv[2]
+    kills, backend, rounds = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
     random.seed(0)
     with tempfile.TemporaryDirectory() as scratch:
         whole, disturbed = Path(scratch) / "whole", Path(scratch) / "disturbed"
         log = Path(scratch) / "log"
         print("a run that nobody disturbs", flush=True)
-        subprocess.run(command(whole, backend), check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(command(whole, backend, rounds), check=True, stdout=subprocess.DEVNULL)
         for kill in range(1, kills + 1):
             seconds = random.uniform(0.2, 1.0) * MOST_SECONDS[backend]
             victim = random.choice(["command", "actor"]) if backend == "ray" else "command"
-            ended = live(disturbed, backend, seconds, victim, log)
+            ended = live(command(disturbed, backend, rounds), seconds, victim, log)
             done = len(RunFolder(disturbed).rounds()) if disturbed.exists() else 0
             print(f"kill {kill}: {victim} after {seconds:.1f} s; {done} rounds done", flush=True)
             if ended:
                 print("the run had ended before it could be killed; more rounds are needed")
                 break
-        subprocess.run(command(disturbed, backend), check=True, stdout=subprocess.DEVNULL)
+        subprocess.run(command(disturbed, backend, rounds), check=True, stdout=subprocess.DEVNULL)
         first, second = RunFolder(whole), RunFolder(disturbed)
         same = (
             history(first) == history(second)

@@ -11,7 +11,7 @@ from flwr.serverapp import Grid
 
 from bfl import randomness
 from bfl.configuration import Configuration
-from bfl.datasets import Dataset
+from bfl.datasets import Dataset, absent_classes
 from bfl.datasets.cache import cached_dataset
 from bfl.datasets.subset import train_positions, with_test_examples
 from bfl.engine.resources import cpus_of_this_process, resident_memory
@@ -57,10 +57,12 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
     configure(cpus_of_this_process())
     engine_run = run_of(grid)
     with ProgressReport(keys.rounds, follower=engine_run.follower) as progress:
-        progress.say(_title(configuration))
+        progress.say(configuration.title)
         dataset = with_test_examples(
             cached_dataset(keys.dataset, keys.data_dir), keys.test_examples
         )
+        for text in absent_classes(dataset):
+            progress.say(text)
         # Its networks are built while the clients' processes start.
         evaluator = Evaluator(configuration, dataset)
         federation = discover(grid, keys.clients, keys.node_timeout)
@@ -327,7 +329,7 @@ def _finish(
     if posterior.size:
         CollapseWatch(folder, progress.say).look(numbers, samples, "final evaluation")
     figures = draw_all(folder)
-    progress.console.print(metrics_table(numbers))
+    progress.console.print(metrics_table(numbers, samples))
     progress.say(f"figures: {', '.join(path.name for path in figures)}")
     progress.say(f"posterior SHA-256 {posterior.digest()}")
     progress.say(f"results are in {folder.path.resolve()}")
@@ -337,16 +339,6 @@ def _described(dataset: Dataset, partition: Sequence[Positions | None]) -> dict[
     """Return who holds what of the run's data set, for the run's folder."""
     known = [part for part in partition if part is not None]
     return describe(dataset.train_labels, known, dataset.num_classes)
-
-
-def _title(configuration: Configuration) -> str:
-    keys = configuration.keys
-    return (
-        f"{keys.dataset}, {configuration.partition.name} partition; {keys.model}, "
-        f"{configuration.inference.name}; {configuration.pooling.name}, "
-        f"{configuration.weighting.name} weighting; {keys.rounds} rounds of "
-        f"{keys.local_epochs} local epochs"
-    )
 
 
 def check_before_start(configuration: Configuration, clients: int) -> None:

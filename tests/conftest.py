@@ -7,13 +7,59 @@ from typing import Any
 
 import pytest
 
+from bfl.registry import Component, Registry
+
 os.environ["BFL_CPUS"] = "1"
 os.environ["FLWR_TELEMETRY_ENABLED"] = "0"
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add ``--part``."""
+    parser.addoption(
+        "--part",
+        metavar="KEY:NAME",
+        action="append",
+        help="only the tests that concern a part, such as strategy:conflation; repeatable",
+    )
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with the slow tests, so that no process waits at the end for another's last file."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    if parts := [_part(words) for words in config.getoption("--part") or ()]:
+        chosen = [item for item in items if any(_concerns(item, *part) for part in parts)]
+        config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])
+        items[:] = chosen
+
+
+def _part(words: str) -> tuple[str, type[Component]]:
+    """Return the key and the class of the part that ``--part`` names."""
+    from bfl.configuration.configuration import REGISTRIES
+    from bfl.datasets import dataset_sources
+    from bfl.errors import ConfigurationError, unknown_name
+
+    registries = {registry.kind: registry for registry in (*REGISTRIES, dataset_sources)}
+    kind, _, name = words.partition(":")
+    if kind not in registries:
+        raise pytest.UsageError(f"--part: {unknown_name('key', kind, registries)}")
+    try:
+        return kind, registries[kind].get(name)
+    except ConfigurationError as error:
+        raise pytest.UsageError(f"--part: {error}") from error
+
+
+def _concerns(item: pytest.Item, kind: str, component: type[Component]) -> bool:
+    """Return whether a test takes a part, or its registry, as a parameter, or is its own file."""
+    if item.path.stem.endswith(component.__module__.rpartition(".")[2]):
+        return True
+    values = item.callspec.params.values() if hasattr(item, "callspec") else ()
+    return any(
+        value is component
+        or isinstance(value, component)
+        or (isinstance(value, str) and value == component.name)
+        or (isinstance(value, Registry) and value.kind == kind)
+        for value in values
+    )
 
 
 @pytest.fixture(scope="session")

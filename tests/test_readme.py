@@ -1,33 +1,27 @@
 import re
-import subprocess
-import sys
+from importlib.metadata import version
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
-USE = """
-import numpy as np
-import strategies
-from bfl.pooling import pool
-from bfl.posteriors import Posterior
-
-clients = [Posterior(np.array([m]), np.array([v])) for m, v in ((0.0, 1.0), (3.0, 3.0))]
-pooled = pool(pooling_rules.create("hmv"), clients, [2.0, 1.0]).posterior
-np.testing.assert_allclose([pooled.mean[0], pooled.variance[0]], [1.0, 3 / (2 + 1 / 3)])
-print(strategies.HarmonicMeanOfVariances.__name__)
-"""
+MEASURED = "benchmarks.md"
+"""What it says was measured with the versions that it names."""
 
 
-def test_the_example_of_a_new_rule_works() -> None:
-    """In a process of its own: a registration stays for as long as the process."""
-    [example] = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    done = subprocess.run(
-        [sys.executable, "-c", example + USE], cwd=ROOT, capture_output=True, text=True
-    )
-    assert done.stdout.strip() == "HarmonicMeanOfVariances", done.stderr
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_links_and_pictures_are_there(page: Path) -> None:
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), target
 
 
-def test_links_and_pictures_are_there() -> None:
-    for target in re.findall(r"\]\((?!https?:)([^)#]+)", README):
-        assert (ROOT / target).exists(), target
+def test_one_environment_is_stated() -> None:
+    """One version of each package, the one that is installed where Flower fixes it."""
+    text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES if page.name != MEASURED)
+    words = " ".join(text.split())
+    for package, title in (("flwr", "Flower"), ("ray", "Ray")):
+        installed = ".".join(version(package).split(".")[:2])
+        stated = set(re.findall(rf"\b{title} (\d+\.\d+)", words))
+        assert stated == {installed}

@@ -66,6 +66,12 @@ def test_every_component_explains_itself(registry: Registry) -> None:  # type: i
             assert field.description, f"{component.name}: {name} has no description"
 
 
+def test_data_sets_have_no_settings() -> None:
+    """Nobody would read them: what a data set needs stands behind a colon, as in ``npz:PATH``."""
+    for source in dataset_sources.classes():
+        assert not source.model_fields, f"{source.name}: a data set cannot have settings"
+
+
 def test_a_setting_has_one_meaning() -> None:
     """A key that two components read has the same type and default in both."""
     seen: dict[str, tuple[object, object]] = {}

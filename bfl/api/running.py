@@ -20,7 +20,7 @@ from bfl.commands.flower_simulation import (
 )
 from bfl.configuration import resolve
 from bfl.configuration.configuration import Value
-from bfl.configuration.sources import flatten, read_toml
+from bfl.configuration.sources import read_config_file
 from bfl.engine.flower import FlowerApp, RayEngine, run_serially
 from bfl.errors import ConfigurationError, unknown_name
 from bfl.registry import kebab
@@ -67,7 +67,7 @@ def run(
     # Absolute: the process may change its folder meanwhile, and the run may not move.
     output_dir = Path(resolved.keys.output_dir).absolute()
     overrides = {**overrides, "name": name, "output-dir": str(output_dir)}
-    check(app, overrides, count)
+    check(app, overrides, count, backend=backend)
     if backend == "serial":
         with _same_environment():
             run_serially(app, overrides, count, engine_config)
@@ -82,7 +82,7 @@ def _read(configuration: Mapping[str, Any] | str | os.PathLike[str] | None) -> d
         return {}
     if isinstance(configuration, Mapping):
         return _plain(configuration)
-    return flatten(read_toml(Path(configuration)))
+    return read_config_file(Path(configuration))
 
 
 def _plain(keys: Mapping[str, Any]) -> dict[str, Any]:

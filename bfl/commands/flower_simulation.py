@@ -8,18 +8,19 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from bfl.commands.errors import exits_with_status
-from bfl.configuration import resolve
+from bfl.configuration import resolve, unread_settings
 from bfl.configuration.sources import flatten, read_run_config, read_toml
-from bfl.engine.flower import FlowerApp, RayEngine, Values, run_serially
+from bfl.engine.flower import OWN_SERVER, FlowerApp, RayEngine, Values, run_serially
 from bfl.engine.run import EngineRun
 from bfl.errors import ConfigurationError, unknown_name
+from bfl.results.resume import check_output
 
-OWN_SERVER = "strategies.server_app:app"
 DEFAULT_SUPERNODES = 10
 BACKENDS = ("ray", "serial")
 
@@ -61,18 +62,23 @@ def parser() -> argparse.ArgumentParser:
         action="append",
         default=[],
         metavar="PAIRS|FILE",
-        help="""key=value pairs, 'strategy="conflation" rounds=3', or a TOML file; repeatable""",
+        help="""key=value pairs, 'strategy="conflation" rounds=3', or a TOML file; """
+        "repeatable, and later ones win",
     )
+    options.add_argument("--name", help="name of the run's folder, whatever a file says")
     options.add_argument(
         "--resume",
         nargs="?",
         const="",
         metavar="FOLDER",
         help="go on with the run in FOLDER, from its last checkpoint and with its configuration; "
-        "without FOLDER, with the run that the keys output-dir and name say",
+        "without FOLDER, with the run that the keys output-dir and name say; with more rounds by "
+        "--run-config rounds=N",
     )
     options.add_argument(
-        "--verbose", action="store_true", help="show what Flower and Ray log as well"
+        "--verbose",
+        action="store_true",
+        help="show what Flower and Ray log as well, and which values replace others",
     )
     return options
 
@@ -93,15 +99,16 @@ def simulate(given: argparse.Namespace, run: EngineRun) -> None:
         raise ConfigurationError(unknown_name("--backend", given.backend, BACKENDS))
     backend_config = read_backend_config(given.backend_config)
     app = chosen_app(given.app)
-    overrides = read_run_config(given.run_config)
+    overrides = read_run_config(given.run_config, _note if given.verbose else lambda _: None)
+    if given.name is not None:
+        overrides["name"] = given.name
     if given.resume is not None:
-        overrides = resumed(given.resume, overrides)
-    own = app.server == OWN_SERVER
+        overrides = resumed(given.resume, overrides, renamed=given.name is not None)
     count, overrides = agree_on_clients(
-        given.num_supernodes, overrides, app.defaults if own else {}
+        given.num_supernodes, overrides, app.defaults if app.server == OWN_SERVER else {}
     )
-    if own:
-        check(app, overrides, count)
+    if app.server == OWN_SERVER:
+        check(app, overrides, count, backend=given.backend)
     if given.backend == "serial":
         run_serially(app, overrides, count, backend_config, run)
         return
@@ -120,18 +127,28 @@ def chosen_app(folder: Path | None) -> FlowerApp:
     return FlowerApp.read(folder or Path())
 
 
-def resumed(folder: str, overrides: Values) -> Values:
+def _note(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+def resumed(folder: str, overrides: Values, *, renamed: bool = False) -> Values:
     """Return the run configuration that goes on with a run.
 
     Args:
         folder: The run's folder, whose configuration is taken; empty: the one that the keys say.
         overrides: What else is given.
+        renamed: Whether that has another name for the run.
 
     Raises:
-        ConfigurationError: The folder holds no run.
+        ConfigurationError: The folder holds no run, or the run is to have another name.
     """
     if not folder:
         return {**overrides, "resume": True}
+    if renamed:
+        raise ConfigurationError(
+            f"--resume {folder} goes on in that folder; allowed: no --name with it (to repeat the "
+            f"run under another name: --run-config {Path(folder) / 'config.toml'} --name NAME)"
+        )
     path = Path(folder).resolve()
     saved = flatten(read_toml(path / "config.toml"))
     where: Values = {"output-dir": str(path.parent), "name": path.name, "resume": True}
@@ -186,9 +203,17 @@ def agree_on_clients(
     return count, merged
 
 
-def check(app: FlowerApp, overrides: Mapping[str, Any], clients: int) -> None:
-    """Refuse, before the engine starts, what can be known to be wrong with this project's app."""
+def check(app: FlowerApp, overrides: Mapping[str, Any], clients: int, *, backend: str) -> None:
+    """Refuse, before the engine starts, what can be known to be wrong with this project's app.
+
+    What is being started is said at once: the first imports take seconds.
+    """
     configuration = resolve(app.run_config(overrides))
+    check_output(configuration)
+    for warning in unread_settings(configuration, overrides):
+        _note(f"warning: {warning}")
+    where = "this process" if backend == "serial" else "Ray actors"
+    print(f"run of {clients} clients in {where}: {configuration.title}", flush=True)
     # The server side is not imported by the library; it is looked up as Flower does.
     run = importlib.import_module("strategies.run")
     run.check_before_start(configuration, clients)

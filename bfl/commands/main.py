@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from importlib.metadata import version
 from pathlib import Path
 
 from rich.console import Console
@@ -16,13 +18,18 @@ from bfl.datasets import dataset_sources
 from bfl.errors import ConfigurationError, DataError, unknown_name
 from bfl.registry import Registry, kebab
 from bfl.results.figures import draw_all
+from bfl.results.glossary import glossary_page
 from bfl.results.run_folder import RunFolder
 from bfl.results.table import metrics_table
+
+NO_LIMIT = 10_000
+"""Characters in a line that goes to no terminal."""
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the command's options."""
     options = argparse.ArgumentParser(prog="bfl", description="Bayesian federated learning.")
+    options.add_argument("--version", action="version", version=f"bfl {version('bfl')}")
     commands = options.add_subparsers(dest="command", required=True)
     choices = commands.add_parser("list", help="what a key can be set to, for instance: strategy")
     choices.add_argument("kind", nargs="?", default="", help="a key; without one, all kinds")
@@ -30,6 +37,8 @@ def parser() -> argparse.ArgumentParser:
     keys = commands.add_parser("keys", help="all configuration keys with their defaults")
     keys.add_argument("--toml", action="store_true", help="as TOML")
     keys.set_defaults(run=list_keys)
+    glossary = commands.add_parser("glossary", help="what the metrics mean, as Markdown")
+    glossary.set_defaults(run=lambda _: print(glossary_page(), end=""))
     plot = commands.add_parser("plot", help="draw the figures of a run or of a study")
     plot.add_argument("folder", type=Path, help="the folder, or a study's TOML file")
     study.add_place_to(plot)
@@ -50,6 +59,11 @@ def main(arguments: list[str] | None = None) -> None:
     given.run(given)
 
 
+def _console() -> Console:
+    """Return where tables go: as wide as the terminal; into a pipe or a file, as they need."""
+    return Console(width=None if sys.stdout.isatty() else NO_LIMIT)
+
+
 def _registries() -> dict[str, Registry]:  # type: ignore[type-arg]
     return {registry.kind: registry for registry in (dataset_sources, *REGISTRIES)}
 
@@ -59,14 +73,16 @@ def list_choices(given: argparse.Namespace) -> None:
     registries = _registries()
     if given.kind and given.kind not in registries:
         raise ConfigurationError(unknown_name("kind", given.kind, registries))
-    console = Console()
+    console = _console()
     for kind, registry in registries.items():
         if given.kind in ("", kind):
             console.print(_choices_table(registry))
 
 
 def _choices_table(registry: Registry) -> Table:  # type: ignore[type-arg]
-    table = Table("name", "aliases", "settings", "what", title=registry.kind, title_justify="left")
+    table = Table(title=registry.kind, title_justify="left")
+    for header in ("name", "aliases", "settings", "what"):
+        table.add_column(header, overflow="fold")
     for component in registry.classes():
         settings = settings_of(component)
         table.add_row(
@@ -90,10 +106,12 @@ def list_keys(given: argparse.Namespace) -> None:
         for component in registry.classes():
             for key, field in settings_of(component).items():
                 described[key] = f"{field.description} ({registry.kind} {component.name})"
-    table = Table("key", "default", "meaning")
+    table = Table()
+    for header in ("key", "default", "meaning"):
+        table.add_column(header, overflow="fold")
     for key, default in default_values().items():
         table.add_row(key, repr(default), described[key])
-    Console().print(table)
+    _console().print(table)
 
 
 def _run_folder(path: Path) -> RunFolder:
@@ -117,4 +135,5 @@ def plot_folder(given: argparse.Namespace) -> None:
 
 def show_run(given: argparse.Namespace) -> None:
     """Print a run's final metrics."""
-    Console().print(metrics_table(_run_folder(given.folder).metrics()))
+    folder = _run_folder(given.folder)
+    _console().print(metrics_table(folder.metrics(), folder.config().get("mc-samples")))

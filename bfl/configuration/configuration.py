@@ -27,6 +27,8 @@ from bfl.partitions import Partition, partitions
 from bfl.pooling import PoolingRule, pooling_rules
 from bfl.priors import Prior, priors
 from bfl.registry import Component, Registry
+from bfl.results.figures.base import figures
+from bfl.uncertainty import uncertainties
 from bfl.weightings import Weighting, weightings
 
 Value = str | int | float | bool
@@ -44,9 +46,13 @@ REGISTRIES: tuple[Registry[Any], ...] = (
     attacks,
     defences,
     metrics,
+    uncertainties,
+    figures,
 )
 """The registries whose components read settings of their own from the configuration."""
 
+_OF_EVERY_RUN: tuple[Registry[Any], ...] = (metrics, uncertainties, figures)
+"""The registries of which a run uses all components."""
 
 _PICKED_BY: dict[str, tuple[str, Callable[[str, Mapping[str, Any]], Any]]] = {
     "partition": ("partition", partitions.create),
@@ -80,12 +86,22 @@ class Configuration:
     augmentation: Augmentation
     attack: Attack
     defence: Defence
-    metric_settings: Mapping[str, Value]
+    settings_of_every_run: Mapping[str, Value]
 
     @property
     def components(self) -> tuple[Component, ...]:
         """The components picked, one of each kind."""
         return tuple(getattr(self, name) for name, _ in _PICKED_BY.values())
+
+    @property
+    def title(self) -> str:
+        """What a person reads of the run: data, network, rule and length."""
+        keys = self.keys
+        return (
+            f"{keys.dataset}, {self.partition.name} partition; {keys.model}, "
+            f"{self.inference.name}; {self.pooling.name}, {self.weighting.name} weighting; "
+            f"{keys.rounds} rounds of {keys.local_epochs} local epochs"
+        )
 
     @cached_property
     def values(self) -> dict[str, Value]:
@@ -93,7 +109,7 @@ class Configuration:
         merged: dict[str, Value] = self.keys.model_dump(by_alias=True)
         for component in self.components:
             merged.update(component.model_dump(by_alias=True))
-        merged.update(self.metric_settings)
+        merged.update(self.settings_of_every_run)
         # An architecture's depth is part of its word.
         merged.pop("depth", None)
         return merged
@@ -178,12 +194,13 @@ def _pick(keys: Keys, settings: Mapping[str, Any], check_data: bool) -> Configur
         if key != "model"
     }
     keys = keys.model_copy(update={**full_names, "dataset": dataset, "data_dir": data_dir})
-    metric_settings = {
+    used = {
         key: settings.get(key, field.default)
-        for metric in metrics.classes()
-        for key, field in settings_of(metric).items()
+        for registry in _OF_EVERY_RUN
+        for component in registry.classes()
+        for key, field in settings_of(component).items()
     }
-    return Configuration(keys=keys, metric_settings=metric_settings, **picked)
+    return Configuration(keys=keys, settings_of_every_run=used, **picked)
 
 
 def _raise_if_any(problems: list[str]) -> None:

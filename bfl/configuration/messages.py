@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import pydantic
+import tomli_w
 
 from bfl.errors import nearest
 
@@ -24,6 +25,16 @@ def unknown_key(key: str, allowed: Iterable[str]) -> str:
     guess = nearest(key, allowed)
     hint = f"; did you mean '{guess}'?" if guess else "; `bfl keys` lists all of them"
     return f"unknown key '{key}'{hint}"
+
+
+def declaration_advice(missing: Mapping[str, Any]) -> str:
+    """Return the lines that make keys known to Flower, and where they go.
+
+    Args:
+        missing: Keys that a component declares and pyproject.toml does not, with their defaults.
+    """
+    lines = tomli_w.dumps(dict(missing)).rstrip()
+    return f"`flwr run` needs this in [tool.flwr.app.config] of pyproject.toml:\n{lines}"
 
 
 def refused_values(error: pydantic.ValidationError) -> list[str]:

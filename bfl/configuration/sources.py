@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -70,18 +70,56 @@ def parse_pairs(text: str) -> dict[str, Value]:
     return values
 
 
-def read_run_config(texts: Iterable[str]) -> dict[str, Value]:
+def read_run_config(
+    texts: Iterable[str], told: Callable[[str], None] = lambda _: None
+) -> dict[str, Value]:
     """Return the values of ``--run-config`` arguments: each key=value pairs or a TOML file's path.
 
+    Later arguments win. Of the ``config.toml`` in a run's folder, the run's name is not taken, nor
+    that it was resumed: what repeats the run is another run.
+
+    Args:
+        texts: The arguments.
+        told: Told, in words, of each value that is replaced or not taken.
+
     Raises:
-        ConfigurationError: A file or a pair cannot be read, or a key stands in two arguments.
+        ConfigurationError: A file or a pair cannot be read, or a file describes a study.
     """
     values: dict[str, Value] = {}
+    came_from: dict[str, str] = {}
     for text in texts:
-        is_file = text.strip().endswith(".toml") and "=" not in text
-        given = flatten(read_toml(Path(text.strip()))) if is_file else parse_pairs(text)
-        twice = sorted(values.keys() & given.keys())
-        if twice:
-            raise ConfigurationError(f"run configuration: {', '.join(twice)} is given twice")
+        path = _file(text)
+        given = read_config_file(path, told) if path else parse_pairs(text)
+        source = str(path) if path else "key=value pairs"
+        for key in sorted(values.keys() & given.keys()):
+            told(
+                f"{key} is {given[key]!r} by {source}, "
+                f"no longer {values[key]!r} by {came_from[key]}"
+            )
         values.update(given)
+        came_from.update(dict.fromkeys(given, source))
     return values
+
+
+def _file(text: str) -> Path | None:
+    """Return the path that an argument is; None for pairs."""
+    path = Path(text.strip())
+    return path if path.suffix == ".toml" and ("=" not in text or path.is_file()) else None
+
+
+def read_config_file(path: Path, told: Callable[[str], None] = lambda _: None) -> dict[str, Value]:
+    """Return the values of a TOML file; see ``read_run_config``."""
+    tables = read_toml(path)
+    if is_study(tables):
+        raise ConfigurationError(f"{path} is a study, not a run's configuration: bfl study {path}")
+    values = flatten(tables)
+    if path.name == "config.toml" and (path.parent / "environment.json").is_file():
+        for key in ("name", "resume"):
+            if values.pop(key, None):
+                told(f"{key} of the run in {path.parent} is not taken")
+    return values
+
+
+def is_study(tables: Mapping[str, Any]) -> bool:
+    """Return whether a TOML file's tables are those of a study, and not of one run."""
+    return bool(tables.keys() & {"base", "axes", "rows"})

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bfl.datasets.base import Dataset, DatasetSource, dataset_sources
+from bfl.datasets.base import Dataset, DatasetSource, absent_classes, dataset_sources
 
 __all__ = [
     "Dataset",
     "DatasetSource",
+    "absent_classes",
     "absolute_dataset",
     "dataset_on_this_machine",
     "dataset_sources",

@@ -186,7 +186,17 @@ def _class_names(
     path: Path, names: npt.NDArray[Any] | None, train_labels: Labels
 ) -> tuple[str, ...]:
     if names is None:
-        return tuple(str(label) for label in range(int(train_labels.max()) + 1))
+        highest, present = int(train_labels.max()), np.unique(train_labels).size
+        # Some classes may lack an example, but not most: a stray label would make a class of every
+        # number below it.
+        if highest + 1 > 2 * present:
+            where = int(np.argmax(train_labels))
+            raise DataError(
+                f"{path}: y_train[{where}] is the label {highest}, which makes {highest + 1} "
+                f"classes, and only {present} have an example; correct the label, number the "
+                "classes from 0, or name all of them in an array class_names"
+            )
+        return tuple(str(label) for label in range(highest + 1))
     if names.ndim != 1 or names.dtype.kind != "U":
         raise DataError(
             f"{path}: class_names has the type {names.dtype} and the shape {names.shape}; it is a "

@@ -14,6 +14,9 @@ import numpy.typing as npt
 from bfl.errors import ConfigurationError, DataError
 from bfl.registry import Component, Registry
 
+_NAMED = 10
+"""So many absent classes are named."""
+
 Images = npt.NDArray[np.uint8]
 Labels = npt.NDArray[np.int64]
 
@@ -58,6 +61,13 @@ class Dataset:
         Raises:
             DataError: They do not; the message names the data set, the array and what is wrong.
         """
+        present = np.unique(self.train_labels)
+        if present.size == 1:
+            labels = (called or {}).get("train_labels", "train_labels")
+            raise DataError(
+                f"{self.name}: {labels} holds the label {present[0]} only; a classifier needs "
+                "examples of at least two classes"
+            )
         for split in ("train", "test"):
             images, labels = f"{split}_images", f"{split}_labels"
             problems = {
@@ -77,6 +87,21 @@ class Dataset:
                 f"{self.name}: the images of {test} are {self.test_images.shape[1:]} (height, "
                 f"width, channels), those of {train} are {self.train_images.shape[1:]}"
             )
+
+
+def absent_classes(dataset: Dataset) -> list[str]:
+    """Return what is to be said of classes without an example, one line for each split."""
+    lines = []
+    for split in ("train", "test"):
+        counts = np.bincount(getattr(dataset, f"{split}_labels"), minlength=dataset.num_classes)
+        absent = [dataset.class_names[label] for label in np.flatnonzero(counts == 0)]
+        if absent:
+            more = f" and {len(absent) - _NAMED} more" if len(absent) > _NAMED else ""
+            lines.append(
+                f"{dataset.name}: no {split} example of {len(absent)} of {dataset.num_classes} "
+                f"classes: {', '.join(absent[:_NAMED])}{more}"
+            )
+    return lines
 
 
 def _images_problem(images: npt.NDArray[np.generic]) -> str | None:

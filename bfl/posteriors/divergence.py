@@ -95,21 +95,6 @@ def divergence(q_mean: Vector, q_var: Vector, p_mean: Vector, p_var: Vector) -> 
     return Divergence(max(value, 0.0), ROUNDING * magnitude)
 
 
-def kullback_leibler(q_mean: Vector, q_var: Vector, p_mean: Vector, p_var: Vector) -> float:
-    """Return KL[q ‖ p] of two diagonal Gaussians, at least 0.
-
-    Args:
-        q_mean: (D,) means of q.
-        q_var: (D,) variances of q.
-        p_mean: (D,) means of p.
-        p_var: (D,) variances of p.
-
-    Raises:
-        ValueError: The vectors differ in size.
-    """
-    return divergence(q_mean, q_var, p_mean, p_var).value
-
-
 def _pair_terms(mean: Array, variance: Array, precision: Array, work: Array) -> tuple[Array, Array]:
     """Return Σ of the terms of 2·KL and of their absolute values, (K, K), over one block.
 
@@ -166,16 +151,3 @@ def pairwise_divergences(means: Sequence[Vector], variances: Sequence[Vector]) -
     values = np.maximum(0.5 * doubled, 0.0)
     np.fill_diagonal(values, 0.0)
     return Divergences(values, 0.5 * ROUNDING * magnitude)
-
-
-def pairwise_kullback_leibler(means: Sequence[Vector], variances: Sequence[Vector]) -> Array:
-    """Return KL[q_k ‖ q_j] (K, K) of all pairs of diagonal Gaussians, at least 0.
-
-    Args:
-        means: K vectors (D,).
-        variances: K vectors (D,).
-
-    Raises:
-        ValueError: There are not as many means as variances, or the vectors differ in size.
-    """
-    return pairwise_divergences(means, variances).values

@@ -119,7 +119,3 @@ class Posterior:
             sha.update(np.ascontiguousarray(vector, dtype="<f4").tobytes())
             sha.update(b"|")
         return sha.hexdigest()
-
-    def as_type(self, dtype: npt.DTypeLike) -> Posterior:
-        """Return the posterior with vectors of another floating-point type."""
-        return Posterior(*(v.astype(dtype) for v in (self.mean, self.variance, self.point)))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -127,9 +126,3 @@ class Predictor:
         with keyed(key):
             logits = self._folded.model(normalized_images(images), training=False)
         return tf.cast(logits, tf.float32)
-
-
-@lru_cache(maxsize=8)
-def predictor(manifest: Manifest, network: Network) -> Predictor:
-    """Return the predictor of a network, built at most once per process."""
-    return Predictor(manifest, network)

@@ -22,6 +22,9 @@ _SHOWN = {
     "failures": "failures",
 }
 
+_HIDDEN_AT_0 = frozenset({"failures"})
+"""What there is normally nothing of; any other number is shown, 0 as well."""
+
 
 class Follower(Protocol):
     """Who follows a run and shows it in a way of its own, as a study does.
@@ -80,7 +83,7 @@ class ProgressReport:
         shown = "  ".join(
             f"{name} {cell(metrics[key])}"
             for key, name in _SHOWN.items()
-            if metrics.get(key) not in (None, 0)
+            if metrics.get(key) is not None and (metrics[key] or key not in _HIDDEN_AT_0)
         )
         self.say(f"round {number}/{self.rounds}  {shown}  ({seconds:.1f} s)")
         self._progress.update(self._bar, completed=number)

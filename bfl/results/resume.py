@@ -90,8 +90,9 @@ def open_run(
 
     No other server writes to the folder in the meantime.
 
-    With ``resume``, a run that has not begun is begun; so a supervisor may always say it. Rounds
-    recorded after the checkpoint are dropped: they are made again, with the same result.
+    With ``resume``, a run that has not begun is begun; so a supervisor may always say it. A run can
+    be given more rounds, also when it is finished. Rounds recorded after the checkpoint are
+    dropped: they are made again, with the same result.
 
     Args:
         configuration: The configuration.
@@ -112,6 +113,8 @@ def open_run(
             checkpoint = None
         else:
             _refuse_changes(folder, configuration)
+            if keys.rounds > folder.config()["rounds"]:
+                folder.add_rounds(keys.rounds)
             checkpoint = Checkpoints(folder).latest()
             folder.keep_rounds(checkpoint.server_round if checkpoint else 0)
         yield folder, checkpoint
@@ -147,6 +150,15 @@ def check_output(configuration: Configuration) -> None:
 
 def _refuse_changes(folder: RunFolder, configuration: Configuration) -> None:
     changed = changed_keys(folder.config(), configuration.values)
+    was, now = changed.get("rounds", (0, 0))
+    if now > was:
+        # Nothing in a round depends on how many there are to be: these are those of a longer run.
+        del changed["rounds"]
+    elif changed.keys() == {"rounds"}:
+        raise ConfigurationError(
+            f"rounds is {now}, and the run in {folder.path} was begun with {was}; allowed: at "
+            f"least {was}"
+        )
     if changed:
         raise ConfigurationError(
             f"cannot resume {folder.path} under another configuration: "

@@ -159,6 +159,20 @@ class RunFolder:
         with self._reading(CONFIG) as data:
             return tomllib.loads(data.decode())
 
+    def add_rounds(self, rounds: int) -> None:
+        """Give the run more rounds; its final results, of fewer, are removed.
+
+        Raises:
+            RunError: A file cannot be written or removed.
+        """
+        text = tomli_w.dumps({**self.config(), "rounds": rounds})
+        with self._writing(CONFIG):
+            write_atomically(self.path / CONFIG, text.encode())
+            for name in (METRICS, PREDICTIONS, RETENTION, POSTERIOR):
+                (self.path / name).unlink(missing_ok=True)
+            for figure in (self.path / FIGURES).glob("*.png"):
+                figure.unlink()
+
     def environment(self) -> dict[str, Any]:
         """Return the environment."""
         return self._read_json(ENVIRONMENT)
@@ -325,6 +339,7 @@ class RunFolder:
         Raises:
             RunError: The file cannot be written.
         """
+        settings = self.config() if self.holds(CONFIG) else {}
         self._write_arrays(
             PREDICTIONS,
             labels=np.asarray(labels, dtype=np.int64),
@@ -332,7 +347,7 @@ class RunFolder:
             log_mean_probability=predictions.log_mean_probability,
             predicted=predictions.predicted,
             samples=np.array(predictions.samples),
-            **measure_all(predictions),
+            **measure_all(predictions, settings),
         )
 
     def predictions(self) -> tuple[Predictions, IntArray]:

@@ -52,13 +52,15 @@ def results_table(rows: Sequence[Mapping[str, Any]], title: str) -> Table:
     return table
 
 
-def metrics_table(metrics: Mapping[str, float]) -> Table:
+def metrics_table(metrics: Mapping[str, float], samples: int | None = None) -> Table:
     """Return a table of a run's final metrics, with an arrow that points to the better side.
 
     Args:
         metrics: See ``bfl.results.summary.summarize``.
+        samples: The Monte Carlo samples of the final evaluation; those of the rounds are fewer.
     """
-    table = Table(title="Final metrics", title_justify="left", header_style="bold")
+    judged = f", {samples} Monte Carlo samples" if samples else ""
+    table = Table(title=f"Final metrics{judged}", title_justify="left", header_style="bold")
     table.add_column("metric")
     table.add_column("value", justify="right")
     for name, value in metrics.items():

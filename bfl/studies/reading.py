@@ -57,15 +57,6 @@ _TABLES: dict[str, type[pydantic.BaseModel]] = {"columns": Column, "published": 
 """The tables within a study's file whose keys are fixed."""
 
 
-def is_study(path: Path) -> bool:
-    """Return whether a TOML file describes a study, and not the configuration of one run.
-
-    Raises:
-        ConfigurationError: The file cannot be read.
-    """
-    return bool(read_toml(path).keys() & {"base", "axes", "rows"})
-
-
 def read_study(path: Path) -> Study:
     """Return the study that a TOML file describes; ``docs/studies.md`` says what may stand in it.
 

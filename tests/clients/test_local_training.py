@@ -18,7 +18,7 @@ from bfl.inferences import inferences
 from bfl.models import create_architecture
 from bfl.optimizers import optimizers
 from bfl.posteriors import Posterior
-from bfl.posteriors.divergence import kullback_leibler
+from bfl.posteriors import divergence as divergences
 from bfl.priors import priors
 
 pytestmark = pytest.mark.usefixtures("tensorflow")
@@ -227,9 +227,9 @@ def test_reported_loss_is_nll_plus_divergence_over_n(received, scale, monkeypatc
     assert order.shape == (1, BATCH)
     summed, _ = ByHand(received).batch(order[0] + 100, weights[0])
     size = received.size
-    divergence = kullback_leibler(
+    divergence = divergences.divergence(
         received.mean, received.variance, np.zeros(size), np.full(size, scale**2)
-    )
+    ).value
     assert result.divergence == pytest.approx(divergence, rel=1e-4)
     assert result.negative_log_likelihood == pytest.approx(summed / 32, rel=1e-3)
     assert result.objective == pytest.approx(summed / 32 + divergence / 32, rel=1e-3)
@@ -573,7 +573,7 @@ def test_bits_are_those_of_a_fresh_process():
 @pytest.mark.parametrize("inference", INFERENCES)
 def test_digits_are_learned(inference):
     from bfl.networks.network import build_predictor
-    from bfl.prediction.monte_carlo import predictor
+    from bfl.prediction.monte_carlo import Predictor
 
     dataset = load_dataset("digits")
     trainer = trainer_of(inference)
@@ -585,7 +585,7 @@ def test_digits_are_learned(inference):
     )
     assert second.negative_log_likelihood < first.negative_log_likelihood / 2
     assert second.objective < first.objective
-    predicts = predictor(
+    predicts = Predictor(
         trainer.network.manifest,
         build_predictor(trainer.network, create_architecture("resnet8")),
     )
@@ -606,9 +606,9 @@ def test_prior_pulls():
     def train(prior, epochs=6):
         task = make_task(received, np.arange(64), prior, epochs=epochs)
         result = trainer.train(*digits(), task).posterior
-        divergence = kullback_leibler(
+        divergence = divergences.divergence(
             result.mean, result.variance, received.mean, received.variance
-        )
+        ).value
         return result, divergence
 
     fixed, far = train(priors.create("fixed").normal(received))

@@ -1,11 +1,22 @@
+import os
+import subprocess
+import sys
 import tomllib
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 
 from bfl.commands.main import main
 from bfl.configuration import default_values
+from bfl.configuration.configuration import REGISTRIES, settings_of
+from bfl.datasets import dataset_sources
+from bfl.metrics import metrics
 from bfl.pooling import pooling_rules
+from bfl.results.glossary import glossary_entry, glossary_page
+from bfl.uncertainty import uncertainties
+
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def test_every_rule_is_listed(
@@ -25,6 +36,37 @@ def test_every_kind_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     printed = capsys.readouterr().out
     for kind in ("dataset", "partition", "model", "inference", "weighting", "prior"):
         assert kind in printed
+
+
+@pytest.mark.parametrize("kind", [*(r.kind for r in REGISTRIES), "dataset"])
+def test_names_are_whole_in_a_pipe_and_in_a_narrow_terminal(kind: str) -> None:
+    """Whatever COLUMNS says: into a pipe a table is as wide as it needs."""
+    command = [sys.executable, "-c", "from bfl.commands.main import main; main()", "list", kind]
+    environment = {**os.environ, "COLUMNS": "40"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    registry = {r.kind: r for r in (*REGISTRIES, dataset_sources)}[kind]
+    assert "…" not in done.stdout
+    for component in registry.classes():
+        assert f" {component.name} " in done.stdout
+        assert all(key in done.stdout for key in settings_of(component))
+        assert component.summary() in done.stdout
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"bfl {version('bfl')}\n"
+
+
+def test_the_glossary_is_that_of_the_registries() -> None:
+    """Parts of one's own need not stand in it."""
+    page = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
+    assert set(page.splitlines()) <= set(glossary_page().splitlines()), "bfl glossary prints it"
+    for component in (*metrics.classes(), *uncertainties.classes()):
+        entry = glossary_entry(component)
+        assert "Source: " in entry
+        assert entry in page or f"`{component.name}`" not in page, "bfl glossary prints it"
 
 
 def test_an_unknown_kind_is_refused(capsys: pytest.CaptureFixture[str]) -> None:

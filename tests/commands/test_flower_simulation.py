@@ -101,3 +101,26 @@ def test_flowers_backend_configuration_is_taken() -> None:
         read_backend_config('{"actor": 3}')
     with pytest.raises(ConfigurationError, match="JSON object"):
         read_backend_config("[]")
+
+
+def test_what_is_started_is_said_before_what_takes_long(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """And a setting that nothing reads is warned of."""
+    said: list[str] = []
+
+    def stop(name: str) -> None:
+        captured = capsys.readouterr()
+        said.extend((name, captured.out, captured.err))
+        raise ConfigurationError("as far as this test goes")
+
+    monkeypatch.setattr("bfl.commands.flower_simulation.importlib.import_module", stop)
+    monkeypatch.chdir(tmp_path)
+    pairs = 'alpha=0.5 strategy="conflation"'
+    assert main(["--app", str(ROOT), "--num-supernodes", "3", "--run-config", pairs]) == 2
+    imported, out, err = said
+    assert imported == "strategies.run"
+    assert out.startswith("run of 3 clients in Ray actors: digits, iid partition; resnet20")
+    assert err == (
+        "warning: alpha is given, and nothing in this run reads it: partition dirichlet would\n"
+    )

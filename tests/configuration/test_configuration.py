@@ -5,17 +5,27 @@ from typing import Any
 import pytest
 
 from bfl.configuration import default_values, resolve
-from bfl.configuration.sources import flatten, parse_pairs, read_run_config
+from bfl.configuration.configuration import REGISTRIES
+from bfl.configuration.keys import Keys
+from bfl.configuration.messages import declaration_advice
+from bfl.configuration.sources import flatten, is_study, parse_pairs, read_run_config, read_toml
 from bfl.errors import ConfigurationError
-from bfl.studies.reading import is_study
+from bfl.results.run_folder import RunFolder
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+REGISTRY = {registry.kind: registry for registry in REGISTRIES}
 
 
 def test_flower_knows_all_keys_and_their_defaults() -> None:
-    """Flower refuses keys that do not stand in pyproject.toml; `bfl keys --toml` prints them."""
+    """`flwr run` refuses keys that do not stand in pyproject.toml; `bfl keys --toml` prints them.
+
+    flower-simulation and studies take all keys, declared there or not.
+    """
     table = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    assert table["tool"]["flwr"]["app"]["config"] == default_values()
+    declared, defaults = table["tool"]["flwr"]["app"]["config"], default_values()
+    assert declared.items() <= defaults.items()
+    missing = {key: value for key, value in defaults.items() if key not in declared}
+    assert not missing, declaration_advice(missing)
 
 
 def test_the_contract_of_the_keys() -> None:
@@ -52,14 +62,21 @@ def test_strategies_go_by_full_name_and_alias(spelling: str, name: str) -> None:
     assert resolve({"strategy": name}).pooling.name == name
 
 
-@pytest.mark.parametrize("weighting", ["equal", "train-size", "max-discrepancy", "distance"])
-@pytest.mark.parametrize("partition", ["iid", "shards", "dirichlet"])
-@pytest.mark.parametrize("prior", ["fixed", "previous-global"])
-def test_the_documented_words_resolve(weighting: str, partition: str, prior: str) -> None:
-    configuration = resolve({"weighting": weighting, "partition": partition, "prior": prior})
-    assert configuration.weighting.name == weighting
-    assert configuration.partition.name == partition
-    assert configuration.prior.name == prior
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        (registry.kind, component.name)
+        for registry in REGISTRIES
+        for component in registry.classes()
+        if registry.kind in Keys().model_dump(by_alias=True)
+    ],
+)
+def test_every_registered_word_resolves(key: str, name: str) -> None:
+    # A family of networks that comes in depths is named with one.
+    depth = REGISTRY[key].get(name).model_fields.get("depth")
+    word = f"{name}{depth.default}" if depth else name
+    # Naive weighted averaging pools networks of points as well.
+    assert resolve({"strategy": "naive-weighted-averaging", key: word}).values[key] == word
 
 
 def test_the_values_of_a_configuration_resolve_to_it_again() -> None:
@@ -153,7 +170,9 @@ def test_what_is_refused_is_explained(values: dict[str, Any], words: list[str]) 
 
 
 # Studies are read in tests/studies.
-FILES = [path for path in sorted((ROOT / "configs").rglob("*.toml")) if not is_study(path)]
+FILES = [
+    path for path in sorted((ROOT / "configs").rglob("*.toml")) if not is_study(read_toml(path))
+]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.name)
@@ -189,17 +208,35 @@ def test_bad_pairs_are_explained(text: str, word: str) -> None:
         parse_pairs(text)
 
 
-def test_files_and_pairs_go_together_and_must_not_contradict(tmp_path: Path) -> None:
+def test_files_and_pairs_mix_and_later_ones_win(tmp_path: Path) -> None:
     path = tmp_path / "c.toml"
     path.write_text('rounds = 4\n[nested]\nkey = "v"\n', encoding="utf-8")
     assert read_run_config([str(path), "seed=3"]) == {"rounds": 4, "nested.key": "v", "seed": 3}
-    with pytest.raises(ConfigurationError, match="rounds is given twice"):
-        read_run_config([str(path), "rounds=3"])
+    told: list[str] = []
+    assert read_run_config([str(path), "rounds=3"], told.append)["rounds"] == 3
+    assert told == [f"rounds is 3 by key=value pairs, no longer 4 by {path}"]
+    assert read_run_config(["rounds=3", str(path), "seed=3"])["rounds"] == 4
     with pytest.raises(ConfigurationError, match="cannot be read"):
         read_run_config([str(tmp_path / "none.toml")])
     path.write_text("rounds = = 4", encoding="utf-8")
     with pytest.raises(ConfigurationError, match="not TOML"):
         read_run_config([str(path)])
+    path.write_text("[axes]\nseed = [0]\n", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match=f"bfl study {path}"):
+        read_run_config([str(path)])
+
+
+def test_a_runs_own_configuration_is_taken_without_its_name(tmp_path: Path) -> None:
+    """Its folder may have an equals sign in its name, as a study's runs could."""
+    folder = tmp_path / "alpha=0.5"
+    values = {"rounds": 4, "name": "first", "resume": True}
+    RunFolder.create(tmp_path, folder.name, values, {})
+    told: list[str] = []
+    assert read_run_config([str(folder / "config.toml")], told.append) == {"rounds": 4}
+    assert told == [f"{key} of the run in {folder} is not taken" for key in ("name", "resume")]
+    # A file that no run has left is taken as it is.
+    (tmp_path / "config.toml").write_text('name = "mine"', encoding="utf-8")
+    assert read_run_config([str(tmp_path / "config.toml")]) == {"name": "mine"}
 
 
 def test_nested_tables_become_dotted_keys() -> None:

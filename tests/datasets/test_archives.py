@@ -118,6 +118,11 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "labels from one": ({"y_train": np.array([1, 2, 3, 1])}, "y_train begins at the label 1"),
     "unseen class": ({"y_test": np.array([0, 3])}, "y_test holds the label 3; with 3 classes"),
     "huge label": ({"y_test": np.array([0, 2**63], np.uint64)}, "y_test holds the label 9223"),
+    "one class": ({"y_train": np.zeros(4, int)}, "y_train holds the label 0 only; a classifier"),
+    "stray label": (
+        {"y_train": np.array([0, 99_999, 1, 0])},
+        r"y_train\[1\] is the label 99999, which makes 100000 classes, and only 3 have an example",
+    ),
     "too few names": ({"class_names": np.array(["a", "b"])}, "y_train holds the label 2; with 2"),
     "numbers as names": ({"class_names": np.arange(3)}, "class_names has the type int64"),
 }

@@ -14,6 +14,7 @@ from flower_processes import (
     final_digest,
     free_ports,
     run_config,
+    take_back_last_round,
 )
 
 pytestmark = pytest.mark.slow
@@ -65,3 +66,23 @@ def test_unknown_key_is_named(superlink: Flower) -> None:
     )
     assert done.returncode == 2
     assert "unknown key 'round'; did you mean 'rounds'?" in done.stdout
+
+
+@pytest.mark.long
+def test_resumed_run_ends_with_the_same_posterior(superlink: Flower, tmp_path: Path) -> None:
+    """The second run makes the second round only, and the bits are those of the first run."""
+    two = run_config(tmp_path, "run", 'optimizer-state="keep"').replace("rounds=1", "rounds=2")
+    digests = []
+    for resume in ("", "resume=true"):
+        done = superlink.run(
+            *(str(ROOT / "scripts" / "flwr-run.sh"), "local", "--federation-config", FEDERATION),
+            *("--run-config", f"{two} {resume}"),
+        )
+        assert done.returncode == 0, done.stdout + superlink.logs()
+        assert ("round 1/2" in done.stdout) == (not resume)
+        assert "round 2/2" in done.stdout
+        check_complete(tmp_path / "run", {"rounds": 2, "clients": 2, "model": "resnet8"})
+        digests.append(final_digest(tmp_path / "run"))
+        if not resume:
+            take_back_last_round(tmp_path / "run")
+    assert digests[0] == digests[1]

@@ -21,7 +21,9 @@ from flower_processes import (
     wait_for,
 )
 
+from bfl.configuration.sources import parse_pairs
 from bfl.datasets import load_dataset
+from bfl.engine.flower import FlowerApp, run_serially
 from bfl.results.run_folder import RunFolder
 
 pytestmark = pytest.mark.slow
@@ -151,3 +153,19 @@ def test_nodes_train_on_data_of_their_own(tmp_path: Path, flower: Flower) -> Non
     # TensorFlow leaves the code that it has generated in __pycache__; that is not ours to remove.
     left = {path.name for path in tmp_path.iterdir()} - before - {"__pycache__"}
     assert left == {"run"}, "deploy-local.sh has left something"
+
+
+@pytest.mark.long
+def test_four_nodes_give_the_posterior_of_four_clients_in_one_process(
+    tmp_path: Path, flower: Flower
+) -> None:
+    config = run_config(tmp_path, "one-process")
+    run_serially(FlowerApp.read(ROOT), parse_pairs(config), 4, {})
+    done = flower.run(
+        *(str(ROOT / "scripts" / "deploy-local.sh"), "--nodes", "4"),
+        *("--run-config", run_config(tmp_path, "run")),
+        timeout=400,
+    )
+    assert done.returncode == 0, done.stdout
+    check_complete(tmp_path / "run", {"rounds": 1, "clients": 4, "model": "resnet8"})
+    assert final_digest(tmp_path / "run") == final_digest(tmp_path / "one-process")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from queue import Queue
 from typing import Any
 
@@ -118,15 +117,6 @@ def test_the_loop_fills_the_queue_until_it_is_stopped() -> None:
         stop.set()
         thread.join(timeout=5)
     assert not thread.is_alive()
-
-
-def test_a_thousand_nodes_are_handed_their_messages_in_no_time() -> None:
-    """Flower's own loop takes seconds for it."""
-    engine = Engine(1000)
-    engine.push(list(engine.nodes))
-    began = time.thread_time()
-    assert len(engine.taken()) == 1000
-    assert time.thread_time() - began < 0.25
 
 
 def test_replies_are_looked_for_often_in_this_process_and_not_elsewhere() -> None:

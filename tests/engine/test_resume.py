@@ -190,6 +190,49 @@ def test_the_command_goes_on_with_a_folder(
     assert same(RunFolder(tmp_path / "run"), uninterrupted)
 
 
+@pytest.mark.parametrize("state", ["reset", "keep"])
+def test_a_finished_run_with_more_rounds_is_the_longer_run(
+    uninterrupted: RunFolder, tmp_path: Path, state: str
+) -> None:
+    """Bit for bit; the learning rate's schedule does not know how many rounds there are to be."""
+    whole = uninterrupted
+    if state == "keep":
+        whole = run(tmp_path / "whole", **{"optimizer-state": state})
+    shorter = run(tmp_path / "run", rounds=2, **{"optimizer-state": state})
+    assert len(shorter.rounds()) == 2
+    arguments = ["--app", str(ROOT), "--backend", "serial", "--resume", str(shorter.path)]
+    assert main([*arguments, "--run-config", f"rounds={ROUNDS}"]) == 0
+    assert shorter.config()["rounds"] == ROUNDS
+    assert same(shorter, whole)
+
+
+def test_results_of_fewer_rounds_do_not_stay_beside_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = run(tmp_path / "run", rounds=1)
+    interrupt(monkeypatch, folder.path, 2, "checkpoint", resume=True)
+    assert folder.config()["rounds"] == ROUNDS
+    assert not folder.holds("metrics.json")
+    assert not list(folder.path.glob("figures/*"))
+    arguments = ["--app", str(ROOT), "--resume", str(folder.path), "--run-config", "rounds=1"]
+    assert main(arguments) == 2
+    assert f"rounds is 1, and the run in {folder.path} was begun with 4" in capsys.readouterr().err
+
+
+def test_a_named_run_is_repeated_under_another_name(
+    uninterrupted: RunFolder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = str(uninterrupted.path / "config.toml")
+    arguments = ["--app", str(ROOT), "--backend", "serial", "--run-config", config]
+    assert main([*arguments, "--name", "again", "--verbose"]) == 0
+    assert "name of the run in" in capsys.readouterr().err
+    assert same(RunFolder(uninterrupted.path.parent / "again"), uninterrupted)
+    assert main([*arguments, "--name", "again"]) == 2
+    assert "holds another run" in capsys.readouterr().err
+    assert main(["--resume", str(uninterrupted.path), "--name", "again"]) == 2
+    assert "no --name" in capsys.readouterr().err
+
+
 def test_resume_needs_a_name(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--app", str(ROOT), "--resume"]) == 2
     assert "no run is named" in capsys.readouterr().err

@@ -16,6 +16,12 @@ NEGATIVE, WIDER = "negative-precision-fraction", "wider-than-previous-fraction"
 DWC = pooling_rules.create("dwc")
 
 
+def exactly(posterior: Posterior) -> Posterior:
+    """Return the posterior in float64."""
+    vectors = (posterior.mean, posterior.variance, posterior.point)
+    return Posterior(*(vector.astype(np.float64) for vector in vectors))
+
+
 def consolidate(clients: list[Posterior], previous: Posterior) -> Pooled:
     return pool(DWC, clients, np.ones(len(clients)), previous=previous)
 
@@ -43,17 +49,17 @@ def test_clients_one_ulp_below_the_limit(dtype: type) -> None:
 def test_the_precision_is_that_of_what_has_arrived() -> None:
     """One float32 among float64, client or previous, is as uncertain as all in float32."""
     wide, previous = below_the_limit(1)
-    exact = [client.as_type(np.float64) for client in wide]
-    assert consolidate(exact, previous.as_type(np.float64)).diagnostics[NEGATIVE] == 0.0
-    assert consolidate([exact[0], wide[1]], previous.as_type(np.float64)).diagnostics[NEGATIVE] == 1
+    exact = [exactly(client) for client in wide]
+    assert consolidate(exact, exactly(previous)).diagnostics[NEGATIVE] == 0.0
+    assert consolidate([exact[0], wide[1]], exactly(previous)).diagnostics[NEGATIVE] == 1
     assert consolidate(exact, previous).diagnostics[NEGATIVE] == 1.0
 
 
 def test_the_precision_survives_merging_and_saving() -> None:
     wide, narrow_previous = below_the_limit(1)
-    previous = narrow_previous.as_type(np.float64)
+    previous = exactly(narrow_previous)
     first, second = (Accumulator(DWC, client, previous) for client in wide)
-    first.add(wide[0].as_type(np.float64), 0.5)
+    first.add(exactly(wide[0]), 0.5)
     second.add(wide[1], 0.5)
     file = io.BytesIO()
     np.savez(file, **second.state())

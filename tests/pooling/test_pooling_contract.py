@@ -88,14 +88,14 @@ def assert_identical(got: Pooled, expected: Pooled) -> None:
     assert got.diagnostics == expected.diagnostics
 
 
-def test_every_name_and_alias_is_found() -> None:
-    assert pooling_rules.names() == tuple(NAMES)
+def test_the_papers_names_and_aliases_are_found() -> None:
+    assert set(NAMES) <= set(pooling_rules.names())
     assert all(pooling_rules.get(a).name == name for name, more in NAMES.items() for a in more)
 
 
 @EVERY
 def test_the_docstring_names_a_source_and_settings_are_described(rule: PoolingRule) -> None:
-    assert re.search(r"Source: .*\(\d{4}\)", type(rule).__doc__ or "")
+    assert re.search(r"Source: \S", type(rule).__doc__ or "")
     assert all(info.description for info in type(rule).model_fields.values())
 
 

@@ -105,7 +105,10 @@ def test_draws_are_the_clients_own_and_repeat() -> None:
         accumulator = Accumulator(rule, posteriors[0])
         for k in order:
             accumulator.add(posteriors[k], 1 / 3, np.random.default_rng(k))
-        return accumulator.result().posterior.as_type(np.float32).digest()
+        pooled = accumulator.result().posterior
+        # The last bits of float64 are not what is looked at.
+        vectors = (pooled.mean, pooled.variance, pooled.point)
+        return Posterior(*(vector.astype(np.float32) for vector in vectors)).digest()
 
     assert digest([0, 1, 2]) == digest([0, 1, 2])
     assert digest([0, 1, 2]) != digest([0, 1, 1])

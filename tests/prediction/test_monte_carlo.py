@@ -283,13 +283,6 @@ def test_prediction_leaves_the_posterior_alone(case):
     assert case.posterior.digest() == before
 
 
-def test_predictors_are_built_once(flipout):
-    from bfl.prediction.monte_carlo import predictor
-
-    first = predictor(flipout.network.manifest, flipout.points)
-    assert predictor(flipout.network.manifest, flipout.points) is first
-
-
 @pytest.mark.parametrize("inference", ["flipout", "deterministic"])
 def test_evaluator_judges_the_test_set(inference):
     from bfl.prediction.evaluation import Evaluator

@@ -16,8 +16,20 @@ def received():
     return Posterior(mean.astype(np.float32), variance.astype(np.float32))
 
 
-def test_registered():
-    assert priors.names() == ("fixed", "previous-global")
+@pytest.mark.parametrize("name", priors.names())
+def test_the_contract_of_every_prior(received, name):
+    """Numbers that broadcast to the parameters, scales above 0, the same for the same posterior."""
+    points = Posterior(np.zeros(0, np.float32), np.zeros(0, np.float32), np.ones(3, np.float32))
+    for posterior in (received, points):
+        before = posterior.digest()
+        mean, scale = priors.create(name).normal(posterior)
+        for numbers in (mean, scale):
+            assert np.isfinite(np.broadcast_to(numbers, posterior.mean.shape)).all()
+        assert np.all(np.asarray(scale) > 0)
+        assert posterior.digest() == before
+        again = priors.create(name).normal(posterior)
+        np.testing.assert_array_equal(again[0], mean)
+        np.testing.assert_array_equal(again[1], scale)
 
 
 def test_fixed_is_the_papers_and_ignores_what_is_received(received):

@@ -16,6 +16,12 @@ from bfl.results.figures import draw_all, figures, style
 from bfl.results.table import metrics_table, results_table
 
 CONFIG = {
+    "dataset": "npz:/a/folder/images.npz",
+    "model": "resnet20",
+    "inference": "flipout",
+    "clients": 10,
+    "seed": 3,
+    "evaluate-mc-samples": 5,
     "strategy": "weighted-conflation",
     "weighting": "train-size",
     "partition": r"dirichlet-$\frac$",  # no valid mathematics: it must be drawn as it stands
@@ -51,6 +57,15 @@ def run(tmp_path_factory):
     return make_run(tmp_path_factory.mktemp("runs"), "run")
 
 
+def clipped(figure):
+    """Return how far, in inches, what is drawn reaches beyond the figure's edges."""
+    with style.styled():
+        figure.draw_without_rendering()
+        drawn = figure.get_tightbbox()
+    width, height = figure.get_size_inches()
+    return max(-drawn.x0, -drawn.y0, drawn.x1 - width, drawn.y1 - height)
+
+
 def texts(figure):
     from matplotlib.text import Text
 
@@ -76,7 +91,9 @@ def test_all_figures_are_written_readable_and_the_same_twice(run):
 @pytest.mark.parametrize("name", figures.names())
 def test_figures_name_the_run_and_their_axes(run, name):
     figure = figures.create(name).draw(run)
-    assert r"weighted-conflation · train-size · dirichlet-$\frac$" in texts(figure)
+    said = texts(figure).replace("\n", " ")
+    assert "npz:images.npz · resnet20 · flipout · 10 clients · seed 3" in said
+    assert r"weighted-conflation · train-size · dirichlet-$\frac$" in said
     for axes in figure.axes:
         assert axes.get_ylabel()
     assert any(axes.get_xlabel() for axes in figure.axes)
@@ -94,6 +111,34 @@ def test_no_data_no_figure(tmp_path, name):
 @pytest.mark.parametrize("name", figures.names())
 def test_figure_docstring_names_a_reference(name):
     assert "Reference:" in figures.get(name).__doc__
+
+
+@pytest.mark.parametrize("name", figures.names())
+def test_nothing_is_clipped(run, name):
+    assert clipped(figures.create(name).draw(run)) <= 0
+
+
+def test_long_names_are_not_clipped(tmp_path):
+    config = {**CONFIG, "dataset": "npz:/" + "images-of-many-hospitals-" * 4 + ".npz"}
+    folder = make_run(tmp_path, "run", config=config)
+    for name in figures.names():
+        assert clipped(figures.create(name).draw(folder)) <= 0, name
+
+
+def test_reliability_bins_show_their_counts(run):
+    predictions, labels = run.predictions()
+    figure = figures.create("reliability-diagram").draw(run)
+    counts = [int(text.get_text()) for text in figure.axes[1].texts]
+    confidences = predictions.mean_probability.max(axis=1)
+    expected, _ = np.histogram(confidences, bins=10, range=(0, 1))
+    assert counts == expected.tolist()
+    assert sum(counts) == len(labels)
+
+
+def test_curve_and_final_metrics_name_their_samples(run):
+    assert "5 Monte Carlo samples a round" in texts(figures.create("learning-curve").draw(run))
+    table = rendered(metrics_table({"accuracy": 1.0}, 20))
+    assert "Final metrics, 20 Monte Carlo samples" in " ".join(table.split())
 
 
 def test_figures_of_a_short_deterministic_run_without_names(tmp_path):

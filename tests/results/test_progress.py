@@ -50,6 +50,16 @@ def test_likelihood_and_divergence_of_training_are_shown_apart() -> None:
     assert "27900.5" not in second
 
 
+def test_a_metric_at_0_is_shown() -> None:
+    stream = io.StringIO()
+    with ProgressReport(3, Console(file=stream, width=100)) as progress:
+        progress.round(1, 2.5, {"accuracy": 0.0, "expected-calibration-error": 0.0, "failures": 0})
+        progress.round(2, 2.5, {"accuracy": None, "failures": 2})
+    first, second = stream.getvalue().splitlines()
+    assert first.endswith("round 1/3  accuracy 0.0000  ECE 0.0000  (2.5 s)")
+    assert second.endswith("round 2/3  failures 2  (2.5 s)")
+
+
 def test_a_terminal_gets_a_bar() -> None:
     stream = io.StringIO()
     report(Console(file=stream, width=100, force_terminal=True))

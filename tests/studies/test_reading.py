@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from small_study import PUBLISHED, STUDY, write_study
 
+from bfl.configuration.sources import is_study, read_toml
 from bfl.errors import ConfigurationError
 from bfl.studies import estimate, read_study, scale, study, table
-from bfl.studies.reading import is_study
 
 
 def test_a_study_expands_to_rows_times_axes(tmp_path: Path) -> None:
@@ -247,9 +247,9 @@ def test_a_label_may_be_a_number_and_other_numbers_are_passed_over(tmp_path: Pat
 
 
 def test_a_configuration_of_one_run_is_no_study(tmp_path: Path) -> None:
-    assert is_study(write_study(tmp_path))
+    assert is_study(read_toml(write_study(tmp_path)))
     (tmp_path / "run.toml").write_text('strategy = "ws"\n', encoding="utf-8")
-    assert not is_study(tmp_path / "run.toml")
+    assert not is_study(read_toml(tmp_path / "run.toml"))
 
 
 @pytest.mark.parametrize("module", [study, scale, estimate, table], ids=lambda m: m.__name__)

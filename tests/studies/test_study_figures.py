@@ -124,6 +124,18 @@ def test_rows_are_named_by_one_table_or_by_several(tmp_path: Path) -> None:
         assert all(second.shows(row.labels) for row in scaled.study.rows)
 
 
+def test_panels_share_their_axes(tmp_path: Path) -> None:
+    study, scaled = made(tmp_path)
+    for name in study_figures.names():
+        shown = overlay(study, scaled)
+        figure = study_figures.create(name, {}).draw(shown)
+        assert figure is not None
+        panels = [axes for axes in figure.axes if axes.lines]
+        assert len(panels) > 1
+        assert len({axes.get_ylim() for axes in panels}) == 1
+        assert len({axes.get_xlim() for axes in panels}) == 1
+
+
 def test_all_figures_are_written_with_title_and_scale(tmp_path: Path) -> None:
     study, scaled = made(tmp_path, STUDY + FIGURES, "seeds=1,rounds=0.5")
     paths = draw_study(study, scaled)
@@ -134,7 +146,10 @@ def test_all_figures_are_written_with_title_and_scale(tmp_path: Path) -> None:
         assert image.imread(path)[..., :3].std() > 0.01
     spec = scaled.study.figures[0]
     title = Overlay(study, scaled, spec, (), lambda run: True).title()
-    assert title == "Calibration\nscaled down: rounds 4 → 2, seeds 2 → 1", "one seed has no band"
+    assert title == (
+        "Calibration\ndigits · resnet20 · flipout · 3 clients · seed 0\n"
+        "scaled down: rounds 4 → 2, seeds 2 → 1"
+    ), "one seed has no band"
     both = scaled_study(tmp_path / "files")
     title = Overlay(study, both, spec, (), lambda run: True).title()
     assert title.endswith("\nbands: ± standard deviation over the seeds")

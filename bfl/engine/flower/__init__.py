@@ -16,7 +16,7 @@ part is named in ``tests/engine/test_private_parts.py``, where the next release 
 - ``messages``: identities of runs and messages, codes of errors, Flower's log.
 """
 
-from bfl.engine.flower.app import FlowerApp, Values
+from bfl.engine.flower.app import OWN_SERVER, FlowerApp, Values
 from bfl.engine.flower.grid import is_simulation, poll_interval
 from bfl.engine.flower.messages import CLIENT_RAISED, NO_REPLY, log, new_run
 from bfl.engine.flower.ray_engine import RayEngine
@@ -25,6 +25,7 @@ from bfl.engine.flower.serially import run_serially
 __all__ = [
     "CLIENT_RAISED",
     "NO_REPLY",
+    "OWN_SERVER",
     "FlowerApp",
     "RayEngine",
     "Values",

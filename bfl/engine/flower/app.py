@@ -5,14 +5,19 @@ from __future__ import annotations
 import logging
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from bfl.configuration import default_values
+from bfl.configuration.messages import declaration_advice
 from bfl.configuration.sources import flatten, read_toml
 from bfl.errors import ConfigurationError, nearest
 
 Values = dict[str, str | int | float | bool]
+
+OWN_SERVER = "strategies.server_app:app"
+"""The ServerApp by which this project's own app is known."""
 
 PACKAGE = Path(__file__).resolve().parent.parent.parent
 """The folder of the package bfl."""
@@ -26,13 +31,16 @@ class FlowerApp:
         folder: The folder that holds the pyproject.toml.
         server: The ServerApp as ``module:attribute``.
         client: The ClientApp likewise.
-        defaults: The run configuration that it declares, flat.
+        defaults: All keys with their defaults, flat: those that it declares and, for this project's
+            own app, those of parts that its pyproject.toml does not know.
+        declared: Those that it declares, the only ones that ``flwr run`` takes.
     """
 
     folder: Path
     server: str
     client: str
     defaults: Values
+    declared: Values = field(default_factory=dict)
 
     @classmethod
     def read(cls, folder: Path) -> FlowerApp:
@@ -49,11 +57,14 @@ class FlowerApp:
                 f"--app {folder}: {path} has no [tool.flwr.app.components] with serverapp and "
                 "clientapp"
             )
+        declared = flatten(table.get("config", {}))
+        own = default_values() if components["serverapp"] == OWN_SERVER else {}
         return cls(
             folder=folder.resolve(),
             server=components["serverapp"],
             client=components["clientapp"],
-            defaults=flatten(table.get("config", {})),
+            defaults={**own, **declared},
+            declared=declared,
         )
 
     @classmethod
@@ -76,6 +87,17 @@ class FlowerApp:
                     f"[tool.flwr.app.config] of {self.folder / 'pyproject.toml'})"
                 )
         return {**self.defaults, **overrides}
+
+    def check_declared(self, overrides: Mapping[str, Any]) -> None:
+        """Check that Flower itself takes all keys, as ``flwr run`` needs.
+
+        Raises:
+            ConfigurationError: Keys are not declared in pyproject.toml; the message has the lines.
+        """
+        undeclared = overrides.keys() - self.declared.keys()
+        missing = {key: value for key, value in self.defaults.items() if key in undeclared}
+        if missing:
+            raise ConfigurationError(declaration_advice(missing))
 
 
 def own_folder() -> Path:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from bfl.registry import Component, Registry
 from bfl.results.figures.style import styled
-from bfl.results.run_folder import RunFolder
+from bfl.results.run_folder import CONFIG, RunFolder
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
@@ -30,7 +30,11 @@ class Figure(Component):
             DataError: A file of the run is there but corrupt.
         """
         with styled():
-            return self.compose(folder)
+            figure = self.compose(folder)
+            if figure is not None:
+                # Legends below axes move with them: the layout is whole after the second time.
+                figure.draw_without_rendering()
+            return figure
 
     @abstractmethod
     def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
@@ -50,8 +54,9 @@ def draw_all(folder: RunFolder) -> list[Path]:
         RunError: A figure cannot be written.
     """
     written = []
+    settings = folder.config() if folder.holds(CONFIG) else {}
     for name in figures.names():
-        figure = figures.create(name).draw(folder)
+        figure = figures.create(name, settings).draw(folder)
         if figure is not None:
             written.append(folder.write_figure(name, png(figure)))
     return written

@@ -9,7 +9,7 @@ from bfl.client_metrics import TRAIN_DIVERGENCE_PER_EXAMPLE, TRAIN_LIKELIHOOD, r
 from bfl.metrics import metrics
 from bfl.results.figures.base import Figure, figures
 from bfl.results.figures.style import COLORS, INK, label_panels, new_figure, percent_axis, set_title
-from bfl.results.run_folder import RunFolder
+from bfl.results.run_folder import CONFIG, RunFolder
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -56,8 +56,14 @@ class LearningCurve(Figure):
         left.set_ylabel("accuracy (%)")
         right.set_ylabel("negative log-likelihood (nats)")
         label_panels(left, right, *third)
-        set_title(figure, "Learning curve", folder)
+        set_title(figure, f"Learning curve{_samples(folder)}", folder)
         return figure
+
+
+def _samples(folder: RunFolder) -> str:
+    """Return with how many Monte Carlo samples rounds are judged; the final metrics have more."""
+    samples = folder.config().get("evaluate-mc-samples") if folder.holds(CONFIG) else None
+    return f", {samples} Monte Carlo samples a round" if samples else ""
 
 
 def _points(rounds: list[dict[str, Any]], metric: str) -> list[tuple[int, float]]:
@@ -88,5 +94,5 @@ def _curve(axes: Axes, points: list[tuple[int, float]], metric: str, color: str,
     sign = 1.0 if metrics.get(metric).higher_is_better else -1.0
     best_round, best = max(points, key=lambda point: sign * point[1])
     axes.plot([best_round], [best], "o", color=color, markersize=6.0, markerfacecolor="white")
-    final = f"final {form.format(points[-1][1])}"
-    axes.set_title(f"{final}, best {form.format(best)} (round {best_round})", loc="right")
+    last = f"last {form.format(points[-1][1])}"
+    axes.set_title(f"{last}, best {form.format(best)} (round {best_round})", loc="right")

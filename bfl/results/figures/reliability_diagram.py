@@ -33,8 +33,8 @@ class ReliabilityDiagram(Figure):
         if not folder.holds(PREDICTIONS):
             return None
         bins = _metric(folder).bins(*folder.predictions())
-        figure = new_figure(3.8, 4.6)
-        upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
+        figure = new_figure(4.2, 5.4)
+        upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
         _accuracies(upper, bins)
         _histogram(lower, bins)
         error = f"ECE {100 * bins.error:.2f}% ({bins.count.size} bins)"
@@ -78,17 +78,31 @@ def _accuracies(axes: Axes, bins: CalibrationBins) -> None:
 
 
 def _histogram(axes: Axes, bins: CalibrationBins) -> None:
-    """Draw the shares of the examples by confidence, with mean confidence and accuracy."""
+    """Draw shares and numbers of the examples by confidence, with mean confidence and accuracy."""
     share = bins.count / bins.count.sum()
     axes.bar(
         bins.edges[:-1], share, np.diff(bins.edges), align="edge", color=FAINT, edgecolor="white"
     )
+    centres = (bins.edges[:-1] + bins.edges[1:]) / 2
+    for centre, height, count in zip(centres, share, bins.count, strict=True):
+        axes.annotate(
+            f"{count}",
+            (centre, height),
+            xytext=(0, 2),
+            textcoords="offset points",
+            ha="center",
+            va="bottom",
+            rotation=90,
+            fontsize=6,
+        )
+    axes.set_ylim(0.0, 1.3 * float(share.max()))  # room for the numbers
     filled = bins.count > 0
     looks = (("accuracy", bins.accuracy, "-"), ("confidence", bins.confidence, "--"))
     for (what, values, dash), color in zip(looks, COLORS, strict=False):
         mean = float(np.sum(values[filled] * share[filled]))
         axes.axvline(mean, color=color, linestyle=dash, label=f"mean {what} {100 * mean:.1f}%")
-    axes.legend(loc="upper left", frameon=True, edgecolor="none")
+    # Below the axes, where no bar and no number can be.
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.3), ncols=2)
     percent_axis(axes.xaxis)
     percent_axis(axes.yaxis)
     axes.set_xlabel("confidence (%)")

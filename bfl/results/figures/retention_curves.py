@@ -46,7 +46,7 @@ class RetentionCurves(Figure):
         if not folder.holds(RETENTION):
             return None
         content = folder.retention()
-        figure = new_figure(7.2, 4.3)
+        figure = new_figure(7.2, 4.6)
         left, right = figure.subplots(1, 2, sharex=True)
         try:
             fraction = np.asarray(content["fraction"], dtype=np.float64)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import PurePath
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from bfl.results.run_folder import CONFIG, RunFolder
@@ -19,7 +21,14 @@ DASHES = ("-", "--", "-.", (0, (1, 1)), (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)))
 INK = "#333333"
 FAINT = "#8A8A8A"
 
-TITLE_KEYS = ("strategy", "weighting", "partition")
+TITLE_KEYS = (
+    ("dataset", "model", "inference", "clients", "seed"),
+    ("strategy", "weighting", "partition"),
+)
+"""The keys that a figure's title has, line by line."""
+
+CHARACTERS_AN_INCH = 12
+"""How much of a title goes beside each other."""
 
 _STYLE = {
     "font.size": 9.0,
@@ -69,20 +78,48 @@ def new_figure(width: float, height: float) -> MatplotlibFigure:
 
 
 def run_title(config: Mapping[str, Any]) -> str:
-    """Return the words that tell one run from another: strategy, weighting and partition.
+    """Return the words that tell one run from another: data, network, clients, seed, and the rule.
 
     Example:
-        >>> run_title({"strategy": "conflation", "partition": "dirichlet", "seed": 1})
-        'conflation · dirichlet'
+        >>> run_title({"strategy": "conflation", "partition": "dirichlet", "seed": 1}).splitlines()
+        ['seed 1', 'conflation · dirichlet']
     """
-    return " · ".join(str(config[key]) for key in TITLE_KEYS if config.get(key) is not None)
+    lines = [
+        " · ".join(_named(key, config[key]) for key in keys if config.get(key) is not None)
+        for keys in TITLE_KEYS
+    ]
+    return "\n".join(filter(None, lines))
+
+
+def _named(key: str, value: Any) -> str:
+    """Return a value as a title has it: numbers with their word, a file without its folder."""
+    if key == "clients":
+        return f"{value} clients"
+    if key == "seed":
+        return f"seed {value}"
+    kind, colon, location = str(value).partition(":")
+    if key == "dataset" and kind == "npz":
+        return f"{kind}{colon}{PurePath(location).name}"
+    return str(value)
+
+
+def wrapped(text: str, width: float) -> str:
+    """Return a title's lines, broken where the figure ends.
+
+    Args:
+        text: The title.
+        width: The figure's width in inches.
+    """
+    most = int(CHARACTERS_AN_INCH * width)
+    return "\n".join(part for line in text.splitlines() for part in wrap(line, most))
 
 
 def set_title(figure: MatplotlibFigure, what: str, folder: RunFolder) -> None:
     """Head a figure with what it shows and which run it shows."""
     run = run_title(folder.config()) if folder.holds(CONFIG) else ""
     # The run's names are plain text: a dollar sign in one must not start mathematics.
-    figure.suptitle("\n".join(filter(None, (what, run))), parse_math=False)
+    title = "\n".join(filter(None, (what, run)))
+    figure.suptitle(wrapped(title, figure.get_figwidth()), parse_math=False)
 
 
 def percent_axis(axis: Any) -> None:

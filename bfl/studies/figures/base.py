@@ -7,15 +7,15 @@ from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
+from bfl.configuration import default_values
 from bfl.registry import Component, Registry
 from bfl.results.figures.base import png
-from bfl.results.figures.style import COLORS, DASHES, new_figure, styled
+from bfl.results.figures.style import COLORS, DASHES, new_figure, run_title, styled, wrapped
 from bfl.results.run_folder import RunFolder
 from bfl.studies.folder import FIGURES, StudyFolder
 from bfl.studies.scale import ScaledStudy
@@ -34,9 +34,6 @@ BAND = 0.18
 
 FEW_POINTS = 10
 """Up to so many points of a curve are marked."""
-
-CHARACTERS_AN_INCH = 11
-"""How much of a title goes beside each other."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +119,23 @@ class Overlay:
         seeds = {run.labels[SEED] for run in self.scaled.runs} if study.seeds else set()
         several = len(seeds) > 1
         bands = f"\nbands: ± {study.spread.replace('-', ' ')} over the seeds" if several else ""
-        return f"{self.spec.title or study.title}\n{self.scaled.note or FULL_SCALE}{bands}"
+        lines = (self.spec.title or study.title, self.in_common(), self.scaled.note or FULL_SCALE)
+        return "\n".join(filter(None, lines)) + bands
+
+    def in_common(self) -> str:
+        """Return the data, the network and the clients that all runs shown have, and the seeds."""
+        shown = [run for run in self.scaled.runs if self.wanted(run)]
+        defaults = default_values()
+        values = [{**defaults, **run.values} for run in shown]
+        same = {
+            key: values[0][key]
+            for key in ("dataset", "model", "inference", "clients")
+            if values and all(each[key] == values[0][key] for each in values)
+        }
+        seeds = sorted({int(each["seed"]) for each in values})
+        title = run_title({key: value for key, value in same.items() if value})
+        named = f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}" if seeds else ""
+        return " · ".join(filter(None, (title, named)))
 
 
 class StudyFigure(Component):
@@ -162,7 +175,7 @@ def draw_curve(axes: Axes, curve: Curve, look: Mapping[str, Any], highest: float
 def panel_grid(lines: int, columns: int) -> tuple[MatplotlibFigure, npt.NDArray[Any]]:
     """Return a figure and its axes, an array (lines, columns), that share their abscissa."""
     figure = new_figure(1.0 + 2.6 * columns, 1.1 + 2.3 * lines)
-    return figure, figure.subplots(lines, columns, sharex=True, squeeze=False)
+    return figure, figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
 
 
 def finish(figure: MatplotlibFigure, overlay: Overlay) -> None:
@@ -178,9 +191,7 @@ def finish(figure: MatplotlibFigure, overlay: Overlay) -> None:
             loc="outside lower center",
             ncols=min(4, len(handles)),
         )
-    width = int(CHARACTERS_AN_INCH * figure.get_figwidth())
-    lines = [part for line in overlay.title().splitlines() for part in wrap(line, width)]
-    figure.suptitle("\n".join(lines), parse_math=False)
+    figure.suptitle(wrapped(overlay.title(), figure.get_figwidth()), parse_math=False)
 
 
 def panel_title(panel: Mapping[str, str]) -> str:

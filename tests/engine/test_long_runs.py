@@ -1,0 +1,38 @@
+"""Hundreds of rounds, undisturbed and disturbed: the scripts that a person runs, made smaller."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = Path(__file__).resolve().parent.parent.parent / "scripts"
+
+pytestmark = pytest.mark.long
+
+
+def script(name: str, *arguments: str) -> str:
+    """Run a script to its end and return what it has printed."""
+    done = subprocess.run(
+        [sys.executable, str(SCRIPTS / name), *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=1200,
+    )
+    assert done.returncode == 0, done.stdout[-4000:]
+    return done.stdout
+
+
+def test_commands_and_ray_actors_killed_at_random_change_nothing() -> None:
+    printed = script("soak.py", "5", "ray", "100")
+    assert printed.rstrip().endswith("the same")
+    for victim in ("command", "actor"):
+        assert f": {victim} after " in printed
+
+
+def test_two_hundred_rounds_need_no_more_memory_and_become_no_slower() -> None:
+    """Twice as slow: neighbours on the machine alone do that to some rounds, not to most."""
+    assert script("flatness.py", "200", "2.0").rstrip().endswith("flat")

@@ -1,0 +1,148 @@
+"""The documented parts of one's own, put into a copy of the project as a user would."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+COPIED = ("bfl", "strategies", "clients", "tests", "configs", "docs", "scripts")
+EXAMPLE = re.compile(r"```python\n# (bfl/\S+\.py)\n(.*?)```", re.DOTALL)
+REGISTRATION = re.compile(r"@\w+\.register\(\"([\w-]+)\"")
+SETTING = re.compile(r"^    (\w+): \w+ = Field\(", re.MULTILINE)
+
+USE = """
+import numpy as np
+import strategies
+from bfl.pooling import pool, pooling_rules
+from bfl.posteriors import Posterior
+
+clients = [Posterior(np.array([m]), np.array([v])) for m, v in ((0.0, 1.0), (3.0, 3.0))]
+pooled = pool(pooling_rules.create("hmv"), clients, [2.0, 1.0]).posterior
+np.testing.assert_allclose([pooled.mean[0], pooled.variance[0]], [1.0, 3 / (2 + 1 / 3)])
+print(strategies.HarmonicMeanOfVariances.__name__)
+"""
+
+
+def examples() -> dict[str, str]:
+    """Return the documented parts: their files and what stands in them."""
+    return {
+        path: code
+        for page in ("README.md", "docs/extending.md")
+        for path, code in EXAMPLE.findall((ROOT / page).read_text(encoding="utf-8"))
+    }
+
+
+def call(folder: Path, *arguments: str, timeout: float = 580) -> subprocess.CompletedProcess[str]:
+    """Run Python in a copy, whose modules come before those of the checkout."""
+    return subprocess.run(
+        [sys.executable, *arguments],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+    )
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Return a copy of the project that has all documented parts."""
+    folder = tmp_path_factory.mktemp("copy")
+    for name in COPIED:
+        ignored = shutil.ignore_patterns("__pycache__", ".*_cache")
+        shutil.copytree(ROOT / name, folder / name, ignore=ignored)
+    shutil.copy(ROOT / "README.md", folder)
+    for path, code in examples().items():
+        (folder / path).write_text(code, encoding="utf-8")
+    # Where somebody has pasted an example into this very checkout, its keys are declared already.
+    keys = [key.replace("_", "-") for code in examples().values() for key in SETTING.findall(code)]
+    lines = (ROOT / "pyproject.toml").read_text(encoding="utf-8").splitlines(keepends=True)
+    kept = [line for line in lines if line.partition(" =")[0] not in keys]
+    (folder / "pyproject.toml").write_text("".join(kept), encoding="utf-8")
+    yield folder
+    shutil.rmtree(folder)
+
+
+def test_the_documents_have_a_part_of_most_kinds() -> None:
+    kinds = {str(Path(path).parent) for path in examples()}
+    assert {"bfl/pooling", "bfl/weightings", "bfl/metrics", "bfl/datasets", "bfl/models"} <= kinds
+
+
+def test_the_rule_of_the_readme_pools_and_has_a_strategy(copy: Path) -> None:
+    done = call(copy, "-c", USE)
+    assert done.stdout.strip() == "HarmonicMeanOfVariances", done.stderr
+
+
+def test_examples_are_formatted_and_without_lint(copy: Path) -> None:
+    for check in (["check"], ["format", "--check"]):
+        done = call(copy, "-m", "ruff", *check, *examples())
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_setting_that_pyproject_lacks_is_taken_and_its_line_is_said(copy: Path) -> None:
+    code = (
+        "from pathlib import Path\n"
+        "from bfl.engine.flower import FlowerApp\n"
+        "app = FlowerApp.read(Path())\n"
+        "assert app.run_config({'size-power': 2.0})['size-power'] == 2.0\n"
+        "app.check_declared({'size-power': 2.0, 'alpha': 1.0})"
+    )
+    done = call(copy, "-c", code)
+    assert "ConfigurationError" in done.stderr
+    assert done.stderr.rstrip().splitlines()[-1] == "size-power = 0.5"
+    told = call(copy, "-m", "pytest", "-q", "tests/configuration", "-k", "flower_knows_all_keys")
+    for line in ("size-power = 0.5", "hidden-units = 32", "histogram-bins = 20"):
+        assert line in told.stdout, told.stdout
+
+
+@pytest.mark.slow
+def test_every_example_passes_the_tests_of_its_kind(copy: Path) -> None:
+    """By the documented option: ``--part weighting:power-of-size``."""
+    from bfl.configuration.configuration import REGISTRIES
+    from bfl.datasets import dataset_sources
+
+    kinds = {r.package.replace(".", "/"): r.kind for r in (*REGISTRIES, dataset_sources)}
+    names = {path: REGISTRATION.findall(code)[0] for path, code in examples().items()}
+    parts = [f"--part={kinds[str(Path(path).parent)]}:{name}" for path, name in names.items()]
+    done = call(copy, "-m", "pytest", "-v", "-p", "no:cacheprovider", *parts)
+    assert done.returncode == 0, done.stdout[-5000:] + done.stderr[-2000:]
+    for name in names.values():
+        passed = [line for line in done.stdout.splitlines() if name in line and "PASSED" in line]
+        assert len(passed) >= 2, f"{name}: {passed}"
+
+
+def test_an_unknown_part_is_refused_with_the_nearest() -> None:
+    for part, said in (
+        ("weigthing:equal", "did you mean 'weighting'?"),
+        ("weighting:equall", "did you mean 'equal'?"),
+    ):
+        done = call(ROOT, "-m", "pytest", "-q", "--part", part, "tests/test_files.py")
+        assert done.returncode == 4
+        assert said in done.stderr
+
+
+@pytest.mark.long
+def test_all_quick_tests_pass_with_all_examples(copy: Path) -> None:
+    """After the lines that pyproject.toml lacks have been added, as the tests say."""
+    from bfl.configuration import default_values
+
+    code = "from bfl.commands.main import main; main(['keys', '--toml'])"
+    printed = call(copy, "-c", code).stdout
+    added = {k: v for k, v in tomllib.loads(printed).items() if k not in default_values()}
+    text = (copy / "pyproject.toml").read_text(encoding="utf-8")
+    lines = "".join(f"{key} = {value!r}\n" for key, value in added.items())
+    changed = text.replace("[tool.flwr.app.config]\n", f"[tool.flwr.app.config]\n{lines}")
+    (copy / "pyproject.toml").write_text(changed, encoding="utf-8")
+    try:
+        options = ("-q", "-p", "no:cacheprovider", "-m", "not slow and not long")
+        done = call(copy, "-m", "pytest", *options, "-n", "2", "--dist", "loadfile")
+        assert done.returncode == 0, done.stdout[-8000:]
+    finally:
+        (copy / "pyproject.toml").write_text(text, encoding="utf-8")
