@@ -44,7 +44,7 @@ from bfl.wire import (
 )
 from clients.guard import deadline, reports_errors
 from clients.node import Node
-from clients.own_test import own_test_metrics
+from clients.own_test_data import own_test_metrics
 from clients.process import (
     TrainingData,
     cached_configuration,
