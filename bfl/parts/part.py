@@ -1,0 +1,177 @@
+"""A part of a method: a server half and a client half, each optional, as pure functions.
+
+A round goes through a part in this order; whatever it does not override does nothing:
+
+| side | function | when |
+| --- | --- | --- |
+| server | ``begin_server`` | once, before the first round |
+| server | ``broadcast`` | in each round, once for all clients |
+| client | ``begin_client`` | once, before the client's first round |
+| client | ``commit`` | in each round, with what it kept in the last round that was pooled |
+| client | ``conclude`` | in each round, after training |
+| server | ``replies`` | what ``conclude`` sends, declared, so that it can be checked |
+| server | ``fold`` | in each round, with the sums over the pooled clients |
+
+States are arrays by name. They go into checkpoints and into a client's snapshots as they are, so a
+part keeps nothing anywhere else.
+
+**A client's state commits only when the server has pooled the update.** What ``conclude`` keeps is
+taken up, by ``commit``, if the server says in a later round that it was pooled; otherwise it is
+dropped, and the client is where it was before.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from bfl.posteriors import Posterior
+from bfl.registry import Component
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+"""Arrays by name: a state, or what travels beside a posterior."""
+
+
+@dataclass(frozen=True)
+class DeclaredArray:
+    """An array that a client sends beside its posterior.
+
+    Attributes:
+        name: Its name, unique among the parts of a method.
+        shape: Its shape.
+        combined: How the clients' arrays become one: their ``sum``, or their ``mean`` with the
+            weights of the pooling.
+        low: The least value that is allowed.
+        high: The greatest value that is allowed.
+        dtype: Its floating-point type.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    combined: Literal["sum", "mean"] = "sum"
+    low: float = -math.inf
+    high: float = math.inf
+    dtype: str = "float32"
+
+    def problem(self, array: npt.NDArray[Any]) -> str | None:
+        """Return what is wrong with an array that a client has sent; None if nothing is."""
+        if array.dtype != np.dtype(self.dtype):
+            return f"{self.name} has type {array.dtype}; expected {self.dtype}"
+        if array.shape != self.shape:
+            return f"{self.name} has shape {array.shape}; expected {self.shape}"
+        finite = np.isfinite(array)
+        if not finite.all():
+            bad = int(array.size - np.count_nonzero(finite))
+            return f"{self.name} has {bad} of {array.size} values that are not finite"
+        outside = int(np.count_nonzero((array < self.low) | (array > self.high)))
+        if outside:
+            return (
+                f"{self.name} has {outside} of {array.size} values outside "
+                f"[{self.low:g}, {self.high:g}]"
+            )
+        return None
+
+
+@dataclass(frozen=True)
+class Counts:
+    """How many clients there were in a round.
+
+    Attributes:
+        asked: How many were asked to train.
+        pooled: How many updates have been pooled.
+        clients: How many there are in all.
+        server_round: The round, from 1.
+    """
+
+    asked: int
+    pooled: int
+    clients: int
+    server_round: int
+
+
+@dataclass(frozen=True)
+class Trained:
+    """What a client's local training was and gave, for the parts that reckon with it.
+
+    Attributes:
+        received: The global posterior that the client was sent.
+        sent: The posterior that it sends back, after everything that is done to it on its way out.
+        broadcast: What the server has sent beside the posterior.
+        examples: The client's number of examples N.
+        steps: The number of steps that it made.
+        learning_rate: The rate η of each of them.
+        gradient: The mean gradient over all the client's examples at ``received``, for a part that
+            ``needs_full_gradient``: the gradient by the means and by the point parameters.
+    """
+
+    received: Posterior
+    sent: Posterior
+    broadcast: Arrays
+    examples: int
+    steps: int
+    learning_rate: float
+    gradient: Arrays = field(default_factory=dict)
+
+
+class Part(Component):
+    """One part of a method; see the module for the order in which its functions are called.
+
+    Attributes:
+        state_name: The name of its state. Parts of one method that give the same name share one.
+    """
+
+    state_name: ClassVar[str] = ""
+
+    def begin_server(self, posterior: Posterior, clients: int) -> Arrays:
+        """Return the server's state before the first round.
+
+        Args:
+            posterior: The global posterior that the run begins with.
+            clients: The number of clients in all.
+        """
+        return {}
+
+    def broadcast(self, state: Arrays) -> Arrays:
+        """Return what all clients of a round are sent beside the posterior, by unique names."""
+        return {}
+
+    def replies(self, posterior: Posterior) -> tuple[DeclaredArray, ...]:
+        """Return what every client sends beside its posterior; ``posterior`` gives the sizes."""
+        return ()
+
+    def fold(self, state: Arrays, combined: Arrays, counts: Counts) -> Arrays:
+        """Return the server's state after a round.
+
+        Args:
+            state: That before it.
+            combined: The declared arrays, each summed or averaged over the pooled clients.
+            counts: How many clients there were.
+        """
+        return state
+
+    def begin_client(self, received: Posterior) -> Arrays:
+        """Return a client's state before its first round; ``received`` gives the sizes."""
+        return {}
+
+    def conclude(self, state: Arrays, trained: Trained) -> tuple[Arrays, Arrays]:
+        """Return what the client sends beside its posterior, and what it keeps until it is pooled.
+
+        Args:
+            state: The client's state with which the round began.
+            trained: What its training was and gave.
+        """
+        return {}, state
+
+    def commit(self, kept: Arrays, damping: float) -> Arrays:
+        """Return the client's state, now that the server has pooled the update.
+
+        Args:
+            kept: What ``conclude`` has returned to keep.
+            damping: By how much the server has damped the round's change of the posterior.
+        """
+        return kept
