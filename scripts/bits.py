@@ -1,0 +1,116 @@
+#!/usr/bin/env python
+"""Whether a change of the code has changed what runs compute: the digests of their posteriors.
+
+    python scripts/bits.py record    # before the change: writes docs/results/bits.json
+    python scripts/bits.py compare   # after it: exit status 1 and the names of the runs that differ
+
+Twelve small runs of digits on the serial engine: rules, weightings, inferences, priors, defences,
+pre-training, kept optimizer states. The digests depend on the kind of processor and on the versions
+of the libraries, so both are recorded, and a comparison on another machine is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from bfl.results.environment import describe_environment
+
+ROOT = Path(__file__).resolve().parent.parent
+RECORDED = ROOT / "docs" / "results" / "bits.json"
+MACHINE = ("processor", "python", "tensorflow", "tensorflow-probability", "tf-keras", "numpy")
+"""What of an environment the digests depend on."""
+
+BASE: dict[str, Any] = {
+    "model": "resnet8",
+    "clients": 3,
+    "rounds": 2,
+    "local-epochs": 1,
+    "train-examples": 300,
+    "test-examples": 60,
+    "mc-samples": 2,
+    "evaluate-mc-samples": 1,
+    "partition": "dirichlet",
+    "alpha": 1.0,
+}
+RUNS: dict[str, dict[str, Any]] = {
+    "weighted-sum": {},
+    "naive-averaging-distance": {"strategy": "nwa", "weighting": "distance"},
+    "linear-pool-max-discrepancy": {"strategy": "lp", "weighting": "max-discrepancy"},
+    "conflation-equal": {"strategy": "conflation", "weighting": "equal"},
+    "weighted-conflation-crops": {"strategy": "wc", "augmentation": "crop-flip"},
+    "log-linear-two-of-three": {"strategy": "llp", "fraction-train": 0.67},
+    "consolidation-previous-global": {"strategy": "dwc", "prior": "previous-global"},
+    "population-pooling": {"strategy": "ppa", "population-size": 100},
+    "log-variance-reparameterization-sgd": {
+        "strategy": "aalv",
+        "inference": "reparameterization",
+        "optimizer": "sgd",
+        "learning-rate": 0.01,
+    },
+    "dropout-kept-optimizer": {
+        "strategy": "nwa",
+        "inference": "mc-dropout",
+        "optimizer-state": "keep",
+    },
+    "deterministic-pre-trained": {
+        "strategy": "nwa",
+        "inference": "deterministic",
+        "pretrain-examples": 60,
+        "pretrain-epochs": 2,
+    },
+    "hostile-winsorized": {"attack": "sign-flip", "attackers": 1, "defence": "winsorization"},
+}
+
+
+def digest(name: str, settings: dict[str, Any], folder: Path) -> str:
+    """Return the SHA-256 of the posterior that a run ends with."""
+    values = {**BASE, **settings, "output-dir": str(folder), "name": name}
+    pairs = " ".join(f"{key}={json.dumps(value)}" for key, value in values.items())
+    command = ["flower-simulation", "--app", str(ROOT), "--backend", "serial"]
+    subprocess.run([*command, "--run-config", pairs], check=True, stdout=subprocess.DEVNULL)
+    lines = (folder / name / "rounds.jsonl").read_text().splitlines()
+    return str(json.loads(lines[-1])["posterior-sha256"])
+
+
+def digests() -> dict[str, str]:
+    """Return the digest of each run, and show it."""
+    found = {}
+    with tempfile.TemporaryDirectory() as folder:
+        for name, settings in RUNS.items():
+            found[name] = digest(name, settings, Path(folder))
+            print(f"{found[name]}  {name}", flush=True)
+    return found
+
+
+def machine() -> dict[str, Any]:
+    """Return what the digests depend on beside the code."""
+    environment = describe_environment()
+    return {key: environment[key] for key in MACHINE}
+
+
+def main() -> int:
+    """Return 0 if the digests are recorded, or are those that were."""
+    if sys.argv[1:] == ["record"]:
+        record = {"machine": machine(), "digests": digests()}
+        RECORDED.write_text(json.dumps(record, indent=2) + "\n")
+        return 0
+    if sys.argv[1:] != ["compare"]:
+        print(__doc__, file=sys.stderr)
+        return 2
+    recorded = json.loads(RECORDED.read_text())
+    if recorded["machine"] != machine():
+        print(f"not compared: {RECORDED.name} was recorded on another kind of machine")
+        return 2
+    now = digests()
+    differing = [name for name, value in recorded["digests"].items() if now.get(name) != value]
+    print(f"{len(now)} runs; {', '.join(differing) or 'none'} differ")
+    return 1 if differing else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
