@@ -105,8 +105,10 @@ class Trained:
         examples: The client's number of examples N.
         steps: The number of steps that it made.
         learning_rate: The rate η of each of them.
-        gradient: The mean gradient over all the client's examples at ``received``, for a part that
-            ``needs_full_gradient``: the gradient by the means and by the point parameters.
+        trainable: (P,) which point parameters training moves by their gradient: not the moving
+            statistics of batch normalisation.
+        gradient: The objective's gradient over all the client's examples at ``received``, for a
+            part that ``needs_full_gradient``: ``mean`` (D,) and ``point`` (P,).
     """
 
     received: Posterior
@@ -115,6 +117,7 @@ class Trained:
     examples: int
     steps: int
     learning_rate: float
+    trainable: npt.NDArray[np.bool_]
     gradient: Arrays = field(default_factory=dict)
 
 
