@@ -125,7 +125,7 @@ def _train(
         data.labels,
         LocalTask(
             received=received,
-            prior=configuration.prior.normal(received),
+            prior=configuration.prior.density(received, {}),
             examples=examples,
             epochs=keys.local_epochs,
             learning_rate=learning_rate(

@@ -44,6 +44,12 @@ last.
 TASKS = 8
 """Tasks per thread: some slack for a thread that the machine holds up."""
 
+DAMPING = "damping"
+"""The diagnostic that says which share of the round's step a ``damped`` rule has made."""
+
+DAMPED_FURTHER = "damped-further"
+"""The diagnostic that is 1 where that was less than wanted, and 0 otherwise."""
+
 State = dict[str, "npt.NDArray[np.floating] | float | int"]
 Client = tuple[Posterior, float, np.random.Generator | None]
 T = TypeVar("T")
@@ -345,12 +351,16 @@ class Accumulator:
         Their statistics are decoded block by block and are not kept: with any of them, this is the
         accumulator's last act.
         """
+        if self.rule.damped:  # one number for all parameters: their sums come first
+            self._take(members)
+            members = ()
         self._count(members)
         if not self._totals.count:
             raise PosteriorError("nothing to pool: no posterior with a positive weight was added")
         totals = self._totals
         if self._previous is not None:
             totals += Totals(epsilon=_epsilon(self._previous))
+        damping, step = self._damping(totals)
         mean_type, variance_type, point_type = self._types
         mean, variance = np.empty(self.size, mean_type), np.empty(self.size, variance_type)
 
@@ -359,15 +369,30 @@ class Accumulator:
             block = self._block(part, known, spare)
             sums[...] = 0.0 if self._sums is None else self._sums[:, part]
             self._fold(members, part, block, own, sums)
-            decoded = self.rule.decode(tuple(sums), totals, block)
+            decoded = self.rule.decode(tuple(sums), totals, replace(block, damping=damping))
             return store(self.rule, decoded, part, mean[part], variance[part])
 
         outcomes = _over_blocks(self.size, self.threads, work)
-        reported = diagnostics(self.rule, outcomes, self.size)
+        reported = {**diagnostics(self.rule, outcomes, self.size), **step}
         limit = float(np.finfo(point_type).max)
         # An average lies among its inputs; rounding may carry it beyond the greatest number.
         point = np.clip(self._point / totals.weight, -limit, limit).astype(point_type)
         return Pooled(Posterior(mean, variance, point), reported)
+
+    def _damping(self, totals: Totals) -> tuple[float, dict[str, float]]:
+        """Return the share of the round's step that is made, and what is reported of it."""
+        if not self.rule.damped:
+            return 1.0, {}
+        sums = self._hold()
+
+        def work(part: slice) -> float:
+            _, known, spare, _ = self._scratch.cut(part)
+            block = self._block(part, known, spare)
+            return self.rule.greatest_damping(tuple(sums[:, part]), totals, block)
+
+        wanted = self.rule.wanted_damping(totals)
+        damping = min([wanted, *_over_blocks(self.size, self.threads, work)])
+        return damping, {DAMPING: damping, DAMPED_FURTHER: float(damping < wanted)}
 
     def state(self) -> State:
         """Return everything but the rule and the previous posterior, as arrays and numbers."""

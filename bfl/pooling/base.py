@@ -37,6 +37,7 @@ class Block:
             ones would take longer than filling them.
         generator: The client's random generator for this block, while a ``stochastic`` rule
             encodes.
+        damping: The share of the round's step that is made, while a ``damped`` rule decodes.
     """
 
     reference: Array
@@ -44,6 +45,7 @@ class Block:
     previous_variance: Array | None = None
     spare: Array = field(kw_only=True)
     generator: np.random.Generator | None = None
+    damping: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -105,6 +107,9 @@ class PoolingRule(Component, ABC):
             added (``pool`` sees to that); for any other rule only their proportions matter.
         uses_previous: Whether the previous global posterior changes the result.
         stochastic: Whether encoding draws random numbers.
+        damped: Whether only a share of the step that the sums say is made: one number for all
+            parameters, the least of ``wanted_damping`` and of all blocks' ``greatest_damping``. The
+            diagnostics ``damping`` and ``damped-further`` (1 if it is less than wanted) report it.
         accepts_points: Whether the rule makes sense for networks whose parameters are all points.
         identical: The variance of K identical posteriors of equal weight, with no previous one: the
             ``same`` variance (for a stochastic rule: in expectation, up to 1/n for n samples), that
@@ -117,6 +122,7 @@ class PoolingRule(Component, ABC):
     weights_are_fractions: ClassVar[bool] = False
     uses_previous: ClassVar[bool] = False
     stochastic: ClassVar[bool] = False
+    damped: ClassVar[bool] = False
     accepts_points: ClassVar[bool] = False
     identical: ClassVar[Literal["same", "divided", "floor"]] = "same"
     fractions: ClassVar[tuple[str, ...]] = ()
@@ -153,6 +159,24 @@ class PoolingRule(Component, ABC):
             totals: What was added. Dividing by it makes the scale of the weights irrelevant.
             block: What else is known about these parameters; no generator.
         """
+
+    def wanted_damping(self, totals: Totals) -> float:
+        """Return the share of the round's step that a ``damped`` rule makes if all blocks bear it.
+
+        Args:
+            totals: What was added.
+        """
+        return 1.0
+
+    def greatest_damping(self, sums: tuple[Array, ...], totals: Totals, block: Block) -> float:
+        """Return the greatest share of the round's step that a block bears, in [0, 1].
+
+        Args:
+            sums: The sums of what ``encode`` returned, arrays (B,), not to be changed.
+            totals: What was added.
+            block: What else is known about these parameters; no generator.
+        """
+        return 1.0
 
     def recentre(self, sums: tuple[Array, ...], totals: Totals, shift: Array) -> tuple[Array, ...]:
         """Return the sums as they would be had the reference been ``shift`` lower.

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from bfl.parts import Arrays
 from bfl.posteriors import Posterior
-from bfl.priors.base import Prior, priors
+from bfl.priors.base import NormalPrior, Prior, priors
 
 
 @priors.register("fixed")
@@ -17,6 +18,6 @@ class FixedPrior(Prior):
 
     prior_scale: float = Field(10.0, gt=0.0, le=1e6, description="standard deviation of the prior")
 
-    def normal(self, received: Posterior) -> tuple[float, float]:
+    def density(self, received: Posterior, state: Arrays) -> NormalPrior:
         """Return 0 and ``prior_scale``."""
-        return 0.0, self.prior_scale
+        return NormalPrior(0.0, self.prior_scale)

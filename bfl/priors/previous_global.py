@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
+from bfl.parts import Arrays
 from bfl.posteriors import Posterior
-from bfl.priors.base import Prior, priors
+from bfl.priors.base import NormalPrior, Prior, priors
 
 
 @priors.register("previous-global")
@@ -17,8 +17,6 @@ class PreviousGlobalPrior(Prior):
     weight consolidation corrects for (section 2.5.5).
     """
 
-    def normal(
-        self, received: Posterior
-    ) -> tuple[npt.NDArray[np.floating], npt.NDArray[np.floating]]:
+    def density(self, received: Posterior, state: Arrays) -> NormalPrior:
         """Return the received mean and standard deviation, (D,) each."""
-        return received.mean, np.sqrt(received.variance)
+        return NormalPrior(received.mean, np.sqrt(received.variance))
