@@ -1,0 +1,26 @@
+"""Partitioned variational inference."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from bfl.presets.base import Preset, presets
+
+
+@presets.register("partitioned-variational-inference", aliases=("pvi",))
+class PartitionedVariationalInference(Preset):
+    """Clients keep factors of the posterior; the cavity is their prior, and their changes are added.
+
+    Chosen for networks, where factors of clients that are far from converged all claim the same
+    precision: the changes are damped by 1 over the number of clients in the round.
+
+    Source: Bui et al. (2018), "Partitioned variational inference", Algorithm 1; Ashman et al.
+    (2022), "Partitioned variational inference: a framework for probabilistic federated learning".
+    """
+
+    values: ClassVar[Mapping[str, str | int | float | bool]] = {
+        "pooling": "factor-changes",
+        "prior": "cavity",
+        "damping": 0.0,
+    }
