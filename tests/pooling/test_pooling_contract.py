@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from bfl.errors import PosteriorError
 from bfl.pooling import Accumulator, Pooled, PoolingRule, pool, pooling_rules
+from bfl.pooling.accumulator import DAMPED_FURTHER, DAMPING
 from bfl.pooling.outcome import CLIPPED
 from bfl.posteriors import Posterior
 
@@ -77,7 +78,7 @@ def assert_same(got: Pooled, expected: Pooled, rtol: float = 1e-9) -> None:
     np.testing.assert_allclose(a.mean, b.mean, rtol=rtol, atol=rtol)
     np.testing.assert_allclose(a.variance, b.variance, rtol=rtol)
     np.testing.assert_allclose(a.point, b.point, rtol=rtol, atol=rtol)
-    assert got.diagnostics == expected.diagnostics
+    assert got.diagnostics == pytest.approx(expected.diagnostics, rel=rtol)
 
 
 def assert_identical(got: Pooled, expected: Pooled) -> None:
@@ -147,7 +148,7 @@ def test_identical_posteriors_give_the_declared_variance(
 
 @EVERY
 def test_one_client_gives_itself_back(rule: PoolingRule, make_clients: MakeClients) -> None:
-    if rule.stochastic or rule.identical == "floor":
+    if rule.stochastic or rule.damped or rule.identical == "floor":
         pytest.skip("declared: the rule does not give one client back")
     one, previous = make_clients(5, 2, dtype=np.float32)
     for given_previous in (None, previous):
@@ -174,7 +175,8 @@ def test_results_are_valid_of_the_given_type_and_size(
     pooled.posterior.check(clients[0])
     for name in ("mean", "variance", "point"):
         assert getattr(pooled.posterior, name).dtype == dtype
-    assert tuple(pooled.diagnostics) == (*rule.fractions, CLIPPED)
+    step = (DAMPING, DAMPED_FURTHER) if rule.damped else ()
+    assert tuple(pooled.diagnostics) == (*rule.fractions, CLIPPED, *step)
     assert all(0 <= fraction <= 1 for fraction in pooled.diagnostics.values())
 
 
