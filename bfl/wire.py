@@ -18,12 +18,15 @@ import numpy.typing as npt
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from bfl.errors import ConfigurationError
+from bfl.parts import Arrays
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import VECTORS
 
 ARRAYS, CONFIG, METRICS = "arrays", "config", "metrics"
+BESIDE = "beside"
+"""The record of the arrays that the parts of a method send beside a posterior, both ways."""
 
-WIRE_FORMAT = 1
+WIRE_FORMAT = 2
 """The version of what is sent. A node says before the first round which one it speaks, and each
 task does; it grows with every change that one side could misunderstand."""
 
@@ -117,6 +120,9 @@ class TrainTask:
             has data of its own.
         run_folder: The run's folder on the server, absolute, or empty.
         run_key: The run's own word, see ``bfl.results.identity``, or empty.
+        pooled_round: The last round in which the server has pooled this client's update, whose
+            state the client takes up; 0: none yet, and the client begins anew.
+        damping: By how much that round's change of the posterior was damped.
     """
 
     server_round: int
@@ -126,6 +132,8 @@ class TrainTask:
     examples: Positions | None
     run_folder: str = ""
     run_key: str = ""
+    pooled_round: int = 0
+    damping: float = 1.0
 
     def to_config(self) -> ConfigRecord:
         """Return the task as a record."""
@@ -138,6 +146,8 @@ class TrainTask:
                 "num-classes": self.num_classes,
                 "run-folder": self.run_folder,
                 "run-key": self.run_key,
+                "pooled-round": self.pooled_round,
+                "damping": self.damping,
             }
         )
         if self.examples is not None:
@@ -160,6 +170,8 @@ class TrainTask:
             num_classes=int(record["num-classes"]),  # type: ignore[arg-type]
             run_folder=str(record["run-folder"]),
             run_key=str(record.get("run-key", "")),
+            pooled_round=int(record["pooled-round"]),  # type: ignore[arg-type]
+            damping=float(record["damping"]),  # type: ignore[arg-type]
             examples=None if examples is None else np.frombuffer(examples, "<i4").astype(np.int64),  # type: ignore[arg-type]
         )
 
@@ -231,7 +243,10 @@ class NodeDescription:
 
 
 def train_content(
-    arrays: ArrayRecord, task: TrainTask, more: Mapping[str, Any] | None = None
+    arrays: ArrayRecord,
+    task: TrainTask,
+    more: Mapping[str, Any] | None = None,
+    beside: ArrayRecord | None = None,
 ) -> RecordDict:
     """Return the content of the message that asks a client to train.
 
@@ -239,6 +254,7 @@ def train_content(
         arrays: The posterior to begin with.
         task: What is asked.
         more: Values of a ServerApp's own, for its own clients, beside those of the task.
+        beside: What the parts of the method send beside the posterior, if anything.
 
     Raises:
         ConfigurationError: One of them has a name that a task has.
@@ -246,7 +262,33 @@ def train_content(
     config = task.to_config()
     _refuse_names(sorted(set(more or ()) & {*config, "examples"}))
     config.update(more or {})
-    return RecordDict({ARRAYS: arrays, CONFIG: config})
+    content = RecordDict({ARRAYS: arrays, CONFIG: config})
+    if beside is not None:
+        content[BESIDE] = beside
+    return content
+
+
+def record_beside(arrays: Arrays) -> ArrayRecord | None:
+    """Return arrays by name as the record that travels beside a posterior; None without any."""
+    record = ArrayRecord()
+    for name, array in arrays.items():
+        record[name] = _packed(np.asarray(array))
+    return record if arrays else None
+
+
+def arrays_beside(content: RecordDict) -> dict[str, npt.NDArray[Any]]:
+    """Return what a message carries beside its posterior, by name; nothing if there is nothing.
+
+    Raises:
+        TypeError: An array is not NumPy's, or the record holds none.
+        ValueError: An array's bytes are not what its header promises.
+    """
+    record = content.get(BESIDE)
+    if record is None:
+        return {}
+    if not isinstance(record, ArrayRecord):
+        raise TypeError(f"the record '{BESIDE}' holds no arrays")
+    return {name: _unpacked(array) for name, array in record.items()}
 
 
 def _refuse_names(taken: Iterable[str]) -> None:
@@ -254,11 +296,18 @@ def _refuse_names(taken: Iterable[str]) -> None:
         raise ConfigurationError(f"train_config has {names}; choose names that no task has")
 
 
-def reply_content(posterior: Posterior, metrics: Mapping[str, float | int]) -> RecordDict:
+def reply_content(
+    posterior: Posterior, metrics: Mapping[str, float | int], beside: Arrays | None = None
+) -> RecordDict:
     """Return the content of a client's reply: its posterior and its metrics.
 
-    The metrics hold ``num-examples``, the client's number of training examples.
+    The metrics hold ``num-examples``, the client's number of training examples. ``beside`` are the
+    arrays that the parts of the method send beside the posterior.
     """
-    return RecordDict(
+    content = RecordDict(
         {ARRAYS: posterior_to_arrays(posterior), METRICS: MetricRecord(dict(metrics))}
     )
+    record = record_beside(beside or {})
+    if record is not None:
+        content[BESIDE] = record
+    return content

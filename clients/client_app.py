@@ -34,17 +34,27 @@ from bfl.configuration import Configuration
 from bfl.datasets.cache import cached_dataset
 from bfl.engine.resources import resident_memory
 from bfl.errors import ConfigurationError
+from bfl.parts import Trained
+from bfl.priors.base import NormalPrior
 from bfl.wire import (
     ARRAYS,
     CONFIG,
     NodeDescription,
     TrainTask,
+    arrays_beside,
     posterior_from_arrays,
     reply_content,
 )
 from clients.guard import deadline, reports_errors
 from clients.node import Node
 from clients.own_test_data import own_test_metrics
+from clients.part_states import (
+    PartStates,
+    keeps_state,
+    named_optimizer,
+    optimizer_arrays,
+    taken_up,
+)
 from clients.process import (
     TrainingData,
     cached_configuration,
@@ -117,27 +127,32 @@ def _train(
     from clients.local_training import LocalTask, learning_rate
 
     arrays: Any = message.content[ARRAYS]
-    received = posterior_from_arrays(arrays)
-    state = client_state(context, node, task) if keys.optimizer_state == "keep" else None
+    received, parts = posterior_from_arrays(arrays), configuration.parts
+    keeps_optimizer = keys.optimizer_state == "keep"
+    keeps = keeps_optimizer or keeps_state(parts, received)
+    store = client_state(context, node, task) if keeps else None
+    kept = taken_up(store, task)
+    states = PartStates.of(parts, kept, task, received)
     trainer = trainer_for(configuration, data, task.num_classes)
+    density = configuration.prior.density(received, states.of_part(configuration.prior))
+    assert isinstance(density, NormalPrior)
+    rate = learning_rate(
+        keys.learning_rate, task.server_round, keys.lr_decay, keys.lr_silent_rounds
+    )
     result = trainer.train(
         data.images,
         data.labels,
         LocalTask(
             received=received,
-            prior=configuration.prior.density(received, {}),
+            prior=(density.mean, density.scale),
             examples=examples,
             epochs=keys.local_epochs,
-            learning_rate=learning_rate(
-                keys.learning_rate, task.server_round, keys.lr_decay, keys.lr_silent_rounds
-            ),
+            learning_rate=rate,
             seed=keys.seed,
             key_labels=(task.server_round, task.partition_id),
-            optimizer_state=state.load(before=task.server_round) if state else {},
+            optimizer_state=optimizer_arrays(kept) if keeps_optimizer else {},
         ),
     )
-    if state:
-        state.save(task.server_round, result.optimizer_state)
     metrics = {
         NUM_EXAMPLES: int(examples.size),
         TRAIN_OBJECTIVE: result.objective,
@@ -147,15 +162,27 @@ def _train(
         TRAIN_SECONDS: time.perf_counter() - started,
         MEMORY: resident_memory(),
     }
-    own = str(context.node_config.get("dataset", ""))
-    metrics.update(own_test_metrics(own, configuration, task, result.posterior))
+    metrics.update(own_test_metrics(node.dataset, configuration, task, result.posterior))
     posterior = result.posterior
     if configuration.attacks(task.partition_id):
         generator = randomness.generator(keys.seed, "attack", task.server_round, task.partition_id)
         corrupted = configuration.attack.corrupt(posterior, received, generator)
         # A hostile client knows what is checked: it stays where it is not refused at once.
         posterior = trainer.network.manifest.raised(corrupted)
-    return Message(reply_content(posterior, metrics), reply_to=message)
+    trained = Trained(
+        received=received,
+        sent=posterior,
+        broadcast=arrays_beside(message.content),
+        examples=int(examples.size),
+        steps=result.steps,
+        learning_rate=rate,
+        trainable=trainer.network.manifest.unbounded,
+    )
+    beside, state = states.conclude(trained)
+    if store:
+        optimizer = named_optimizer(result.optimizer_state) if keeps_optimizer else {}
+        store.save(task.server_round, {**state, **optimizer})
+    return Message(reply_content(posterior, metrics, beside), reply_to=message)
 
 
 def _examples(task: TrainTask, data: TrainingData, node: Node) -> Any:

@@ -105,6 +105,7 @@ class LocalResult:
         divergence: KL[q ‖ p] in the last step, in nats, not divided by N.
         optimizer_state: The optimizer's vectors (n,) by their names, each over all trainable
             variables, and its number of ``steps`` ().
+        steps: How many steps were made.
     """
 
     posterior: Posterior
@@ -112,6 +113,7 @@ class LocalResult:
     negative_log_likelihood: float
     divergence: float
     optimizer_state: Mapping[str, npt.NDArray[Any]]
+    steps: int
 
 
 class LocalTrainer:
@@ -206,6 +208,7 @@ class LocalTrainer:
             negative_log_likelihood=mean_loss,
             divergence=float(divergence),
             optimizer_state=self._optimizer_state(order.shape[0]),
+            steps=order.shape[0],
         )
 
     def _begin(self, task: LocalTask) -> None:

@@ -7,9 +7,13 @@ The node alone decides where it lies, by what kind of node it is:
 - in a simulation, in the run's folder, beside the server's checkpoints. On several hosts that
   folder has to be shared, at one path: a client that does not find it there ends the run.
 
-In a folder it survives whatever is killed. In round r a client takes up what it kept in its last
-round before r, so a round that is made again, because the server or the client was killed in it,
-begins where it began the first time.
+In a folder it survives whatever is killed.
+
+**What a client keeps counts only once the server has pooled its update.** A task names the last
+round in which it has; the client takes up what it kept in that round, and drops what came after:
+otherwise a client whose reply was lost, late or refused would go on from something that the server
+never had. So a round that is made again, because the server or the client was killed in it, begins
+where it began the first time.
 """
 
 from __future__ import annotations
@@ -19,7 +23,6 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 from flwr.app import Array, ArrayRecord, Context
 
 from bfl.errors import ConfigurationError, SharedFolderError
@@ -37,11 +40,19 @@ RECORD = "bfl.state"
 class ClientState(Protocol):
     """Where a client's state lies."""
 
-    def load(self, before: int) -> dict[str, npt.NDArray[Any]]:
-        """Return what was kept in the last round before one; nothing if there was none."""
+    def take_up(self, pooled_round: int, server_round: int) -> Arrays | None:
+        """Return what was kept in the last round that was pooled, and drop what came after it.
+
+        Args:
+            pooled_round: That round; 0 if there has been none.
+            server_round: The round that begins; what a later one has left stays.
+
+        Returns:
+            None if nothing is there: there has been no such round, or the state is lost.
+        """
 
     def save(self, server_round: int, arrays: Arrays) -> None:
-        """Keep arrays after a round."""
+        """Keep arrays after a round, until the server has pooled it."""
 
 
 class StateInFolder:
@@ -50,10 +61,10 @@ class StateInFolder:
     def __init__(self, folder: Path) -> None:
         self._snapshots = Snapshots(folder, kept=KEPT)
 
-    def load(self, before: int) -> dict[str, npt.NDArray[Any]]:
-        """Return what was kept in the last round before one; nothing if there was none."""
-        found = self._snapshots.before(before)
-        return found[1] if found else {}
+    def take_up(self, pooled_round: int, server_round: int) -> Arrays | None:
+        """Return what was kept in the last round that was pooled; see ``ClientState``."""
+        self._snapshots.drop_between(pooled_round, server_round)
+        return self._snapshots.at(pooled_round)
 
     def save(self, server_round: int, arrays: Arrays) -> None:
         """Write a snapshot."""
@@ -77,13 +88,15 @@ class StateInContext:
         self._run = f"{RECORD}.{run}."
         self._prefix = f"{self._run}{client}."
 
-    def load(self, before: int) -> dict[str, npt.NDArray[Any]]:
-        """Return what was kept in the last round before one; nothing if there was none."""
-        rounds = {server_round: key for _, server_round, key in self._kept()}
-        last = max((number for number in rounds if number < before), default=None)
-        if last is None:
-            return {}
-        record: Any = self._context.state[rounds[last]]
+    def take_up(self, pooled_round: int, server_round: int) -> Arrays | None:
+        """Return what was kept in the last round that was pooled; see ``ClientState``."""
+        for _, number, key in self._kept():
+            if pooled_round < number < server_round:
+                del self._context.state[key]
+        rounds = {number: key for _, number, key in self._kept()}
+        if pooled_round not in rounds:
+            return None
+        record: Any = self._context.state[rounds[pooled_round]]
         return {name: array.numpy() for name, array in record.items()}
 
     def save(self, server_round: int, arrays: Arrays) -> None:

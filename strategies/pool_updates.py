@@ -36,6 +36,7 @@ def pool_updates(
     num_examples: Mapping[int, int],
     asked: int,
     generator: Callable[[int], np.random.Generator],
+    on_weighed: Callable[[ClientUpdate, float], None] = lambda update, weight: None,
 ) -> Pooled:
     """Return the pooled posterior of clients' updates, with what is reported of their weights.
 
@@ -48,6 +49,8 @@ def pool_updates(
         num_examples: By partition id, what the clients asked hold as far as the server knows.
         asked: How many clients were asked.
         generator: Gives a client's random generator by its partition id, for a stochastic rule.
+        on_weighed: Called with each update that is pooled and its weight, whose scale is the same
+            for all, in the order of partition ids.
 
     Raises:
         PosteriorError: There is no update, or what is pooled is no posterior.
@@ -64,6 +67,7 @@ def pool_updates(
 
         def client(update: ClientUpdate) -> Client:
             used.append(foreseen[update.partition_id])
+            on_weighed(update, used[-1])
             drawer = generator(update.partition_id) if rule.stochastic else None
             return update.posterior, used[-1], drawer
 
@@ -72,6 +76,8 @@ def pool_updates(
     together = list(updates)
     posteriors = defence.protect([update.posterior for update in together])
     weights = weighting.weigh(posteriors, [update.num_examples for update in together], previous)
+    for update, weight in zip(together, weights, strict=True):
+        on_weighed(update, float(weight))
     drawers = [generator(u.partition_id) for u in together] if rule.stochastic else None
     pooled = pool(rule, posteriors, weights, previous=previous, generators=drawers, threads=threads)
     return _described(pooled, weights)

@@ -161,6 +161,7 @@ class Pretraining:
             num_classes=self._num_classes,
             examples=self._train,
             run_folder=self._run_folder,
+            pooled_round=number - 1,
             run_key=self._run_key,
         )
         content = train_content(posterior_to_arrays(posterior), task)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from flwr.app import ArrayRecord, MetricRecord
@@ -34,8 +35,10 @@ from bfl.results.table import metrics_table
 from bfl.wire import Positions, posterior_from_arrays, posterior_to_arrays
 from strategies import strategy_class
 from strategies.federation import Federation, discover
+from strategies.method import Method
 from strategies.posterior_pooling import PosteriorPooling, Round
 from strategies.pretraining import Pretraining, split_off
+from strategies.server_state import ServerState
 
 SILENCE_BEYOND_TIMEOUT = 30.0
 """Seconds that the server waits longer than a client may take: for the message's way and back."""
@@ -78,19 +81,12 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
             network = NetworkDescription.of(configuration, dataset, configured_threads())
             folder.write_network(network.to_dict())
             folder.write_partition(_described(dataset, partition))
-            strategy = make_strategy(configuration, dataset, partition)
-            strategy.federation = federation
-            strategy.manifest = evaluator.manifest
-            strategy.run_folder = str(folder.path.resolve())
-            strategy.run_key = run_key(folder.path)
-            recorder = _Recorder(folder, progress, strategy, keys.evaluate_mc_samples)
-            strategy.on_round = recorder.record
-            strategy.on_warning = progress.say
+            server = _Server(grid, federation, folder, evaluator, partition, progress)
             if checkpoint:
                 progress.say(f"going on after round {checkpoint.server_round}")
             elif keys.pretrain_examples:
-                checkpoint = _pretrain(grid, strategy, folder, evaluator, progress)
-            posterior = _run_rounds(grid, strategy, folder, evaluator, checkpoint)
+                checkpoint = _pretrain(server)
+            posterior = _run_rounds(server, checkpoint)
             _finish(folder, evaluator, posterior, progress)
     return folder
 
@@ -137,63 +133,102 @@ def lost_states(
     )
 
 
-def _pretrain(
-    grid: Grid,
-    strategy: PosteriorPooling,
-    folder: RunFolder,
-    evaluator: Any,
-    progress: ProgressReport,
-) -> Checkpoint:
+@dataclass(frozen=True)
+class _Server:
+    """What the rounds of one run are made with.
+
+    Attributes:
+        grid: Flower's grid.
+        federation: The nodes.
+        folder: The run's folder.
+        evaluator: Judges posteriors; it has the run's configuration and data set.
+        partition: The examples of each client; None for nodes with data of their own.
+        progress: What a person sees.
+    """
+
+    grid: Grid
+    federation: Federation
+    folder: RunFolder
+    evaluator: Any
+    partition: Sequence[Positions | None]
+    progress: ProgressReport
+
+    @property
+    def path(self) -> str:
+        """The run's folder, absolute."""
+        return str(self.folder.path.resolve())
+
+    @property
+    def configuration(self) -> Configuration:
+        """The run's configuration."""
+        configuration: Configuration = self.evaluator.configuration
+        return configuration
+
+
+def _pretrain(server: _Server) -> Checkpoint:
     """Return what the first round begins with: the pre-trained posterior, saved as round 0."""
-    assert strategy.federation is not None
+    evaluator = server.evaluator
     pretraining = Pretraining(
-        grid,
-        strategy.federation,
-        evaluator.configuration,
+        server.grid,
+        server.federation,
+        server.configuration,
         evaluator.dataset,
         evaluator.train_accuracy,
-        strategy.run_folder,
-        strategy.run_key,
+        server.path,
+        run_key(server.folder.path),
     )
     posterior = pretraining.run(
         evaluator.initial,
-        lambda epoch: progress.say(
+        lambda epoch: server.progress.say(
             f"pre-training, epoch {epoch.number}: validation accuracy {epoch.accuracy:.4f}"
         ),
     )
-    checkpoint = Checkpoint(0, posterior, strategy.state())
-    Checkpoints(folder).save(checkpoint)
+    checkpoint = Checkpoint(0, posterior, _first_state(server, posterior).to_arrays())
+    Checkpoints(server.folder).save(checkpoint)
     return checkpoint
 
 
-def _run_rounds(
-    grid: Grid,
-    strategy: PosteriorPooling,
-    folder: RunFolder,
-    evaluator: Any,
-    checkpoint: Checkpoint | None,
-) -> Posterior:
+def _first_state(server: _Server, posterior: Posterior) -> ServerState:
+    clients = server.federation.size
+    begun = Method.of(server.configuration).begin(posterior, clients)
+    return ServerState.first(posterior, clients, begun)
+
+
+def _run_rounds(server: _Server, checkpoint: Checkpoint | None) -> Posterior:
     """Run the rounds that are left and return the final posterior.
 
     Raises:
         RunError: The federation could not go on; the message says how to resume.
     """
-    configuration: Configuration = evaluator.configuration
-    posterior = evaluator.initial
-    if checkpoint:
-        posterior = checkpoint.posterior
-        strategy.first_round = checkpoint.server_round + 1
-        strategy.load_state(checkpoint.state)
+    keys = server.configuration.keys
+    state = (
+        ServerState.from_arrays(checkpoint.server_round, checkpoint.posterior, checkpoint.state)
+        if checkpoint
+        else _first_state(server, server.evaluator.initial)
+    )
+    recorder = _Recorder(server.folder, server.progress, keys.evaluate_mc_samples)
+    strategy = make_strategy(
+        server.configuration,
+        server.evaluator.dataset.num_classes,
+        server.partition,
+        federation=server.federation,
+        manifest=server.evaluator.manifest,
+        run_folder=server.path,
+        run_key=run_key(server.folder.path),
+        state=state,
+        on_round=recorder.record,
+        on_warning=server.progress.say,
+    )
     try:
         result = strategy.start(
-            grid,
-            posterior_to_arrays(posterior),
-            num_rounds=configuration.keys.rounds,
-            timeout=configuration.keys.client_timeout + SILENCE_BEYOND_TIMEOUT,
-            evaluate_fn=_evaluation(configuration, evaluator),
+            server.grid,
+            posterior_to_arrays(state.posterior),
+            num_rounds=keys.rounds,
+            timeout=keys.client_timeout + SILENCE_BEYOND_TIMEOUT,
+            evaluate_fn=_evaluation(server.configuration, server.evaluator),
         )
     except RunError as error:
-        raise RunError(f"{error}\n{_how_to_go_on(folder)}") from error
+        raise RunError(f"{error}\n{_how_to_go_on(server.folder)}") from error
     return posterior_from_arrays(result.arrays)
 
 
@@ -228,25 +263,38 @@ def split(
 
 
 def make_strategy(
-    configuration: Configuration, dataset: Dataset, partition: Sequence[Positions | None]
+    configuration: Configuration,
+    num_classes: int,
+    partition: Sequence[Positions | None],
+    **more: Any,
 ) -> PosteriorPooling:
-    """Return the configured Strategy: the subclass of its rule, with its weighting."""
-    keys = configuration.keys
-    return strategy_class(type(configuration.pooling))(
-        rule=configuration.pooling,
-        weighting=configuration.weighting,
-        defence=configuration.defence,
+    """Return the configured Strategy: the subclass of its rule, with the other parts.
+
+    Args:
+        configuration: The run's configuration.
+        num_classes: The number of classes.
+        partition: The examples of each client; None for nodes with data of their own.
+        more: Other arguments of the Strategy.
+    """
+    keys, method = configuration.keys, Method.of(configuration)
+    return strategy_class(type(method.pooling))(
+        rule=method.pooling,
+        weighting=method.weighting,
+        defence=method.defence,
+        sampling=method.sampling,
+        server_optimizer=method.server_optimizer,
+        parts=method.parts,
+        scale_floor=method.scale_floor,
         configuration=json.dumps(configuration.values),
-        num_classes=dataset.num_classes,
+        num_classes=num_classes,
         partition=partition,
         clients=keys.clients,
-        fraction_train=keys.fraction_train,
         max_examples=keys.max_examples,
         seed=keys.seed,
         node_timeout=keys.node_timeout,
-        scale_floor=keys.scale_floor,
         min_clients=keys.min_clients,
         round_retries=keys.round_retries,
+        **more,
     )
 
 
@@ -256,7 +304,6 @@ class _Recorder:
     Args:
         folder: The run's folder.
         progress: What a person sees.
-        strategy: Whose state the checkpoints hold.
         samples: How many Monte Carlo samples the rounds are evaluated with.
     """
 
@@ -264,12 +311,10 @@ class _Recorder:
         self,
         folder: RunFolder,
         progress: ProgressReport,
-        strategy: PosteriorPooling,
         samples: int = 1,
     ) -> None:
         self.folder = folder
         self.progress = progress
-        self.strategy = strategy
         self.watch = CollapseWatch(folder, progress.say)
         self.samples = samples
         self.checkpoints = Checkpoints(folder)
@@ -287,7 +332,7 @@ class _Recorder:
         # The record first: one whose checkpoint is missing is dropped and made again by a resume.
         self.folder.append_round(entry)
         self.checkpoints.save(
-            Checkpoint(finished.number, finished.posterior, self.strategy.state())
+            Checkpoint(finished.number, finished.posterior, finished.state.to_arrays())
         )
         self.progress.round(finished.number, finished.seconds, finished.metrics)
         if finished.posterior.size:

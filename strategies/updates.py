@@ -5,17 +5,18 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from flwr.app import ArrayRecord, Message, MetricRecord
+from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
 from bfl.client_metrics import NUM_EXAMPLES, recorded
 from bfl.errors import BflError, PosteriorError
+from bfl.parts import Arrays, DeclaredArray
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.posterior import VECTORS
-from bfl.wire import ARRAYS, METRICS, posterior_from_arrays
+from bfl.wire import ARRAYS, METRICS, arrays_beside, posterior_from_arrays
 
 MOST_EXAMPLES = 2**53
 """More cannot be told apart as weights in float64."""
@@ -40,12 +41,14 @@ class ClientUpdate:
         posterior: Its posterior.
         num_examples: Its number of training examples.
         metrics: What it has measured, under the client's own names.
+        beside: What the parts of the method have it send beside its posterior.
     """
 
     partition_id: int
     posterior: Posterior
     num_examples: int
     metrics: dict[str, float]
+    beside: Arrays = field(default_factory=dict)
 
 
 def read_update(
@@ -56,12 +59,14 @@ def read_update(
     manifest: Manifest | None = None,
     num_examples: int | None = None,
     most_examples: int = MOST_EXAMPLES,
+    declared: Sequence[DeclaredArray] = (),
 ) -> ClientUpdate:
     """Return the update in a client's reply.
 
     Checked are names, shapes, types, that all values are finite, that variances are positive and
-    point parameters not below their minima, and that the number of examples is the one that is
-    known, or a whole one from 1 to the most that is believed.
+    point parameters not below their minima, that the number of examples is the one that is
+    known, or a whole one from 1 to the most that is believed, and that the arrays beside the
+    posterior are those that the parts of the method declare.
 
     Args:
         reply: The reply; it holds content and not an error.
@@ -70,6 +75,7 @@ def read_update(
         manifest: The parameters of the network, where the server knows them.
         num_examples: How many examples the client holds, where the server knows it.
         most_examples: The most that a client may claim where it does not.
+        declared: What the client has to send beside its posterior.
 
     Raises:
         RefusedUpdateError: Something is not as it should be.
@@ -85,6 +91,7 @@ def read_update(
         posterior=_posterior(arrays, sent, manifest),
         num_examples=_num_examples(metrics.get(NUM_EXAMPLES), num_examples, most_examples),
         metrics=_numbers(metrics),
+        beside=_beside(content, declared),
     )
 
 
@@ -108,6 +115,24 @@ def _posterior(arrays: ArrayRecord, sent: Posterior, manifest: Manifest | None) 
     except PosteriorError as error:
         raise RefusedUpdateError(str(error)) from error
     return posterior
+
+
+def _beside(content: RecordDict, declared: Sequence[DeclaredArray]) -> Arrays:
+    try:
+        arrays = arrays_beside(content)
+    except Exception as error:  # whatever NumPy makes of bytes that a client has chosen
+        raise RefusedUpdateError(f"an array beside the posterior: {error}") from error
+    expected = {array.name for array in declared}
+    if arrays.keys() != expected:
+        raise RefusedUpdateError(
+            f"the arrays beside the posterior are {', '.join(sorted(arrays)) or 'none'}; expected "
+            f"{', '.join(sorted(expected)) or 'none'}"
+        )
+    for array in declared:
+        problem = array.problem(arrays[array.name])
+        if problem:
+            raise RefusedUpdateError(problem)
+    return arrays
 
 
 def _num_examples(given: Any, known: int | None, most: int) -> int:

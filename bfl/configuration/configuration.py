@@ -24,10 +24,13 @@ from bfl.metrics import metrics
 from bfl.models import Architecture, architectures, create_architecture
 from bfl.optimizers import Optimizer, optimizers
 from bfl.partitions import Partition, partitions
+from bfl.parts import Part
 from bfl.pooling import PoolingRule, pooling_rules
 from bfl.priors import Prior, priors
 from bfl.registry import Component, Registry
 from bfl.results.figures.base import figures
+from bfl.sampling import Sampling, samplings
+from bfl.server_optimizers import ServerOptimizer, server_optimizers
 from bfl.uncertainty import uncertainties
 from bfl.weightings import Weighting, weightings
 
@@ -102,6 +105,21 @@ class Configuration:
             f"{self.inference.name}; {self.pooling.name}, {self.weighting.name} weighting; "
             f"{keys.rounds} rounds of {keys.local_epochs} local epochs"
         )
+
+    @property
+    def sampling(self) -> Sampling:
+        """Who takes part in a round."""
+        return samplings.create("random", {"fraction-train": self.keys.fraction_train})
+
+    @property
+    def server_optimizer(self) -> ServerOptimizer:
+        """What becomes of the step to the pool."""
+        return server_optimizers.create("none")
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """The parts with a half on either side."""
+        return (self.prior,)
 
     @cached_property
     def values(self) -> dict[str, Value]:

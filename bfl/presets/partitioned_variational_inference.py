@@ -10,7 +10,7 @@ from bfl.presets.base import Preset, presets
 
 @presets.register("partitioned-variational-inference", aliases=("pvi",))
 class PartitionedVariationalInference(Preset):
-    """Clients keep factors of the posterior; the cavity is their prior, and their changes are added.
+    """Clients keep factors of the posterior; cavities are their priors, and changes are added.
 
     Chosen for networks, where factors of clients that are far from converged all claim the same
     precision: the changes are damped by 1 over the number of clients in the round.

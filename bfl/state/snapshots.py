@@ -78,12 +78,18 @@ class Snapshots:
         """Return the sound snapshot that was written last, and its round; None if there is none."""
         return _first_sound(reversed(self._entries()))
 
-    def before(self, server_round: int) -> Found | None:
-        """Return the sound snapshot of the last round before one, and its round; None if none."""
-        entries = [entry for entry in self._entries() if entry.server_round < server_round]
-        return _first_sound(
-            sorted(entries, key=lambda entry: (entry.server_round, entry.order), reverse=True)
+    def at(self, server_round: int) -> dict[str, npt.NDArray[Any]] | None:
+        """Return the sound snapshot of a round; None if there is none."""
+        found = _first_sound(
+            entry for entry in reversed(self._entries()) if entry.server_round == server_round
         )
+        return found[1] if found else None
+
+    def drop_between(self, after: int, before: int) -> None:
+        """Remove the snapshots of the rounds that lie between two rounds, both exclusive."""
+        for entry in self._entries():
+            if after < entry.server_round < before:
+                entry.path.unlink(missing_ok=True)
 
     def rounds(self) -> list[int]:
         """Return the rounds that have a snapshot, sound or not, ascending."""

@@ -34,14 +34,51 @@ def test_what_is_kept_is_found_by_round(where: str, tmp_path: Path) -> None:
         if where == "folder"
         else StateInContext(make_context(), "run-1", "client-7")
     )
-    assert state.load(before=1) == {}
-    for number in (1, 2, 4, 5):  # the client took no part in round 3
+    assert state.take_up(0, 1) is None
+    for number in (1, 2, 4):  # the client took no part in round 3
         state.save(number, {"value": np.array([number, 0.5])})
-    assert state.load(before=6)["value"].tolist() == [5, 0.5]
-    assert state.load(before=4)["value"].tolist() == [2, 0.5]  # round 4 is made again
-    assert state.load(before=2) == {}  # only the last few are kept
-    state.save(4, {"value": np.array([44.0])})
-    assert state.load(before=5)["value"].tolist() == [44.0]
+    kept = state.take_up(4, 5)
+    assert kept is not None
+    assert kept["value"].tolist() == [4, 0.5]
+    state.save(4, {"value": np.array([44.0])})  # round 4 is made again
+    kept = state.take_up(4, 5)
+    assert kept is not None
+    assert kept["value"].tolist() == [44.0]
+
+
+@pytest.mark.parametrize("where", ["folder", "context"])
+def test_what_the_server_never_pooled_is_dropped(where: str, tmp_path: Path) -> None:
+    state: ClientState = (
+        StateInFolder(tmp_path / "c")
+        if where == "folder"
+        else StateInContext(make_context(), "run-1", "client-7")
+    )
+    state.save(2, ARRAYS)
+    for lost in (3, 5, 6, 8, 9, 11):  # many rounds whose replies never arrived
+        assert state.take_up(2, lost) is not None
+        state.save(lost, {"a": np.array([float(lost)])})
+    assert state.take_up(2, 12) is not None
+    for lost in (3, 5, 6, 8, 9, 11):
+        assert state.take_up(lost, lost + 1) is None
+    assert state.take_up(0, 12) is None  # and the run that begins again has nothing
+    assert state.take_up(2, 12) is None
+
+
+@pytest.mark.parametrize("where", ["folder", "context"])
+def test_a_task_that_comes_late_leaves_what_a_later_one_has_kept(
+    where: str, tmp_path: Path
+) -> None:
+    state: ClientState = (
+        StateInFolder(tmp_path / "c")
+        if where == "folder"
+        else StateInContext(make_context(), "run-1", "client-7")
+    )
+    state.save(2, ARRAYS)
+    state.take_up(2, 4)
+    state.save(4, ARRAYS)
+    state.take_up(2, 3)  # round 3's task, which the server has given up
+    state.save(3, ARRAYS)
+    assert state.take_up(4, 5) is not None
 
 
 def test_only_the_last_rounds_are_kept() -> None:
@@ -56,7 +93,9 @@ def test_a_low_round_is_kept_beside_higher_ones_in_the_context() -> None:
     state = StateInContext(make_context(), "run-1", "client-7")
     for number in (6, 7, 8, 1, 2, 3, 4):
         state.save(number, {"value": np.array([number])})
-        assert state.load(before=number + 1)["value"].tolist() == [number]
+        kept = state.take_up(number, number + 1)
+        assert kept is not None
+        assert kept["value"].tolist() == [number]
 
 
 def test_contexts_are_shared_by_runs_and_clients_and_states_are_not() -> None:
@@ -66,10 +105,10 @@ def test_contexts_are_shared_by_runs_and_clients_and_states_are_not() -> None:
     others[1].save(3, {"value": np.zeros(1)})
     others[0].save(3, {"value": np.zeros(1)})
     assert len(context.state) == 1  # the other run is over
-    assert mine.load(before=5) == {}
+    assert mine.take_up(3, 5) is None
     mine.save(4, {"value": np.ones(1)})
-    assert others[0].load(before=5)["value"].tolist() == [0]
-    assert mine.load(before=5)["value"].tolist() == [1]
+    assert (others[0].take_up(3, 5) or {})["value"].tolist() == [0]
+    assert (mine.take_up(4, 5) or {})["value"].tolist() == [1]
 
 
 ARRAYS = {"a": np.ones(2)}
@@ -91,8 +130,8 @@ def test_a_supernode_files_its_states_by_run(tmp_path: Path) -> None:
     """A second run, also one of the same name, takes up nothing of the first."""
     config = {"state-dir": str(tmp_path)}
     store(make_task("/elsewhere", KEY), **config).save(4, ARRAYS)
-    assert store(make_task("/elsewhere", OTHER), **config).load(before=5) == {}
-    assert store(make_task("/moved", KEY), **config).load(before=5)["a"].tolist() == [1, 1]
+    assert store(make_task("/elsewhere", OTHER), **config).take_up(4, 5) is None
+    assert store(make_task("/moved", KEY), **config).take_up(4, 5)["a"].tolist() == [1, 1]
     assert [path.name for path in tmp_path.iterdir()] == [f"run-{KEY}"]
 
 

@@ -19,6 +19,21 @@ def check(found: tuple[int, dict[str, np.ndarray]] | None, number: int) -> None:
         assert found[1][name].dtype == array.dtype
 
 
+def of_round(snapshots: Snapshots, number: int) -> tuple[int, dict[str, np.ndarray]] | None:
+    found = snapshots.at(number)
+    return None if found is None else (number, found)
+
+
+def test_those_between_two_rounds_are_dropped(tmp_path: Path) -> None:
+    snapshots = Snapshots(tmp_path, kept=9)
+    for number in (2, 3, 4, 5, 7):
+        snapshots.save(number, arrays(number))
+    snapshots.drop_between(2, 5)
+    assert snapshots.rounds() == [2, 5, 7]
+    snapshots.drop_between(2, 2)
+    assert snapshots.rounds() == [2, 5, 7]
+
+
 def test_the_last_ones_are_kept(tmp_path: Path) -> None:
     snapshots = Snapshots(tmp_path / "made" / "on demand", kept=3)
     assert snapshots.latest() is None
@@ -26,8 +41,8 @@ def test_the_last_ones_are_kept(tmp_path: Path) -> None:
         snapshots.save(number, arrays(number))
         check(snapshots.latest(), number)
     assert snapshots.rounds() == [5, 6, 7]
-    check(snapshots.before(7), 6)
-    assert snapshots.before(5) is None
+    check(of_round(snapshots, 6), 6)
+    assert snapshots.at(4) is None
 
 
 def test_a_low_round_is_kept_beside_higher_ones(tmp_path: Path) -> None:
@@ -38,9 +53,9 @@ def test_a_low_round_is_kept_beside_higher_ones(tmp_path: Path) -> None:
     for number in range(1, 9):
         snapshots.save(number, arrays(number))
         check(snapshots.latest(), number)
-        check(snapshots.before(number + 1), number)
+        check(of_round(snapshots, number), number)
         if number > 1:
-            check(snapshots.before(number), number - 1)
+            check(of_round(snapshots, number - 1), number - 1)
         assert len(list(tmp_path.iterdir())) == 3
     assert snapshots.rounds() == [6, 7, 8]
 
@@ -86,7 +101,7 @@ def test_both_damaged_and_begun_anew(tmp_path: Path) -> None:
     check(snapshots.latest(), 1)
     snapshots.save(2, arrays(2))
     check(snapshots.latest(), 2)
-    check(snapshots.before(2), 1)
+    check(of_round(snapshots, 1), 1)
 
 
 def test_files_of_earlier_versions_are_read(tmp_path: Path) -> None:

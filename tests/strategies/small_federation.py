@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from bfl.code import code_digest
@@ -22,6 +22,8 @@ from bfl.wire import (
     posterior_from_arrays,
     reply_content,
 )
+from strategies.federation import discover
+from strategies.flower_clients import FlowerClients, Patience, TaskTemplate
 
 Reply = Callable[[TrainTask, Posterior], RecordDict]
 
@@ -62,6 +64,24 @@ def make_app(reply: Reply = shifted, *, code: str | None = None, **described: An
 def make_grid(app: ClientApp, clients: int = 4, cls: type[SerialGrid] = SerialGrid) -> SerialGrid:
     """Return a grid whose clients run an app in this process."""
     return cls(app, clients, new_run({}), {})
+
+
+def make_clients(
+    grid: SerialGrid,
+    size: int = 4,
+    *,
+    warn: Callable[[int, int, str], None] = lambda server_round, partition_id, text: None,
+    **more: Any,
+) -> FlowerClients:
+    """Return the clients of a grid for rounds of one's own; one usable update is enough."""
+    return FlowerClients(
+        grid,
+        discover(grid, size, 10.0),
+        TaskTemplate("{}", 10, None, "", "", ConfigRecord()),
+        Patience(10.0, 1, 0),
+        warn=warn,
+        **{"max_examples": 1_000_000, "manifest": None, **more},
+    )
 
 
 def bare_reply(arrays: dict[str, Any], metrics: dict[str, Any]) -> RecordDict:

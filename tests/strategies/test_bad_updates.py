@@ -10,13 +10,15 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from small_federation import make_app, make_grid, shifted
+from small_federation import make_app, make_clients, make_grid, shifted
 
 import strategies
-from bfl.pooling import pooling_rules
+from bfl.engine.flower import new_run
+from bfl.engine.flower.messages import set_message_id
 from bfl.posteriors import Posterior
-from bfl.weightings import weightings
-from bfl.wire import ARRAYS, CONFIG, METRICS, TrainTask, posterior_from_arrays, posterior_to_arrays
+from bfl.wire import ARRAYS, METRICS, TrainTask
+from strategies.round import federated_round
+from strategies.server_state import ServerState
 from strategies.updates import RefusedUpdateError, read_update
 
 SIZE, POINTS = 3, 2
@@ -83,42 +85,42 @@ contents = st.one_of(
 )
 
 
-class Round:
-    """One round of four clients, whose replies may be exchanged for others."""
+def question() -> Message:
+    """Return a message that may be replied to."""
+    new_run({})
+    message = Message(RecordDict(), 4, "train")
+    set_message_id(message, "asked")
+    return message
+
+
+class OneRound:
+    """One round of four clients, the fourth of which sends what it is told to, or fails."""
 
     def __init__(self, rule: str) -> None:
-        self.strategy = strategies.PosteriorPooling(
-            rule=pooling_rules.create(rule),
-            weighting=weightings.create("distance"),
-            min_clients=1,
-            on_warning=lambda text: None,
-        )
-        grid = make_grid(make_app())
-        messages = self.strategy.configure_train(1, posterior_to_arrays(SENT), ConfigRecord(), grid)
-        self.messages = list(messages)
-        grid.push_messages(self.messages)
+        self.fuzzed: RecordDict | None = None
 
-    def replies(self, fuzzed: RecordDict | None) -> list[Message]:
-        """Return the replies of three good clients, and of the fourth if it is given."""
-        replies = []
-        for partition_id, message in enumerate(self.messages[:3]):
-            config: Any = message.content[CONFIG]
-            assert TrainTask.from_config(config).partition_id == partition_id
-            replies.append(Message(shifted(TrainTask.from_config(config), SENT), reply_to=message))
-        if fuzzed is not None:
-            replies.append(Message(fuzzed, reply_to=self.messages[3]))
-        return replies
+        def reply(task: TrainTask, received: Posterior) -> RecordDict:
+            if task.partition_id < 3:
+                return shifted(task, received)
+            if self.fuzzed is None:
+                raise RuntimeError("no reply")
+            return self.fuzzed
+
+        strategy = strategies.PosteriorPooling(rule=rule, weighting="distance")
+        self.method = strategy.method
+        self.most = strategy.max_examples
+        self.clients = make_clients(make_grid(make_app(reply)), max_examples=self.most)
 
     def pool(self, fuzzed: RecordDict | None) -> tuple[Posterior, Any]:
-        pooled, metrics = self.strategy.aggregate_train(1, self.replies(fuzzed))
-        assert pooled is not None
-        return posterior_from_arrays(pooled), metrics
+        self.fuzzed = fuzzed
+        state, report = federated_round(self.method, ServerState.first(SENT, 4), self.clients, 0)
+        return state.posterior, report.metrics
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rule", ["conflation", "linear-pool", "ws", "dwc"])
 def test_fuzzed_updates_leave_a_sound_posterior(rule: str) -> None:
-    one_round = Round(rule)
+    one_round = OneRound(rule)
     without, _ = one_round.pool(None)
     seen = {True: 0, False: 0}
 
@@ -134,8 +136,8 @@ def test_fuzzed_updates_leave_a_sound_posterior(rule: str) -> None:
         pooled, metrics = one_round.pool(fuzzed)
         pooled.check(like=SENT)
         try:
-            reply = Message(fuzzed, reply_to=one_round.messages[3])
-            read_update(reply, 3, SENT, most_examples=one_round.strategy.max_examples)
+            reply = Message(fuzzed, reply_to=question())
+            read_update(reply, 3, SENT, most_examples=one_round.most)
         except RefusedUpdateError:
             assert pooled.digest() == without.digest()
             assert metrics["refused"] == 1
@@ -172,7 +174,7 @@ def test_the_reason_is_given(arrays_: Any, metrics: Any, reason: str) -> None:
     given_arrays = arrays_ if partial else {**whole, **(arrays_ or {})}
     reply = Message(
         content(given_arrays, {"num-examples": 1} if arrays_ is not None else metrics),
-        reply_to=Round("conflation").messages[0],
+        reply_to=question(),
     )
     with pytest.raises(RefusedUpdateError, match=reason):
         read_update(reply, 0, SENT)

@@ -14,7 +14,7 @@ from bfl.posteriors import Posterior
 from bfl.weightings import weightings
 from bfl.wire import TrainTask, posterior_to_arrays, reply_content
 from strategies import strategy_class
-from strategies.posterior_pooling import PosteriorPooling, Round
+from strategies.posterior_pooling import Round
 
 
 def reply(task: TrainTask, received: Posterior) -> RecordDict:
@@ -78,23 +78,3 @@ def test_each_accepted_update_has_an_entry_with_its_weight(
             assert "of-my-own" not in entry
             assert ("test-accuracy" in entry) == (k == 2)
         assert entries[1]["test-accuracy"] == 0.5
-
-
-def test_a_strategy_that_pools_in_its_own_way_needs_no_weights() -> None:
-    class Own(PosteriorPooling):
-        def pool(self, server_round: int, updates: Any) -> Any:
-            from bfl.pooling import Pooled
-
-            return Pooled(next(iter(list(updates))).posterior, {})
-
-    seen: list[Round] = []
-    own = Own(
-        rule=pooling_rules.create("nwa"),
-        weighting=weightings.create("equal"),
-        on_round=seen.append,
-        on_warning=lambda _: None,
-    )
-    start = Posterior(np.zeros(3, np.float32), np.ones(3, np.float32))
-    own.start(make_grid(make_app(reply), 3), posterior_to_arrays(start), num_rounds=1)
-    assert [entry["client"] for entry in seen[0].clients] == [0, 2]
-    assert not any("weight" in entry for entry in seen[0].clients)

@@ -14,12 +14,12 @@ from bfl.engine.serial import SerialGrid
 from bfl.errors import ConfigurationError, RunError
 from bfl.pooling import pool, pooling_rules
 from bfl.posteriors import Posterior
+from bfl.sampling import samplings
 from bfl.weightings import weightings
 from bfl.wire import TrainTask, posterior_from_arrays, posterior_to_arrays, reply_content
 from strategies import PosteriorPooling, strategy_class
 from strategies.federation import discover
 from strategies.posterior_pooling import Round
-from strategies.sampling import sample_partitions
 
 
 def start() -> Posterior:
@@ -60,7 +60,7 @@ def test_every_rule_has_a_strategy_that_pools_with_it(rule: Any, weighting: str)
 def test_a_strategy_takes_its_rules_settings() -> None:
     equal = weightings.create("equal")
     strategy = strategies.PopulationPooling(weighting=equal, population_size=12)
-    assert strategy.rule.population_size == 12  # type: ignore[attr-defined]
+    assert strategy.method.pooling.population_size == 12  # type: ignore[attr-defined]
     with pytest.raises(TypeError, match="needs a rule"):
         PosteriorPooling(weighting=equal)
     with pytest.raises(AttributeError, match="NoSuchRule"):
@@ -101,11 +101,10 @@ def test_only_the_sampled_clients_train() -> None:
         asked.append((task.server_round, task.partition_id))
         return shifted(task, received)
 
-    strategy = strategies.LinearPool(
-        weighting=weightings.create("equal"), fraction_train=0.5, seed=3
-    )
+    half = samplings.create("random", {"fraction-train": 0.5})
+    strategy = strategies.LinearPool(weighting=weightings.create("equal"), sampling=half, seed=3)
     run(make_grid(make_app(remember), 6), strategy, rounds=4)
-    assert asked == [(r, p) for r in range(1, 5) for p in sample_partitions(3, r, 6, 0.5)]
+    assert asked == [(r, p) for r in range(1, 5) for p in half.sample(3, r, 6)]
 
 
 def test_clients_are_sent_their_examples_and_the_configuration() -> None:

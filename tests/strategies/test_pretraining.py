@@ -9,6 +9,7 @@ from bfl.configuration import resolve
 from bfl.datasets import load_dataset
 from bfl.errors import ConfigurationError
 from bfl.posteriors import Posterior
+from bfl.priors.base import NormalPrior
 from bfl.results.resume import Checkpoints
 from bfl.results.run_folder import RunFolder
 from bfl.wire import reply_content
@@ -79,7 +80,7 @@ def test_prior_is_a_fixed_one_of_its_own(prior):
     """Whatever the run's is; Fischer et al. pre-train one model for the rows of their Table 4."""
     received = Posterior(np.full(2, 7.0), np.full(2, 0.25))
     for sent in asked_of_the_node(prior=prior, **{"prior-scale": 3.0}):
-        assert sent.prior.normal(received) == (0.0, 3.0)
+        assert sent.prior.density(received, {}) == NormalPrior(0.0, 3.0)
         assert sent.keys.local_epochs == 1
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import ArrayRecord, RecordDict
-from small_federation import bare_reply, make_app, make_grid, shifted
+from small_federation import bare_reply, make_app, make_clients, make_grid, shifted
 
 import strategies
 from bfl.errors import ConfigurationError, RunError
@@ -18,7 +18,10 @@ from bfl.pooling import pooling_rules
 from bfl.posteriors import Manifest, Parameter, Posterior
 from bfl.results.run_folder import RunFolder
 from bfl.wire import TrainTask, posterior_from_arrays, posterior_to_arrays, reply_content
+from strategies.pool_updates import pool_updates
 from strategies.posterior_pooling import Round
+from strategies.round import federated_round
+from strategies.server_state import ServerState
 
 MANIFEST = Manifest(
     (
@@ -71,14 +74,16 @@ def test_a_negative_moving_variance_is_refused_with_its_name() -> None:
     assert pooled.point.tolist() == [-1.0, 1.0, 0.0]  # 0, where a channel is silent, is sound
 
 
-def test_what_pooling_makes_of_point_parameters_is_checked_too() -> None:
-    class Careless(strategies.PosteriorPooling):
-        def pool(self, server_round: int, updates: Any) -> Any:
-            pooled = super().pool(server_round, updates)
-            pooled.posterior.point[1] = -1.0
-            return pooled
+def test_what_pooling_makes_of_point_parameters_is_checked_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def careless(*given: Any, **named: Any) -> Any:
+        pooled = pool_updates(*given, **named)
+        pooled.posterior.point[1] = -1.0
+        return pooled
 
-    strategy = Careless(rule="nwa", weighting="equal", manifest=MANIFEST)
+    monkeypatch.setattr("strategies.round.pool_updates", careless)
+    strategy = strategies.PosteriorPooling(rule="nwa", weighting="equal", manifest=MANIFEST)
     with pytest.raises(RunError, match=r"round 1, pooling: .*'norm/moving_variance' has 1 of 2"):
         strategy.start(make_grid(make_app()), posterior_to_arrays(START), num_rounds=1)
 
@@ -136,8 +141,7 @@ def test_a_client_overwrites_nothing(tmp_path: Path) -> None:
         def round(self, *given: Any) -> None: ...
 
     folder = RunFolder.create(tmp_path, "run", {}, {})
-    strategy = strategies.Conflation()
-    _Recorder(folder, Quiet(), strategy).record(lied)  # type: ignore[arg-type]
+    _Recorder(folder, Quiet()).record(lied)  # type: ignore[arg-type]
     [entry] = folder.rounds()
     assert (entry["round"], entry["clients"], entry["client/round"]) == (1, 4, 1e6)
     assert entry["seconds"] < 100
@@ -193,17 +197,18 @@ def test_a_node_that_takes_anothers_place_is_held_to_its_number() -> None:
         content: RecordDict = claims(**said)(task, received)
         return content
 
-    def exchanged(finished: Round) -> None:
-        assert strategy.federation is not None
-        own = {**strategy.federation.own_examples, 2: 2**53}
-        strategy.federation = replace(strategy.federation, own_examples=own)
-        said["client_2"] = 2**53
-
-    strategy = strategies.Conflation(on_round=exchanged, on_warning=told.append)
+    strategy = strategies.Conflation()
     grid = make_grid(make_app(reply, own_examples=7))
-    result = strategy.start(grid, posterior_to_arrays(START), num_rounds=2)
-    refused = [metrics["refused"] for metrics in result.train_metrics_clientapp.values()]
-    assert refused == [0, 1]
+    clients = make_clients(
+        grid, max_examples=100, warn=lambda number, partition_id, text: told.append(text)
+    )
+    state, first = federated_round(strategy.method, ServerState.first(START, 4), clients, 0)
+    # A node that says otherwise plays partition 2 from now on.
+    own = {**clients.federation.own_examples, 2: 2**53}
+    clients.federation = replace(clients.federation, own_examples=own)
+    said["client_2"] = 2**53
+    _, second = federated_round(strategy.method, state, clients, 0)
+    assert [first.metrics["refused"], second.metrics["refused"]] == [0, 1]
     assert "this client holds 7" in told[0]
 
 
@@ -288,10 +293,9 @@ def test_parts_by_word_or_by_themselves() -> None:
         weighting=weightings.create("max-disc"),
         defence=defences.create("winsorization"),
     )
-    for name in ("rule", "weighting", "defence"):
-        assert getattr(by_word, name) == getattr(itself, name)
+    assert by_word.method == itself.method
     named = strategies.PosteriorPooling(rule="ppa", population_size=12)
-    assert named.rule == pooling_rules.create("ppa", {"population-size": 12})
+    assert named.method.pooling == pooling_rules.create("ppa", {"population-size": 12})
     with pytest.raises(ConfigurationError, match="unknown weighting 'distanc'"):
         strategies.Conflation(weighting="distanc")
 

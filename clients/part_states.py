@@ -1,0 +1,120 @@
+"""The client's half of a method's parts: their states taken up, and what they keep and send."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy.typing as npt
+
+from bfl.errors import RunError
+from bfl.parts import Arrays, Part, Trained
+from bfl.posteriors import Posterior
+from bfl.wire import TrainTask
+from clients.state import ClientState
+
+_PREFIX, _OPTIMIZER = "part.", "optimizer."
+
+
+class PartStates:
+    """The states of a client's parts in one round, by the names of the states.
+
+    Args:
+        parts: The parts of the method.
+        states: What each state holds as the round begins.
+    """
+
+    def __init__(self, parts: Sequence[Part], states: Mapping[str, Arrays]) -> None:
+        self._parts = parts
+        self._states = states
+
+    @classmethod
+    def of(
+        cls, parts: Sequence[Part], kept: Arrays, task: TrainTask, received: Posterior
+    ) -> PartStates:
+        """Return the states that a round begins with.
+
+        Args:
+            parts: The parts of the method.
+            kept: What the client kept in the last round that the server has pooled; nothing if
+                there has been none.
+            task: What the client is asked.
+            received: The global posterior, which gives the sizes.
+
+        Raises:
+            RunError: A part's state is lost.
+        """
+        states: dict[str, Arrays] = {}
+        for part in parts:
+            begun = part.begin_client(received)
+            if not begun:
+                continue
+            if not task.pooled_round:
+                states[part.state_name] = begun
+                continue
+            mine = _behind(part.state_name, kept)
+            if not mine:
+                raise RunError(
+                    f"client {task.partition_id}: what '{part.name}' kept in round "
+                    f"{task.pooled_round} is gone, and without it the client would send what is "
+                    "not so; a SuperNode keeps it if its node configuration has a state-dir"
+                )
+            states[part.state_name] = part.commit(mine, task.damping)
+        return cls(parts, states)
+
+    @property
+    def needed(self) -> bool:
+        """Whether any part keeps something."""
+        return bool(self._states)
+
+    def of_part(self, part: Part) -> Arrays:
+        """Return the state of a part; nothing if it has none."""
+        return self._states.get(part.state_name, {})
+
+    def conclude(self, trained: Trained) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
+        """Return what the client sends beside its posterior, and what it keeps.
+
+        Args:
+            trained: What its training was and gave.
+        """
+        sent: dict[str, Any] = {}
+        kept: dict[str, npt.NDArray[Any]] = {}
+        for part in self._parts:
+            beside, state = part.conclude(self.of_part(part), trained)
+            sent.update(beside)
+            for name, array in state.items():
+                kept[f"{_PREFIX}{part.state_name}.{name}"] = array
+        return sent, kept
+
+
+def _behind(state_name: str, kept: Arrays) -> Arrays:
+    prefix = f"{_PREFIX}{state_name}."
+    return {
+        name.removeprefix(prefix): array for name, array in kept.items() if name.startswith(prefix)
+    }
+
+
+def keeps_state(parts: Sequence[Part], received: Posterior) -> bool:
+    """Return whether any part of a method keeps something on its clients."""
+    return any(part.begin_client(received) for part in parts)
+
+
+def taken_up(store: ClientState | None, task: TrainTask) -> Arrays:
+    """Return what a client kept in the last round that was pooled; nothing without a store."""
+    if store is None:
+        return {}
+    return store.take_up(task.pooled_round, task.server_round) or {}
+
+
+def named_optimizer(state: Arrays) -> dict[str, npt.NDArray[Any]]:
+    """Return the optimizer's arrays under the names by which they are kept."""
+    return {f"{_OPTIMIZER}{name}": array for name, array in state.items()}
+
+
+def optimizer_arrays(kept: Arrays) -> dict[str, npt.NDArray[Any]]:
+    """Return what the optimizer kept; nothing if it begins anew."""
+    return {
+        name.removeprefix(_OPTIMIZER): array
+        for name, array in kept.items()
+        if name.startswith(_OPTIMIZER)
+    }

@@ -1,0 +1,194 @@
+"""The clients of a federation over Flower: records and messages out, checked updates in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from flwr.app import ConfigRecord, Message, MessageType
+from flwr.serverapp import Grid
+
+from bfl.errors import RunError
+from bfl.posteriors import Manifest
+from bfl.wire import Positions, TrainTask, posterior_to_arrays, record_beside, train_content
+from strategies.examples import ExampleCounts
+from strategies.exchange import exchange_with_retries
+from strategies.federation import Federation
+from strategies.intake import Intake
+from strategies.round import TrainingRequest
+from strategies.tally import Tally
+from strategies.updates import ClientUpdate, read_update
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How long the server waits for clients, and how few of them it goes on with.
+
+    Attributes:
+        silence: Seconds without hearing from any client after which a round goes on without those
+            that have not replied.
+        min_clients: How many of the clients asked have to send a usable posterior: below 1 a share
+            of them, from 1 a number.
+        retries: How often clients that fail are asked again when there are fewer.
+    """
+
+    silence: float
+    min_clients: float
+    retries: int
+
+    def needed(self, asked: int) -> int:
+        """Return how many of so many clients have to send a usable posterior, at least 1."""
+        share = self.min_clients * asked if self.min_clients < 1 else min(self.min_clients, asked)
+        return max(1, math.ceil(share - 1e-9))
+
+
+@dataclass(frozen=True)
+class TaskTemplate:
+    """What of a task is the same in all rounds.
+
+    Attributes:
+        configuration: The run's configuration as a JSON object of flat keys.
+        num_classes: The number of classes.
+        partition: The examples of each client, by partition id; None where nodes have their own.
+        run_folder: The run's folder, for clients that keep a state in a simulation.
+        run_key: The run's own word, for clients that keep a state on nodes of their own.
+        more: Values of a ServerApp's own, for its own clients.
+    """
+
+    configuration: str
+    num_classes: int
+    partition: Sequence[Positions | None] | None
+    run_folder: str
+    run_key: str
+    more: ConfigRecord
+
+    def task(self, request: TrainingRequest, partition_id: int) -> TrainTask:
+        """Return what a client is asked in a round."""
+        return TrainTask(
+            server_round=request.server_round,
+            partition_id=partition_id,
+            configuration=self.configuration,
+            num_classes=self.num_classes,
+            examples=None if self.partition is None else self.partition[partition_id],
+            run_folder=self.run_folder,
+            run_key=self.run_key,
+            pooled_round=request.pooled_rounds[partition_id],
+            damping=request.damping[partition_id],
+        )
+
+
+Warn = Callable[[int, int, str], None]
+"""Told the round, the partition and the reason when a client has failed or is refused."""
+
+
+class FlowerClients:
+    """The clients of a federation over Flower.
+
+    Args:
+        grid: Flower's grid.
+        federation: The nodes; those that are gone are looked for again before each round.
+        template: What of a task is the same in all rounds.
+        patience: How long they are waited for.
+        max_examples: The most examples that a client may claim to hold of its own.
+        manifest: The parameters of the network, where the server knows them.
+        warn: Told what goes wrong with a client.
+
+    Raises:
+        ConfigurationError: The partition or a node's own data do not fit.
+    """
+
+    def __init__(
+        self,
+        grid: Grid,
+        federation: Federation,
+        template: TaskTemplate,
+        patience: Patience,
+        *,
+        max_examples: int,
+        manifest: Manifest | None,
+        warn: Warn,
+    ) -> None:
+        self.federation = federation
+        self._grid = grid
+        self._template = template
+        self._patience = patience
+        self._manifest = manifest
+        self._warn = warn
+        # What was known before the first round; who comes later is held to it.
+        self._examples = ExampleCounts.of(federation, template.partition, max_examples)
+
+    @property
+    def size(self) -> int:
+        """The number K of clients."""
+        return self.federation.size
+
+    @property
+    def num_examples(self) -> Mapping[int, int]:
+        """How many examples the clients hold, by partition id, as far as the server knows."""
+        return self._examples.known
+
+    def train(self, request: TrainingRequest, tally: Tally) -> Iterator[ClientUpdate]:
+        """Yield the usable updates of a round; see ``strategies.round.Clients``.
+
+        Raises:
+            RunError: Fewer clients than ``min-clients`` have sent a usable update, or the engine
+                has died.
+        """
+        number, asked = request.server_round, len(request.partition_ids)
+        needed = self._patience.needed(asked)
+
+        def warn(partition_id: int, text: str) -> None:
+            self._warn(number, partition_id, text)
+
+        self.federation = self.federation.refreshed(self._grid, warn)
+        partition_of = self.federation.partition_of
+        replies = exchange_with_retries(
+            self._grid,
+            self._messages(request),
+            silence=self._patience.silence,
+            retries=self._patience.retries,
+            enough=lambda count: count >= needed,
+            report=lambda node, reason: warn(partition_of(node), f"failed: {reason}"),
+        )
+        intake = Intake(
+            request.partition_ids,
+            partition_of,
+            read=lambda reply, partition_id: self._read(request, reply, partition_id),
+            warn=warn,
+        )
+        usable = 0
+        for update in intake.updates(replies):
+            usable += 1
+            yield update
+        tally.refused = intake.refused
+        if usable < needed:
+            raise RunError(
+                f"round {number}: {usable} of {asked} clients have sent a usable posterior, and "
+                f"min-clients asks for {needed}"
+            )
+
+    def _messages(self, request: TrainingRequest) -> list[Message]:
+        # One record for all: the clients of a round are sent the same.
+        arrays, beside = posterior_to_arrays(request.posterior), record_beside(request.broadcast)
+        template = self._template
+        return [
+            Message(
+                train_content(arrays, template.task(request, partition_id), template.more, beside),
+                self.federation.nodes[partition_id],
+                MessageType.TRAIN,
+                group_id=str(request.server_round),
+            )
+            for partition_id in request.partition_ids
+        ]
+
+    def _read(self, request: TrainingRequest, reply: Message, partition_id: int) -> ClientUpdate:
+        return read_update(
+            reply,
+            partition_id,
+            request.posterior,
+            manifest=self._manifest,
+            num_examples=self._examples.known.get(partition_id),
+            most_examples=self._examples.most,
+            declared=request.declared,
+        )

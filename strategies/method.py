@@ -1,0 +1,106 @@
+"""The parts that a round is made of on the server, each a named choice."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from bfl.configuration import Configuration
+from bfl.defences import Defence
+from bfl.errors import ConfigurationError
+from bfl.parts import Arrays, Counts, DeclaredArray, Part
+from bfl.pooling import PoolingRule
+from bfl.posteriors import Posterior
+from bfl.posteriors.floor import SCALE_FLOOR
+from bfl.sampling import Sampling
+from bfl.server_optimizers import ServerOptimizer
+from bfl.weightings import Weighting
+
+
+@dataclass(frozen=True)
+class Method:
+    """A choice of each kind of part that the server has a hand in.
+
+    Attributes:
+        sampling: Who takes part in a round.
+        pooling: How the clients' posteriors become one.
+        weighting: How much each client counts in it.
+        defence: What is done to the clients' posteriors before.
+        server_optimizer: What becomes of the step to the pool.
+        scale_floor: The least standard deviation of the posterior that comes out; 0: none.
+        parts: Those with a half on either side, in the order in which the server folds them.
+    """
+
+    sampling: Sampling
+    pooling: PoolingRule
+    weighting: Weighting
+    defence: Defence
+    server_optimizer: ServerOptimizer
+    scale_floor: float = SCALE_FLOOR
+    parts: tuple[Part, ...] = ()
+
+    @classmethod
+    def of(cls, configuration: Configuration) -> Method:
+        """Return the method that a configuration picks."""
+        return cls(
+            sampling=configuration.sampling,
+            pooling=configuration.pooling,
+            weighting=configuration.weighting,
+            defence=configuration.defence,
+            server_optimizer=configuration.server_optimizer,
+            scale_floor=configuration.keys.scale_floor,
+            parts=configuration.parts,
+        )
+
+    def begin(self, posterior: Posterior, clients: int) -> dict[str, Arrays]:
+        """Return the parts' states before the first round, by the names of the states."""
+        states: dict[str, Arrays] = {}
+        for part in self.parts:
+            begun = part.begin_server(posterior, clients)
+            if begun:
+                states[part.state_name] = {**states.get(part.state_name, {}), **begun}
+        return states
+
+    def broadcast(self, states: Mapping[str, Arrays]) -> Arrays:
+        """Return what all clients of a round are sent beside the posterior.
+
+        Raises:
+            ConfigurationError: Two parts send an array of one name.
+        """
+        sent: dict[str, object] = {}
+        for part in self.parts:
+            arrays = part.broadcast(states.get(part.state_name, {}))
+            _refuse_taken(part, arrays, sent)
+            sent.update(arrays)
+        return sent  # type: ignore[return-value]
+
+    def declared(self, posterior: Posterior) -> tuple[DeclaredArray, ...]:
+        """Return what every client sends beside its posterior; ``posterior`` gives the sizes.
+
+        Raises:
+            ConfigurationError: Two parts declare an array of one name.
+        """
+        declared: dict[str, DeclaredArray] = {}
+        for part in self.parts:
+            named = {array.name: array for array in part.replies(posterior)}
+            _refuse_taken(part, named, declared)
+            declared.update(named)
+        return tuple(declared.values())
+
+    def fold(
+        self, states: Mapping[str, Arrays], combined: Arrays, counts: Counts
+    ) -> dict[str, Arrays]:
+        """Return the parts' states after a round."""
+        folded = dict(states)
+        for part in self.parts:
+            if part.state_name in folded:
+                folded[part.state_name] = part.fold(folded[part.state_name], combined, counts)
+        return folded
+
+
+def _refuse_taken(part: Part, names: Mapping[str, object], taken: Mapping[str, object]) -> None:
+    both = sorted(names.keys() & taken.keys())
+    if both:
+        raise ConfigurationError(
+            f"part '{part.name}' has an array {both[0]} that another part has as well"
+        )

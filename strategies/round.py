@@ -1,0 +1,173 @@
+"""One federated round, from top to bottom: a function of the method, the state and the clients.
+
+Everything here is plain posteriors, arrays and numbers. What travels as Flower's records, who
+answers for whom and who is asked again is behind ``Clients``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Protocol
+
+from bfl import randomness
+from bfl.errors import PosteriorError, RunError
+from bfl.parts import Arrays, Counts, DeclaredArray
+from bfl.pooling.accumulator import DAMPING
+from bfl.posteriors import Manifest, Posterior
+from bfl.posteriors.floor import with_scale_floor
+from strategies.combination import Combination
+from strategies.method import Method
+from strategies.pool_updates import pool_updates
+from strategies.server_state import ServerState
+from strategies.tally import Tally
+from strategies.updates import ClientUpdate
+
+
+@dataclass(frozen=True)
+class TrainingRequest:
+    """What the clients of a round are asked.
+
+    Attributes:
+        server_round: The round, from 1.
+        partition_ids: Which clients are asked, sorted.
+        posterior: The global posterior that they are sent.
+        broadcast: What they are sent beside it.
+        declared: What they have to send beside theirs.
+        pooled_rounds: By partition id, the last round in which a client's update was pooled; 0:
+            none yet.
+        damping: By partition id, by how much that round's change was damped.
+    """
+
+    server_round: int
+    partition_ids: Sequence[int]
+    posterior: Posterior
+    broadcast: Arrays
+    declared: tuple[DeclaredArray, ...]
+    pooled_rounds: Mapping[int, int]
+    damping: Mapping[int, float]
+
+
+class Clients(Protocol):
+    """The clients of a federation, whoever they are."""
+
+    @property
+    def size(self) -> int:
+        """The number K of clients."""
+
+    @property
+    def num_examples(self) -> Mapping[int, int]:
+        """How many examples the clients hold, by partition id, as far as the server knows."""
+
+    def train(self, request: TrainingRequest, tally: Tally) -> Iterator[ClientUpdate]:
+        """Have clients train; yield the usable updates in the order of partition ids.
+
+        They come while others are still training. The tally gets what there is to count.
+
+        Raises:
+            RunError: They are too few.
+        """
+
+
+@dataclass(frozen=True)
+class RoundReport:
+    """What a round has given besides the next state.
+
+    Attributes:
+        metrics: What clients and pooling have measured.
+        clients: One entry for each client pooled, see ``strategies.tally``.
+    """
+
+    metrics: dict[str, float]
+    clients: Sequence[Mapping[str, Any]]
+
+
+def federated_round(
+    method: Method,
+    state: ServerState,
+    clients: Clients,
+    seed: int,
+    manifest: Manifest | None = None,
+) -> tuple[ServerState, RoundReport]:
+    """Run one round and return the state after it.
+
+    Clients are sampled by (seed, round) and pooled in the order of their partition ids, whatever
+    the order in which they finish, so that one seed gives one result.
+
+    Args:
+        method: The parts that the round is made of.
+        state: Where the federation stands.
+        clients: Who trains.
+        seed: The run's seed.
+        manifest: The parameters of the network, whose minima the pooled posterior is held to; None
+            where the server does not know them.
+
+    Raises:
+        RunError: Too few clients have sent a usable update, or what is pooled is no posterior.
+
+    Source: Fischer et al. (2024), Algorithm 1, for the round that all parts but the pooling leave
+    as it is.
+    """
+    number, previous = state.server_round + 1, state.posterior
+    asked = method.sampling.sample(seed, number, clients.size)
+    request = _request(method, state, number, asked)
+    tally, combination = Tally(), Combination(request.declared)
+    known = clients.num_examples
+
+    def add(update: ClientUpdate, weight: float) -> None:
+        tally.add(update)
+        combination.add(update.beside, weight)
+
+    try:
+        pooled = pool_updates(
+            clients.train(request, tally),
+            method.pooling,
+            method.weighting,
+            method.defence,
+            previous=previous,
+            num_examples={i: known[i] for i in asked if i in known},
+            asked=len(asked),
+            generator=lambda i: randomness.generator(seed, "pooling", number, i),
+            on_weighed=add,
+        )
+        if manifest:
+            manifest.check(pooled.posterior)
+    except PosteriorError as error:
+        raise RunError(f"round {number}, pooling: {error}") from error
+
+    optimizer_state, moved = method.server_optimizer.apply(
+        state.server_optimizer,
+        previous,
+        pooled.posterior,
+        number,
+        moves_point=manifest.unbounded if manifest else None,
+    )
+    floored = with_scale_floor(moved, method.scale_floor)
+    counts = Counts(len(asked), len(tally.partition_ids), clients.size, number)
+    following = replace(
+        state.with_pooled(tally.partition_ids, number, pooled.diagnostics.get(DAMPING, 1.0)),
+        server_round=number,
+        posterior=floored.posterior,
+        server_optimizer=optimizer_state,
+        parts=method.fold(state.parts, combination.combined(), counts),
+    )
+    metrics = {
+        **tally.metrics(asked=len(asked)),
+        **pooled.diagnostics,
+        **floored.diagnostics,
+    }
+    return following, RoundReport(metrics, tally.clients(pooled.weights))
+
+
+def _request(
+    method: Method, state: ServerState, number: int, asked: Sequence[int]
+) -> TrainingRequest:
+    return TrainingRequest(
+        server_round=number,
+        partition_ids=asked,
+        posterior=state.posterior,
+        broadcast=method.broadcast(state.parts),
+        declared=method.declared(state.posterior),
+        pooled_rounds={i: int(state.pooled_rounds[i]) for i in asked},
+        damping={i: float(state.damping[i]) for i in asked},
+    )

@@ -1,0 +1,93 @@
+"""What the server carries from round to round: one value, for checkpoints as it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bfl.parts import Arrays
+from bfl.posteriors import Posterior
+
+_OPTIMIZER, _PARTS = "server-optimizer.", "part."
+_ROUNDS, _DAMPING = "pooled-rounds", "damping"
+
+
+@dataclass(frozen=True)
+class ServerState:
+    """Where a federation stands after a round.
+
+    Attributes:
+        server_round: The round that is over; 0 before the first.
+        posterior: The global posterior.
+        pooled_rounds: (K,) the last round in which each client's update was pooled; 0: none yet.
+        damping: (K,) by how much the pooled change was damped in that round.
+        server_optimizer: What the server optimizer keeps.
+        parts: What the parts keep, by the names of their states.
+    """
+
+    server_round: int
+    posterior: Posterior
+    pooled_rounds: npt.NDArray[np.int64]
+    damping: npt.NDArray[np.float64]
+    server_optimizer: Arrays = field(default_factory=dict)
+    parts: Mapping[str, Arrays] = field(default_factory=dict)
+
+    @classmethod
+    def first(
+        cls, posterior: Posterior, clients: int, parts: Mapping[str, Arrays] | None = None
+    ) -> ServerState:
+        """Return the state before the first round, when no client has been pooled."""
+        return cls(0, posterior, np.zeros(clients, np.int64), np.ones(clients), parts=parts or {})
+
+    def with_pooled(
+        self, partition_ids: Iterable[int], server_round: int, damping: float
+    ) -> ServerState:
+        """Return the state with some clients' updates pooled in a round."""
+        pooled = list(partition_ids)
+        rounds, shares = self.pooled_rounds.copy(), self.damping.copy()
+        rounds[pooled], shares[pooled] = server_round, damping
+        return replace(self, pooled_rounds=rounds, damping=shares)
+
+    def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Return all but the round and the posterior as arrays by name."""
+        arrays: dict[str, npt.NDArray[Any]] = {
+            _ROUNDS: self.pooled_rounds,
+            _DAMPING: self.damping,
+        }
+        for name, array in self.server_optimizer.items():
+            arrays[f"{_OPTIMIZER}{name}"] = array
+        for part, state in self.parts.items():
+            for name, array in state.items():
+                arrays[f"{_PARTS}{part}.{name}"] = array
+        return arrays
+
+    @classmethod
+    def from_arrays(
+        cls, server_round: int, posterior: Posterior, arrays: Mapping[str, npt.NDArray[Any]]
+    ) -> ServerState:
+        """Return the state whose ``to_arrays`` this is.
+
+        Raises:
+            KeyError: An array is missing.
+        """
+        parts: dict[str, dict[str, npt.NDArray[Any]]] = {}
+        for key, array in arrays.items():
+            if key.startswith(_PARTS):
+                part, name = key.removeprefix(_PARTS).split(".", maxsplit=1)
+                parts.setdefault(part, {})[name] = array
+        return cls(
+            server_round=server_round,
+            posterior=posterior,
+            pooled_rounds=np.asarray(arrays[_ROUNDS]),
+            damping=np.asarray(arrays[_DAMPING]),
+            server_optimizer={
+                key.removeprefix(_OPTIMIZER): array
+                for key, array in arrays.items()
+                if key.startswith(_OPTIMIZER)
+            },
+            parts=parts,
+        )
