@@ -43,7 +43,9 @@ def trained(precision: str, compiled: bool, threads: int) -> Any:
     configure(threads)
     from bfl.configuration import resolve
     from bfl.networks.network import build_network
-    from clients.local_training import LocalTask, LocalTrainer
+    from bfl.priors.base import NormalPrior
+    from bfl.training import LocalTask
+    from bfl.training.trainer import LocalTrainer
 
     configuration = resolve({"model": "resnet20", "precision": precision})
     network = build_network(
@@ -60,7 +62,7 @@ def trained(precision: str, compiled: bool, threads: int) -> Any:
     images = np.random.default_rng(0).integers(0, 256, (count, *SHAPE), dtype=np.uint8)
     task = LocalTask(
         received=network.initial_posterior(0),
-        prior=(0.0, 10.0),
+        prior=NormalPrior(0.0, 10.0),
         examples=np.arange(count),
         epochs=1,
         learning_rate=1e-3,

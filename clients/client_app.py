@@ -34,8 +34,9 @@ from bfl.configuration import Configuration
 from bfl.datasets.cache import cached_dataset
 from bfl.engine.resources import resident_memory
 from bfl.errors import ConfigurationError
-from bfl.parts import Trained
-from bfl.priors.base import NormalPrior
+from bfl.schedules import schedules
+from bfl.training import LocalTask
+from bfl.training.construction import trainer_for
 from bfl.wire import (
     ARRAYS,
     CONFIG,
@@ -61,7 +62,6 @@ from clients.process import (
     own_data,
     shared_data,
     start_tensorflow,
-    trainer_for,
 )
 from clients.state import client_state
 
@@ -124,8 +124,6 @@ def _train(
     data = _training_data(configuration, node)
     examples = _examples(task, data, node)
     start_tensorflow()
-    from clients.local_training import LocalTask, learning_rate
-
     arrays: Any = message.content[ARRAYS]
     received, parts = posterior_from_arrays(arrays), configuration.parts
     keeps_optimizer = keys.optimizer_state == "keep"
@@ -133,26 +131,20 @@ def _train(
     store = client_state(context, node, task) if keeps else None
     kept = taken_up(store, task)
     states = PartStates.of(parts, kept, task, received)
-    trainer = trainer_for(configuration, data, task.num_classes)
-    density = configuration.prior.density(received, states.of_part(configuration.prior))
-    assert isinstance(density, NormalPrior)
-    rate = learning_rate(
-        keys.learning_rate, task.server_round, keys.lr_decay, keys.lr_silent_rounds
+    trainer = trainer_for(configuration, data.image_shape, task.num_classes)
+    schedule = schedules.create("exponential", configuration.values)
+    prior = configuration.prior
+    local_task = LocalTask(
+        received=received,
+        prior=prior.density(received, states.of_part(prior)),
+        examples=examples,
+        epochs=keys.local_epochs,
+        learning_rate=schedule.learning_rate(keys.learning_rate, task.server_round),
+        seed=keys.seed,
+        key_labels=(task.server_round, task.partition_id),
+        optimizer_state=optimizer_arrays(kept) if keeps_optimizer else {},
     )
-    result = trainer.train(
-        data.images,
-        data.labels,
-        LocalTask(
-            received=received,
-            prior=(density.mean, density.scale),
-            examples=examples,
-            epochs=keys.local_epochs,
-            learning_rate=rate,
-            seed=keys.seed,
-            key_labels=(task.server_round, task.partition_id),
-            optimizer_state=optimizer_arrays(kept) if keeps_optimizer else {},
-        ),
-    )
+    result = trainer.train(data.images, data.labels, local_task)
     metrics = {
         NUM_EXAMPLES: int(examples.size),
         TRAIN_OBJECTIVE: result.objective,
@@ -169,15 +161,7 @@ def _train(
         corrupted = configuration.attack.corrupt(posterior, received, generator)
         # A hostile client knows what is checked: it stays where it is not refused at once.
         posterior = trainer.network.manifest.raised(corrupted)
-    trained = Trained(
-        received=received,
-        sent=posterior,
-        broadcast=arrays_beside(message.content),
-        examples=int(examples.size),
-        steps=result.steps,
-        learning_rate=rate,
-        trainable=trainer.network.manifest.unbounded,
-    )
+    trained = result.trained(local_task, posterior, arrays_beside(message.content))
     beside, state = states.conclude(trained)
     if store:
         optimizer = named_optimizer(result.optimizer_state) if keeps_optimizer else {}

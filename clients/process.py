@@ -1,11 +1,11 @@
-"""What a client process keeps between tasks: configuration, data and trainer, built once."""
+"""What a client process keeps between tasks: configuration and data, loaded once."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,10 +14,6 @@ from bfl.configuration import Configuration, resolve
 from bfl.datasets import Dataset
 from bfl.datasets.cache import cached_dataset
 from bfl.engine.resources import cpus_of_this_process
-from bfl.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from clients.local_training import LocalTrainer
 
 
 @dataclass(frozen=True)
@@ -26,6 +22,12 @@ class TrainingData:
 
     images: npt.NDArray[np.uint8]
     labels: npt.NDArray[np.integer[Any]]
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """Height, width and channels of the images."""
+        height, width, channels = self.images.shape[1:]
+        return height, width, channels
 
     @property
     def size(self) -> int:
@@ -56,34 +58,6 @@ def own_data(location: str) -> TrainingData:
 
 def _training_data(dataset: Dataset) -> TrainingData:
     return TrainingData(images=dataset.train_images, labels=dataset.train_labels)
-
-
-def trainer_for(configuration: Configuration, data: TrainingData, classes: int) -> LocalTrainer:
-    """Return the trainer for a configuration, built and traced once per process.
-
-    Raises:
-        ConfigurationError: The images are smaller than the architecture takes.
-    """
-    from bfl.keras import has_gpu
-    from bfl.networks.network import build_network
-    from clients.local_training import local_trainer
-
-    height, width, channels = data.images.shape[1:]
-    shape = (height, width, channels)
-    if min(shape[:2]) < configuration.architecture.minimum_side:
-        raise ConfigurationError(
-            f"model '{configuration.keys.model}' takes images of at least "
-            f"{configuration.architecture.minimum_side} pixels a side, not {shape[0]} x {shape[1]}"
-        )
-    keys = configuration.keys
-    network = build_network(
-        configuration.architecture, configuration.inference, shape, classes, keys.precision
-    )
-    automatic = configuration.architecture.compilable and has_gpu()
-    compiled = keys.jit == "on" or (keys.jit == "auto" and automatic)
-    return local_trainer(
-        network, keys.batch_size, configuration.augmentation, configuration.optimizer, compiled
-    )
 
 
 def start_tensorflow() -> None:

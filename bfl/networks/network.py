@@ -15,8 +15,10 @@ from bfl.networks.keys import keyed
 from bfl.networks.layers import VariationalLayer
 from bfl.networks.parameters import ParameterVariables
 from bfl.networks.precision import Precision, computing_in
+from bfl.networks.prior import PriorVariables, divergence
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.parametrization import untransformed_from_variance, variance_from_untransformed
+from bfl.priors.base import Density
 
 Array = npt.NDArray[np.floating]
 
@@ -54,10 +56,7 @@ class Network:
         self._variational = tuple(
             layer for layer in self.model.layers if isinstance(layer, VariationalLayer)
         )
-        # Variables, so that a prior may change without tracing the training step again.
-        size = self.manifest.gaussian_size
-        self._prior_mean = tf.Variable(tf.zeros([size]), trainable=False)
-        self._prior_scale = tf.Variable(tf.ones([size]), trainable=False)
+        self._prior = PriorVariables(self.manifest.gaussian_size)
 
     def _of_layer(self, layer: Any) -> list[ParameterVariables]:
         if isinstance(layer, keras.layers.BatchNormalization):
@@ -78,6 +77,11 @@ class Network:
     def trainable_variables(self) -> list[Any]:
         """The Keras variables that training changes."""
         return list(self.model.trainable_variables)
+
+    @property
+    def untransformed_scales(self) -> list[Any]:
+        """The variables that hold untransformed scales ρ."""
+        return [p.untransformed_scale for p in self._gaussian]
 
     def initial_posterior(self, seed: int) -> Posterior:
         """Return the posterior that a federation with this network begins with."""
@@ -117,11 +121,9 @@ class Network:
             ):
                 variables[parameter.name].assign(part)
 
-    def set_prior(self, mean: Array | float, scale: Array | float) -> None:
-        """Set the prior N(mean, scale²) of every Gaussian parameter: vectors (D,) or one number."""
-        shape = (self.manifest.gaussian_size,)
-        self._prior_mean.assign(np.broadcast_to(np.asarray(mean, np.float32), shape))
-        self._prior_scale.assign(np.broadcast_to(np.asarray(scale, np.float32), shape))
+    def set_prior(self, prior: Density) -> None:
+        """Set the prior that ``divergence`` is taken from; nothing is traced again."""
+        self._prior.assign(prior.standardized())
 
     def posterior(self) -> Posterior:
         """Return the network's weights as a posterior of float32 vectors."""
@@ -145,17 +147,41 @@ class Network:
     def divergence(self) -> Any:
         """Return KL[q(θ) ‖ p(θ)] in nats, summed over all Gaussian parameters; 0 without any.
 
-        Σ log(s/σ) + (σ² + (μ − m)²) / 2s² − 1/2 for the prior N(m, s²), in one expression over one
-        vector of all parameters: a graph of a dozen operations instead of a dozen per parameter.
-        It takes the standard deviations of the last call of ``logits``, in the same graph.
+        Where a prior is no density for some parameter it is that up to a constant. It takes the
+        standard deviations of the last call of ``logits``, in the same graph.
         """
         if not self._gaussian:
             return tf.zeros([])
+        return self._prior.divergence(*self._mean_and_deviation())
+
+    def divergence_from(self, mean: Any, scale: Any) -> Any:
+        """Return KL[q(θ) ‖ N(mean, scale²)] for tensors (D,), as ``divergence``."""
+        if not self._gaussian:
+            return tf.zeros([])
+        return divergence(*self._mean_and_deviation(), mean, scale)
+
+    def trainable_points(self) -> Any:
+        """Return the point parameters that training moves by their gradient, as one tensor."""
+        values = [p.value for p in self._point if p.parameter.trainable]
+        return _flat(values) if values else tf.zeros([0])
+
+    def places(self) -> list[tuple[Any, str, slice]]:
+        """Return the variables of means and point values, each with where it lies.
+
+        That is the name of the posterior's vector, ``mean`` or ``point``, and the slice of it.
+        """
+        found = []
+        for name, parameters in (("mean", self._gaussian), ("point", self._point)):
+            start = 0
+            for parameter in parameters:
+                end = start + parameter.parameter.size
+                found.append((parameter.value, name, slice(start, end)))
+                start = end
+        return found
+
+    def _mean_and_deviation(self) -> tuple[Any, Any]:
         deviation = _flat([s for layer in self._variational for s in layer.standard_deviations])
-        shift = _flat([p.value for p in self._gaussian]) - self._prior_mean
-        ratio = deviation / self._prior_scale
-        terms = tf.square(ratio) + tf.square(shift / self._prior_scale) - 1.0
-        return tf.reduce_sum(0.5 * terms - tf.math.log(ratio))
+        return _flat([p.value for p in self._gaussian]), deviation
 
     def _assign(self, variables: list[Any], vector: Array, *, gaussian: bool) -> None:
         parts = self.manifest.split(vector, gaussian=gaussian)

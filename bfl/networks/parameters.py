@@ -35,4 +35,5 @@ class ParameterVariables:
             gaussian=self.untransformed_scale is not None,
             initialization=self.initialization,
             minimum=self.minimum,
+            trainable=bool(self.value.trainable),
         )

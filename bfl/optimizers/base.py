@@ -33,6 +33,16 @@ class Optimizer(Component):
     """Names of the vectors that it keeps beside the variables, from step to step; a client with
     ``optimizer-state="keep"`` stores them under these names."""
 
+    def regularized(
+        self, variables: Sequence[TrainedVariable], gradients: Sequence[Any]
+    ) -> list[Any]:
+        """Return the gradients with what the optimizer itself adds to the objective's.
+
+        A plain step goes along them: to a method that reckons with gradients, weight decay is a
+        part of the gradient.
+        """
+        return list(gradients)
+
     @abstractmethod
     def step(
         self,

@@ -41,6 +41,19 @@ class StochasticGradientDescent(Optimizer):
         description="what decays: means and point values, or untransformed scales as well",
     )
 
+    def regularized(
+        self, variables: Sequence[TrainedVariable], gradients: Sequence[Any]
+    ) -> list[Any]:
+        """Return the gradients with weight decay, g + λ θ."""
+        return [
+            gradient + self.weight_decay * trained.variable if self._decays(trained) else gradient
+            for trained, gradient in zip(variables, gradients, strict=True)
+        ]
+
+    def _decays(self, trained: TrainedVariable) -> bool:
+        everything = self.weight_decay_of == "everything"
+        return self.weight_decay > 0 and (everything or not trained.scale)
+
     def step(
         self,
         variables: Sequence[TrainedVariable],
@@ -51,9 +64,8 @@ class StochasticGradientDescent(Optimizer):
         """Change the variables by TensorFlow's fused kernel; see ``Optimizer.step``."""
         from bfl.keras import tf
 
-        for trained, gradient in zip(variables, gradients, strict=True):
-            if self.weight_decay and (self.weight_decay_of == "everything" or not trained.scale):
-                gradient = gradient + self.weight_decay * trained.variable
+        decayed = self.regularized(variables, gradients)
+        for trained, gradient in zip(variables, decayed, strict=True):
             (velocity,) = trained.slots
             # Not ResourceApplyKerasMomentum, whose velocity holds the rates of the past.
             tf.raw_ops.ResourceApplyMomentum(

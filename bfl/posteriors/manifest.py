@@ -32,6 +32,7 @@ class Parameter:
             2015), fan-in being the product of all dimensions but the last.
         minimum: The least value of a point parameter that cannot be any number, such as the 0 of a
             moving variance: it decays to 0 where a channel is silent, and below 0 has no root.
+        trainable: Whether training moves it by its gradient: moving statistics it does not.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Parameter:
     gaussian: bool
     initialization: Initialization
     minimum: float | None = None
+    trainable: bool = True
 
     @property
     def size(self) -> int:
@@ -74,6 +76,13 @@ class Manifest:
     def point_size(self) -> int:
         """The length P of the point vector."""
         return sum(parameter.size for parameter in self.point)
+
+    @cached_property
+    def trainable_points(self) -> npt.NDArray[np.bool_]:
+        """(P,) which point parameters training moves by their gradient."""
+        return np.concatenate(
+            [np.zeros(0, bool), *(np.full(p.size, p.trainable) for p in self.point)]
+        )
 
     @cached_property
     def _bounded(self) -> tuple[tuple[Parameter, slice, float], ...]:

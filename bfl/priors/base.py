@@ -14,6 +14,30 @@ from bfl.registry import Registry
 
 Array = npt.NDArray[np.float64]
 
+LEAST_PRECISION = 1e-30
+"""A precision nearer to 0 counts as 0: its standard deviation would be beyond float32."""
+
+
+@dataclass(frozen=True)
+class Standardized:
+    """What both forms are to a network: all vectors (D,), or numbers that stand for all.
+
+    KL[q ‖ p] = Σ ½ (g (σ² + (μ − c)²) / r² − 1) − log(σ / r) − s (μ − c), and a constant.
+
+    Attributes:
+        centre: c.
+        scale: r, positive: the prior's standard deviation where it has one.
+        sign: g: 1 where the prior is a density, and else 0 or −1.
+        slope: s.
+        constant: What makes a divergence of it where all are densities.
+    """
+
+    centre: npt.NDArray[np.floating] | float
+    scale: npt.NDArray[np.floating] | float
+    sign: npt.NDArray[np.floating] | float = 1.0
+    slope: npt.NDArray[np.floating] | float = 0.0
+    constant: float = 0.0
+
 
 @dataclass(frozen=True)
 class NormalPrior:
@@ -26,6 +50,10 @@ class NormalPrior:
 
     mean: npt.NDArray[np.floating] | float
     scale: npt.NDArray[np.floating] | float
+
+    def standardized(self) -> Standardized:
+        """Return it around its mean, in its standard deviations."""
+        return Standardized(self.mean, self.scale)
 
 
 @dataclass(frozen=True)
@@ -50,6 +78,14 @@ class QuadraticPrior:
         shift = mean - self.centre
         terms = 0.5 * self.precision * (np.square(shift) + variance) - self.slope * shift
         return float(terms.sum())
+
+    def standardized(self) -> Standardized:
+        """Return it around its centre; the constant is that of all densities among the D."""
+        sign = np.where(np.abs(self.precision) < LEAST_PRECISION, 0.0, np.sign(self.precision))
+        scale = 1.0 / np.sqrt(np.where(sign == 0, 1.0, np.abs(self.precision)))
+        proper = sign > 0
+        constant = 0.5 * np.sum(np.square(self.slope[proper] * scale[proper]))
+        return Standardized(self.centre, scale, sign, self.slope, float(constant))
 
 
 Density = NormalPrior | QuadraticPrior

@@ -69,44 +69,6 @@ def test_own_data_are_all_training_images_of_the_archive(tensorflow, tmp_path):
     np.testing.assert_array_equal(data.labels, arrays["y_train"])
 
 
-def test_trainers_are_built_once_for_all_clients_rounds_and_rules(tensorflow):
-    from clients.process import cached_configuration, shared_data, trainer_for
-
-    data = shared_data("digits", "")
-
-    def trainer(**changes):
-        return trainer_for(cached_configuration(text(**changes)), data, 10)
-
-    first = trainer()
-    for changes in (
-        {},
-        {"rounds": 3, "local_epochs": 2, "seed": 5, "learning_rate": 0.01},
-        {"strategy": "conflation", "weighting": "equal", "partition": "shards"},
-        {"prior": "previous-global", "prior_scale": 2.0},
-    ):
-        assert trainer(**changes) is first
-    for changes in ({"batch_size": 16}, {"augmentation": "crop-flip"}, {"optimizer": "sgd"}):
-        other = trainer(**changes)
-        assert other is not first
-        assert other.network is first.network
-    points = trainer(inference="deterministic", strategy="naive-weighted-averaging")
-    assert points.network is not first.network
-    assert trainer(batch_norm_momentum=0.5).network is not first.network
-    assert first.batch_size == 32
-    assert first.network.image_shape == (8, 8, 1)
-    assert first.network.classes == 10
-
-
-@pytest.mark.parametrize("shape", [(3, 8, 1), (8, 3, 1), (1, 1, 3)])
-def test_images_that_are_too_small_for_the_model(tensorflow, shape):
-    from clients.process import TrainingData, cached_configuration, trainer_for
-
-    data = TrainingData(np.zeros([2, *shape], np.uint8), np.zeros(2, np.int64))
-    message = f"'resnet8' takes images of at least 4 pixels a side, not {shape[0]} x {shape[1]}"
-    with pytest.raises(ConfigurationError, match=message):
-        trainer_for(cached_configuration(text()), data, 10)
-
-
 @pytest.mark.parametrize(
     ("given", "expected"), [("1", 1), ("3", 3), ("2.7", 2), ("0.5", 1), ("64", 64)]
 )

@@ -14,6 +14,7 @@ from bfl.datasets import load_dataset
 from bfl.inferences import inferences
 from bfl.models import create_architecture
 from bfl.optimizers import optimizers
+from bfl.priors.base import NormalPrior
 
 pytestmark = pytest.mark.usefixtures("tensorflow")
 
@@ -86,14 +87,14 @@ def recorder(monkeypatch):
 def new_trainer(inference, word="resnet8", augmentation="none", side=8):
     """Return a trainer with a network of its own, which no other test has traced."""
     from bfl.networks.network import Network
-    from clients.local_training import LocalTrainer
+    from bfl.training.trainer import LocalTrainer
 
     network = Network(create_architecture(word), inferences.create(inference), (side, side, 1), 10)
     return LocalTrainer(network, 2, augmentations.create(augmentation), optimizers.create("adam"))
 
 
 def train(trainer, steps=STEPS, server_round=1, partition=0):
-    from clients.local_training import LocalTask
+    from bfl.training import LocalTask
 
     dataset = load_dataset("digits")
     trainer.train(
@@ -101,7 +102,7 @@ def train(trainer, steps=STEPS, server_round=1, partition=0):
         dataset.train_labels,
         LocalTask(
             received=trainer.network.initial_posterior(0),
-            prior=(0.0, 1.0),
+            prior=NormalPrior(0.0, 1.0),
             examples=np.arange(2 * steps),
             epochs=1,
             learning_rate=1e-4,

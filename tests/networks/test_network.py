@@ -9,6 +9,7 @@ from bfl.models import create_architecture
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors import divergence as divergences
 from bfl.posteriors.manifest import Parameter
+from bfl.priors.base import NormalPrior
 
 pytestmark = pytest.mark.usefixtures("tensorflow")
 
@@ -56,7 +57,7 @@ def closed_form(posterior, mean, scale):
 def test_divergence_from_a_fixed_prior_is_the_closed_form(flipout, scale):
     posterior = random_posterior(flipout.manifest)
     flipout.load(posterior)
-    flipout.set_prior(0.0, scale)
+    flipout.set_prior(NormalPrior(0.0, scale))
     expected = closed_form(posterior, 0.0, scale)
     assert divergence(flipout) == pytest.approx(expected, rel=1e-5)
     # It is that of the last call, not of all calls.
@@ -66,7 +67,7 @@ def test_divergence_from_a_fixed_prior_is_the_closed_form(flipout, scale):
 def test_divergence_from_another_posterior_is_the_closed_form(flipout):
     posterior, prior = (random_posterior(flipout.manifest, seed) for seed in (0, 1))
     flipout.load(posterior)
-    flipout.set_prior(prior.mean, np.sqrt(prior.variance))
+    flipout.set_prior(NormalPrior(prior.mean, np.sqrt(prior.variance)))
     value = divergence(flipout)
     assert value == pytest.approx(closed_form(posterior, prior.mean, np.sqrt(prior.variance)), 1e-5)
     assert value == pytest.approx(
@@ -80,14 +81,14 @@ def test_divergence_from_another_posterior_is_the_closed_form(flipout):
 def test_divergence_from_itself_is_0(flipout):
     posterior = random_posterior(flipout.manifest)
     flipout.load(posterior)
-    flipout.set_prior(posterior.mean, np.sqrt(posterior.variance))
+    flipout.set_prior(NormalPrior(posterior.mean, np.sqrt(posterior.variance)))
     assert divergence(flipout) == pytest.approx(0.0, abs=1e-3)
 
 
 @pytest.mark.parametrize("inference", ["deterministic", "mc-dropout"])
 def test_divergence_of_points_is_0_and_a_prior_does_nothing(inference):
     network = build(inference)
-    network.set_prior(0.0, 10.0)
+    network.set_prior(NormalPrior(0.0, 10.0))
     assert divergence(network) == 0.0
 
 

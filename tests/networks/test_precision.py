@@ -6,6 +6,7 @@ import pytest
 from bfl.inferences import inferences
 from bfl.models import create_architecture
 from bfl.posteriors import Posterior
+from bfl.priors.base import NormalPrior
 
 pytestmark = pytest.mark.usefixtures("tensorflow")
 
@@ -59,7 +60,7 @@ def test_divergence_does_not_depend_on_the_precision():
     for precision in ("float32", "bfloat16"):
         network = build("flipout", precision)
         network.load(posterior_of(network.manifest))
-        network.set_prior(0.0, 1.0)
+        network.set_prior(NormalPrior(0.0, 1.0))
         network.logits(IMAGES, KEY, training=True)
         values.append(float(network.divergence()))
     assert values[0] == values[1]

@@ -6,6 +6,7 @@ import pytest
 from bfl.inferences import inferences
 from bfl.models import create_architecture
 from bfl.posteriors import Posterior
+from bfl.priors.base import NormalPrior
 
 pytestmark = pytest.mark.usefixtures("tensorflow")
 
@@ -209,7 +210,7 @@ def test_divergence_is_the_closed_form(layers, scale):
         rng.normal(size=manifest.point_size).astype(np.float32),
     )
     network.load(posterior)
-    network.set_prior(0.0, scale)
+    network.set_prior(NormalPrior(0.0, scale))
     images = rng.uniform(-1, 1, (2, 16, 16, 1)).astype(np.float32)
     network.logits(images, key(1, 2), training=True)
     mean, variance = (v.astype(np.float64) for v in (posterior.mean, posterior.variance))

@@ -11,6 +11,7 @@ from bfl.posteriors.parametrization import (
     scale_from_untransformed,
     untransformed_from_variance,
 )
+from bfl.priors.base import NormalPrior
 
 DEVIATIONS = np.array([1e-12, 9e-6, 1e-5, 1.1e-5, 0.1], np.float32)
 
@@ -103,7 +104,8 @@ def test_a_client_trains_a_posterior_at_the_floor_wider(tensorflow):
     from bfl.inferences import inferences
     from bfl.models import create_architecture
     from bfl.networks.network import build_network
-    from clients.local_training import LocalTask, local_trainer
+    from bfl.training import LocalTask
+    from bfl.training.trainer import local_trainer
 
     network = build_network(
         create_architecture("resnet8"), inferences.create("flipout"), (8, 8, 1), 10
@@ -114,7 +116,7 @@ def test_a_client_trains_a_posterior_at_the_floor_wider(tensorflow):
 
     def trained(variance):
         received = Posterior(initial.mean, np.full_like(initial.variance, variance), initial.point)
-        task = LocalTask(received, (0.0, 10.0), np.arange(320), 20, 1e-3, (1, 0), 0)
+        task = LocalTask(received, NormalPrior(0.0, 10.0), np.arange(320), 20, 1e-3, (1, 0), 0)
         result = trainer.train(dataset.train_images, dataset.train_labels, task)
         return np.sqrt(result.posterior.variance.astype(np.float64))
 

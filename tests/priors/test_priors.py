@@ -1,5 +1,7 @@
 """The Gaussians that the divergence is taken from."""
 
+from dataclasses import fields
+
 import numpy as np
 import pydantic
 import pytest
@@ -7,6 +9,7 @@ import pytest
 from bfl.errors import ConfigurationError
 from bfl.posteriors import Posterior
 from bfl.priors import priors
+from bfl.priors.base import NormalPrior
 
 
 @pytest.fixture
@@ -22,33 +25,38 @@ def test_the_contract_of_every_prior(received, name):
     points = Posterior(np.zeros(0, np.float32), np.zeros(0, np.float32), np.ones(3, np.float32))
     for posterior in (received, points):
         before = posterior.digest()
-        mean, scale = priors.create(name).normal(posterior)
-        for numbers in (mean, scale):
+        prior = priors.create(name)
+        state = prior.begin_client(posterior)
+        form = prior.density(posterior, state).standardized()
+        for numbers in (form.centre, form.scale, form.sign, form.slope):
             assert np.isfinite(np.broadcast_to(numbers, posterior.mean.shape)).all()
-        assert np.all(np.asarray(scale) > 0)
+        assert np.all(np.asarray(form.scale) > 0)
+        assert np.isin(form.sign, (-1, 0, 1)).all()
         assert posterior.digest() == before
-        again = priors.create(name).normal(posterior)
-        np.testing.assert_array_equal(again[0], mean)
-        np.testing.assert_array_equal(again[1], scale)
+        again = priors.create(name).density(posterior, state).standardized()
+        for field in fields(form):
+            np.testing.assert_array_equal(getattr(again, field.name), getattr(form, field.name))
 
 
 def test_fixed_is_the_papers_and_ignores_what_is_received(received):
     # Fischer et al. (2024), section 3.3: N(0, 100 I).
-    assert priors.create("fixed").normal(received) == (0.0, 10.0)
-    assert priors.create("fixed", {"prior-scale": 0.5}).normal(received) == (0.0, 0.5)
+    assert priors.create("fixed").density(received, {}) == NormalPrior(0.0, 10.0)
+    assert priors.create("fixed", {"prior-scale": 0.5}).density(received, {}) == NormalPrior(
+        0.0, 0.5
+    )
 
 
 def test_previous_global_is_what_is_received(received):
-    mean, scale = priors.create("previous-global").normal(received)
-    np.testing.assert_array_equal(mean, received.mean)
-    np.testing.assert_allclose(scale**2, received.variance, rtol=1e-6)
-    assert scale.shape == (20,)
+    prior = priors.create("previous-global").density(received, {})
+    np.testing.assert_array_equal(prior.mean, received.mean)
+    np.testing.assert_allclose(prior.scale**2, received.variance, rtol=1e-6)
+    assert prior.scale.shape == (20,)
 
 
 def test_previous_global_of_points_is_empty():
     points = Posterior(np.zeros(0, np.float32), np.zeros(0, np.float32), np.ones(3, np.float32))
-    mean, scale = priors.create("previous-global").normal(points)
-    assert mean.size == scale.size == 0
+    prior = priors.create("previous-global").density(points, {})
+    assert prior.mean.size == prior.scale.size == 0
 
 
 def test_previous_global_has_no_scale_of_its_own(received):

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import bfl
 from bfl.augmentations import augmentations
@@ -20,6 +18,7 @@ from bfl.optimizers import optimizers
 from bfl.posteriors import Posterior
 from bfl.posteriors import divergence as divergences
 from bfl.priors import priors
+from bfl.priors.base import NormalPrior
 
 pytestmark = pytest.mark.usefixtures("tensorflow")
 
@@ -36,7 +35,7 @@ def network_of(inference, **settings):
 
 
 def trainer_of(inference, augmentation="none", optimizer="adam", **settings):
-    from clients.local_training import local_trainer
+    from bfl.training.trainer import local_trainer
 
     return local_trainer(
         network_of(inference, **settings),
@@ -64,11 +63,11 @@ def make_task(
     seed=0,
     optimizer_state=None,
 ):
-    from clients.local_training import LocalTask
+    from bfl.training import LocalTask
 
     return LocalTask(
         received=received,
-        prior=prior,
+        prior=NormalPrior(*prior) if isinstance(prior, tuple) else prior,
         examples=np.asarray(examples),
         epochs=epochs,
         learning_rate=rate,
@@ -76,70 +75,6 @@ def make_task(
         seed=seed,
         optimizer_state=optimizer_state or {},
     )
-
-
-# The order of the examples
-
-
-@settings(max_examples=150, deadline=None)
-@given(
-    count=st.integers(1, 200),
-    batch_size=st.integers(2, 64),
-    epochs=st.integers(1, 4),
-    seed=st.integers(0, 2**32),
-)
-def test_each_epoch_visits_each_example_once(count, batch_size, epochs, seed):
-    from clients.local_training import batches
-
-    order, weights = batches(count, batch_size, epochs, np.random.default_rng(seed))
-    steps = int(np.ceil(count / batch_size))
-    assert order.shape == weights.shape == (epochs * steps, batch_size)
-    assert order.dtype == np.int32
-    assert weights.dtype == np.float32
-    assert np.isin(weights, (0, 1)).all()
-    assert ((order >= 0) & (order < count)).all()
-    # No batch without an example: the mean over its weights exists.
-    assert (weights.sum(axis=1) >= 1).all()
-    # Only the last batch of an epoch is filled up.
-    assert (weights.reshape(epochs, -1) == (np.arange(steps * batch_size) < count)).all()
-    for epoch in range(epochs):
-        part = slice(epoch * steps, (epoch + 1) * steps)
-        visited = order[part][weights[part] == 1]
-        np.testing.assert_array_equal(np.sort(visited), np.arange(count))
-        filled = order[part][weights[part] == 0]
-        if filled.size <= count:
-            np.testing.assert_array_equal(filled, visited[: filled.size])
-    again, same = batches(count, batch_size, epochs, np.random.default_rng(seed))
-    np.testing.assert_array_equal(order, again)
-    np.testing.assert_array_equal(weights, same)
-
-
-def test_epochs_and_generators_have_orders_of_their_own():
-    from clients.local_training import batches
-
-    orders = [
-        row.tolist()
-        for seed in range(3)
-        for row in batches(40, 40, 3, np.random.default_rng(seed))[0]
-    ]
-    assert len({tuple(row) for row in orders}) == 9
-    first = [batches(5, 5, 1, np.random.default_rng(seed))[0][0, 0] for seed in range(500)]
-    assert np.bincount(first).min() > 60
-
-
-# The learning rate
-
-
-def test_learning_rate_is_the_papers():
-    from clients.local_training import learning_rate
-
-    for server_round in range(1, 51):
-        assert learning_rate(1e-3, server_round, 0.04, 50) == 1e-3
-    for k in range(1, 200):
-        rate = learning_rate(1e-3, 50 + k, 0.04, 50)
-        assert rate == pytest.approx(1e-3 * np.exp(-0.04 * k), rel=1e-12)
-    assert learning_rate(0.1, 1, 0.04, 0) == pytest.approx(0.1 * np.exp(-0.04))
-    assert learning_rate(0.1, 1000, 0.0, 0) == 0.1
 
 
 # The objective and its gradient
@@ -164,15 +99,15 @@ def received(tensorflow):
 
 def record_order(monkeypatch):
     """Return a list that gets the order and the weights of each training."""
-    from clients import local_training
+    from bfl.training import trainer as module
 
-    recorded, batches = [], local_training.batches
+    recorded, batches = [], module.batches
 
     def batches_and_record(*arguments):
         recorded.append(batches(*arguments))
         return recorded[-1]
 
-    monkeypatch.setattr(local_training, "batches", batches_and_record)
+    monkeypatch.setattr(module, "batches", batches_and_record)
     return recorded
 
 
@@ -331,7 +266,7 @@ def replayed(trainer, received, optimizer_state, gradient, rate):
     """Return the trained values and the slots, by name, after one step on a given gradient."""
     from bfl.keras import tf
 
-    trainer._begin(make_task(received, np.arange(32), optimizer_state=optimizer_state))
+    trainer._begin(make_task(received, np.arange(32), optimizer_state=optimizer_state), received)
     gradients = [tf.fill(v.shape, gradient) for v in trainer.network.trainable_variables]
     trainer.optimizer.step(trainer._trained, gradients, trainer._steps_before, tf.constant(rate))
     return trainer._optimizer_state(1)
@@ -419,7 +354,7 @@ def test_descent_is_that_of_the_gradient_by_hand(received, monkeypatch):
 
 def test_compiled_step_is_the_same_up_to_rounding():
     """Of point weights: XLA draws other random numbers than TensorFlow's own kernels."""
-    from clients.local_training import LocalTrainer
+    from bfl.training.trainer import LocalTrainer
 
     network = network_of("deterministic")
     received = network.initial_posterior(0)
@@ -477,10 +412,10 @@ def test_bits_do_not_depend_on_who_was_served_before(inference):
 @pytest.mark.parametrize("inference", INFERENCES)
 def test_seed_round_and_partition_all_key_the_steps(inference, monkeypatch):
     """The order of the examples kept the same: crops, weights or masks still differ."""
-    from clients import local_training
+    from bfl.training import trainer as module
 
-    order = local_training.batches(70, BATCH, 1, np.random.default_rng(0))
-    monkeypatch.setattr(local_training, "batches", lambda *_: order)
+    order = module.batches(70, BATCH, 1, np.random.default_rng(0))
+    monkeypatch.setattr(module, "batches", lambda *_: order)
     augmentation = "crop-flip" if inference == "deterministic" else "none"
     trainer = trainer_of(inference, augmentation)
     received, examples = trainer.network.initial_posterior(1), np.arange(70)
@@ -513,22 +448,23 @@ def test_steps_of_a_task_draw_anew(inference):
 
     trainer = trainer_of(inference)
     images, labels = digits()
-    trainer._begin(make_task(trainer.network.initial_posterior(0), np.arange(32), rate=0.0))
+    received = trainer.network.initial_posterior(0)
+    trainer._begin(make_task(received, np.arange(32), rate=0.0), received)
     order = tf.constant(np.tile(np.arange(32, dtype=np.int32), (6, 1)))
-    losses, _ = trainer._run(
+    measured = trainer._run(
         images, labels.astype(np.int32), order, tf.ones([6, 32]), tf.constant([1, 2]), 32.0, 0.0
     )
-    assert len(np.unique(losses)) == 6
+    assert len(np.unique(measured[:, 0])) == 6
 
 
 def test_one_trace_serves_all_clients_sizes_and_rounds():
-    from clients.local_training import LocalTrainer
+    from bfl.training.trainer import LocalTrainer
 
     trainer = LocalTrainer(
         network_of("flipout"), BATCH, augmentations.create("none"), optimizers.create("adam")
     )
     initial = trainer.network.initial_posterior(0)
-    prior = priors.create("previous-global").normal(initial)
+    prior = priors.create("previous-global").density(initial, {})
     for n in range(20):
         task = make_task(
             initial,
@@ -611,8 +547,8 @@ def test_prior_pulls():
         ).value
         return result, divergence
 
-    fixed, far = train(priors.create("fixed").normal(received))
-    _, near = train(priors.create("previous-global").normal(received))
+    fixed, far = train(priors.create("fixed").density(received, {}))
+    _, near = train(priors.create("previous-global").density(received, {}))
     assert near < far / 5
     # N(0, 100) wants larger variances, a narrow prior smaller ones.
     narrow, _ = train((0.0, 0.01))
