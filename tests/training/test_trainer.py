@@ -12,6 +12,7 @@ import pytest
 import bfl
 from bfl.augmentations import augmentations
 from bfl.datasets import load_dataset
+from bfl.datasets.cache import cached_dataset
 from bfl.inferences import inferences
 from bfl.models import create_architecture
 from bfl.optimizers import optimizers
@@ -47,10 +48,8 @@ def trainer_of(inference, augmentation="none", optimizer="adam", **settings):
 
 def digits():
     """Return the digits' training images and labels."""
-    from clients.process import shared_data
-
-    data = shared_data("digits", "")
-    return data.images, data.labels
+    data = cached_dataset("digits", "")
+    return data.train_images, data.train_labels
 
 
 def make_task(
