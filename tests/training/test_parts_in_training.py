@@ -5,7 +5,7 @@ batch normalisation's point values beside them.
 """
 
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,11 +16,10 @@ from bfl.corrections import corrections
 from bfl.inferences import inferences
 from bfl.models.base import Architecture
 from bfl.objectives import Term, Value, objectives
-from bfl.optimizers import TrainedVariable, optimizers
-from bfl.optimizers.sgd import StochasticGradientDescent
+from bfl.optimizers import optimizers
 from bfl.parts import Arrays
 from bfl.posteriors import Posterior
-from bfl.posteriors.divergence import kullback_leibler
+from bfl.posteriors.divergence import divergence
 from bfl.posteriors.natural import NaturalParameters
 from bfl.priors import priors
 from bfl.priors.base import NormalPrior, QuadraticPrior
@@ -127,7 +126,7 @@ def test_reported_objective_has_all_terms() -> None:
     received, start = (posterior_of(trainer.network, seed) for seed in (1, 2))
     result = train(trainer, task_of(received, start=start, learning_rate=0.0))
     gap = (start.point - received.point)[trainer.network.manifest.trainable_points]
-    far = kullback_leibler(start.mean, start.variance, received.mean, received.variance)
+    far = divergence(start.mean, start.variance, received.mean, received.variance).value
     expected = result.negative_log_likelihood + result.divergence / 40
     expected += 0.3 * (far / 40 + 0.5 * np.sum(gap**2))
     assert result.objective == pytest.approx(expected, rel=1e-5)
@@ -167,20 +166,6 @@ def test_parts_that_do_nothing_leave_the_bits() -> None:
 # Corrections
 
 
-class Recorder(StochasticGradientDescent):
-    """Plain descent that also sums up the gradients which it steps along."""
-
-    slots: ClassVar[tuple[str, ...]] = ("velocity", "total")
-
-    def step(self, variables: Any, gradients: Any, steps_before: Any, rate: Any) -> None:
-        for trained, gradient in zip(
-            variables, self.regularized(variables, gradients), strict=True
-        ):
-            trained.slots[1].assign_add(gradient)
-        plain = [TrainedVariable(t.variable, t.slots[:1], t.scale) for t in variables]
-        super().step(plain, gradients, steps_before, rate)
-
-
 def scaffold_of(network: Any, option: str) -> tuple[Any, Arrays, Arrays]:
     """Return the correction, with a state and a broadcast as later rounds have them."""
     correction = corrections.create("scaffold", {"scaffold-option": option})
@@ -193,26 +178,37 @@ def scaffold_of(network: Any, option: str) -> tuple[Any, Arrays, Arrays]:
 
 
 def test_control_variates_are_the_mean_gradient_of_the_path() -> None:
-    """Option II, with weight decay, which is a part of the gradient."""
-    from bfl.training.variables import vectors
+    """Option II, whose path is along gradients and offsets, on an objective whose path is known.
 
+    The proximal term has the gradient µ (w − w₀) by points and µ (m − m₀) / (N σ₀²) by means; the
+    offsets drive the client away. Weight decay is a part of the gradient.
+    """
+    mu, rate, decay = 4.0, 0.05, 0.1
+    optimizer = optimizers.create("sgd", {"momentum": 0.0, "weight-decay": decay})
+    terms = (objectives.create("proximal", {"proximal-mu": mu}),)
     correction, state, broadcast = scaffold_of(trainer_of("flipout").network, "II")
-    optimizer = Recorder(momentum=0.0, weight_decay=0.1)
-    trainer = trainer_of("flipout", optimizer, correction=correction)
+    trainer = trainer_of("flipout", optimizer, objective=terms, correction=correction)
     received = posterior_of(trainer.network, 1)
     offsets = correction.offsets(state, broadcast, received)
-    task = task_of(received, offsets=offsets)
+    task = task_of(received, offsets=offsets, learning_rate=rate)
     result = train(trainer, task)
-    _, kept = correction.conclude(state, result.trained(task, result.posterior, broadcast))
-    total = vectors(trainer.network, trainer._split(result.optimizer_state["total"]))
+    sent, kept = correction.conclude(state, result.trained(task, result.posterior, broadcast))
     trainable = trainer.network.manifest.trainable_points
-    for name, moves in (("mean", np.ones(received.size, bool)), ("point", trainable)):
-        # The path has been along the gradients and the offsets.
-        gradient = total[name] / result.steps - offsets[name]
+    curvature = mu / (40 * received.variance.astype(np.float64))
+    for name, pull, moves in (
+        ("mean", curvature, np.ones(received.size, bool)),
+        ("point", np.full(received.point.size, mu), trainable),
+    ):
+        before = getattr(received, name).astype(np.float64)
+        values, gradients = before.copy(), []
+        for _ in range(6):
+            gradients.append(pull * (values - before) + decay * values)
+            values -= rate * (gradients[-1] + offsets[name])
         np.testing.assert_allclose(
-            kept[f"control-{name}"][moves], gradient[moves], rtol=1e-3, atol=1e-4
+            kept[f"control-{name}"][moves], np.mean(gradients, axis=0)[moves], rtol=1e-3, atol=1e-4
         )
         np.testing.assert_array_equal(kept[f"control-{name}"][~moves], 0.0)
+        assert sent[f"control-change-{name}"].dtype == np.float32
 
 
 def test_the_first_step_is_the_gradient_and_the_offset() -> None:
@@ -341,7 +337,7 @@ def test_divergence_from_a_cavity_that_is_a_density() -> None:
     assert (prior.precision > 0).all()
     value, _ = divergence_and_gradient(network, q, prior)
     mean = prior.centre + prior.slope / prior.precision
-    expected = kullback_leibler(q.mean, q.variance, mean, 1 / prior.precision)
+    expected = divergence(q.mean, q.variance, mean, 1 / prior.precision).value
     assert value == pytest.approx(expected, rel=1e-5)
     theta = np.linspace(-12, 12, 200_001)
     numerically = 0.0
