@@ -13,7 +13,7 @@ A node's configuration (``--node-config`` of a SuperNode; set by Flower in a sim
 from __future__ import annotations
 
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from flwr.app import Context, Message
@@ -34,7 +34,8 @@ from bfl.configuration import Configuration
 from bfl.datasets.cache import cached_dataset
 from bfl.engine.resources import resident_memory
 from bfl.errors import ConfigurationError
-from bfl.schedules import schedules
+from bfl.parts import Arrays
+from bfl.posteriors import Posterior
 from bfl.training import LocalTask
 from bfl.training.construction import trainer_for
 from bfl.wire import (
@@ -64,6 +65,9 @@ from clients.process import (
     start_tensorflow,
 )
 from clients.state import client_state
+
+if TYPE_CHECKING:
+    from bfl.networks.network import Network
 
 app = ClientApp()
 
@@ -132,17 +136,16 @@ def _train(
     kept = taken_up(store, task)
     states = PartStates.of(parts, kept, task, received)
     trainer = trainer_for(configuration, data.image_shape, task.num_classes)
-    schedule = schedules.create("exponential", configuration.values)
-    prior = configuration.prior
+    beside = arrays_beside(message.content)
     local_task = LocalTask(
         received=received,
-        prior=prior.density(received, states.of_part(prior)),
         examples=examples,
         epochs=keys.local_epochs,
-        learning_rate=schedule.learning_rate(keys.learning_rate, task.server_round),
+        learning_rate=configuration.schedule.learning_rate(keys.learning_rate, task.server_round),
         seed=keys.seed,
         key_labels=(task.server_round, task.partition_id),
         optimizer_state=optimizer_arrays(kept) if keeps_optimizer else {},
+        **_of_parts(configuration, states, received, beside, trainer.network),
     )
     result = trainer.train(data.images, data.labels, local_task)
     metrics = {
@@ -161,12 +164,32 @@ def _train(
         corrupted = configuration.attack.corrupt(posterior, received, generator)
         # A hostile client knows what is checked: it stays where it is not refused at once.
         posterior = trainer.network.manifest.raised(corrupted)
-    trained = result.trained(local_task, posterior, arrays_beside(message.content))
-    beside, state = states.conclude(trained)
+    trained = result.trained(local_task, posterior, beside)
+    replies, state = states.conclude(trained)
     if store:
         optimizer = named_optimizer(result.optimizer_state) if keeps_optimizer else {}
         store.save(task.server_round, {**state, **optimizer})
-    return Message(reply_content(posterior, metrics, beside), reply_to=message)
+    return Message(reply_content(posterior, metrics, replies), reply_to=message)
+
+
+def _of_parts(
+    configuration: Configuration,
+    states: PartStates,
+    received: Posterior,
+    beside: Arrays,
+    network: Network,
+) -> dict[str, Any]:
+    """Return what the parts of the method say of a local task."""
+    prior, start, correction = configuration.prior, configuration.start, configuration.correction
+    return {
+        "prior": prior.density(received, states.of_part(prior)),
+        "start": start.begin(
+            states.of_part(start),
+            received,
+            lambda: network.initial_posterior(configuration.keys.seed),
+        ),
+        "offsets": correction.offsets(states.of_part(correction), beside, received),
+    }
 
 
 def _examples(task: TrainTask, data: TrainingData, node: Node) -> Any:

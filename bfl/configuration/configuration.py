@@ -16,12 +16,14 @@ from bfl.attacks.none import NoAttack
 from bfl.augmentations import Augmentation, augmentations
 from bfl.configuration.keys import Keys
 from bfl.configuration.messages import refused_values, unknown_key
+from bfl.corrections import Correction, corrections
 from bfl.datasets import absolute_dataset, validate_dataset
 from bfl.defences import Defence, defences
 from bfl.errors import ConfigurationError
 from bfl.inferences import Inference, inferences
 from bfl.metrics import metrics
 from bfl.models import Architecture, architectures, create_architecture
+from bfl.objectives import Term, objectives
 from bfl.optimizers import Optimizer, optimizers
 from bfl.partitions import Partition, partitions
 from bfl.parts import Part
@@ -30,7 +32,9 @@ from bfl.priors import Prior, priors
 from bfl.registry import Component, Registry
 from bfl.results.figures.base import figures
 from bfl.sampling import Sampling, samplings
+from bfl.schedules import Schedule, schedules
 from bfl.server_optimizers import ServerOptimizer, server_optimizers
+from bfl.starts import Start, starts
 from bfl.uncertainty import uncertainties
 from bfl.weightings import Weighting, weightings
 
@@ -117,9 +121,33 @@ class Configuration:
         return server_optimizers.create("none")
 
     @property
+    def objective(self) -> tuple[Term, ...]:
+        """The terms of what clients make small."""
+        return (objectives.create("elbo"),)
+
+    @property
+    def correction(self) -> Correction:
+        """What is added to the clients' gradients."""
+        return corrections.create("none")
+
+    @property
+    def start(self) -> Start:
+        """Where the clients' optimizers begin."""
+        return starts.create("posterior")
+
+    @property
+    def schedule(self) -> Schedule:
+        """The learning rate of a round."""
+        settings = {
+            "lr-decay": self.keys.lr_decay,
+            "lr-silent-rounds": self.keys.lr_silent_rounds,
+        }
+        return schedules.create("exponential", settings)
+
+    @property
     def parts(self) -> tuple[Part, ...]:
         """The parts with a half on either side."""
-        return (self.prior,)
+        return (self.prior, self.start, *self.objective, self.correction)
 
     @cached_property
     def values(self) -> dict[str, Value]:

@@ -37,11 +37,15 @@ class InitialNetworkStart(Start):
         "own last one",
     )
 
+    def begin_client(self, received: Posterior) -> Arrays:
+        """Return that nothing of the client has been pooled yet."""
+        return {"pooled": np.array(False)}
+
     def begin(
         self, state: Arrays, received: Posterior, initial: Callable[[], Posterior]
     ) -> Posterior:
         """Return the received posterior, its Gaussians taken from where the client begins."""
-        if not state:
+        if not state["pooled"]:
             begun = initial()
             return Posterior(begun.mean, begun.variance, received.point)
         if self.start_afterwards == "own":
@@ -51,5 +55,6 @@ class InitialNetworkStart(Start):
     def conclude(self, state: Arrays, trained: Trained) -> tuple[Arrays, Arrays]:
         """Return nothing to send, and what says, once it is pooled, that the client has begun."""
         if self.start_afterwards == "own":
-            return {}, {"mean": trained.sent.mean, "variance": trained.sent.variance}
-        return {}, {"begun": np.array(True)}
+            own = {"mean": trained.sent.mean, "variance": trained.sent.variance}
+            return {}, {"pooled": np.array(True), **own}
+        return {}, {"pooled": np.array(True)}

@@ -45,5 +45,7 @@ def trainer_for(
         keys.batch_size,
         configuration.augmentation,
         configuration.optimizer,
+        objective=configuration.objective,
+        correction=configuration.correction,
         compiled=compiled,
     )

@@ -12,7 +12,6 @@ from bfl.posteriors import Posterior
 from bfl.priors.base import NormalPrior
 from bfl.results.resume import Checkpoints
 from bfl.results.run_folder import RunFolder
-from bfl.schedules import schedules
 from bfl.wire import reply_content
 from clients.state import StateInFolder
 from strategies.federation import discover
@@ -96,7 +95,7 @@ def test_learning_rate_decays_only_if_asked(decay):
     if decay is not None:
         values["pretrain-lr-decay"] = decay
     rates = [
-        schedules.create("exponential", sent.values).learning_rate(sent.keys.learning_rate, epoch)
+        sent.schedule.learning_rate(sent.keys.learning_rate, epoch)
         for epoch, sent in enumerate(asked_of_the_node(5, **values), start=1)
     ]
     expected = [1e-3 * np.exp(-(decay or 0.0) * max(0, epoch - 2)) for epoch in range(1, 6)]

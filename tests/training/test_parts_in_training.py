@@ -422,7 +422,7 @@ def test_trained_factors_multiply_to_the_exact_posterior() -> None:
     start = starts.create("initial-network")
     natural = NaturalParameters(np.zeros(size), np.ones(size))  # p = N(0, 1)
     states = [prior.begin_client(posterior_of(network, 0)) for _ in clients]
-    begun: list[Arrays] = [{}, {}]
+    begun = [start.begin_client(posterior_of(network, 0)) for _ in clients]
     for _ in range(3):
         mean, variance = natural.moments()
         received = Posterior(
