@@ -131,7 +131,7 @@ def _train(
     arrays: Any = message.content[ARRAYS]
     received, parts = posterior_from_arrays(arrays), configuration.parts
     keeps_optimizer = keys.optimizer_state == "keep"
-    keeps = keeps_optimizer or keeps_state(parts, received)
+    keeps = keeps_optimizer or keeps_state(parts)
     store = client_state(context, node, task) if keeps else None
     kept = taken_up(store, task)
     states = PartStates.of(parts, kept, task, received)

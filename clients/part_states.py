@@ -46,11 +46,10 @@ class PartStates:
         """
         states: dict[str, Arrays] = {}
         for part in parts:
-            begun = part.begin_client(received)
-            if not begun:
+            if not part.state_name:
                 continue
             if not task.pooled_round:
-                states[part.state_name] = begun
+                states[part.state_name] = part.begin_client(received)
                 continue
             mine = _behind(part.state_name, kept)
             if not mine:
@@ -61,11 +60,6 @@ class PartStates:
                 )
             states[part.state_name] = part.commit(mine, task.damping)
         return cls(parts, states)
-
-    @property
-    def needed(self) -> bool:
-        """Whether any part keeps something."""
-        return bool(self._states)
 
     def of_part(self, part: Part) -> Arrays:
         """Return the state of a part; nothing if it has none."""
@@ -94,9 +88,9 @@ def _behind(state_name: str, kept: Arrays) -> Arrays:
     }
 
 
-def keeps_state(parts: Sequence[Part], received: Posterior) -> bool:
+def keeps_state(parts: Sequence[Part]) -> bool:
     """Return whether any part of a method keeps something on its clients."""
-    return any(part.begin_client(received) for part in parts)
+    return any(part.state_name for part in parts)
 
 
 def taken_up(store: ClientState | None, task: TrainTask) -> Arrays:

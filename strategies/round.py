@@ -140,7 +140,7 @@ def federated_round(
         previous,
         pooled.posterior,
         number,
-        moves_point=manifest.unbounded if manifest else None,
+        moves_point=manifest.trainable_points if manifest else None,
     )
     floored = with_scale_floor(moved, method.scale_floor)
     counts = Counts(len(asked), len(tally.partition_ids), clients.size, number)

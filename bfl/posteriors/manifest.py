@@ -95,14 +95,6 @@ class Manifest:
             start = end
         return tuple(found)
 
-    @cached_property
-    def unbounded(self) -> npt.NDArray[np.bool_]:
-        """(P,) which point parameters have no least value."""
-        free = np.ones(self.point_size, bool)
-        for _, part, _ in self._bounded:
-            free[part] = False
-        return free
-
     def check(self, posterior: Posterior) -> None:
         """Raise unless a posterior has the manifest's sizes and its point parameters their minima.
 
