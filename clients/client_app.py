@@ -124,7 +124,7 @@ def _train(
     data = _training_data(configuration, node)
     examples = _examples(task, data, node)
     start_tensorflow()
-    from clients.local_training import LocalTask, learning_rate
+    from clients.local_training import LocalTask
 
     arrays: Any = message.content[ARRAYS]
     received, parts = posterior_from_arrays(arrays), configuration.parts
@@ -136,9 +136,7 @@ def _train(
     trainer = trainer_for(configuration, data, task.num_classes)
     density = configuration.prior.density(received, states.of_part(configuration.prior))
     assert isinstance(density, NormalPrior)
-    rate = learning_rate(
-        keys.learning_rate, task.server_round, keys.lr_decay, keys.lr_silent_rounds
-    )
+    rate = configuration.schedule.learning_rate(keys.learning_rate, task.server_round)
     result = trainer.train(
         data.images,
         data.labels,

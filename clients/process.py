@@ -72,7 +72,7 @@ def trainer_for(configuration: Configuration, data: TrainingData, classes: int) 
     shape = (height, width, channels)
     if min(shape[:2]) < configuration.architecture.minimum_side:
         raise ConfigurationError(
-            f"model '{configuration.keys.model}' takes images of at least "
+            f"model '{configuration.words['model']}' takes images of at least "
             f"{configuration.architecture.minimum_side} pixels a side, not {shape[0]} x {shape[1]}"
         )
     keys = configuration.keys

@@ -91,15 +91,11 @@ def test_prior_of_pretraining_is_a_setting():
 
 @pytest.mark.parametrize("decay", [None, 0.1])
 def test_learning_rate_decays_only_if_asked(decay):
-    from clients.local_training import learning_rate
-
     values = {"lr-decay": 0.5, "lr-silent-rounds": 2}
     if decay is not None:
         values["pretrain-lr-decay"] = decay
     rates = [
-        learning_rate(
-            sent.keys.learning_rate, epoch, sent.keys.lr_decay, sent.keys.lr_silent_rounds
-        )
+        sent.schedule.learning_rate(sent.keys.learning_rate, epoch)
         for epoch, sent in enumerate(asked_of_the_node(5, **values), start=1)
     ]
     expected = [1e-3 * np.exp(-(decay or 0.0) * max(0, epoch - 2)) for epoch in range(1, 6)]
