@@ -72,6 +72,21 @@ class Component(pydantic.BaseModel):
         """Return the configuration keys that this component reads."""
         return tuple(kebab(field) for field in cls.model_fields)
 
+    def has(self) -> frozenset[str]:
+        """Return which of the declared properties it has, as it is set.
+
+        They are in ``bfl.configuration.requirements``, with the key whose part may have them.
+        """
+        return frozenset()
+
+    def requires(self) -> frozenset[str]:
+        """Return which properties the parts that it goes with must have."""
+        return frozenset()
+
+    def excludes(self) -> frozenset[str]:
+        """Return which properties no part that it goes with may have."""
+        return frozenset()
+
 
 C = TypeVar("C", bound=Component)
 
@@ -130,6 +145,11 @@ class Registry(Generic[C]):
     def classes(self) -> tuple[type[C], ...]:
         """Return the registered classes, sorted by name."""
         return tuple(self._classes[name] for name in self.names())
+
+    def spellings(self) -> tuple[str, ...]:
+        """Return all names and aliases, sorted."""
+        self._discover()
+        return tuple(sorted(self._spellings))
 
     def __contains__(self, spelling: str) -> bool:
         """Return whether a component has that name or alias."""

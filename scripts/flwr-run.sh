@@ -69,12 +69,12 @@ try:
     app = FlowerApp.read(Path(root))
     complete = app.run_config(values)
     app.check_declared(values)
-    resolve(complete, check_data=False)  # the data may be where the server is
+    output = resolve(complete, check_data=False).keys.output_dir  # the data may be elsewhere
 except ConfigurationError as error:
     print(f"refused: {error}", file=sys.stderr)
     sys.exit(2)
 # The app runs in a folder of Flower's.
-values["output-dir"] = str(Path(str(complete["output-dir"])).absolute())
+values["output-dir"] = str(Path(output).absolute())
 Path(config).write_text(tomli_w.dumps(values), encoding="utf-8")
 PYTHON
 

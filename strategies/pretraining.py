@@ -119,7 +119,9 @@ class Pretraining:
                 local_epochs=1,
                 optimizer_state="keep",
                 attackers=0,
-                prior=keys.pretrain_prior,
+                prior=configuration.words["pretrain-prior"],
+                correction="none",
+                schedule="exponential",
                 lr_decay=keys.pretrain_lr_decay,
             ).values
         )

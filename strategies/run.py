@@ -405,7 +405,7 @@ def check_before_start(configuration: Configuration, clients: int) -> None:
     side = min(dataset.image_shape[:2])
     if side < configuration.architecture.minimum_side:
         raise ConfigurationError(
-            f"model '{keys.model}' takes images of at least "
+            f"model '{configuration.words['model']}' takes images of at least "
             f"{configuration.architecture.minimum_side} pixels a side; those of dataset "
             f"'{keys.dataset}' have {side}"
         )

@@ -34,12 +34,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _part(words: str) -> tuple[str, type[Component]]:
     """Return the key and the class of the part that ``--part`` names."""
-    from bfl.configuration.configuration import REGISTRIES
+    from bfl.configuration.kinds import REGISTRIES
     from bfl.datasets import dataset_sources
     from bfl.errors import ConfigurationError, unknown_name
 
     registries = {registry.kind: registry for registry in (*REGISTRIES, dataset_sources)}
     kind, _, name = words.partition(":")
+    # A pooling rule's name is a strategy as well.
+    if kind == "strategy" and name in registries["pooling"]:
+        kind = "pooling"
     if kind not in registries:
         raise pytest.UsageError(f"--part: {unknown_name('key', kind, registries)}")
     try:

@@ -19,8 +19,8 @@ from bfl.commands.flower_simulation import (
     read_backend_config,
 )
 from bfl.configuration import resolve
-from bfl.configuration.configuration import Value
-from bfl.configuration.sources import read_config_file
+from bfl.configuration.sources import is_of_run, read_config_file
+from bfl.configuration.strategies import without_former_strategy
 from bfl.engine.flower import FlowerApp, RayEngine, run_serially
 from bfl.errors import ConfigurationError, unknown_name
 from bfl.registry import kebab
@@ -60,7 +60,8 @@ def run(
         raise ConfigurationError(unknown_name("backend", str(backend), BACKENDS))
     engine_config = read_backend_config(_json(backend_config or {}))
     app = FlowerApp.own()
-    given = {**_read(configuration), **_plain(keys)}
+    changes = _plain(keys)
+    given = {**_read(configuration, changes), **changes}
     count, overrides = agree_on_clients(None, given, app.defaults)
     resolved = resolve(app.run_config(overrides))
     name = resolved.keys.name or made_up_name(resolved)
@@ -77,12 +78,16 @@ def run(
     return load(output_dir / name)
 
 
-def _read(configuration: Mapping[str, Any] | str | os.PathLike[str] | None) -> dict[str, Value]:
+def _read(
+    configuration: Mapping[str, Any] | str | os.PathLike[str] | None, changes: Mapping[str, Any]
+) -> dict[str, Any]:
     if configuration is None:
         return {}
     if isinstance(configuration, Mapping):
         return _plain(configuration)
-    return read_config_file(Path(configuration))
+    path = Path(configuration)
+    values = read_config_file(path)
+    return without_former_strategy(values, changes) if is_of_run(path) else dict(values)
 
 
 def _plain(keys: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from bfl.commands.errors import exits_with_status
 from bfl.configuration import resolve, unread_settings
+from bfl.configuration.settings import UNSET
 from bfl.configuration.sources import flatten, read_run_config, read_toml
 from bfl.engine.flower import OWN_SERVER, FlowerApp, RayEngine, Values, run_serially
 from bfl.engine.run import EngineRun
@@ -188,6 +189,7 @@ def agree_on_clients(
     """
     merged = dict(overrides)
     configured = overrides.get("clients", defaults.get("clients", 0))
+    configured = 0 if configured == UNSET else configured
     if not isinstance(configured, int) or isinstance(configured, bool) or configured < 0:
         raise ConfigurationError(f"clients is {configured!r}; allowed: a whole number, at least 0")
     if num_supernodes is not None and num_supernodes < 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -12,11 +13,11 @@ from rich.table import Table
 
 from bfl.commands import predict, runs, study
 from bfl.commands.errors import exits_with_status
-from bfl.configuration.configuration import REGISTRIES, default_values, settings_of
-from bfl.configuration.keys import Keys
+from bfl.configuration.kinds import REGISTRIES
+from bfl.configuration.settings import Setting, settings, settings_of, unset_values
 from bfl.datasets import dataset_sources
 from bfl.errors import ConfigurationError, DataError, unknown_name
-from bfl.registry import Registry, kebab
+from bfl.registry import Registry
 from bfl.results.figures import draw_all
 from bfl.results.glossary import glossary_page
 from bfl.results.run_folder import RunFolder
@@ -75,7 +76,8 @@ def list_choices(given: argparse.Namespace) -> None:
         raise ConfigurationError(unknown_name("kind", given.kind, registries))
     console = _console()
     for kind, registry in registries.items():
-        if given.kind in ("", kind):
+        # A pooling rule's name is a strategy as well.
+        if given.kind in ("", kind) or (given.kind == "strategy" and kind == "pooling"):
             console.print(_choices_table(registry))
 
 
@@ -99,19 +101,37 @@ def list_keys(given: argparse.Namespace) -> None:
     if given.toml:
         import tomli_w
 
-        print(tomli_w.dumps(default_values()), end="")
+        print(tomli_w.dumps(unset_values()), end="")
         return
-    described = {kebab(name): field.description for name, field in Keys.model_fields.items()}
-    for registry in REGISTRIES:
-        for component in registry.classes():
-            for key, field in settings_of(component).items():
-                described[key] = f"{field.description} ({registry.kind} {component.name})"
+    by_key: dict[str, list[Setting]] = {}
+    for setting in settings():
+        by_key.setdefault(setting.key, []).append(setting)
     table = Table()
-    for header in ("key", "default", "meaning"):
+    for header in ("key", "type", "default", "meaning"):
         table.add_column(header, overflow="fold")
-    for key, default in default_values().items():
-        table.add_row(key, repr(default), described[key])
+    for key, declared in by_key.items():
+        table.add_row(key, declared[0].type, _defaults(declared), _meaning(declared))
     _console().print(table)
+
+
+def _defaults(declared: Sequence[Setting]) -> str:
+    """Return a key's default, or its defaults with the parts that have them."""
+    readers: dict[str, list[str]] = {}
+    for setting in declared:
+        readers.setdefault(repr(setting.default), []).append(setting.reader.split(" ")[-1])
+    if len(readers) == 1:
+        return next(iter(readers))
+    return ", ".join(f"{default} ({', '.join(names)})" for default, names in readers.items())
+
+
+def _meaning(declared: Sequence[Setting]) -> str:
+    """Return what a key means, and which parts read it."""
+    kinds: dict[str, list[str]] = {}
+    for setting in declared:
+        kind, _, name = setting.reader.partition(" ")
+        kinds.setdefault(kind, []).append(name)
+    readers = "; ".join(f"{kind} {', '.join(names)}" for kind, names in kinds.items() if kind)
+    return f"{declared[0].description} ({readers})" if readers else declared[0].description
 
 
 def _run_folder(path: Path) -> RunFolder:

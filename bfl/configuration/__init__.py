@@ -1,13 +1,25 @@
 """The configuration of a run: typed keys, checked before anything starts.
 
-- ``keys``: the keys that every run has, typed.
+- ``keys``: the keys that every run has and that pick no part, typed.
+- ``kinds``: the kinds of parts that keys pick, each declared once.
+- ``settings``: all keys with their defaults, and what it is to give none.
+- ``strategies``: what the key ``strategy`` names.
 - ``configuration``: all keys together, with the components they pick.
+- ``requirements``: what these need and exclude of each other.
 - ``unread``: what is given and read by nothing.
 - ``messages``: what is said about a value that is refused.
 - ``sources``: where values come from: a Flower app's pyproject.toml, TOML files, key=value pairs.
 """
 
-from bfl.configuration.configuration import Configuration, default_values, resolve
+from bfl.configuration.configuration import Configuration, resolve
+from bfl.configuration.settings import default_values, expanded, unset_values
 from bfl.configuration.unread import unread_settings
 
-__all__ = ["Configuration", "default_values", "resolve", "unread_settings"]
+__all__ = [
+    "Configuration",
+    "default_values",
+    "expanded",
+    "resolve",
+    "unread_settings",
+    "unset_values",
+]

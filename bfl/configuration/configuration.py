@@ -2,157 +2,84 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import pydantic
-from pydantic.fields import FieldInfo
 
-from bfl.attacks import Attack, attacks
 from bfl.attacks.none import NoAttack
-from bfl.augmentations import Augmentation, augmentations
 from bfl.configuration.keys import Keys
-from bfl.configuration.messages import refused_values, unknown_key
-from bfl.corrections import Correction, corrections
+from bfl.configuration.kinds import KINDS, OF_EVERY_RUN, REGISTRIES, Kind, Parts
+from bfl.configuration.messages import refused_values, unknown_key, wrong_type
+from bfl.configuration.requirements import Choice, conflicts
+from bfl.configuration.settings import Value, default_values, given_values, settings_of
+from bfl.configuration.strategies import Strategy, named_strategy, without_former_strategy
 from bfl.datasets import absolute_dataset, validate_dataset
-from bfl.defences import Defence, defences
 from bfl.errors import ConfigurationError
-from bfl.inferences import Inference, inferences
-from bfl.metrics import metrics
-from bfl.models import Architecture, architectures, create_architecture
-from bfl.objectives import Term, objectives
-from bfl.optimizers import Optimizer, optimizers
-from bfl.partitions import Partition, partitions
 from bfl.parts import Part
-from bfl.pooling import PoolingRule, pooling_rules
-from bfl.priors import Prior, priors
-from bfl.registry import Component, Registry
-from bfl.results.figures.base import figures
-from bfl.sampling import Sampling, samplings
-from bfl.schedules import Schedule, schedules
-from bfl.server_optimizers import ServerOptimizer, server_optimizers
-from bfl.starts import Start, starts
-from bfl.uncertainty import uncertainties
-from bfl.weightings import Weighting, weightings
+from bfl.registry import Component, kebab
 
-Value = str | int | float | bool
-"""A value of Flower's run configuration."""
-
-REGISTRIES: tuple[Registry[Any], ...] = (
-    partitions,
-    architectures,
-    inferences,
-    pooling_rules,
-    weightings,
-    priors,
-    optimizers,
-    augmentations,
-    attacks,
-    defences,
-    metrics,
-    uncertainties,
-    figures,
-)
-"""The registries whose components read settings of their own from the configuration."""
-
-_OF_EVERY_RUN: tuple[Registry[Any], ...] = (metrics, uncertainties, figures)
-"""The registries of which a run uses all components."""
-
-_PICKED_BY: dict[str, tuple[str, Callable[[str, Mapping[str, Any]], Any]]] = {
-    "partition": ("partition", partitions.create),
-    "model": ("architecture", create_architecture),
-    "inference": ("inference", inferences.create),
-    "strategy": ("pooling", pooling_rules.create),
-    "weighting": ("weighting", weightings.create),
-    "prior": ("prior", priors.create),
-    "pretrain-prior": ("pretrain_prior", priors.create),
-    "optimizer": ("optimizer", optimizers.create),
-    "augmentation": ("augmentation", augmentations.create),
-    "attack": ("attack", attacks.create),
-    "defence": ("defence", defences.create),
-}
-"""Which key picks which of a configuration's components, and what makes it."""
+__all__ = ["REGISTRIES", "Configuration", "Value", "default_values", "resolve", "settings_of"]
 
 
-@dataclass(frozen=True)
-class Configuration:
-    """A run's configuration: the keys of every run, and the components that they pick."""
+@dataclass(frozen=True, kw_only=True)
+class Configuration(Parts):
+    """A run's configuration: the keys of every run, and the components that they pick.
+
+    Attributes:
+        keys: The keys that pick no part.
+        words: The full names of the parts, by the key that picks them.
+        settings_of_every_run: The settings of components of which every run has all.
+    """
 
     keys: Keys
-    partition: Partition
-    architecture: Architecture
-    inference: Inference
-    pooling: PoolingRule
-    weighting: Weighting
-    prior: Prior
-    pretrain_prior: Prior
-    optimizer: Optimizer
-    augmentation: Augmentation
-    attack: Attack
-    defence: Defence
+    words: Mapping[str, str]
     settings_of_every_run: Mapping[str, Value]
 
     @property
     def components(self) -> tuple[Component, ...]:
-        """The components picked, one of each kind."""
-        return tuple(getattr(self, name) for name, _ in _PICKED_BY.values())
-
-    @property
-    def title(self) -> str:
-        """What a person reads of the run: data, network, rule and length."""
-        keys = self.keys
-        return (
-            f"{keys.dataset}, {self.partition.name} partition; {keys.model}, "
-            f"{self.inference.name}; {self.pooling.name}, {self.weighting.name} weighting; "
-            f"{keys.rounds} rounds of {keys.local_epochs} local epochs"
-        )
-
-    @property
-    def sampling(self) -> Sampling:
-        """Who takes part in a round."""
-        return samplings.create("random", {"fraction-train": self.keys.fraction_train})
-
-    @property
-    def server_optimizer(self) -> ServerOptimizer:
-        """What becomes of the step to the pool."""
-        return server_optimizers.create("none")
-
-    @property
-    def objective(self) -> tuple[Term, ...]:
-        """The terms of what clients make small."""
-        return (objectives.create("elbo"),)
-
-    @property
-    def correction(self) -> Correction:
-        """What is added to the clients' gradients."""
-        return corrections.create("none")
-
-    @property
-    def start(self) -> Start:
-        """Where the clients' optimizers begin."""
-        return starts.create("posterior")
-
-    @property
-    def schedule(self) -> Schedule:
-        """The learning rate of a round."""
-        settings = {
-            "lr-decay": self.keys.lr_decay,
-            "lr-silent-rounds": self.keys.lr_silent_rounds,
-        }
-        return schedules.create("exponential", settings)
+        """The components picked, one of each kind or, of a chain, several."""
+        return tuple(component for kind in KINDS for component in self.picked(kind))
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """The parts with a half on either side."""
-        return (self.prior, self.start, *self.objective, self.correction)
+        """Those that have a half on the server and one on the clients, in the order of the kinds.
+
+        The prior of pre-training, whose key is a second one of its registry, takes part in no
+        round.
+        """
+        return tuple(
+            component
+            for kind in KINDS
+            if kind.key == kind.registry.kind
+            for component in self.picked(kind)
+            if isinstance(component, Part)
+        )
+
+    def picked(self, kind: Kind) -> tuple[Component, ...]:
+        """Return the components of a kind: one or, of a chain, several."""
+        picked = getattr(self, kind.attribute)
+        return picked if kind.chain else (picked,)
+
+    @property
+    def title(self) -> str:
+        """What a person reads of the run: data, network, strategy and length."""
+        keys, strategy = self.keys, self.keys.strategy
+        rule = self.pooling.name
+        method = rule if strategy == rule else f"{strategy} ({rule})"
+        return (
+            f"{keys.dataset}, {self.partition.name} partition; {self.words['model']}, "
+            f"{self.inference.name}; {method}, {self.weighting.name} weighting; "
+            f"{keys.rounds} rounds of {keys.local_epochs} local epochs"
+        )
 
     @cached_property
     def values(self) -> dict[str, Value]:
         """The flat keys and values that resolve to this configuration."""
-        merged: dict[str, Value] = self.keys.model_dump(by_alias=True)
+        merged: dict[str, Value] = {**self.keys.model_dump(by_alias=True), **self.words}
         for component in self.components:
             merged.update(component.model_dump(by_alias=True))
         merged.update(self.settings_of_every_run)
@@ -165,88 +92,101 @@ class Configuration:
         return partition_id < self.keys.attackers and not isinstance(self.attack, NoAttack)
 
     def replace(self, **changes: Value) -> Configuration:
-        """Return the configuration with other values for some keys (underscores for hyphens)."""
-        changed = {key.replace("_", "-"): value for key, value in changes.items()}
-        return resolve({**self.values, **changed})
+        """Return the configuration with other values for some keys (underscores for hyphens).
 
-
-def component_defaults() -> dict[str, Value]:
-    """Return the settings that components declare, with their defaults."""
-    return {
-        key: field.default
-        for registry in REGISTRIES
-        for component in registry.classes()
-        for key, field in settings_of(component).items()
-    }
-
-
-def settings_of(component: type[Component]) -> dict[str, FieldInfo]:
-    """Return the configuration keys that a component declares, with their fields.
-
-    An architecture's depth is not among them: it is part of its word, as in ``resnet20``.
-    """
-    fields = zip(component.setting_keys(), component.model_fields.values(), strict=True)
-    return {key: field for key, field in fields if key != "depth"}
-
-
-def default_values() -> dict[str, Value]:
-    """Return every key with its default: those of every run, then those of the components."""
-    return {**Keys().model_dump(by_alias=True), **component_defaults()}
+        Another strategy brings its values with it.
+        """
+        changed = {kebab(key): value for key, value in changes.items()}
+        return resolve({**without_former_strategy(self.values, changed), **changed})
 
 
 def resolve(values: Mapping[str, Any], *, check_data: bool = True) -> Configuration:
-    """Return the configuration that flat keys and values describe; missing keys have defaults.
+    """Return the configuration that flat keys and values describe.
+
+    What is given wins over the strategy's values, and those over the defaults of the keys and of
+    the components that are picked.
 
     Args:
-        values: The keys, kebab-case, and their values.
+        values: The keys, kebab-case, and their values; those that are ``UNSET`` are not given.
         check_data: Whether the data set must be on this machine.
 
     Raises:
         ConfigurationError: Some values are refused. The message has one line for each: the key,
             what was given, what is allowed, and the nearest spelling.
     """
-    defaults = default_values()
+    given = given_values(values)
+    known = default_values()
     core = Keys().model_dump(by_alias=True).keys()
-    problems = [unknown_key(key, defaults) for key in values if key not in defaults]
-    settings = {k: v for k, v in values.items() if k in defaults and k not in core}
-    problems += _refused_settings(settings)
+    problems = [unknown_key(key, known) for key in given if key not in known]
+    strategy = Strategy("", {})
+    word = given.get("strategy", known["strategy"])
+    if isinstance(word, str):
+        with _collect(problems):
+            strategy = named_strategy(word)
+    problems += [
+        f"strategy '{word}' sets a key that is none: {unknown_key(key, known)}"
+        for key in strategy.values
+        if key not in known
+    ]
+    complete = {**strategy.values, **given}
+    problems += _refused_settings({k: v for k, v in complete.items() if k not in core})
+    picked = _picked(complete, problems)
     with _collect(problems):
-        keys = Keys(**{k: v for k, v in values.items() if k in core})
+        keys = Keys(**{k: v for k, v in complete.items() if k in core})
     _raise_if_any(problems)
-    configuration = _pick(keys, settings, check_data)
-    _raise_if_any(_contradictions(configuration))
+    if check_data:
+        with _collect(problems):
+            validate_dataset(keys.dataset, keys.data_dir)
+            dataset, data_dir = absolute_dataset(keys.dataset, keys.data_dir)
+            keys = keys.model_copy(update={"dataset": dataset, "data_dir": data_dir})
+        _raise_if_any(problems)
+    configuration = _configuration(keys, strategy, picked, complete)
+    _raise_if_any(_contradictions(configuration, strategy, given))
     return configuration
 
 
-def _pick(keys: Keys, settings: Mapping[str, Any], check_data: bool) -> Configuration:
-    """Return the configuration with the components that the keys pick."""
-    problems: list[str] = []
-    picked: dict[str, Any] = {}
-    for key, (name, create) in _PICKED_BY.items():
+_Picked = Mapping[str, tuple[str, tuple[Component, ...]]]
+"""What each key has picked: the word that names it in full, and the parts."""
+
+
+def _picked(given: Mapping[str, Any], problems: list[str]) -> _Picked:
+    """Return what the keys pick; what cannot be is added to the problems."""
+    picked = {}
+    for kind in KINDS:
+        word = given.get(kind.key, kind.default)
+        if not isinstance(word, str):
+            problems.append(wrong_type(kind.key, word, "string_type"))
+            continue
         refused: list[str] = []
         with _collect(refused):
-            picked[name] = create(getattr(keys, key.replace("-", "_")), settings)
+            parts = kind.pick(word, given)
+            picked[kind.key] = (kind.word(parts, word), parts)
         # A registry names what it holds, and two keys may pick from one.
-        problems += [text if key in text else f"{key}: {text}" for text in refused]
-    dataset, data_dir = keys.dataset, keys.data_dir
-    if check_data:
-        with _collect(problems):
-            validate_dataset(dataset, data_dir)
-            dataset, data_dir = absolute_dataset(dataset, data_dir)
-    _raise_if_any(problems)
-    full_names = {
-        key.replace("-", "_"): picked[name].name
-        for key, (name, _) in _PICKED_BY.items()
-        if key != "model"
+        problems += [text if kind.key in text else f"{kind.key}: {text}" for text in refused]
+    return picked
+
+
+def _configuration(
+    keys: Keys, strategy: Strategy, picked: _Picked, given: Mapping[str, Any]
+) -> Configuration:
+    words = {key: word for key, (word, _) in picked.items()}
+    # A rule's name says nothing but ``pooling``, which may be given as well, and wins.
+    name = words["pooling"] if strategy.only_a_rule else strategy.name
+    parts: dict[str, Any] = {
+        kind.attribute: picked[kind.key][1] if kind.chain else picked[kind.key][1][0]
+        for kind in KINDS
     }
-    keys = keys.model_copy(update={**full_names, "dataset": dataset, "data_dir": data_dir})
-    used = {
-        key: settings.get(key, field.default)
-        for registry in _OF_EVERY_RUN
-        for component in registry.classes()
-        for key, field in settings_of(component).items()
-    }
-    return Configuration(keys=keys, settings_of_every_run=used, **picked)
+    return Configuration(
+        keys=keys.model_copy(update={"strategy": name}),
+        words=words,
+        settings_of_every_run={
+            key: given.get(key, field.default)
+            for registry in OF_EVERY_RUN
+            for component in registry.classes()
+            for key, field in settings_of(component).items()
+        },
+        **parts,
+    )
 
 
 def _raise_if_any(problems: list[str]) -> None:
@@ -265,44 +205,50 @@ def _collect(problems: list[str]) -> Iterator[None]:
         problems.append(str(error))
 
 
-def _refused_settings(settings: Mapping[str, Any]) -> list[str]:
+def _refused_settings(given: Mapping[str, Any]) -> list[str]:
     """Return what is wrong with the settings of components, picked by the run or not."""
     problems: list[str] = []
     for registry in REGISTRIES:
         for component in registry.classes():
-            given = {k: v for k, v in settings.items() if k in component.setting_keys()}
-            if given:
+            own = {k: v for k, v in given.items() if k in component.setting_keys()}
+            if own:
                 with _collect(problems):
-                    component(**given)
+                    component(**own)
     return problems
 
 
-def _contradictions(configuration: Configuration) -> list[str]:
+def _contradictions(
+    configuration: Configuration, strategy: Strategy, given: Mapping[str, Any]
+) -> list[str]:
     """Return which choices, each fine alone, do not go together."""
     problems = []
     if configuration.keys.resume and not configuration.keys.name:
         problems.append("resume is True, but no run is named; give the key name (and output-dir)")
-    if configuration.keys.jit == "on" and not configuration.architecture.compilable:
-        problems.append(
-            f"jit is 'on', and XLA cannot compile model '{configuration.keys.model}' "
-            "deterministically; allowed: 'auto' or 'off'"
+    return [*problems, *conflicts(_choices(configuration, strategy, given))]
+
+
+def _choices(
+    configuration: Configuration, strategy: Strategy, given: Mapping[str, Any]
+) -> list[Choice]:
+    """Return what the configuration's keys say and declare."""
+    chosen = []
+    for kind in KINDS:
+        named = kind.key in strategy.values and kind.key not in given
+        for part in configuration.picked(kind):
+            said = f"{kind.key} '{part.name}'"
+            if named:
+                of_strategy = f"strategy '{configuration.keys.strategy}'"
+                said = of_strategy if strategy.only_a_rule else f"{said} ({of_strategy})"
+            chosen.append(Choice(kind.key, said, part.has(), part.requires(), part.excludes()))
+    keys = configuration.keys
+    has, requires = keys.has(), keys.requires()
+    for key in dict.fromkeys([*has.values(), *requires.values()]):
+        chosen.append(
+            Choice(
+                key,
+                f"{key} {configuration.values[key]!r}",
+                has=frozenset(name for name, of in has.items() if of == key),
+                requires=frozenset(name for name, of in requires.items() if of == key),
+            )
         )
-    inference, pooling = configuration.inference, configuration.pooling
-    if inference.gaussian:
-        return problems
-    variational = ", ".join(i.name for i in inferences.classes() if i.gaussian)
-    if configuration.weighting.requires_gaussian:
-        others = ", ".join(w.name for w in weightings.classes() if not w.requires_gaussian)
-        problems.append(
-            f"weighting '{configuration.weighting.name}' compares posteriors and inference "
-            f"'{inference.name}' has none; allowed: weighting {others}, or inference {variational}"
-        )
-    if not pooling.accepts_points:
-        others = ", ".join(r.name for r in pooling_rules.classes() if r.accepts_points)
-        problems.append(
-            f"strategy '{pooling.name}' pools Gaussian posteriors and inference "
-            f"'{inference.name}' has none, only points, which every strategy averages: it would be "
-            f"plain averaging under another name; allowed: strategy {others}, or inference "
-            f"{variational}"
-        )
-    return problems
+    return chosen

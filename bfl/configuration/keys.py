@@ -1,4 +1,4 @@
-"""The keys that every run has; those of a single component are declared in its own file."""
+"""The keys that every run has and that pick no part; a part's own are declared in its own file."""
 
 from __future__ import annotations
 
@@ -32,31 +32,26 @@ class Keys(pydantic.BaseModel):
         "below 1 a share, from 1 a number; nodes' own data are used in full",
     )
     test_examples: float = Field(0.0, ge=0.0, description="how many test images are used, likewise")
-    partition: str = Field("iid", description="how the training data are split over the clients")
     clients: int = Field(
         0, ge=0, description="number of clients; 0: as many as there are SuperNodes"
     )
-    model: str = Field("resnet20", description="network architecture")
-    inference: str = Field("flipout", description="what the network's weights are")
-    strategy: str = Field("weighted-sum-of-normals", description="pooling rule of the server")
-    weighting: str = Field("train-size", description="what a client's weight in the pool is")
-    prior: str = Field("fixed", description="prior of variational clients")
-    augmentation: str = Field("none", description="random changes of training images")
-    defence: str = Field("none", description="what is done to posteriors before they are pooled")
+    strategy: str = Field(
+        "weighted-sum-of-normals",
+        description="a method's name, for the values of other keys, or a pooling rule's; what is "
+        "given for one of those keys wins",
+    )
     scale_floor: float = Field(
         SCALE_FLOOR,
         ge=0.0,
         le=1.0,
         description="least standard deviation of a pooled posterior; 0: none",
     )
-    attack: str = Field("none", description="what hostile clients send")
     attackers: int = Field(
         0, ge=0, description="number of hostile clients: those of the first partition ids"
     )
     rounds: Count = Field(10, description="number of federated rounds")
     local_epochs: Count = Field(5, description="epochs of a client in a round, E")
     batch_size: int = Field(32, ge=2, description="examples in a training step, B")
-    optimizer: str = Field("adam", description="what a training step does with the gradient")
     learning_rate: float = Field(
         1e-3, gt=0.0, le=1.0, description="initial learning rate of the optimizer"
     )
@@ -78,12 +73,11 @@ class Keys(pydantic.BaseModel):
     pretrain_validation: float = Field(
         0.1, gt=0.0, lt=1.0, description="share of the pre-training images held out to validate"
     )
-    pretrain_prior: str = Field("fixed", description="prior of variational pre-training")
     pretrain_lr_decay: float = Field(
         0.0,
         ge=0.0,
         description="what the log of the learning rate loses an epoch of pre-training, after "
-        "lr-silent-rounds epochs",
+        "lr-silent-rounds epochs (schedule exponential)",
     )
     pretrain_mc_samples: Count = Field(
         20, description="Monte Carlo samples that validate an epoch of pre-training"
@@ -93,13 +87,6 @@ class Keys(pydantic.BaseModel):
     )
     jit: Literal["auto", "on", "off"] = Field(
         "auto", description="whether XLA compiles the training step; auto: where there is a GPU"
-    )
-    lr_decay: float = Field(
-        0.04, ge=0.0, description="what the log of the learning rate loses a round, once it decays"
-    )
-    lr_silent_rounds: int = Field(50, ge=0, description="rounds before the learning rate decays")
-    fraction_train: float = Field(
-        1.0, gt=0.0, le=1.0, description="share of the clients that train in a round"
     )
     max_examples: Count = Field(
         1_000_000,
@@ -135,6 +122,17 @@ class Keys(pydantic.BaseModel):
     )
     output_dir: str = Field("runs", min_length=1, description="folder that gets the run's folder")
     name: str = Field("", description="name of the run's folder; empty: made from time and choices")
+
+    def has(self) -> dict[str, str]:
+        """Return which declared properties a run has by keys that pick no part, with the key."""
+        return {
+            **({"raised-variances": "scale-floor"} if self.scale_floor else {}),
+            **({"pre-training": "pretrain-examples"} if self.pretrain_examples else {}),
+        }
+
+    def requires(self) -> dict[str, str]:
+        """Return which properties such keys require of the parts, with the key."""
+        return {"compilable": "jit"} if self.jit == "on" else {}
 
     @pydantic.field_validator("name")
     @classmethod

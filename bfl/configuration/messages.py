@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import pydantic
@@ -27,19 +27,24 @@ def unknown_key(key: str, allowed: Iterable[str]) -> str:
     return f"unknown key '{key}'{hint}"
 
 
-def declaration_advice(missing: Mapping[str, Any]) -> str:
+def declaration_advice(missing: Iterable[str]) -> str:
     """Return the lines that make keys known to Flower, and where they go.
 
     Args:
-        missing: Keys that a component declares and pyproject.toml does not, with their defaults.
+        missing: Keys that a component declares and pyproject.toml does not.
     """
-    lines = tomli_w.dumps(dict(missing)).rstrip()
+    lines = tomli_w.dumps(dict.fromkeys(missing, "")).rstrip()
     return f"`flwr run` needs this in [tool.flwr.app.config] of pyproject.toml:\n{lines}"
 
 
 def refused_values(error: pydantic.ValidationError) -> list[str]:
     """Return one line per refused value: key, value, and what is allowed."""
     return [_refused(row["loc"], row["input"], row) for row in error.errors()]
+
+
+def wrong_type(key: str, given: Any, kind: str) -> str:
+    """Return the message for a value of another type than ``kind``, as pydantic names it."""
+    return f"{key} is {given!r}; allowed: {_WRONG_TYPE[kind]}"
 
 
 def _refused(location: tuple[Any, ...], given: Any, row: Any) -> str:

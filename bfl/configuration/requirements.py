@@ -1,15 +1,16 @@
 """What the parts of a method need of each other: declared by each, checked in one place.
 
 A component says which properties it ``has`` (which may depend on its settings), which it
-``requires`` of the others, and which it ``excludes``. Nothing here knows a component.
+``requires`` of the others, and which it ``excludes``; a key that picks no part may do so as well.
+Nothing here knows a component, and nowhere is a list of pairs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from bfl.registry import Component
+from bfl.configuration.kinds import KINDS
 
 
 @dataclass(frozen=True)
@@ -19,55 +20,103 @@ class Property:
     Attributes:
         key: The configuration key whose component has it or not.
         what: What it is, in words that follow "needs" and "goes with no".
-        how: How a configuration gets it, or gets rid of it if it is excluded.
+        how: How a configuration gets it, or gets rid of it if it is excluded; empty: by one of the
+            parts that have it as they are set by default.
     """
 
     key: str
     what: str
-    how: str
+    how: str = ""
 
 
 PROPERTIES: Mapping[str, Property] = {
     "plain-steps": Property(
         "optimizer", "steps along the plain gradient", 'optimizer="sgd" momentum=0.0'
     ),
-    "uniform-weights": Property("weighting", "clients of equal weight", 'weighting="equal"'),
-    "weights-by-counts": Property(
-        "weighting",
-        "weights that do not depend on what clients send",
-        'weighting="train-size" or weighting="equal"',
-    ),
-    "gaussian": Property(
-        "inference", "Gaussian posteriors", 'inference="flipout" or inference="reparameterization"'
-    ),
-    "factors": Property("strategy", "a pool of changed factors", 'pooling="factor-changes"'),
-    "cavity": Property("prior", "the cavity as the clients' prior", 'prior="cavity"'),
+    "uniform-weights": Property("weighting", "clients of equal weight"),
+    "weights-by-counts": Property("weighting", "weights that do not depend on what clients send"),
+    "gaussian": Property("inference", "Gaussian posteriors"),
+    "factors": Property("pooling", "a pool of changed factors"),
+    "cavity": Property("prior", "the cavity as the clients' prior"),
+    "compilable": Property("model", "a model that XLA compiles to one result"),
     "changed-updates": Property("defence", "change of what clients have sent", 'defence="none"'),
     "moved-pool": Property("server-optimizer", "step beyond the pool", 'server-optimizer="none"'),
+    "raised-variances": Property("scale-floor", "floor under variances", "scale-floor=0.0"),
+    "pre-training": Property(
+        "pretrain-examples", "start other than the prior", "pretrain-examples=0.0"
+    ),
 }
 """The properties by name."""
 
 
-def conflicts(components: Mapping[str, Component]) -> Iterator[str]:
-    """Yield, for people, what the parts of a configuration need or exclude and do not find.
+@dataclass(frozen=True)
+class Choice:
+    """What a key says, with what it declares.
+
+    Attributes:
+        key: The key.
+        said: The key and what it says, for people.
+        has: The properties that it has.
+        requires: Those that it requires.
+        excludes: Those that it excludes.
+    """
+
+    key: str
+    said: str
+    has: frozenset[str] = frozenset()
+    requires: frozenset[str] = frozenset()
+    excludes: frozenset[str] = frozenset()
+
+
+def conflicts(choices: Sequence[Choice]) -> Iterator[str]:
+    """Yield, for people, what the choices of a configuration need or exclude of each other.
 
     Args:
-        components: The components by the configuration key that picks each.
+        choices: What each key says that declares anything.
     """
-    for key, component in components.items():
-        for name in sorted(component.requires()):
-            needed = PROPERTIES[name]
-            other = components[needed.key]
-            if name not in other.has():
+    for choice in choices:
+        for name in sorted(choice.requires):
+            others = [other for other in choices if other.key == PROPERTIES[name].key]
+            if not any(name in other.has for other in others):
                 yield (
-                    f"{key} '{component.name}' needs {needed.what}, which {needed.key} "
-                    f"'{other.name}' as it is set does not give; allowed: {needed.how}"
+                    f"{choice.said} needs {PROPERTIES[name].what}, which "
+                    f"{' and '.join(other.said for other in others)} as it is set does not give; "
+                    f"allowed: {_remedies(choice, name)}"
                 )
-        for name in sorted(component.excludes()):
-            excluded = PROPERTIES[name]
-            for other_key, other in components.items():
-                if name in other.has():
+        for name in sorted(choice.excludes):
+            for other in choices:
+                if name in other.has:
                     yield (
-                        f"{key} '{component.name}' goes with no {excluded.what}, and {other_key} "
-                        f"'{other.name}' makes one; allowed: {excluded.how}"
+                        f"{choice.said} goes with no {PROPERTIES[name].what}, and {other.said} "
+                        f"makes one; allowed: {_remedies(choice, name)}"
                     )
+
+
+def _remedies(choice: Choice, name: str) -> str:
+    """Return what there is to choose instead, on either side."""
+    needed = PROPERTIES[name]
+    how = needed.how or f"{needed.key} {', '.join(_parts(needed.key, name))}"
+    instead = _parts_without(choice.key, name)
+    return f"{how}, or {choice.key} {', '.join(instead)}" if instead else how
+
+
+def _parts(key: str, name: str) -> list[str]:
+    """Return the parts, as they are set by default, that have a property."""
+    return [
+        component.name
+        for kind in KINDS
+        if kind.key == key
+        for component in kind.registry.classes()
+        if name in component().has()
+    ]
+
+
+def _parts_without(key: str, name: str) -> list[str]:
+    """Return the parts of a kind that neither require nor exclude a property."""
+    return [
+        component.name
+        for kind in KINDS
+        if kind.key == key
+        for component in kind.registry.classes()
+        if name not in component().requires() | component().excludes()
+    ]

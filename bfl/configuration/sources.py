@@ -8,10 +8,15 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from bfl.configuration.configuration import Value
+from bfl.configuration.settings import Value
+from bfl.configuration.strategies import without_former_strategy
 from bfl.errors import ConfigurationError
 
 _PAIR = re.compile(r"""([\w.-]+)\s*=\s*("(?:[^"\\]|\\.)*"|'[^']*'|[^\s"']+)""")
+
+
+PAIRS = "key=value pairs"
+"""Where a value is from that stands in no file."""
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -76,7 +81,8 @@ def read_run_config(
     """Return the values of ``--run-config`` arguments: each key=value pairs or a TOML file's path.
 
     Later arguments win. Of the ``config.toml`` in a run's folder, the run's name is not taken, nor
-    that it was resumed: what repeats the run is another run.
+    that it was resumed: what repeats the run is another run. A later ``strategy`` also takes the
+    place of what such a file, which has all keys, says of the keys that either strategy sets.
 
     Args:
         texts: The arguments.
@@ -85,19 +91,31 @@ def read_run_config(
     Raises:
         ConfigurationError: A file or a pair cannot be read, or a file describes a study.
     """
-    values: dict[str, Value] = {}
-    came_from: dict[str, str] = {}
+    return {key: value for key, (value, _) in read_with_sources(texts, told).items()}
+
+
+def read_with_sources(
+    texts: Iterable[str], told: Callable[[str], None] = lambda _: None
+) -> dict[str, tuple[Value, str]]:
+    """Return the values of ``--run-config`` arguments, each with the words for where it is from.
+
+    See ``read_run_config``.
+    """
+    values: dict[str, tuple[Value, str]] = {}
     for text in texts:
         path = _file(text)
         given = read_config_file(path, told) if path else parse_pairs(text)
-        source = str(path) if path else "key=value pairs"
+        source = str(path) if path else PAIRS
         for key in sorted(values.keys() & given.keys()):
-            told(
-                f"{key} is {given[key]!r} by {source}, "
-                f"no longer {values[key]!r} by {came_from[key]}"
-            )
-        values.update(given)
-        came_from.update(dict.fromkeys(given, source))
+            before, origin = values[key]
+            told(f"{key} is {given[key]!r} by {source}, no longer {before!r} by {origin}")
+        for origin in {origin for _, origin in values.values() if is_of_run(Path(origin))}:
+            theirs = {key: value for key, (value, of) in values.items() if of == origin}
+            for key in theirs.keys() - without_former_strategy(theirs, given).keys():
+                if key not in given:
+                    told(f"{key} is no longer {theirs[key]!r} by {origin}: the strategy is another")
+                del values[key]
+        values.update({key: (value, source) for key, value in given.items()})
     return values
 
 
@@ -113,11 +131,16 @@ def read_config_file(path: Path, told: Callable[[str], None] = lambda _: None) -
     if is_study(tables):
         raise ConfigurationError(f"{path} is a study, not a run's configuration: bfl study {path}")
     values = flatten(tables)
-    if path.name == "config.toml" and (path.parent / "environment.json").is_file():
+    if is_of_run(path):
         for key in ("name", "resume"):
             if values.pop(key, None):
                 told(f"{key} of the run in {path.parent} is not taken")
     return values
+
+
+def is_of_run(path: Path) -> bool:
+    """Return whether a file is the ``config.toml`` in a run's folder, which has all keys."""
+    return path.name == "config.toml" and (path.parent / "environment.json").is_file()
 
 
 def is_study(tables: Mapping[str, Any]) -> bool:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from bfl.configuration.configuration import REGISTRIES, Configuration, default_values
+from bfl.configuration.configuration import Configuration
+from bfl.configuration.kinds import REGISTRIES
+from bfl.configuration.settings import default_values
 
 
 def unread_settings(configuration: Configuration, given: Iterable[str]) -> list[str]:
@@ -36,12 +38,12 @@ def _switched_off(configuration: Configuration, key: str) -> str:
     keys = configuration.keys
     if configuration.values.get(key) == default_values().get(key):
         return ""
-    if key == "attackers" and keys.attackers and keys.attack == "none":
+    if key == "attackers" and keys.attackers and configuration.words["attack"] == "none":
         return "attack is 'none'"
     if key.startswith("pretrain-") and not keys.pretrain_examples:
         return "" if key == "pretrain-examples" else "pretrain-examples is 0"
     if key == "evaluate-mc-samples" and not keys.evaluate_every:
         return "evaluate-every is 0"
-    if key == "lr-silent-rounds" and not keys.lr_decay:
+    if key == "lr-silent-rounds" and not configuration.values["lr-decay"]:
         return "lr-decay is 0"
     return ""

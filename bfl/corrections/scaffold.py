@@ -52,6 +52,10 @@ class Scaffold(Correction):
         "steps",
     )
 
+    def requires(self) -> frozenset[str]:
+        """Return what both options hold for."""
+        return frozenset({"plain-steps", "uniform-weights"})
+
     @property
     def needs_full_gradient(self) -> bool:
         """Whether the option is I."""

@@ -24,6 +24,10 @@ class Defence(Component):
     It changes posteriors and leaves the rule alone, so every defence goes with every rule.
     """
 
+    def has(self) -> frozenset[str]:
+        """Return that it changes what clients have sent."""
+        return frozenset({"changed-updates"})
+
     @abstractmethod
     def protect(self, posteriors: Sequence[Posterior]) -> list[Posterior]:
         """Return K posteriors to pool in place of those that K clients have sent.

@@ -12,6 +12,10 @@ from bfl.posteriors import Posterior
 class NoDefence(Defence):
     """Posteriors are pooled as they are sent."""
 
+    def has(self) -> frozenset[str]:
+        """Return nothing."""
+        return frozenset()
+
     def protect(self, posteriors: Sequence[Posterior]) -> list[Posterior]:
         """Return the posteriors."""
         return list(posteriors)

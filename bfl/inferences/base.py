@@ -35,6 +35,10 @@ class Inference(Component):
     stochastic_prediction: ClassVar[bool] = True
     """Whether two predictions differ, so that more than one Monte Carlo sample makes sense."""
 
+    def has(self) -> frozenset[str]:
+        """Return whether there are Gaussians."""
+        return frozenset({"gaussian"}) if self.gaussian else frozenset()
+
     @abstractmethod
     def convolution(
         self, filters: int, kernel_size: int, *, strides: int, name: str, padding: Padding = "same"

@@ -21,6 +21,10 @@ class Architecture(Component):
     compilable: ClassVar[bool] = True
     """Whether XLA can compile a training step of it, deterministically."""
 
+    def has(self) -> frozenset[str]:
+        """Return whether XLA can compile it."""
+        return frozenset({"compilable"}) if self.compilable else frozenset()
+
     @abstractmethod
     def build(self, inference: Inference, image_shape: tuple[int, int, int], classes: int) -> Any:
         """Return a Keras model from images (N, H, W, C) in [−1, 1] to logits (N, classes).

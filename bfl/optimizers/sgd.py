@@ -41,6 +41,10 @@ class StochasticGradientDescent(Optimizer):
         description="what decays: means and point values, or untransformed scales as well",
     )
 
+    def has(self) -> frozenset[str]:
+        """Return whether each step is the rate times the gradient."""
+        return frozenset() if self.momentum else frozenset({"plain-steps"})
+
     def regularized(
         self, variables: Sequence[TrainedVariable], gradients: Sequence[Any]
     ) -> list[Any]:

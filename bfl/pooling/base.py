@@ -127,6 +127,10 @@ class PoolingRule(Component, ABC):
     identical: ClassVar[Literal["same", "divided", "floor"]] = "same"
     fractions: ClassVar[tuple[str, ...]] = ()
 
+    def requires(self) -> frozenset[str]:
+        """Return that there are Gaussians, unless the rule makes sense without."""
+        return frozenset() if self.accepts_points else frozenset({"gaussian"})
+
     def mass(self, weight: float) -> float:
         """Return how much a client counts in the sums: its weight, or 1 without weights."""
         return weight if self.uses_weights else 1.0
@@ -191,4 +195,4 @@ class PoolingRule(Component, ABC):
         return sums
 
 
-pooling_rules: Registry[PoolingRule] = Registry("strategy", "bfl.pooling")
+pooling_rules: Registry[PoolingRule] = Registry("pooling", "bfl.pooling")

@@ -51,6 +51,18 @@ class FactorChanges(PoolingRule):
         description="share of its precision that a round leaves every parameter at least",
     )
 
+    def has(self) -> frozenset[str]:
+        """Return that factors change."""
+        return frozenset({"factors"})
+
+    def requires(self) -> frozenset[str]:
+        """Return what q = p Π t_k rests on: clients that keep their factors out of their prior."""
+        return super().requires() | {"cavity", "weights-by-counts"}
+
+    def excludes(self) -> frozenset[str]:
+        """Return what would break q = p Π t_k on the server."""
+        return frozenset({"changed-updates", "moved-pool", "raised-variances", "pre-training"})
+
     def encode(
         self, mean: Array, variance: Array, weight: float, block: Block
     ) -> tuple[Array, ...]:

@@ -13,7 +13,8 @@ class PartitionedVariationalInference(Preset):
     """Clients keep factors of the posterior; cavities are their priors, and changes are added.
 
     Chosen for networks, where factors of clients that are far from converged all claim the same
-    precision: the changes are damped by 1 over the number of clients in the round.
+    precision: the changes are damped by 1 over the number of clients in the round. A floor under
+    the variances would break the product of factors, so there is none.
 
     Source: Bui et al. (2018), "Partitioned variational inference", Algorithm 1; Ashman et al.
     (2022), "Partitioned variational inference: a framework for probabilistic federated learning".
@@ -23,4 +24,5 @@ class PartitionedVariationalInference(Preset):
         "pooling": "factor-changes",
         "prior": "cavity",
         "damping": 0.0,
+        "scale-floor": 0.0,
     }

@@ -42,6 +42,14 @@ class CavityPrior(Prior):
 
     state_name: ClassVar[str] = "factors"
 
+    def has(self) -> frozenset[str]:
+        """Return that it is the cavity."""
+        return frozenset({"cavity"})
+
+    def requires(self) -> frozenset[str]:
+        """Return the server's side of it."""
+        return frozenset({"factors"})
+
     def begin_client(self, received: Posterior) -> Arrays:
         """Return a factor that says nothing."""
         return _arrays(FACTOR, NaturalParameters.nothing(received.size))

@@ -39,6 +39,10 @@ class ServerOptimizer(Component, ABC):
         """Whether the step that is made is the one to the pool, so that nothing is computed."""
         return False
 
+    def has(self) -> frozenset[str]:
+        """Return whether the step differs from that to the pool."""
+        return frozenset() if self.idle else frozenset({"moved-pool"})
+
     @abstractmethod
     def init(self, size: int) -> State:
         """Return the state before the first round for ``size`` parameters: arrays by name."""

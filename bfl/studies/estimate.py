@@ -13,14 +13,16 @@ Kind = tuple[Any, ...]
 def kind(configuration: Configuration) -> Kind:
     """Return what the time for an epoch of a round depends on."""
     keys = configuration.keys
-    network = (keys.model, configuration.inference.name, keys.precision, keys.batch_size)
-    return (keys.dataset, keys.train_examples, keys.test_examples, *network)
+    network = (configuration.words["model"], configuration.inference.name)
+    step = (keys.precision, keys.batch_size)
+    return (keys.dataset, keys.train_examples, keys.test_examples, *network, *step)
 
 
 def work(configuration: Configuration) -> float:
     """Return how much a run has to do: epochs over the data that take part in a round."""
     keys = configuration.keys
-    return keys.rounds * keys.local_epochs * keys.fraction_train
+    share = float(configuration.values.get("fraction-train", 1.0))
+    return keys.rounds * keys.local_epochs * share
 
 
 class Estimate:

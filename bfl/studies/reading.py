@@ -11,8 +11,8 @@ from typing import Any, Literal
 import pydantic
 from pydantic import Field
 
-from bfl.configuration.configuration import Value, default_values
 from bfl.configuration.messages import refused_values, unknown_key
+from bfl.configuration.settings import Value, default_values
 from bfl.configuration.sources import read_toml
 from bfl.errors import ConfigurationError
 from bfl.registry import STRICT

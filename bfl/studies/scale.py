@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from bfl.configuration import default_values
+from bfl.configuration import expanded
 from bfl.errors import ConfigurationError, unknown_name
 from bfl.studies.study import Axis, Run, Study
 
@@ -160,7 +160,7 @@ def reduced_examples(now: float, amount: float, key: str) -> float:
 
 def _number(run: Run, key: str) -> float | None:
     """Return the number that a run has for a key; None where it is none, to be refused later."""
-    value = run.values.get(key, default_values()[key])
+    value = expanded(run.values)[key]
     return None if isinstance(value, str | bool) else float(value)
 
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from bfl.configuration import default_values
+from bfl.configuration import expanded
 from bfl.studies.columns import Column
 from bfl.studies.folder import StudyFolder, is_done, state
 from bfl.studies.published import Entry, Key, PublishedTable
@@ -171,7 +171,7 @@ def _published(table: PublishedTable | None, cell: Cell, column: Column) -> Entr
 
 
 def _rounds(run: Run) -> int:
-    return int(run.values.get("rounds", default_values()["rounds"]))
+    return int(expanded(run.values)["rounds"])
 
 
 def _notes(scaled: ScaledStudy, lines: Sequence[Line]) -> tuple[str, ...]:

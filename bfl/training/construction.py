@@ -30,7 +30,7 @@ def trainer_for(
 
     if min(image_shape[:2]) < configuration.architecture.minimum_side:
         raise ConfigurationError(
-            f"model '{configuration.keys.model}' takes images of at least "
+            f"model '{configuration.words['model']}' takes images of at least "
             f"{configuration.architecture.minimum_side} pixels a side, not "
             f"{image_shape[0]} x {image_shape[1]}"
         )

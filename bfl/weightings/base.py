@@ -31,6 +31,14 @@ class Weighting(Component, ABC):
     requires_previous: ClassVar[bool] = False
     counts_only: ClassVar[bool] = False
 
+    def has(self) -> frozenset[str]:
+        """Return whether the weights follow from the numbers of examples."""
+        return frozenset({"weights-by-counts"}) if self.counts_only else frozenset()
+
+    def requires(self) -> frozenset[str]:
+        """Return that there are Gaussians, if it reads them."""
+        return frozenset({"gaussian"}) if self.requires_gaussian else frozenset()
+
     @abstractmethod
     def gamma(
         self,

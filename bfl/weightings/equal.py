@@ -20,6 +20,10 @@ class Equal(Weighting):
 
     counts_only: ClassVar[bool] = True
 
+    def has(self) -> frozenset[str]:
+        """Return that all weights are equal, as well."""
+        return super().has() | {"uniform-weights"}
+
     def gamma(
         self,
         posteriors: Sequence[Posterior],

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from bfl.commands.main import main
-from bfl.configuration import default_values
-from bfl.configuration.configuration import REGISTRIES, settings_of
+from bfl.configuration import default_values, unset_values
+from bfl.configuration.kinds import REGISTRIES
+from bfl.configuration.settings import settings_of
 from bfl.datasets import dataset_sources
 from bfl.metrics import metrics
 from bfl.pooling import pooling_rules
@@ -79,7 +80,7 @@ def test_keys_are_printed(
 ) -> None:
     monkeypatch.setenv("COLUMNS", "250")
     assert main(["keys", "--toml"]) == 0
-    assert tomllib.loads(capsys.readouterr().out) == default_values()
+    assert tomllib.loads(capsys.readouterr().out) == unset_values()
     assert main(["keys"]) == 0
     printed = capsys.readouterr().out
     assert all(key in printed for key in default_values())

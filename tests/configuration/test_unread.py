@@ -3,9 +3,10 @@
 from typing import Any
 
 import pytest
+from choosing import going_with, word_of
 
 from bfl.configuration import resolve, unread_settings
-from bfl.configuration.configuration import REGISTRIES
+from bfl.configuration.kinds import KINDS, Kind
 
 
 def unread(**values: Any) -> list[str]:
@@ -17,7 +18,7 @@ def test_a_setting_that_no_chosen_part_reads_is_mentioned() -> None:
     (said,) = unread(alpha=0.5, partition="iid", seed=3)
     assert said == "alpha is given, and nothing in this run reads it: partition dirichlet would"
     (said,) = unread(population_size=50)
-    assert "strategy population-pooling would" in said
+    assert "pooling population-pooling would" in said
 
 
 @pytest.mark.parametrize(
@@ -45,15 +46,14 @@ def test_what_is_read_is_not_mentioned() -> None:
 @pytest.mark.parametrize(
     ("kind", "name", "key"),
     [
-        (registry.kind, component.name, key)
-        for registry in REGISTRIES
-        for component in registry.classes()
+        pytest.param(kind, component.name, key, id=f"{kind.key}-{component.name}-{key}")
+        for kind in KINDS
+        for component in kind.registry.classes()
         for key in component.setting_keys()
-        if key != "depth" and registry.kind in resolve({}).values
+        if key != "depth"
     ],
 )
-def test_every_setting_is_read_by_its_part(kind: str, name: str, key: str) -> None:
-    # Naive averaging pools networks of points as well.
-    values = {"strategy": "nwa", kind: "resnet8" if name == "resnet" else name}
-    configuration = resolve(values)
+def test_every_setting_is_read_by_its_part(kind: Kind, name: str, key: str) -> None:
+    word = word_of(kind, name)
+    configuration = resolve({**going_with(kind.key, word), kind.key: word})
     assert unread_settings(configuration, [key]) == []

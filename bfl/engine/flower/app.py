@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bfl.configuration import default_values
+from bfl.configuration import unset_values
 from bfl.configuration.messages import declaration_advice
 from bfl.configuration.sources import flatten, read_toml
 from bfl.errors import ConfigurationError, nearest
@@ -58,7 +58,7 @@ class FlowerApp:
                 "clientapp"
             )
         declared = flatten(table.get("config", {}))
-        own = default_values() if components["serverapp"] == OWN_SERVER else {}
+        own = unset_values() if components["serverapp"] == OWN_SERVER else {}
         return cls(
             folder=folder.resolve(),
             server=components["serverapp"],
@@ -95,7 +95,7 @@ class FlowerApp:
             ConfigurationError: Keys are not declared in pyproject.toml; the message has the lines.
         """
         undeclared = overrides.keys() - self.declared.keys()
-        missing = {key: value for key, value in self.defaults.items() if key in undeclared}
+        missing = [key for key in self.defaults if key in undeclared]
         if missing:
             raise ConfigurationError(declaration_advice(missing))
 

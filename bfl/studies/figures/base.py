@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from bfl.configuration import default_values
+from bfl.configuration import expanded
 from bfl.registry import Component, Registry
 from bfl.results.figures.base import png
 from bfl.results.figures.style import COLORS, DASHES, new_figure, run_title, styled, wrapped
@@ -125,8 +125,7 @@ class Overlay:
     def in_common(self) -> str:
         """Return the data, the network and the clients that all runs shown have, and the seeds."""
         shown = [run for run in self.scaled.runs if self.wanted(run)]
-        defaults = default_values()
-        values = [{**defaults, **run.values} for run in shown]
+        values = [expanded(run.values) for run in shown]
         same = {
             key: values[0][key]
             for key in ("dataset", "model", "inference", "clients")

@@ -1,0 +1,174 @@
+"""The kinds of parts that a configuration picks, each declared once, as a field of ``Parts``."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, get_type_hints
+
+from bfl.attacks import Attack, attacks
+from bfl.augmentations import Augmentation, augmentations
+from bfl.corrections import Correction, corrections
+from bfl.defences import Defence, defences
+from bfl.errors import ConfigurationError
+from bfl.inferences import Inference, inferences
+from bfl.metrics import metrics
+from bfl.models import Architecture, architectures, create_architecture
+from bfl.objectives import Term, objectives
+from bfl.optimizers import Optimizer, optimizers
+from bfl.partitions import Partition, partitions
+from bfl.pooling import PoolingRule, pooling_rules
+from bfl.presets.base import presets
+from bfl.priors import Prior, priors
+from bfl.registry import Component, Registry
+from bfl.results.figures.base import figures
+from bfl.sampling import Sampling, samplings
+from bfl.schedules import Schedule, schedules
+from bfl.server_optimizers import ServerOptimizer, server_optimizers
+from bfl.starts import Start, starts
+from bfl.uncertainty import uncertainties
+from bfl.weightings import Weighting, weightings
+
+LINK = "+"
+"""What stands between the words of a chain, as in ``elbo+proximal``."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of part: what picks it, from where, and what is picked if nobody says.
+
+    Attributes:
+        key: The configuration key whose word picks it.
+        attribute: The configuration's attribute that holds it.
+        registry: What there is to pick from.
+        default: The word that is taken if none is given.
+        description: What the key says, for people.
+        make: Makes the part that a word names, with those settings that it declares.
+        chain: Whether the key takes several words, in the order in which they apply, and the
+            attribute holds a tuple of parts.
+    """
+
+    key: str
+    attribute: str
+    registry: Registry[Any]
+    default: str
+    description: str
+    make: Callable[[str, Mapping[str, Any]], Any]
+    chain: bool = False
+
+    def pick(self, word: str, settings: Mapping[str, Any]) -> tuple[Component, ...]:
+        """Return what a word picks: one part, or those of a chain.
+
+        Raises:
+            ConfigurationError: A word is unknown, or stands twice in a chain.
+            pydantic.ValidationError: A setting has the wrong type or is out of range.
+        """
+        if not self.chain:
+            return (self.make(word, settings),)
+        picked = tuple(self.make(link.strip(), settings) for link in word.split(LINK))
+        names = [component.name for component in picked]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice:
+            raise ConfigurationError(
+                f"{self.key} is '{word}', which has '{twice}' twice; allowed: each once"
+            )
+        return picked
+
+    def word(self, picked: tuple[Component, ...], given: str) -> str:
+        """Return the word that names what has been picked in full."""
+        # Of an architecture the word says the depth as well.
+        if self.make != self.registry.create:  # bound methods are equal, and not the same
+            return given
+        return LINK.join(component.name for component in picked)
+
+
+def _part(
+    registry: Registry[Any],
+    default: str,
+    description: str,
+    *,
+    key: str | None = None,
+    make: Callable[[str, Mapping[str, Any]], Any] | None = None,
+    chain: bool = False,
+) -> Callable[[str], Kind]:
+    """Declare a kind of part; ``key`` is the registry's unless another one picks from it."""
+    return lambda attribute: Kind(
+        key=key or registry.kind,
+        attribute=attribute,
+        registry=registry,
+        default=default,
+        description=description,
+        make=make or registry.create,
+        chain=chain,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Parts:
+    """What a configuration picks, one attribute for each kind of part."""
+
+    partition: Annotated[
+        Partition, _part(partitions, "iid", "how the training data are split over the clients")
+    ]
+    architecture: Annotated[
+        Architecture,
+        _part(architectures, "resnet20", "network architecture", make=create_architecture),
+    ]
+    inference: Annotated[Inference, _part(inferences, "flipout", "what the network's weights are")]
+    sampling: Annotated[Sampling, _part(samplings, "random", "which clients take part in a round")]
+    pooling: Annotated[
+        PoolingRule,
+        _part(pooling_rules, "weighted-sum-of-normals", "how the clients' posteriors become one"),
+    ]
+    weighting: Annotated[
+        Weighting, _part(weightings, "train-size", "what a client's weight in the pool is")
+    ]
+    defence: Annotated[
+        Defence, _part(defences, "none", "what is done to posteriors before they are pooled")
+    ]
+    server_optimizer: Annotated[
+        ServerOptimizer,
+        _part(
+            server_optimizers, "none", "what the server makes of the step to the pooled posterior"
+        ),
+    ]
+    prior: Annotated[Prior, _part(priors, "fixed", "prior of variational clients")]
+    pretrain_prior: Annotated[
+        Prior, _part(priors, "fixed", "prior of variational pre-training", key="pretrain-prior")
+    ]
+    start: Annotated[
+        Start, _part(starts, "posterior", "where a client's optimizer begins in a round")
+    ]
+    objective: Annotated[
+        tuple[Term, ...],
+        _part(objectives, "elbo", "what clients make small, a sum of terms", chain=True),
+    ]
+    correction: Annotated[
+        Correction, _part(corrections, "none", "what a client adds to its gradients")
+    ]
+    optimizer: Annotated[
+        Optimizer, _part(optimizers, "adam", "what a training step does with the gradient")
+    ]
+    schedule: Annotated[
+        Schedule,
+        _part(schedules, "exponential", "what becomes of the learning rate from round to round"),
+    ]
+    augmentation: Annotated[
+        Augmentation, _part(augmentations, "none", "random changes of training images")
+    ]
+    attack: Annotated[Attack, _part(attacks, "none", "what hostile clients send")]
+
+
+KINDS: tuple[Kind, ...] = tuple(
+    declared.__metadata__[0](attribute)
+    for attribute, declared in get_type_hints(Parts, include_extras=True).items()
+)
+"""All kinds of parts."""
+
+OF_EVERY_RUN: tuple[Registry[Any], ...] = (metrics, uncertainties, figures)
+"""The registries of which a run uses all components."""
+
+REGISTRIES: tuple[Registry[Any], ...] = tuple(
+    dict.fromkeys((presets, *(kind.registry for kind in KINDS), *OF_EVERY_RUN))
+)
+"""The registries whose components a configuration names or reads settings for."""

@@ -1,0 +1,109 @@
+"""All keys that there are, with what their declarations say, and what it is to give none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic.fields import FieldInfo
+
+from bfl.configuration.keys import Keys
+from bfl.configuration.kinds import KINDS, REGISTRIES
+from bfl.configuration.strategies import named_strategy
+from bfl.registry import Component, kebab
+
+Value = str | int | float | bool
+"""A value of Flower's run configuration."""
+
+UNSET = ""
+"""The value of a key that is not given.
+
+Flower takes only keys that pyproject.toml declares, and fuses their values there into the run's
+configuration before the ServerApp sees it: with any other value nobody could tell a value that
+somebody has given from one that stands there.
+"""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A key, as one place declares it.
+
+    Attributes:
+        key: The key.
+        default: Its value if none is given.
+        description: What it means.
+        type: What it takes.
+        reader: Who reads it, ``kind name``; empty: every run.
+    """
+
+    key: str
+    default: Value
+    description: str
+    type: str
+    reader: str = ""
+
+
+def given_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that are given: not those that are ``UNSET``."""
+    return {key: value for key, value in values.items() if value != UNSET}
+
+
+def settings_of(component: type[Component]) -> dict[str, FieldInfo]:
+    """Return the configuration keys that a component declares, with their fields.
+
+    An architecture's depth is not among them: it is part of its word, as in ``resnet20``.
+    """
+    fields = zip(component.setting_keys(), component.model_fields.values(), strict=True)
+    return {key: field for key, field in fields if key != "depth"}
+
+
+def settings() -> Iterator[Setting]:
+    """Yield all settings: those of every run, the words that pick parts, and those of the parts."""
+    for name, field in Keys.model_fields.items():
+        yield _setting(kebab(name), field)
+    for kind in KINDS:
+        yield Setting(kind.key, kind.default, kind.description, "str")
+    for registry in REGISTRIES:
+        for component in registry.classes():
+            for key, field in settings_of(component).items():
+                yield _setting(key, field, f"{registry.kind} {component.name}")
+
+
+def _setting(key: str, field: FieldInfo, reader: str = "") -> Setting:
+    kind: Any = field.annotation
+    named = kind.__name__ if isinstance(kind, type) else str(kind).removeprefix("typing.")
+    return Setting(key, field.default, field.description or "", named, reader)
+
+
+def default_values() -> dict[str, Value]:
+    """Return every key with its default.
+
+    Where parts that read one key have different defaults, it is that of the kind's default part if
+    it reads the key, and of the first that does otherwise.
+    """
+    values: dict[str, Value] = {}
+    for setting in settings():
+        values.setdefault(setting.key, setting.default)
+    for kind in KINDS:
+        for component in kind.pick(kind.default, {}):
+            fields = settings_of(type(component))
+            values.update({key: field.default for key, field in fields.items()})
+    return values
+
+
+def unset_values() -> dict[str, Value]:
+    """Return every key as pyproject.toml declares it: not given."""
+    return dict.fromkeys(default_values(), UNSET)
+
+
+def expanded(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return all keys with the values that they have if these are given: nothing is checked.
+
+    Raises:
+        ConfigurationError: There is no such strategy.
+    """
+    given = given_values(values)
+    defaults = default_values()
+    strategy = named_strategy(str(given.get("strategy", defaults["strategy"])))
+    return {**defaults, **strategy.values, **given}

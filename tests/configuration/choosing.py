@@ -1,0 +1,26 @@
+"""What a part goes with, for tests that take every part there is."""
+
+from typing import Any
+
+from bfl.configuration import resolve
+from bfl.configuration.kinds import Kind
+from bfl.errors import ConfigurationError
+from bfl.presets import presets
+
+
+def word_of(kind: Kind, name: str) -> str:
+    """Return the word that picks a component: a family of networks is named with a depth."""
+    depth = kind.registry.get(name).model_fields.get("depth")
+    return f"{name}{depth.default}" if depth else name
+
+
+def going_with(key: str, word: str) -> dict[str, Any]:
+    """Return a strategy with which a part resolves: averaging, which pools points as well, or the
+    first preset that has what the part needs."""
+    for strategy in ("naive-weighted-averaging", *presets.names()):
+        try:
+            resolve({"strategy": strategy, key: word})
+        except ConfigurationError:
+            continue
+        return {"strategy": strategy}
+    raise AssertionError(f"no strategy goes with {key} '{word}'")

@@ -1,0 +1,300 @@
+"""The order of defaults, presets and what the user says; chains; declared requirements."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pydantic
+import pytest
+from flwr.common.config import fuse_dicts
+from pydantic import Field
+
+from bfl.configuration import default_values, expanded, resolve
+from bfl.configuration.kinds import KINDS, REGISTRIES, Kind
+from bfl.configuration.requirements import PROPERTIES
+from bfl.configuration.settings import settings_of, unset_values
+from bfl.configuration.sources import read_run_config
+from bfl.configuration.strategies import named_strategy
+from bfl.engine.flower import FlowerApp
+from bfl.errors import ConfigurationError
+from bfl.inferences import inferences
+from bfl.pooling import pooling_rules
+from bfl.presets import presets
+from bfl.registry import Component, Registry
+from bfl.results.run_folder import RunFolder
+from bfl.server_optimizers import server_optimizers
+from bfl.studies.reading import read_study
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+Values = dict[str, Any]
+
+
+def as_flwr_run(given: Values) -> Values:
+    """Return what the ServerApp gets of ``flwr run``: Flower's own fusion of pyproject and run."""
+    table = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    return dict(fuse_dicts(table["tool"]["flwr"]["app"]["config"], given))
+
+
+def as_flower_simulation(given: Values) -> Values:
+    """Return what the ServerApp gets of ``flower-simulation``."""
+    return dict(FlowerApp.read(ROOT).run_config(given))
+
+
+def as_study(given: Values) -> Values:
+    """Return what a study's only run is given, where all stands in its base."""
+    return dict(given)
+
+
+WAYS = [as_flwr_run, as_flower_simulation, as_study]
+PRESETS = [
+    # FedProx waits for the kind of part that is its own.
+    pytest.param(
+        preset.name,
+        marks=[pytest.mark.xfail(strict=True, reason="no kind of part has a key that it sets")]
+        if preset.values.keys() - default_values().keys()
+        else [],
+    )
+    for preset in presets.classes()
+]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_comes_after_defaults_and_before_the_user(way: Any, name: str) -> None:
+    values, defaults = presets.get(name).values, default_values()
+    resolved = resolve(way({"strategy": name})).values
+    assert {key: resolved[key] for key in values} == dict(values)
+    for key in values:
+        # What the user says wins, also where it is the default that the preset sets aside: unless
+        # the preset's other parts need its value, and refuse this one.
+        given = way({"strategy": name, key: defaults[key]})
+        try:
+            said = resolve(given).values.get(key, defaults[key])
+        except ConfigurationError as refused:
+            said = defaults[key] if key in str(refused) else str(refused)
+        assert said == defaults[key]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_users_default_wins_over_a_preset(way: Any) -> None:
+    given = {"strategy": "fedavgm", "server-momentum": 0.0}
+    assert resolve(way({"strategy": "fedavgm"})).values["server-momentum"] == 0.9
+    assert resolve(way(given)).values["server-momentum"] == 0.0
+    assert resolve(way(given)).server_optimizer.idle
+    given = {"strategy": "scaffold", "learning-rate": default_values()["learning-rate"]}
+    assert resolve(way({"strategy": "scaffold"})).keys.learning_rate == 0.01
+    assert resolve(way(given)).keys.learning_rate == 0.001
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_parts_have_their_own_defaults_of_a_shared_key(way: Any) -> None:
+    for optimizer in server_optimizers.classes():
+        default = optimizer.model_fields["server_learning_rate"].default
+        given = {"server-optimizer": optimizer.name}
+        assert resolve(way(given)).values["server-learning-rate"] == default
+
+
+def test_a_study_has_the_order_too(tmp_path: Path) -> None:
+    path = tmp_path / "study.toml"
+    path.write_text(
+        'title = "order"\n[base]\nserver-momentum = 0.0\n'
+        '[axes]\nstrategy = ["fedavgm", "scaffold", "lp"]\n'
+        "server-learning-rate = [1.0, 0.5]\n",
+        encoding="utf-8",
+    )
+    runs = {
+        (run.values["strategy"], run.values["server-learning-rate"]): resolve(run.values)
+        for run in read_study(path).runs()
+    }
+    assert runs["fedavgm", 1.0].server_optimizer.idle
+    assert runs["fedavgm", 0.5].values["server-momentum"] == 0.0
+    assert runs["scaffold", 1.0].weighting.name == "equal"
+    assert runs["lp", 1.0].pooling.name == "linear-pool"
+
+
+def test_nothing_given_is_the_defaults() -> None:
+    assert resolve(unset_values()) == resolve({}) == resolve(default_values())
+    assert resolve({"rounds": ""}).keys.rounds == default_values()["rounds"]
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_values_are_complete_and_resolve_to_themselves(name: str) -> None:
+    given = {"strategy": name}
+    configuration = resolve(given)
+    assert resolve(configuration.values) == configuration
+    assert resolve(json.loads(json.dumps(configuration.values))).values == configuration.values
+    for component in configuration.components:
+        assert settings_of(type(component)).keys() <= configuration.values.keys()
+    assert {k: expanded(given)[k] for k in given} == given
+    # Naming the values in place of the strategy is the same method.
+    without = {k: v for k, v in configuration.values.items() if k != "strategy"}
+    assert resolve(without).components == configuration.components
+
+
+@pytest.mark.parametrize("rule", pooling_rules.classes(), ids=lambda rule: str(rule.name))
+def test_a_rules_name_and_aliases_are_strategies(rule: Any) -> None:
+    needed = {"prior": "cavity", "scale-floor": 0.0} if rule.name == "factor-changes" else {}
+    for word in (rule.name, *rule.aliases):
+        configuration = resolve({"strategy": word, **needed})
+        assert type(configuration.pooling) is rule
+        assert configuration.keys.strategy == rule.name
+    # An explicit rule wins, over a rule's name and over a preset's.
+    for strategy, said in (("weighted-sum-of-normals", rule.name), ("fedavg", None)):
+        other = resolve({"strategy": strategy, "pooling": rule.name, **needed})
+        assert type(other.pooling) is rule
+        assert other.keys.strategy == (said or "federated-averaging")
+
+
+def test_no_word_names_a_preset_and_a_rule() -> None:
+    assert not set(presets.spellings()) & set(pooling_rules.spellings())
+    for word in (*presets.spellings(), *pooling_rules.spellings()):
+        named_strategy(word)
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_presets_name_parts_in_full_and_keys_that_are_read(name: str) -> None:
+    configuration = resolve({"strategy": name})
+    for key, value in presets.get(name).values.items():
+        assert configuration.values[key] == value, key
+
+
+def test_a_preset_with_a_key_that_is_none_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(presets.get("fedavg"), "values", {"pooling": "lp", "weigthing": "equal"})
+    with pytest.raises(ConfigurationError, match=r"'fedavg' sets .*did you mean 'weighting'"):
+        resolve({"strategy": "fedavg"})
+
+
+def test_another_strategy_replaces_that_of_a_finished_run(tmp_path: Path) -> None:
+    """A run's config.toml has all keys: they would hide the other strategy's values."""
+    finished = resolve({"strategy": "conflation", "seed": 3, "weighting": "equal"})
+    RunFolder.create(tmp_path, "first", finished.values, {})
+    file = str(tmp_path / "first" / "config.toml")
+    again = resolve(read_run_config([file]))
+    assert again == finished
+    for changed in (
+        resolve(read_run_config([file, 'strategy="fedavgm"'])),
+        finished.replace(strategy="fedavgm"),
+    ):
+        assert changed.pooling.name == "naive-weighted-averaging"
+        assert changed.values["server-momentum"] == 0.9
+        assert (changed.keys.seed, changed.weighting.name) == (3, "equal")
+    # A file of a person's own says what it says.
+    own = tmp_path / "own.toml"
+    own.write_text('server-optimizer = "adam"\n', encoding="utf-8")
+    mixed = resolve(read_run_config([str(own), 'strategy="fedavgm"']))
+    assert mixed.server_optimizer.name == "adam"
+
+
+class Link(Component):
+    """A link."""
+
+
+@pytest.fixture
+def chain() -> Kind:
+    registry: Registry[Link] = Registry("links", "bfl.presets")
+    registry._discovered = True
+
+    @registry.register("clip", aliases=("clipping",))
+    class Clip(Link):
+        """Clips."""
+
+        clip_norm: float = Field(1.0, gt=0.0, description="norm")
+
+    @registry.register("noise")
+    class Noise(Link):
+        """Adds noise."""
+
+    return Kind("links", "links", registry, "noise", "links", registry.create, chain=True)
+
+
+def test_a_chain_picks_its_links_in_their_order(chain: Kind) -> None:
+    picked = chain.pick("clipping + noise", {"clip-norm": 2.0, "rounds": 3})
+    assert [link.name for link in picked] == ["clip", "noise"]
+    assert picked[0].model_dump() == {"clip_norm": 2.0}
+    assert chain.word(picked, "clipping + noise") == "clip+noise"
+    assert chain.pick(chain.word(picked, ""), {"clip-norm": 2.0}) == picked
+    assert [link.name for link in chain.pick("noise+clip", {})] == ["noise", "clip"]
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [("clip+nois", "did you mean 'noise'"), ("clip+clipping", "'clip' twice"), ("clip+", "links")],
+)
+def test_a_bad_chain_is_explained(chain: Kind, word: str, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        chain.pick(word, {})
+
+
+def test_a_link_refuses_its_settings(chain: Kind) -> None:
+    with pytest.raises(pydantic.ValidationError, match="clip-norm"):
+        chain.pick("noise+clip", {"clip-norm": -1.0})
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (
+            {"strategy": "scaffold", "optimizer": "adam"},
+            ["correction 'scaffold'", "optimizer 'adam'", 'optimizer="sgd" momentum=0.0'],
+        ),
+        ({"strategy": "scaffold", "momentum": 0.9}, ["plain gradient", "momentum=0.0"]),
+        ({"correction": "scaffold", "optimizer": "sgd"}, ["momentum=0.0"]),
+        (
+            {"strategy": "scaffold", "weighting": "train-size"},
+            ["equal weight", "weighting 'train-size'", "allowed: weighting equal"],
+        ),
+        (
+            {"strategy": "pvi", "weighting": "distance"},
+            ["pooling 'factor-changes'", "weighting 'distance'", "equal, train-size"],
+        ),
+        ({"strategy": "pvi", "defence": "winsorization"}, ["defence 'winsorization'", "none"]),
+        (
+            {"strategy": "pvi", "server-optimizer": "momentum", "server-momentum": 0.5},
+            ["server-optimizer 'momentum'", 'server-optimizer="none"'],
+        ),
+        ({"strategy": "pvi", "scale-floor": 1e-5}, ["scale-floor 1e-05", "scale-floor=0.0"]),
+        ({"strategy": "pvi", "pretrain-examples": 0.5}, ["pretrain-examples=0.0"]),
+        ({"strategy": "pvi", "prior": "fixed"}, ["prior 'fixed'", "allowed: prior cavity"]),
+        ({"strategy": "pvi", "inference": "mc-dropout"}, ["inference 'mc-dropout'", "flipout"]),
+        ({"prior": "cavity"}, ["prior 'cavity'", "pooling factor-changes", "previous-global"]),
+        ({"pretrain-prior": "cavity"}, ["pretrain-prior 'cavity'"]),
+    ],
+    ids=str,
+)
+def test_parts_that_do_not_go_together_are_refused(given: Values, words: list[str]) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        resolve(given)
+    for word in words:
+        assert word in str(refused.value)
+
+
+def test_idle_parts_are_not_refused() -> None:
+    resolve({"strategy": "pvi", "server-optimizer": "momentum", "server-momentum": 0.0})
+    resolve({"strategy": "scaffold", "server-optimizer": "momentum", "server-momentum": 0.9})
+
+
+@pytest.mark.parametrize("rule", pooling_rules.names())
+def test_any_rule_goes_with_server_momentum(rule: str) -> None:
+    given = {"strategy": rule, "server-optimizer": "momentum", "server-momentum": 0.9}
+    if "factors" in pooling_rules.create(rule).has():
+        with pytest.raises(ConfigurationError, match="step beyond the pool"):
+            resolve(given)
+    else:
+        assert not resolve(given).server_optimizer.idle
+
+
+def test_declared_properties_are_known_and_had_by_some_part() -> None:
+    """A requirement that nothing can meet, or an exclusion of nothing, is a slip of the pen."""
+    components = [c() for registry in REGISTRIES for c in registry.classes()]
+    keys = {kind.key for kind in KINDS} | default_values().keys()
+    for component in components:
+        named = component.has() | component.requires() | component.excludes()
+        assert named <= PROPERTIES.keys(), component
+    assert {known.key for known in PROPERTIES.values()} <= keys
+    wanted = {name for c in components for name in c.requires() | c.excludes()}
+    assert wanted <= PROPERTIES.keys()
+    assert {"gaussian", "plain-steps", "cavity"} <= wanted | {"gaussian"}
+    assert all(("gaussian" in i().has()) == i.gaussian for i in inferences.classes())
