@@ -189,9 +189,9 @@ def _own_signal_handlers() -> Iterator[None]:
 def _watch_raylet(died: Callable[[str], None]) -> None:
     """Have it known, and leave Ray, should the raylet that this process has started die.
 
-    Without its raylet Ray ends the process by itself, from C++ and without a word: seconds later, or
-    as soon as a thread puts something into its object store or lets go of something in there. Once
-    Ray has been shut down it does not. A raylet of a cluster that was joined is not ours to watch.
+    Without its raylet Ray ends the process by itself, from C++ and without a word: seconds later,
+    and it has been seen at once. After Ray has been shut down it does not. A raylet of a cluster
+    that was joined is not ours to watch.
     """
     raylet = _own_raylet()
     if raylet is None:
