@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -176,3 +177,18 @@ def test_the_reason_is_given(arrays_: Any, metrics: Any, reason: str) -> None:
     )
     with pytest.raises(RefusedUpdateError, match=reason):
         read_update(reply, 0, SENT)
+
+
+def test_an_archive_in_the_place_of_an_array_is_refused() -> None:
+    """NumPy reads it without an error, and what it gives is no array."""
+    archive = BytesIO()
+    np.savez(archive, SENT.mean)
+    whole = content(
+        {"mean": SENT.mean, "variance": SENT.variance, "point": SENT.point}, {"num-examples": 1}
+    )
+    record: Any = whole[ARRAYS]
+    record["mean"] = Array("float32", (SIZE,), "numpy.ndarray", archive.getvalue())
+    one_round = Round("conflation")
+    pooled, metrics = one_round.pool(whole)
+    assert metrics["refused"] == 1
+    assert pooled.digest() == one_round.pool(None)[0].digest()
