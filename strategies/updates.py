@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,10 @@ MOST_EXAMPLES = 2**53
 
 MOST_METRICS = 64
 """Metrics that one client may send: a record of a round has a line for each."""
+
+GREATEST_METRIC = 1e100
+"""The greatest absolute value of a metric: greater ones overflow where they are averaged, and no
+axis can be drawn for them."""
 
 METRIC_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """What a client may call a metric."""
@@ -128,7 +131,7 @@ def _num_examples(given: Any, known: int | None, most: int) -> int:
 
 
 def _numbers(metrics: MetricRecord) -> dict[str, float]:
-    """Return the metrics that are single finite numbers; others say nothing and are left out.
+    """Return the metrics that are single numbers and not absurd; others are left out.
 
     Raises:
         RefusedUpdateError: There are too many, or one has a name that no metric may have.
@@ -144,7 +147,7 @@ def _numbers(metrics: MetricRecord) -> dict[str, float]:
     return {
         name: float(value)
         for name, value in metrics.items()
-        if name != NUM_EXAMPLES and isinstance(value, int | float) and math.isfinite(value)
+        if name != NUM_EXAMPLES and isinstance(value, int | float) and abs(value) <= GREATEST_METRIC
     }
 
 
