@@ -140,6 +140,24 @@ def test_numbers_are_real(rule: PoolingRule, words: str) -> None:
         pool(rule, clients(), np.ones(3))
 
 
+@pytest.mark.parametrize("known", ["reference", "previous_mean", "previous_variance"])
+def test_what_is_known_is_not_overwritten(known: str) -> None:
+    """One that used it for room of its own gave the next clients another reference."""
+
+    class Careless(NaiveWeightedAveraging):
+        uses_previous: ClassVar[bool] = True
+
+        def encode(
+            self, mean: Array, variance: Array, weight: float, block: Block
+        ) -> tuple[Array, ...]:
+            encoded = super().encode(mean, variance, weight, block)
+            np.multiply(2.0, mean, out=getattr(block, known))
+            return encoded
+
+    with pytest.raises(ValueError, match="read-only"):
+        pool(Careless(), clients(), np.ones(3), previous=clients()[0])
+
+
 @pytest.mark.parametrize(
     ("fractions", "mark", "words"),
     [
