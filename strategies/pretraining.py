@@ -29,11 +29,11 @@ from bfl.configuration import Configuration
 from bfl.datasets import Dataset
 from bfl.datasets.subset import stratified_positions
 from bfl.errors import ConfigurationError, RunError
-from bfl.posteriors import Posterior
+from bfl.posteriors import Manifest, Posterior
 from bfl.wire import Positions, TrainTask, posterior_to_arrays, train_content
 from strategies.exchange import exchange_with_retries
 from strategies.federation import Federation
-from strategies.updates import read_update
+from strategies.updates import RefusedUpdateError, read_update
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,7 @@ class Pretraining:
         accuracy: Gives the accuracy of a posterior on some training images, after an epoch.
         run_folder: The run's folder, where a simulation's clients keep their state.
         run_key: The run's own word, by which nodes file what they keep.
+        manifest: The parameters of the network, to whose minima the node's posteriors are held.
 
     Raises:
         ConfigurationError: The node has data of its own, or there are not enough images.
@@ -103,6 +104,7 @@ class Pretraining:
         accuracy: Callable[[Posterior, Positions, int], float],
         run_folder: str,
         run_key: str = "",
+        manifest: Manifest | None = None,
     ) -> None:
         keys = configuration.keys
         if federation.own_examples[0]:
@@ -130,6 +132,7 @@ class Pretraining:
         self._accuracy = accuracy
         self._run_folder = run_folder
         self._run_key = run_key
+        self._manifest = manifest
 
     def run(self, initial: Posterior, on_epoch: Callable[[Epoch], None]) -> Posterior:
         """Return the posterior of the best epoch.
@@ -139,7 +142,7 @@ class Pretraining:
             on_epoch: Called after each epoch.
 
         Raises:
-            RunError: The node has failed, also when asked again.
+            RunError: The node has failed, also when asked again, or what it sends is refused.
         """
         posterior = best = initial
         accuracies: list[float] = []
@@ -175,4 +178,14 @@ class Pretraining:
         )
         if reply.has_error():
             raise RunError(f"pre-training, epoch {number}: {reply.error.reason}")
-        return read_update(reply, self._partition_id, posterior).posterior
+        try:
+            update = read_update(
+                reply,
+                self._partition_id,
+                posterior,
+                manifest=self._manifest,
+                num_examples=len(self._train),
+            )
+        except RefusedUpdateError as error:
+            raise RunError(f"pre-training, epoch {number}: update refused: {error}") from error
+        return update.posterior

@@ -154,6 +154,7 @@ def _pretrain(
         evaluator.train_accuracy,
         strategy.run_folder,
         strategy.run_key,
+        evaluator.manifest,
     )
     posterior = pretraining.run(
         evaluator.initial,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -176,3 +177,48 @@ def test_the_reason_is_given(arrays_: Any, metrics: Any, reason: str) -> None:
     )
     with pytest.raises(RefusedUpdateError, match=reason):
         read_update(reply, 0, SENT)
+
+
+def test_an_archive_in_the_place_of_an_array_is_refused() -> None:
+    """NumPy reads it without an error, and what it gives is no array."""
+    archive = BytesIO()
+    np.savez(archive, SENT.mean)
+    whole = content(
+        {"mean": SENT.mean, "variance": SENT.variance, "point": SENT.point}, {"num-examples": 1}
+    )
+    record: Any = whole[ARRAYS]
+    record["mean"] = Array("float32", (SIZE,), "numpy.ndarray", archive.getvalue())
+    one_round = Round("conflation")
+    pooled, metrics = one_round.pool(whole)
+    assert metrics["refused"] == 1
+    assert pooled.digest() == one_round.pool(None)[0].digest()
+
+
+@pytest.mark.parametrize("weighting", weightings.names())
+@pytest.mark.parametrize("rule", pooling_rules.names())
+def test_no_number_of_one_client_ends_the_run(rule: str, weighting: str) -> None:
+    """In float64, where a square or an inverse may overflow, what is pooled is bounded."""
+    sent = Posterior(*(getattr(SENT, name).astype(float) for name in ("mean", "variance", "point")))
+    strategy = strategies.PosteriorPooling(
+        rule=rule, weighting=weighting, min_clients=1, on_warning=lambda text: None
+    )
+    grid = make_grid(make_app())
+    messages = list(strategy.configure_train(1, posterior_to_arrays(sent), ConfigRecord(), grid))
+    extremes = {
+        "mean": [(1e60, 0), (-1.7e308, 1)],
+        "variance": [(1e60, 0), (1e-60, 0), (5e-324, 1), (1.7e308, 1)],
+        "point": [(-1e60, 0), (1.7e308, 1)],
+    }
+    for name, values in extremes.items():
+        for value, refused in values:
+            replies = []
+            for number, message in enumerate(messages):
+                arrays_ = {key: getattr(sent, key) * (1 + number) for key in extremes}
+                if number == 1:
+                    arrays_[name] = np.full_like(arrays_[name], value)
+                replies.append(Message(content(arrays_, {"num-examples": 5}), reply_to=message))
+            pooled, metrics = strategy.aggregate_train(1, replies)
+            assert pooled is not None
+            assert metrics is not None
+            posterior_from_arrays(pooled).check(like=sent)
+            assert metrics["refused"] == refused, (name, value)

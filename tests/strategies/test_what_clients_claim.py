@@ -166,6 +166,24 @@ def test_names_and_numbers_of_metrics_are_limited(metrics: dict[str, float], rea
     assert f"round 1, client 1: update refused: {reason}" in told[0]
 
 
+@pytest.mark.parametrize("absurd", [1.7e308, float("nan")])
+def test_absurd_metrics_are_left_out(absurd: float, tmp_path: Path) -> None:
+    """Their mean would overflow, and the run's last act, the figures, would fail."""
+    from bfl.results.figures import draw_all
+
+    def lying(task: TrainTask, received: Posterior) -> RecordDict:
+        value = absurd if task.partition_id == 1 else 2.0
+        return reply_content(received, {"num-examples": 5, "train-divergence": value})
+
+    _, (lied,), _ = play(lying)
+    assert lied.metrics["refused"] == 0
+    assert lied.metrics["client/train-divergence"] == 2.0
+    assert ["train-divergence" in entry for entry in lied.clients] == [True, False, True, True]
+    folder = RunFolder.create(tmp_path, "run", {}, {})
+    folder.append_round({"round": 1, "seconds": 1.0, **lied.metrics, "per-client": lied.clients})
+    assert "client-curves.png" in {path.name for path in draw_all(folder)}
+
+
 # Numbers of examples -------------------------------------------------------------------------
 
 
