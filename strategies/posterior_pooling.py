@@ -73,7 +73,7 @@ class PosteriorPooling(Strategy):
         min_clients: How many of the clients asked have to send a usable posterior: below 1 a share
             of them, from 1 a number.
         round_retries: How often clients that fail are asked again when there are fewer.
-        on_round: Called after each round.
+        on_round: Called after each round; if it returns True, no other round follows.
         on_warning: Called with what goes wrong with clients; by default it is logged.
 
     Source: Fischer et al. (2024), Algorithm 1.
@@ -101,7 +101,7 @@ class PosteriorPooling(Strategy):
         scale_floor: float = SCALE_FLOOR,
         min_clients: float = 0.5,
         round_retries: int = 2,
-        on_round: Callable[[Round], None] | None = None,
+        on_round: Callable[[Round], bool | None] | None = None,
         on_warning: Callable[[str], None] | None = None,
         **rule_settings: Any,
     ) -> None:
@@ -365,12 +365,11 @@ class PosteriorPooling(Strategy):
             evaluated = evaluate_fn(server_round, arrays) if evaluate_fn else None
             if evaluated is not None:
                 result.evaluate_metrics_serverapp[server_round] = evaluated
-            if self.on_round:
-                self.on_round(
-                    finished_round(
-                        server_round, arrays, metrics, evaluated, seconds, self._client_records
-                    )
-                )
+            finished = finished_round(
+                server_round, arrays, metrics, evaluated, seconds, self._client_records
+            )
+            if self.on_round and self.on_round(finished):
+                break
         return result
 
     def _collect(

@@ -6,19 +6,20 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from flwr.app import ArrayRecord, MetricRecord
 from flwr.serverapp import Grid
 
 from bfl import randomness
 from bfl.configuration import Configuration
 from bfl.datasets import Dataset, absent_classes
 from bfl.datasets.cache import cached_dataset
+from bfl.datasets.server_data import ServerData, without
 from bfl.datasets.subset import train_positions, with_test_examples
 from bfl.engine.resources import cpus_of_this_process, resident_memory
 from bfl.engine.run import run_of
 from bfl.errors import ConfigurationError, RunError
 from bfl.partitions.manifest import describe
 from bfl.posteriors import Posterior
+from bfl.results.best import BestPosterior
 from bfl.results.collapse import CollapseWatch
 from bfl.results.environment import describe_environment
 from bfl.results.examples import write_examples
@@ -31,11 +32,13 @@ from bfl.results.run_folder import PER_CLIENT, RunFolder
 from bfl.results.run_name import made_up_name
 from bfl.results.summary import describe_posterior, write_evaluation
 from bfl.results.table import metrics_table
+from bfl.tracking import LiveLog, TrackedRun, live_log
 from bfl.wire import Positions, posterior_from_arrays, posterior_to_arrays
 from strategies import strategy_class
 from strategies.federation import Federation, discover
 from strategies.posterior_pooling import PosteriorPooling, Round
 from strategies.pretraining import Pretraining, split_off
+from strategies.validation import evaluation, server_data
 
 SILENCE_BEYOND_TIMEOUT = 30.0
 """Seconds that the server waits longer than a client may take: for the message's way and back."""
@@ -56,6 +59,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
     keys = configuration.keys
     configure(cpus_of_this_process())
     engine_run = run_of(grid)
+    configuration.tracker.check()
     with ProgressReport(keys.rounds, follower=engine_run.follower) as progress:
         progress.say(configuration.title)
         dataset = with_test_examples(
@@ -67,23 +71,34 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         evaluator = Evaluator(configuration, dataset)
         federation = discover(grid, keys.clients, keys.node_timeout)
         configuration = evaluator.configuration = configuration.replace(clients=federation.size)
-        partition = split(configuration, dataset, federation)
+        own = evaluator.server_data = server_data(configuration, dataset, federation)
+        partition = split(configuration, dataset, federation, own)
         refuse_attackers(configuration, federation)
         name = keys.name or made_up_name(configuration)
-        with open_run(configuration, name, describe_environment()) as (folder, checkpoint):
+        with (
+            open_run(configuration, name, describe_environment()) as (folder, checkpoint),
+            live_log(configuration.tracker, _tracked(folder), folder.rounds(), progress.say) as log,
+        ):
             engine_run.advise(_how_to_go_on(folder))
             progress.say(f"{federation.size} clients; the run's folder is {folder.path}")
             if said := lost_states(configuration, federation, checkpoint):
                 progress.say(said)
             network = NetworkDescription.of(configuration, dataset, configured_threads())
             folder.write_network(network.to_dict())
-            folder.write_partition(_described(dataset, partition))
+            folder.write_partition(_described(dataset, partition, own))
             strategy = make_strategy(configuration, dataset, partition)
             strategy.federation = federation
             strategy.manifest = evaluator.manifest
             strategy.run_folder = str(folder.path.resolve())
             strategy.run_key = run_key(folder.path)
-            recorder = _Recorder(folder, progress, strategy, keys.evaluate_mc_samples)
+            recorder = _Recorder(
+                folder,
+                progress,
+                strategy,
+                keys.evaluate_mc_samples,
+                best=_best_posterior(folder, evaluator) if own else None,
+                log=log,
+            )
             strategy.on_round = recorder.record
             strategy.on_warning = progress.say
             if checkpoint:
@@ -91,7 +106,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
             elif keys.pretrain_examples:
                 checkpoint = _pretrain(grid, strategy, folder, evaluator, progress)
             posterior = _run_rounds(grid, strategy, folder, evaluator, checkpoint)
-            _finish(folder, evaluator, posterior, progress)
+            _finish(folder, evaluator, posterior, progress, log)
     return folder
 
 
@@ -154,7 +169,8 @@ def _pretrain(
         evaluator.train_accuracy,
         strategy.run_folder,
         strategy.run_key,
-        evaluator.manifest,
+        manifest=evaluator.manifest,
+        held_back=evaluator.server_data.held_back if evaluator.server_data else None,
     )
     posterior = pretraining.run(
         evaluator.initial,
@@ -181,6 +197,8 @@ def _run_rounds(
     """
     configuration: Configuration = evaluator.configuration
     posterior = evaluator.initial
+    # A run that has stopped early and is resumed has no rounds left.
+    over = evaluator.server_data and _best_posterior(folder, evaluator).exhausted()
     if checkpoint:
         posterior = checkpoint.posterior
         strategy.first_round = checkpoint.server_round + 1
@@ -189,9 +207,9 @@ def _run_rounds(
         result = strategy.start(
             grid,
             posterior_to_arrays(posterior),
-            num_rounds=configuration.keys.rounds,
+            num_rounds=0 if over else configuration.keys.rounds,
             timeout=configuration.keys.client_timeout + SILENCE_BEYOND_TIMEOUT,
-            evaluate_fn=_evaluation(configuration, evaluator),
+            evaluate_fn=evaluation(evaluator),
         )
     except RunError as error:
         raise RunError(f"{error}\n{_how_to_go_on(folder)}") from error
@@ -208,9 +226,18 @@ def _how_to_go_on(folder: RunFolder) -> str:
 
 
 def split(
-    configuration: Configuration, dataset: Dataset, federation: Federation
+    configuration: Configuration,
+    dataset: Dataset,
+    federation: Federation,
+    own: ServerData | None = None,
 ) -> list[Positions | None]:
     """Return the examples of each client, by partition id; None for nodes with data of their own.
+
+    Args:
+        configuration: The run's configuration.
+        dataset: Its data set.
+        federation: The nodes.
+        own: The server's own images, which no client gets.
 
     Raises:
         ConfigurationError: The data cannot be split as configured.
@@ -218,7 +245,7 @@ def split(
     keys = configuration.keys
     if all(federation.own_examples.values()):
         return [None] * federation.size
-    used = train_positions(dataset, keys.train_examples)
+    used = _clients_positions(configuration, dataset, own)
     parts = configuration.partition.split(
         dataset.train_labels[used], federation.size, randomness.generator(keys.seed, "partition")
     )
@@ -226,6 +253,14 @@ def split(
         None if federation.own_examples[partition_id] else used[part]
         for partition_id, part in enumerate(parts)
     ]
+
+
+def _clients_positions(
+    configuration: Configuration, dataset: Dataset, own: ServerData | None
+) -> Positions:
+    """Return the positions of the training images that clients share."""
+    used = train_positions(dataset, configuration.keys.train_examples)
+    return without(used, own.held_back) if own else used
 
 
 def make_strategy(
@@ -251,6 +286,14 @@ def make_strategy(
     )
 
 
+def _best_posterior(folder: RunFolder, evaluator: Any) -> BestPosterior:
+    configuration: Configuration = evaluator.configuration
+    keys = configuration.keys
+    return BestPosterior(
+        folder, evaluator.manifest, configuration.best_metric, keys.patience, keys.rounds
+    )
+
+
 class _Recorder:
     """Writes and shows each round.
 
@@ -259,6 +302,8 @@ class _Recorder:
         progress: What a person sees.
         strategy: Whose state the checkpoints hold.
         samples: How many Monte Carlo samples the rounds are evaluated with.
+        best: Keeps the best posterior, where the server has images of its own.
+        log: Where rounds are logged besides.
     """
 
     def __init__(
@@ -267,15 +312,21 @@ class _Recorder:
         progress: ProgressReport,
         strategy: PosteriorPooling,
         samples: int = 1,
+        *,
+        best: BestPosterior | None = None,
+        log: LiveLog | None = None,
     ) -> None:
         self.folder = folder
         self.progress = progress
         self.strategy = strategy
         self.watch = CollapseWatch(folder, progress.say)
         self.samples = samples
+        self.best = best
+        self.log = log
         self.checkpoints = Checkpoints(folder)
 
-    def record(self, finished: Round) -> None:
+    def record(self, finished: Round) -> bool:
+        """Write and show a round; return whether it was the last one, whatever ``rounds`` says."""
         entry = {
             "round": finished.number,
             "seconds": finished.seconds,
@@ -287,24 +338,16 @@ class _Recorder:
         }
         # The record first: one whose checkpoint is missing is dropped and made again by a resume.
         self.folder.append_round(entry)
+        stop = self.best is not None and self.best.look(finished.posterior)
         self.checkpoints.save(
             Checkpoint(finished.number, finished.posterior, self.strategy.state())
         )
         self.progress.round(finished.number, finished.seconds, finished.metrics)
+        if self.log:
+            self.log.round(entry)
         if finished.posterior.size:
             self.watch.look(finished.metrics, self.samples, f"round {finished.number}")
-
-
-def _evaluation(configuration: Configuration, evaluator: Any) -> Any:
-    """Return Flower's ``evaluate_fn``: metrics of the rounds that are evaluated."""
-    every = configuration.keys.evaluate_every
-
-    def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
-        if not every or server_round % every:
-            return None
-        return MetricRecord(evaluator.metrics(posterior_from_arrays(arrays), server_round))
-
-    return evaluate
+        return stop
 
 
 def _finish(
@@ -312,9 +355,12 @@ def _finish(
     evaluator: Any,
     posterior: Posterior,
     progress: ProgressReport,
+    log: LiveLog,
 ) -> None:
     """Judge the final posterior in full, and write and show all that is known of it."""
     samples = evaluator.configuration.keys.mc_samples
+    if evaluator.server_data:
+        progress.say(_best_posterior(folder, evaluator).told())
     progress.say(f"final evaluation with {samples} Monte Carlo samples")
     folder.write_posterior(posterior, evaluator.manifest)
     predictions = evaluator.predict(posterior, samples=samples, purpose="final")
@@ -330,16 +376,27 @@ def _finish(
     if posterior.size:
         CollapseWatch(folder, progress.say).look(numbers, samples, "final evaluation")
     figures = draw_all(folder)
+    log.end(numbers, figures)
     progress.console.print(metrics_table(numbers, samples))
     progress.say(f"figures: {', '.join(path.name for path in figures)}")
     progress.say(f"posterior SHA-256 {posterior.digest()}")
     progress.say(f"results are in {folder.path.resolve()}")
 
 
-def _described(dataset: Dataset, partition: Sequence[Positions | None]) -> dict[str, Any]:
+def _described(
+    dataset: Dataset, partition: Sequence[Positions | None], own: ServerData | None
+) -> dict[str, Any]:
     """Return who holds what of the run's data set, for the run's folder."""
     known = [part for part in partition if part is not None]
-    return describe(dataset.train_labels, known, dataset.num_classes)
+    described = describe(dataset.train_labels, known, dataset.num_classes)
+    if own and own.held_back.size:
+        described["server"] = describe(dataset.train_labels, [own.held_back], dataset.num_classes)
+    return described
+
+
+def _tracked(folder: RunFolder) -> TrackedRun:
+    path = folder.path
+    return TrackedRun(path, path.name, run_key(path), folder.config())
 
 
 def check_before_start(configuration: Configuration, clients: int) -> None:
@@ -354,10 +411,13 @@ def check_before_start(configuration: Configuration, clients: int) -> None:
     check_output(configuration)
     dataset = cached_dataset(keys.dataset, keys.data_dir)
     with_test_examples(dataset, keys.test_examples)
-    used = train_positions(dataset, keys.train_examples)
+    configuration.tracker.check()
+    own = server_data(configuration, dataset)
+    used = _clients_positions(configuration, dataset, own)
     configuration.partition.check(len(used), dataset.num_classes, clients)
     if keys.pretrain_examples:
-        split_off(dataset, keys.pretrain_examples, keys.pretrain_validation)
+        held_back = own.held_back if own else None
+        split_off(dataset, keys.pretrain_examples, keys.pretrain_validation, held_back)
     side = min(dataset.image_shape[:2])
     if side < configuration.architecture.minimum_side:
         raise ConfigurationError(

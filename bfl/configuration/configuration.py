@@ -17,10 +17,11 @@ from bfl.augmentations import Augmentation, augmentations
 from bfl.configuration.keys import Keys
 from bfl.configuration.messages import refused_values, unknown_key
 from bfl.datasets import absolute_dataset, validate_dataset
+from bfl.datasets.server_data import absolute_server_data
 from bfl.defences import Defence, defences
 from bfl.errors import ConfigurationError
 from bfl.inferences import Inference, inferences
-from bfl.metrics import metrics
+from bfl.metrics import Metric, metrics
 from bfl.models import Architecture, architectures, create_architecture
 from bfl.optimizers import Optimizer, optimizers
 from bfl.partitions import Partition, partitions
@@ -28,6 +29,7 @@ from bfl.pooling import PoolingRule, pooling_rules
 from bfl.priors import Prior, priors
 from bfl.registry import Component, Registry
 from bfl.results.figures.base import figures
+from bfl.tracking import Tracker, trackers
 from bfl.uncertainty import uncertainties
 from bfl.weightings import Weighting, weightings
 
@@ -45,6 +47,7 @@ REGISTRIES: tuple[Registry[Any], ...] = (
     augmentations,
     attacks,
     defences,
+    trackers,
     metrics,
     uncertainties,
     figures,
@@ -66,6 +69,8 @@ _PICKED_BY: dict[str, tuple[str, Callable[[str, Mapping[str, Any]], Any]]] = {
     "augmentation": ("augmentation", augmentations.create),
     "attack": ("attack", attacks.create),
     "defence": ("defence", defences.create),
+    "best-metric": ("best_metric", metrics.create),
+    "log": ("tracker", trackers.create),
 }
 """Which key picks which of a configuration's components, and what makes it."""
 
@@ -86,6 +91,8 @@ class Configuration:
     augmentation: Augmentation
     attack: Attack
     defence: Defence
+    best_metric: Metric
+    tracker: Tracker
     settings_of_every_run: Mapping[str, Value]
 
     @property
@@ -182,8 +189,10 @@ def _pick(keys: Keys, settings: Mapping[str, Any], check_data: bool) -> Configur
             picked[name] = create(getattr(keys, key.replace("-", "_")), settings)
         # A registry names what it holds, and two keys may pick from one.
         problems += [text if key in text else f"{key}: {text}" for text in refused]
-    dataset, data_dir = keys.dataset, keys.data_dir
+    dataset, data_dir, server_data = keys.dataset, keys.data_dir, keys.server_data
     if check_data:
+        with _collect(problems):
+            server_data = absolute_server_data(keys.server_data, keys.dataset, data_dir)
         with _collect(problems):
             validate_dataset(dataset, data_dir)
             dataset, data_dir = absolute_dataset(dataset, data_dir)
@@ -193,7 +202,8 @@ def _pick(keys: Keys, settings: Mapping[str, Any], check_data: bool) -> Configur
         for key, (name, _) in _PICKED_BY.items()
         if key != "model"
     }
-    keys = keys.model_copy(update={**full_names, "dataset": dataset, "data_dir": data_dir})
+    data = {"dataset": dataset, "data_dir": data_dir, "server_data": server_data}
+    keys = keys.model_copy(update={**full_names, **data})
     used = {
         key: settings.get(key, field.default)
         for registry in _OF_EVERY_RUN
@@ -240,6 +250,11 @@ def _contradictions(configuration: Configuration) -> list[str]:
         problems.append(
             f"jit is 'on', and XLA cannot compile model '{configuration.keys.model}' "
             "deterministically; allowed: 'auto' or 'off'"
+        )
+    if configuration.keys.patience and not configuration.keys.server_data:
+        problems.append(
+            f"patience is {configuration.keys.patience}, and the server has no images of its own "
+            "to validate with; allowed: 0, or set server-data"
         )
     inference, pooling = configuration.inference, configuration.pooling
     if inference.gaussian:
