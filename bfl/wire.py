@@ -81,7 +81,10 @@ def _unpacked(array: Array) -> npt.NDArray[Any]:
         header = _header(array.dtype, size)
         if len(array.data) == len(header) + size * dtype.itemsize and array.data.startswith(header):
             return np.frombuffer(array.data, dtype, offset=len(header))
-    return array.numpy()
+    read = array.numpy()
+    if not isinstance(read, np.ndarray):  # NumPy also reads archives, of any number of arrays
+        raise TypeError(f"the data are {type(read).__name__}; expected one array")
+    return read
 
 
 @lru_cache(maxsize=64)

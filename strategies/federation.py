@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import islice
 
 from flwr.serverapp import Grid
 
@@ -16,6 +17,9 @@ from strategies.descriptions import NodeDescriptions
 
 REJOIN_WAIT = 15.0
 """Seconds that a round waits for what new nodes say of themselves, when a client has no node."""
+
+NAMED = 100
+"""Missing partitions that an error names; there may be any number of them."""
 
 OTHER_CODE = (
     "the server and some clients run different code: the engine imports bfl, clients or strategies "
@@ -225,10 +229,12 @@ def _missing(
                 f"nodes {' and '.join(map(str, several))} all have partition-id {partition_id} in "
                 "their node configuration; each needs its own, from 0"
             )
-    absent = [str(p) for p in range(expected) if p not in nodes]
+    # A few: a node may say that there are any number of partitions.
+    absent = [str(p) for p in islice((p for p in range(expected) if p not in nodes), NAMED + 1)]
     text = (
         f"{len(described)} of {expected} nodes are there after {timeout:g} s (node-timeout), "
-        f"without {'partition' if len(absent) == 1 else 'partitions'} {', '.join(absent)}"
+        f"without {'partition' if len(absent) == 1 else 'partitions'} {', '.join(absent[:NAMED])}"
+        f"{' and others' if len(absent) > NAMED else ''}"
     )
     for node in descriptions.silent():
         text += f"\nnode {node} does not say who it is"

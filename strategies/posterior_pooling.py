@@ -100,7 +100,7 @@ class PosteriorPooling(Strategy):
         round_retries: How often clients that fail are asked again when there are fewer.
         federation: The nodes, where they have been waited for already.
         state: Where to go on; None: before the first round.
-        on_round: Called after each round.
+        on_round: Called after each round; if it returns True, no other round follows.
         on_warning: Called with what goes wrong with clients; by default it is logged.
 
     Source: Fischer et al. (2024), Algorithm 1.
@@ -132,7 +132,7 @@ class PosteriorPooling(Strategy):
         round_retries: int = 2,
         federation: Federation | None = None,
         state: ServerState | None = None,
-        on_round: Callable[[Round], None] | None = None,
+        on_round: Callable[[Round], bool | None] | None = None,
         on_warning: Callable[[str], None] | None = None,
         **rule_settings: Any,
     ) -> None:
@@ -226,9 +226,10 @@ class PosteriorPooling(Strategy):
             evaluated = evaluate_fn(number, arrays) if evaluate_fn else None
             if evaluated is not None:
                 result.evaluate_metrics_serverapp[number] = evaluated
-            if self.on_round:
-                metrics: dict[str, Any] = {**report.metrics, **(evaluated or {})}
-                self.on_round(Round(state, metrics, seconds, report.clients))
+            metrics: dict[str, Any] = {**report.metrics, **(evaluated or {})}
+            finished = Round(state, metrics, seconds, report.clients)
+            if self.on_round and self.on_round(finished):
+                break
         return result
 
     def _clients(

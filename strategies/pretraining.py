@@ -27,13 +27,14 @@ from flwr.serverapp import Grid
 
 from bfl.configuration import Configuration
 from bfl.datasets import Dataset
+from bfl.datasets.server_data import without
 from bfl.datasets.subset import stratified_positions
 from bfl.errors import ConfigurationError, RunError
-from bfl.posteriors import Posterior
+from bfl.posteriors import Manifest, Posterior
 from bfl.wire import Positions, TrainTask, posterior_to_arrays, train_content
 from strategies.exchange import exchange_with_retries
 from strategies.federation import Federation
-from strategies.updates import read_update
+from strategies.updates import RefusedUpdateError, read_update
 
 
 @dataclass(frozen=True)
@@ -54,18 +55,26 @@ def stop_early(accuracies: list[float], patience: int) -> bool:
     return len(accuracies) - 1 - int(np.argmax(accuracies)) >= patience
 
 
-def split_off(dataset: Dataset, share: float, validation: float) -> tuple[Positions, Positions]:
+def split_off(
+    dataset: Dataset, share: float, validation: float, held_back: Positions | None = None
+) -> tuple[Positions, Positions]:
     """Return the positions of the pre-training images and of the validation images among them.
 
     Args:
         dataset: The run's data set.
         share: ``pretrain-examples``: below 1 a share of the training images, from 1 a number.
         validation: The share of these that is held out.
+        held_back: The positions of training images that are not to be trained on.
 
     Raises:
         ConfigurationError: There are not so many images.
     """
-    chosen = stratified_positions(dataset.train_labels, share, "pretrain-examples")
+    allowed = np.arange(dataset.train_labels.size, dtype=np.int64)
+    if held_back is not None:
+        allowed = without(allowed, held_back)
+    chosen = allowed[
+        stratified_positions(dataset.train_labels[allowed], share, "pretrain-examples")
+    ]
     held = stratified_positions(dataset.train_labels[chosen], validation, "pretrain-validation")
     if held.size == chosen.size:
         raise ConfigurationError(
@@ -89,6 +98,8 @@ class Pretraining:
         accuracy: Gives the accuracy of a posterior on some training images, after an epoch.
         run_folder: The run's folder, where a simulation's clients keep their state.
         run_key: The run's own word, by which nodes file what they keep.
+        manifest: The parameters of the network, to whose minima the node's posteriors are held.
+        held_back: The positions of training images that the server validates rounds with.
 
     Raises:
         ConfigurationError: The node has data of its own, or there are not enough images.
@@ -103,6 +114,8 @@ class Pretraining:
         accuracy: Callable[[Posterior, Positions, int], float],
         run_folder: str,
         run_key: str = "",
+        manifest: Manifest | None = None,
+        held_back: Positions | None = None,
     ) -> None:
         keys = configuration.keys
         if federation.own_examples[0]:
@@ -127,11 +140,12 @@ class Pretraining:
         )
         self._num_classes = dataset.num_classes
         self._train, self._validation = split_off(
-            dataset, keys.pretrain_examples, keys.pretrain_validation
+            dataset, keys.pretrain_examples, keys.pretrain_validation, held_back
         )
         self._accuracy = accuracy
         self._run_folder = run_folder
         self._run_key = run_key
+        self._manifest = manifest
 
     def run(self, initial: Posterior, on_epoch: Callable[[Epoch], None]) -> Posterior:
         """Return the posterior of the best epoch.
@@ -141,7 +155,7 @@ class Pretraining:
             on_epoch: Called after each epoch.
 
         Raises:
-            RunError: The node has failed, also when asked again.
+            RunError: The node has failed, also when asked again, or what it sends is refused.
         """
         posterior = best = initial
         accuracies: list[float] = []
@@ -178,4 +192,14 @@ class Pretraining:
         )
         if reply.has_error():
             raise RunError(f"pre-training, epoch {number}: {reply.error.reason}")
-        return read_update(reply, self._partition_id, posterior).posterior
+        try:
+            update = read_update(
+                reply,
+                self._partition_id,
+                posterior,
+                manifest=self._manifest,
+                num_examples=len(self._train),
+            )
+        except RefusedUpdateError as error:
+            raise RunError(f"pre-training, epoch {number}: update refused: {error}") from error
+        return update.posterior

@@ -7,19 +7,19 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from flwr.app import ArrayRecord, MetricRecord
 from flwr.serverapp import Grid
 
-from bfl import randomness
 from bfl.configuration import Configuration
 from bfl.datasets import Dataset, absent_classes
 from bfl.datasets.cache import cached_dataset
-from bfl.datasets.subset import train_positions, with_test_examples
-from bfl.engine.resources import cpus_of_this_process, resident_memory
+from bfl.datasets.server_data import ServerData
+from bfl.datasets.subset import with_test_examples
+from bfl.engine.resources import cpus_of_this_process
 from bfl.engine.run import run_of
-from bfl.errors import ConfigurationError, RunError
+from bfl.errors import RunError
 from bfl.partitions.manifest import describe
 from bfl.posteriors import Posterior
+from bfl.results.best import BestPosterior
 from bfl.results.collapse import CollapseWatch
 from bfl.results.environment import describe_environment
 from bfl.results.examples import write_examples
@@ -27,18 +27,25 @@ from bfl.results.figures import draw_all
 from bfl.results.identity import run_key
 from bfl.results.network import NetworkDescription
 from bfl.results.progress import ProgressReport
-from bfl.results.resume import Checkpoint, Checkpoints, check_output, open_run
-from bfl.results.run_folder import PER_CLIENT, RunFolder
+from bfl.results.resume import Checkpoint, Checkpoints, open_run
+from bfl.results.run_folder import RunFolder
 from bfl.results.run_name import made_up_name
-from bfl.results.summary import describe_posterior, write_evaluation
+from bfl.results.summary import write_evaluation
 from bfl.results.table import metrics_table
+from bfl.tracking import LiveLog, TrackedRun, live_log
 from bfl.wire import Positions, posterior_from_arrays, posterior_to_arrays
 from strategies import strategy_class
+from strategies.division import split
 from strategies.federation import Federation, discover
 from strategies.method import Method
-from strategies.posterior_pooling import PosteriorPooling, Round
-from strategies.pretraining import Pretraining, split_off
+from strategies.posterior_pooling import PosteriorPooling
+from strategies.pretraining import Pretraining
+from strategies.refusals import check_before_start, lost_states, refuse_attackers
+from strategies.round_recorder import RoundRecorder
 from strategies.server_state import ServerState
+from strategies.validation import evaluation, server_data
+
+__all__ = ["check_before_start", "make_strategy", "run_federation"]
 
 SILENCE_BEYOND_TIMEOUT = 30.0
 """Seconds that the server waits longer than a client may take: for the message's way and back."""
@@ -59,6 +66,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
     keys = configuration.keys
     configure(cpus_of_this_process())
     engine_run = run_of(grid)
+    configuration.tracker.check()
     with ProgressReport(keys.rounds, follower=engine_run.follower) as progress:
         progress.say(configuration.title)
         dataset = with_test_examples(
@@ -70,67 +78,29 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         evaluator = Evaluator(configuration, dataset)
         federation = discover(grid, keys.clients, keys.node_timeout)
         configuration = evaluator.configuration = configuration.replace(clients=federation.size)
-        partition = split(configuration, dataset, federation)
+        own = evaluator.server_data = server_data(configuration, dataset, federation)
+        partition = split(configuration, dataset, federation, own)
         refuse_attackers(configuration, federation)
         name = keys.name or made_up_name(configuration)
-        with open_run(configuration, name, describe_environment()) as (folder, checkpoint):
+        with (
+            open_run(configuration, name, describe_environment()) as (folder, checkpoint),
+            live_log(configuration.tracker, _tracked(folder), folder.rounds(), progress.say) as log,
+        ):
             engine_run.advise(_how_to_go_on(folder))
             progress.say(f"{federation.size} clients; the run's folder is {folder.path}")
             if said := lost_states(configuration, federation, checkpoint):
                 progress.say(said)
             network = NetworkDescription.of(configuration, dataset, configured_threads())
             folder.write_network(network.to_dict())
-            folder.write_partition(_described(dataset, partition))
-            server = _Server(grid, federation, folder, evaluator, partition, progress)
+            folder.write_partition(_described(dataset, partition, own))
+            server = _Server(grid, federation, folder, evaluator, partition, progress, log)
             if checkpoint:
                 progress.say(f"going on after round {checkpoint.server_round}")
             elif keys.pretrain_examples:
                 checkpoint = _pretrain(server)
             posterior = _run_rounds(server, checkpoint)
-            _finish(folder, evaluator, posterior, progress)
+            _finish(server, posterior)
     return folder
-
-
-def refuse_attackers(configuration: Configuration, federation: Federation) -> None:
-    """Refuse hostile clients on nodes that do not play any.
-
-    Raises:
-        ConfigurationError: There are such nodes; the message names them.
-    """
-    refusing = [
-        f"partition {partition_id} (node {node})"
-        for partition_id, node in federation.nodes.items()
-        if configuration.attacks(partition_id) and partition_id not in federation.attackable
-    ]
-    if refusing:
-        raise ConfigurationError(
-            f"attack is '{configuration.attack.name}' with attackers = "
-            f"{configuration.keys.attackers}, which {', '.join(refusing)} will not play: only "
-            "simulated nodes do, and SuperNodes whose node configuration has allow-attack=true"
-        )
-
-
-def lost_states(
-    configuration: Configuration, federation: Federation, checkpoint: Checkpoint | None
-) -> str:
-    """Return what there is to say of clients whose state ends with Flower's run, or nothing.
-
-    Raises:
-        ConfigurationError: The run is one to go on with, and such states are lost.
-    """
-    stateless = [str(p) for p in federation.nodes if p not in federation.stateful]
-    if configuration.keys.optimizer_state != "keep" or not stateless:
-        return ""
-    nodes = f"the SuperNodes of partitions {', '.join(stateless)} have no state-dir"
-    if checkpoint and 0 < checkpoint.server_round < configuration.keys.rounds:
-        raise ConfigurationError(
-            f"optimizer-state is 'keep' and {nodes}: what their optimizers kept has ended with the "
-            "run that was interrupted, so going on would not give its result"
-        )
-    return (
-        f"optimizer-state is 'keep' and {nodes}: this run cannot be resumed, and the client of a "
-        "SuperNode that is restarted begins anew"
-    )
 
 
 @dataclass(frozen=True)
@@ -144,6 +114,7 @@ class _Server:
         evaluator: Judges posteriors; it has the run's configuration and data set.
         partition: The examples of each client; None for nodes with data of their own.
         progress: What a person sees.
+        log: Where rounds are logged live.
     """
 
     grid: Grid
@@ -152,6 +123,7 @@ class _Server:
     evaluator: Any
     partition: Sequence[Positions | None]
     progress: ProgressReport
+    log: LiveLog
 
     @property
     def path(self) -> str:
@@ -176,6 +148,8 @@ def _pretrain(server: _Server) -> Checkpoint:
         evaluator.train_accuracy,
         server.path,
         run_key(server.folder.path),
+        manifest=evaluator.manifest,
+        held_back=evaluator.server_data.held_back if evaluator.server_data else None,
     )
     posterior = pretraining.run(
         evaluator.initial,
@@ -206,7 +180,10 @@ def _run_rounds(server: _Server, checkpoint: Checkpoint | None) -> Posterior:
         if checkpoint
         else _first_state(server, server.evaluator.initial)
     )
-    recorder = _Recorder(server.folder, server.progress, keys.evaluate_mc_samples)
+    best = _best_posterior(server) if server.evaluator.server_data else None
+    recorder = RoundRecorder(
+        server.folder, server.progress, keys.evaluate_mc_samples, best=best, log=server.log
+    )
     strategy = make_strategy(
         server.configuration,
         server.evaluator.dataset.num_classes,
@@ -223,9 +200,10 @@ def _run_rounds(server: _Server, checkpoint: Checkpoint | None) -> Posterior:
         result = strategy.start(
             server.grid,
             posterior_to_arrays(state.posterior),
-            num_rounds=keys.rounds,
+            # A run that has stopped early and is resumed has no rounds left.
+            num_rounds=0 if best and best.exhausted() else keys.rounds,
             timeout=keys.client_timeout + SILENCE_BEYOND_TIMEOUT,
-            evaluate_fn=_evaluation(server.configuration, server.evaluator),
+            evaluate_fn=evaluation(server.evaluator),
         )
     except RunError as error:
         raise RunError(f"{error}\n{_how_to_go_on(server.folder)}") from error
@@ -239,27 +217,6 @@ def _how_to_go_on(folder: RunFolder) -> str:
         f"all finished rounds are saved in {path}; go on from there with --resume {path}, or with "
         f'name="{path.name}" resume=true in the run configuration'
     )
-
-
-def split(
-    configuration: Configuration, dataset: Dataset, federation: Federation
-) -> list[Positions | None]:
-    """Return the examples of each client, by partition id; None for nodes with data of their own.
-
-    Raises:
-        ConfigurationError: The data cannot be split as configured.
-    """
-    keys = configuration.keys
-    if all(federation.own_examples.values()):
-        return [None] * federation.size
-    used = train_positions(dataset, keys.train_examples)
-    parts = configuration.partition.split(
-        dataset.train_labels[used], federation.size, randomness.generator(keys.seed, "partition")
-    )
-    return [
-        None if federation.own_examples[partition_id] else used[part]
-        for partition_id, part in enumerate(parts)
-    ]
 
 
 def make_strategy(
@@ -298,67 +255,24 @@ def make_strategy(
     )
 
 
-class _Recorder:
-    """Writes and shows each round.
-
-    Args:
-        folder: The run's folder.
-        progress: What a person sees.
-        samples: How many Monte Carlo samples the rounds are evaluated with.
-    """
-
-    def __init__(
-        self,
-        folder: RunFolder,
-        progress: ProgressReport,
-        samples: int = 1,
-    ) -> None:
-        self.folder = folder
-        self.progress = progress
-        self.watch = CollapseWatch(folder, progress.say)
-        self.samples = samples
-        self.checkpoints = Checkpoints(folder)
-
-    def record(self, finished: Round) -> None:
-        entry = {
-            "round": finished.number,
-            "seconds": finished.seconds,
-            "server-memory": resident_memory(),
-            **finished.metrics,
-            **describe_posterior(finished.posterior),
-            "posterior-sha256": finished.posterior.digest(),
-            PER_CLIENT: finished.clients,
-        }
-        # The record first: one whose checkpoint is missing is dropped and made again by a resume.
-        self.folder.append_round(entry)
-        self.checkpoints.save(
-            Checkpoint(finished.number, finished.posterior, finished.state.to_arrays())
-        )
-        self.progress.round(finished.number, finished.seconds, finished.metrics)
-        if finished.posterior.size:
-            self.watch.look(finished.metrics, self.samples, f"round {finished.number}")
+def _best_posterior(server: _Server) -> BestPosterior:
+    configuration = server.configuration
+    keys = configuration.keys
+    return BestPosterior(
+        server.folder,
+        server.evaluator.manifest,
+        configuration.best_metric,
+        keys.patience,
+        keys.rounds,
+    )
 
 
-def _evaluation(configuration: Configuration, evaluator: Any) -> Any:
-    """Return Flower's ``evaluate_fn``: metrics of the rounds that are evaluated."""
-    every = configuration.keys.evaluate_every
-
-    def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
-        if not every or server_round % every:
-            return None
-        return MetricRecord(evaluator.metrics(posterior_from_arrays(arrays), server_round))
-
-    return evaluate
-
-
-def _finish(
-    folder: RunFolder,
-    evaluator: Any,
-    posterior: Posterior,
-    progress: ProgressReport,
-) -> None:
+def _finish(server: _Server, posterior: Posterior) -> None:
     """Judge the final posterior in full, and write and show all that is known of it."""
-    samples = evaluator.configuration.keys.mc_samples
+    folder, evaluator, progress = server.folder, server.evaluator, server.progress
+    samples = server.configuration.keys.mc_samples
+    if evaluator.server_data:
+        progress.say(_best_posterior(server).told())
     progress.say(f"final evaluation with {samples} Monte Carlo samples")
     folder.write_posterior(posterior, evaluator.manifest)
     predictions = evaluator.predict(posterior, samples=samples, purpose="final")
@@ -374,38 +288,24 @@ def _finish(
     if posterior.size:
         CollapseWatch(folder, progress.say).look(numbers, samples, "final evaluation")
     figures = draw_all(folder)
+    server.log.end(numbers, figures)
     progress.console.print(metrics_table(numbers, samples))
     progress.say(f"figures: {', '.join(path.name for path in figures)}")
     progress.say(f"posterior SHA-256 {posterior.digest()}")
     progress.say(f"results are in {folder.path.resolve()}")
 
 
-def _described(dataset: Dataset, partition: Sequence[Positions | None]) -> dict[str, Any]:
+def _described(
+    dataset: Dataset, partition: Sequence[Positions | None], own: ServerData | None
+) -> dict[str, Any]:
     """Return who holds what of the run's data set, for the run's folder."""
     known = [part for part in partition if part is not None]
-    return describe(dataset.train_labels, known, dataset.num_classes)
+    described = describe(dataset.train_labels, known, dataset.num_classes)
+    if own and own.held_back.size:
+        described["server"] = describe(dataset.train_labels, [own.held_back], dataset.num_classes)
+    return described
 
 
-def check_before_start(configuration: Configuration, clients: int) -> None:
-    """Raise whatever can be known to be wrong before an engine is started.
-
-    Raises:
-        ConfigurationError: The run's folder cannot be made or gone on with, the data cannot be
-            split as configured, or they are too small for the model.
-        DataError: The data are not what their format promises.
-    """
-    keys = configuration.keys
-    check_output(configuration)
-    dataset = cached_dataset(keys.dataset, keys.data_dir)
-    with_test_examples(dataset, keys.test_examples)
-    used = train_positions(dataset, keys.train_examples)
-    configuration.partition.check(len(used), dataset.num_classes, clients)
-    if keys.pretrain_examples:
-        split_off(dataset, keys.pretrain_examples, keys.pretrain_validation)
-    side = min(dataset.image_shape[:2])
-    if side < configuration.architecture.minimum_side:
-        raise ConfigurationError(
-            f"model '{configuration.words['model']}' takes images of at least "
-            f"{configuration.architecture.minimum_side} pixels a side; those of dataset "
-            f"'{keys.dataset}' have {side}"
-        )
+def _tracked(folder: RunFolder) -> TrackedRun:
+    path = folder.path
+    return TrackedRun(path, path.name, run_key(path), folder.config())

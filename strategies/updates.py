@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +22,14 @@ MOST_EXAMPLES = 2**53
 
 MOST_METRICS = 64
 """Metrics that one client may send: a record of a round has a line for each."""
+
+GREATEST_METRIC = 1e100
+"""The greatest absolute value of a metric: greater ones overflow where they are averaged, and no
+axis can be drawn for them."""
+
+GREATEST_VALUE, LEAST_VARIANCE = 1e60, 1e-60
+"""Bounds of what is pooled. All of float32 lies within; beyond, in float64, the square of a mean
+over a variance overflows, and a client that nothing else refuses would end the run."""
 
 METRIC_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """What a client may call a metric."""
@@ -110,6 +117,7 @@ def _posterior(arrays: ArrayRecord, sent: Posterior, manifest: Manifest | None) 
             raise RefusedUpdateError(f"{name} has type {given}; expected {expected}")
     try:
         posterior.check(like=sent)
+        _check_magnitudes(posterior)
         if manifest:
             manifest.check(posterior)
     except PosteriorError as error:
@@ -135,6 +143,16 @@ def _beside(content: RecordDict, declared: Sequence[DeclaredArray]) -> Arrays:
     return arrays
 
 
+def _check_magnitudes(posterior: Posterior) -> None:
+    for name in VECTORS:
+        vector = getattr(posterior, name)
+        if vector.dtype.itemsize > 4 and vector.size and np.abs(vector).max() > GREATEST_VALUE:
+            raise PosteriorError(f"{name} has values beyond ±{GREATEST_VALUE:g}")
+    variance = posterior.variance
+    if variance.dtype.itemsize > 4 and variance.size and variance.min() < LEAST_VARIANCE:
+        raise PosteriorError(f"variance has values below {LEAST_VARIANCE:g}")
+
+
 def _num_examples(given: Any, known: int | None, most: int) -> int:
     whole = isinstance(given, int) and not isinstance(given, bool)
     if not whole and not (isinstance(given, float) and given.is_integer()):
@@ -153,7 +171,7 @@ def _num_examples(given: Any, known: int | None, most: int) -> int:
 
 
 def _numbers(metrics: MetricRecord) -> dict[str, float]:
-    """Return the metrics that are single finite numbers; others say nothing and are left out.
+    """Return the metrics that are single numbers and not absurd; others are left out.
 
     Raises:
         RefusedUpdateError: There are too many, or one has a name that no metric may have.
@@ -169,7 +187,7 @@ def _numbers(metrics: MetricRecord) -> dict[str, float]:
     return {
         name: float(value)
         for name, value in metrics.items()
-        if name != NUM_EXAMPLES and isinstance(value, int | float) and math.isfinite(value)
+        if name != NUM_EXAMPLES and isinstance(value, int | float) and abs(value) <= GREATEST_METRIC
     }
 
 

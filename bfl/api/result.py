@@ -13,11 +13,21 @@ import numpy.typing as npt
 
 from bfl.api.images import checked_images
 from bfl.api.predictions import Predictions
-from bfl.errors import ConfigurationError, DataError
+from bfl.errors import ConfigurationError, DataError, unknown_name
 from bfl.posteriors import Manifest, Posterior
 from bfl.results.network import NetworkDescription, network_description
-from bfl.results.run_folder import CONFIG, FIGURES, METRICS, POSTERIOR, RunFolder
+from bfl.results.run_folder import (
+    BEST_POSTERIOR,
+    CONFIG,
+    FIGURES,
+    METRICS,
+    POSTERIOR,
+    RunFolder,
+)
 from bfl.uncertainty import measure_all
+
+POSTERIORS = ("last", "best")
+"""Which posteriors of a run can be meant."""
 
 
 @dataclass(frozen=True)
@@ -26,9 +36,11 @@ class Result:
 
     Attributes:
         folder: The run's folder.
+        which: Which posterior is meant: ``"last"``, or ``"best"`` on the server's own images.
     """
 
     folder: Path
+    which: str = "last"
 
     @property
     def name(self) -> str:
@@ -71,11 +83,22 @@ class Result:
         return {path.stem: path for path in sorted((self.folder / FIGURES).glob("*.png"))}
 
     @property
-    def posterior(self) -> Posterior:
-        """The final posterior: vectors of means, variances and point parameters.
+    def best(self) -> dict[str, Any]:
+        """The best round so far on the server's own images: ``metric``, ``round`` and ``value``.
 
         Raises:
-            DataError: The run has not come to its end, or the file is corrupt.
+            DataError: The run has none, or the file is corrupt.
+        """
+        self._check_has_best()
+        return self._files.best()
+
+    @property
+    def posterior(self) -> Posterior:
+        """The posterior: vectors of means, variances and point parameters.
+
+        Raises:
+            DataError: The run has not come to its end, has no best posterior, or the file is
+                corrupt.
         """
         return self._posterior[0]
 
@@ -162,8 +185,18 @@ class Result:
 
     @cached_property
     def _posterior(self) -> tuple[Posterior, Manifest]:
+        if self.which == "best":
+            self._check_has_best()
+            return self._files.posterior(BEST_POSTERIOR)
         self._check_finished(POSTERIOR)
         return self._files.posterior()
+
+    def _check_has_best(self) -> None:
+        if not self._files.holds(BEST_POSTERIOR):
+            raise DataError(
+                f"{self.folder} has no {BEST_POSTERIOR}: a run has one as soon as a round was "
+                "judged on images of the server's own (server-data)"
+            )
 
     def _check_finished(self, file: str) -> None:
         if self._files.holds(file):
@@ -176,14 +209,21 @@ class Result:
         )
 
 
-def load(folder: str | os.PathLike[str]) -> Result:
+def load(folder: str | os.PathLike[str], posterior: str = "last") -> Result:
     """Return the results of a run from its folder, which may have been moved or copied here.
 
+    Args:
+        folder: The folder.
+        posterior: Which one is meant: ``"last"``, or ``"best"`` on the server's own images.
+
     Raises:
+        ConfigurationError: ``posterior`` is neither of these.
         DataError: It is not the folder of a run.
     """
+    if posterior not in POSTERIORS:
+        raise ConfigurationError(unknown_name("posterior", posterior, POSTERIORS))
     path = Path(folder).absolute()
     if not RunFolder(path).holds(CONFIG):
         what = "it has no config.toml" if path.is_dir() else "there is no such folder"
         raise DataError(f"{folder} is not the folder of a run: {what}")
-    return Result(path)
+    return Result(path, posterior)

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from rich.console import Console
 
 from bfl.api import Predictions, load
+from bfl.api.result import POSTERIORS
 from bfl.errors import ConfigurationError, DataError, unknown_name
 from bfl.results.table import results_table
 
@@ -53,12 +54,18 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         metavar="M",
         help="Monte Carlo samples (default: those of the run's final evaluation)",
     )
+    predict.add_argument(
+        "--posterior",
+        choices=POSTERIORS,
+        default="last",
+        help="that of the last round, or of the best one on the server's own images",
+    )
     predict.set_defaults(run=predict_images)
 
 
 def predict_images(given: argparse.Namespace) -> None:
     """Predict images, write all that is predicted, and print the first."""
-    result = load(given.folder)
+    result = load(given.folder, given.posterior)
     output = given.output or Path(f"{given.data.stem}-predictions.npz")
     if output.exists():
         raise ConfigurationError(f"--output: {output} is there already; choose another name")

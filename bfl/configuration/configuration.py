@@ -18,6 +18,7 @@ from bfl.configuration.requirements import Choice, conflicts
 from bfl.configuration.settings import Value, default_values, given_values, settings_of
 from bfl.configuration.strategies import Strategy, named_strategy, without_former_strategy
 from bfl.datasets import absolute_dataset, validate_dataset
+from bfl.datasets.server_data import absolute_server_data
 from bfl.errors import ConfigurationError
 from bfl.parts import Part
 from bfl.registry import Component, kebab
@@ -136,6 +137,9 @@ def resolve(values: Mapping[str, Any], *, check_data: bool = True) -> Configurat
     _raise_if_any(problems)
     if check_data:
         with _collect(problems):
+            own = absolute_server_data(keys.server_data, keys.dataset, keys.data_dir)
+            keys = keys.model_copy(update={"server_data": own})
+        with _collect(problems):
             validate_dataset(keys.dataset, keys.data_dir)
             dataset, data_dir = absolute_dataset(keys.dataset, keys.data_dir)
             keys = keys.model_copy(update={"dataset": dataset, "data_dir": data_dir})
@@ -162,7 +166,10 @@ def _picked(given: Mapping[str, Any], problems: list[str]) -> _Picked:
             parts = kind.pick(word, given)
             picked[kind.key] = (kind.word(parts, word), parts)
         # A registry names what it holds, and two keys may pick from one.
-        problems += [text if kind.key in text else f"{kind.key}: {text}" for text in refused]
+        problems += [
+            text if kind.key in text or text in problems else f"{kind.key}: {text}"
+            for text in refused
+        ]
     return picked
 
 
@@ -224,6 +231,11 @@ def _contradictions(
     problems = []
     if configuration.keys.resume and not configuration.keys.name:
         problems.append("resume is True, but no run is named; give the key name (and output-dir)")
+    if configuration.keys.patience and not configuration.keys.server_data:
+        problems.append(
+            f"patience is {configuration.keys.patience}, and the server has no images of its own "
+            "to validate with; allowed: 0, or set server-data"
+        )
     return [*problems, *conflicts(_choices(configuration, strategy, given))]
 
 

@@ -32,6 +32,17 @@ class Keys(pydantic.BaseModel):
         "below 1 a share, from 1 a number; nodes' own data are used in full",
     )
     test_examples: float = Field(0.0, ge=0.0, description="how many test images are used, likewise")
+    server_data: str = Field(
+        "",
+        description="the server's own images: 'held-back' from the training images before they are "
+        "split, or another data set; empty: none",
+    )
+    server_examples: float = Field(
+        0.1,
+        ge=0.0,
+        description="how many of these training images are the server's own: 0 all, below 1 a "
+        "share, from 1 a number",
+    )
     clients: int = Field(
         0, ge=0, description="number of clients; 0: as many as there are SuperNodes"
     )
@@ -100,6 +111,12 @@ class Keys(pydantic.BaseModel):
     evaluate_mc_samples: Count = Field(5, description="Monte Carlo samples of the others")
     evaluate_precision: Literal["float32", "bfloat16"] = Field(
         "float32", description="type in which the server computes activations when it evaluates"
+    )
+    patience: int = Field(
+        0,
+        ge=0,
+        description="rounds without a better best-metric on the server's own images that end the "
+        "run; 0: never",
     )
     seed: int = Field(0, ge=0, lt=2**63, description="seed of everything random")
     node_timeout: float = Field(

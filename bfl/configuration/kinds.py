@@ -12,7 +12,7 @@ from bfl.corrections import Correction, corrections
 from bfl.defences import Defence, defences
 from bfl.errors import ConfigurationError
 from bfl.inferences import Inference, inferences
-from bfl.metrics import metrics
+from bfl.metrics import Metric, metrics
 from bfl.models import Architecture, architectures, create_architecture
 from bfl.objectives import Term, objectives
 from bfl.optimizers import Optimizer, optimizers
@@ -26,6 +26,7 @@ from bfl.sampling import Sampling, samplings
 from bfl.schedules import Schedule, schedules
 from bfl.server_optimizers import ServerOptimizer, server_optimizers
 from bfl.starts import Start, starts
+from bfl.tracking import Tracker, trackers
 from bfl.uncertainty import uncertainties
 from bfl.weightings import Weighting, weightings
 
@@ -155,6 +156,18 @@ class Parts:
     ]
     augmentation: Annotated[
         Augmentation, _part(augmentations, "none", "random changes of training images")
+    ]
+    best_metric: Annotated[
+        Metric,
+        _part(
+            metrics,
+            "negative-log-likelihood",
+            "the metric on the server's own images by which the best posterior is kept",
+            key="best-metric",
+        ),
+    ]
+    tracker: Annotated[
+        Tracker, _part(trackers, "none", "where rounds are logged live, beside the run's folder")
     ]
     attack: Annotated[Attack, _part(attacks, "none", "what hostile clients send")]
 

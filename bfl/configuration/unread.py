@@ -42,7 +42,9 @@ def _switched_off(configuration: Configuration, key: str) -> str:
         return "attack is 'none'"
     if key.startswith("pretrain-") and not keys.pretrain_examples:
         return "" if key == "pretrain-examples" else "pretrain-examples is 0"
-    if key == "evaluate-mc-samples" and not keys.evaluate_every:
+    if key in ("server-examples", "best-metric") and not keys.server_data:
+        return "server-data is ''"
+    if key == "evaluate-mc-samples" and not (keys.evaluate_every or keys.server_data):
         return "evaluate-every is 0"
     if key == "lr-silent-rounds" and not configuration.values["lr-decay"]:
         return "lr-decay is 0"

@@ -11,19 +11,20 @@ from bfl.datasets.base import Dataset, Labels
 from bfl.errors import ConfigurationError
 
 
-def stratified_positions(labels: Labels, amount: float, key: str) -> Labels:
+def stratified_positions(labels: Labels, amount: float, key: str, seed: int = 0) -> Labels:
     """Return the positions of a part of the examples that has the mixture of classes of them all.
 
     In each class the examples are put into a random order that is always the same, and example r of
     the N_c of class c, counted from 0, takes the place (r + ½)/N_c; the part is the n examples of
     the first places. So each class has its share of n up to rounding (Webster's apportionment),
-    and a smaller part lies within a larger one. The run's seed has no say: as with all the data,
-    runs of different seeds learn from and are tested on the same images.
+    and a smaller part lies within a larger one. Without a seed given, the run's has no say: as with
+    all the data, runs of different seeds learn from and are tested on the same images.
 
     Args:
         labels: (N,) classes, integers from 0.
         amount: How many: 0 all, below 1 a share (at least one example), from 1 a number.
         key: The configuration key that says so, for messages and for its own randomness.
+        seed: The seed of the order.
 
     Returns:
         (n,) positions in ascending order, int64.
@@ -34,7 +35,7 @@ def stratified_positions(labels: Labels, amount: float, key: str) -> Labels:
     count = _count(amount, labels.size, key)
     if count == labels.size:
         return np.arange(labels.size, dtype=np.int64)
-    order = randomness.generator(0, "subset", key).permutation(labels.size)
+    order = randomness.generator(seed, "subset", key).permutation(labels.size)
     order = order[np.argsort(labels[order], kind="stable")]
     sizes = np.bincount(labels)
     starts = np.repeat(np.cumsum(sizes) - sizes, sizes)

@@ -23,7 +23,8 @@ def split(key: Any, count: Any) -> Any:
 
     Args:
         key: The key (2,).
-        count: How many; the same key gives others when it is split into another number.
+        count: How many. More of them may begin with the same ones, and without XLA do, so another
+            number does not make it another key.
     """
     return tf.random.split(key, count)
 

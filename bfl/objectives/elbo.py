@@ -10,7 +10,9 @@ from bfl.objectives.base import Step, Term, Value, objectives
 
 @objectives.register("elbo", aliases=("evidence-lower-bound",))
 class EvidenceLowerBound(Term):
-    """The negative evidence lower bound, Σ_n −E_q[log p(y_n | x_n, θ)] + KL[q ‖ p].
+    """The negative evidence lower bound of the client's data.
+
+    Σ_n −E_q[log p(y_n | x_n, θ)] + KL[q ‖ p].
 
     The divergence counts once over the client's own N examples. Point weights have none: what is
     left is the cross-entropy.

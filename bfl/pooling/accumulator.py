@@ -209,10 +209,13 @@ class Accumulator:
         """Return what is known about a block, in rows (3, B), and room to spare (2, B)."""
         previous = self._previous
         rows[0] = self._reference[part]
+        # Read-only: what one client's encoding wrote there, the next one's would take for known.
+        known = rows.view()
+        known.flags.writeable = False
         if previous is None:
-            return Block(rows[0], spare=spare)
+            return Block(known[0], spare=spare)
         rows[1], rows[2] = previous.mean[part], previous.variance[part]
-        return Block(*rows, spare=spare)
+        return Block(known[0], known[1], known[2], spare=spare)
 
     def _member(
         self, posterior: Posterior, weight: float, generator: np.random.Generator | None

@@ -27,6 +27,8 @@ EPSILON = float(np.finfo(np.float64).eps)
 class Block:
     """What a rule may know about a block of B parameters besides the clients' posteriors.
 
+    All but ``spare`` is read-only, and the same for all clients.
+
     Attributes:
         reference: (B,) means near the clients'. Statistics of ``mean - reference`` keep the digits
             that statistics of ``mean`` would lose.

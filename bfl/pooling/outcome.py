@@ -48,7 +48,7 @@ def check_statistics(rule: PoolingRule, encoded: Sequence[Array], size: int) -> 
             f"it declares {rule.statistics}"
         )
     for number, statistic in enumerate(encoded, start=1):
-        _check_shape(rule, f"statistic {number}", statistic, size)
+        _check_real(rule, f"statistic {number}", statistic, size)
 
 
 def store(
@@ -60,10 +60,11 @@ def store(
     is clipped. Where a value is wrong in float64, nothing is stored.
 
     Raises:
-        PosteriorError: The shapes are wrong.
+        PosteriorError: A shape or a type is wrong, or a mark is not declared.
     """
-    _check_shape(rule, "mean", decoded.mean, mean.size)
-    _check_shape(rule, "variance", decoded.variance, mean.size)
+    _check_real(rule, "mean", decoded.mean, mean.size)
+    _check_real(rule, "variance", decoded.variance, mean.size)
+    _check_marks(rule, decoded, mean.size)
     marks = {name: int(np.count_nonzero(mask)) for name, mask in decoded.marks.items()}
     most, largest = _greatest(mean), _greatest(variance)
     smallest = float(np.finfo(variance.dtype).tiny)
@@ -115,11 +116,31 @@ def _raise_if_bad(
         )
 
 
-def _check_shape(rule: PoolingRule, what: str, values: Array, size: int) -> None:
+def _check_real(rule: PoolingRule, what: str, values: Array, size: int) -> None:
     if np.shape(values) != (size,):
         raise PosteriorError(
             f"strategy {rule.name} gives a {what} of shape {np.shape(values)}; expected ({size},)"
         )
+    # An assignment to real numbers would drop imaginary parts and take a mask for 0 and 1.
+    if np.asarray(values).dtype.kind not in "fiu":
+        raise PosteriorError(
+            f"strategy {rule.name} gives a {what} of type {np.asarray(values).dtype}; expected "
+            "real numbers"
+        )
+
+
+def _check_marks(rule: PoolingRule, decoded: Decoded, size: int) -> None:
+    for name, mask in decoded.marks.items():
+        if name not in rule.fractions:
+            raise PosteriorError(
+                f"strategy {rule.name} marks parameters as '{name}', which nobody would be told; "
+                f"its fractions are {', '.join(rule.fractions) or 'none'}"
+            )
+        if np.shape(mask) != (size,) or np.asarray(mask).dtype != np.bool_:
+            raise PosteriorError(
+                f"strategy {rule.name} gives a mark '{name}' of shape {np.shape(mask)} and type "
+                f"{np.asarray(mask).dtype}; expected a mask ({size},)"
+            )
 
 
 def _greatest(view: Vector) -> float:

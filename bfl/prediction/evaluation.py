@@ -7,11 +7,13 @@ import numpy.typing as npt
 
 from bfl.configuration import Configuration
 from bfl.datasets import Dataset
+from bfl.datasets.server_data import ServerData
 from bfl.metrics import evaluate
 from bfl.networks.network import build_network, build_predictor
 from bfl.posteriors import Manifest, Posterior
 from bfl.prediction.monte_carlo import Images, Predictor
 from bfl.prediction.predictions import Predictions
+from bfl.results.best import VALIDATION
 from bfl.uncertainty import mean_uncertainties
 
 Positions = npt.NDArray[np.int64]
@@ -19,6 +21,9 @@ Positions = npt.NDArray[np.int64]
 
 class Evaluator:
     """Judges posteriors of a run's network on the test set.
+
+    Attributes:
+        server_data: The server's own images, on which rounds are validated; by default none.
 
     Args:
         configuration: The run's configuration.
@@ -28,6 +33,7 @@ class Evaluator:
     def __init__(self, configuration: Configuration, dataset: Dataset) -> None:
         self.configuration = configuration
         self.dataset = dataset
+        self.server_data: ServerData | None = None
         network = build_network(
             configuration.architecture,
             configuration.inference,
@@ -75,6 +81,19 @@ class Evaluator:
         )
         return float(np.mean(predictions.predicted == self.dataset.train_labels[positions]))
 
+    def validation_metrics(self, posterior: Posterior, server_round: int) -> dict[str, float]:
+        """Return the ``metrics`` of the server's own images, as ``validation-NAME``."""
+        data = self.server_data
+        assert data is not None, "the server has no images of its own"
+        predictions = self.predict(
+            posterior,
+            samples=self.configuration.keys.evaluate_mc_samples,
+            purpose=f"validation-{server_round}",
+            images=data.images,
+        )
+        found = self._judged(predictions, data.labels)
+        return {f"{VALIDATION}{name}": value for name, value in found.items()}
+
     def metrics(self, posterior: Posterior, server_round: int) -> dict[str, float]:
         """Return metrics and mean uncertainties, by the configuration's ``evaluate-mc-samples``."""
         predictions = self.predict(
@@ -82,8 +101,11 @@ class Evaluator:
             samples=self.configuration.keys.evaluate_mc_samples,
             purpose=server_round,
         )
+        return self._judged(predictions, self.dataset.test_labels)
+
+    def _judged(self, predictions: Predictions, labels: Positions) -> dict[str, float]:
         settings = self.configuration.values
         return {
-            **evaluate(predictions, self.dataset.test_labels, settings),
+            **evaluate(predictions, labels, settings),
             **mean_uncertainties(predictions, settings),
         }

@@ -24,7 +24,16 @@ CHECKPOINTS = "checkpoints"
 _POSTERIOR, _STATE = "posterior.", "state."
 
 FREE_TO_CHANGE = frozenset(
-    {"resume", "output-dir", "name", "data-dir", "node-timeout", "client-timeout", "round-retries"}
+    {
+        "resume",
+        "output-dir",
+        "name",
+        "log",
+        "data-dir",
+        "node-timeout",
+        "client-timeout",
+        "round-retries",
+    }
 )
 """Keys that say where and how patiently a run is made, not what comes out."""
 

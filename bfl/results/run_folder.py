@@ -10,6 +10,7 @@
 | ``rounds.jsonl`` | one line per round, appended as the round ends |
 | ``warnings.txt`` | what the results do not show by themselves, a line each; only if there is any |
 | ``posterior.npz`` | the global posterior: mean, variance, point, manifest |
+| ``best-posterior.npz`` | that of the best round so far, with the round, and metric and value |
 | ``predictions.npz`` | labels, mean probabilities and uncertainties of the test examples |
 | ``metrics.json`` | metrics, mean uncertainties and retention areas |
 | ``retention.json`` | retention curves on a grid of percents, with their areas |
@@ -41,7 +42,7 @@ import tomli_w
 from bfl.errors import ConfigurationError, DataError, PosteriorError, RunError
 from bfl.files import create_atomically, folder_name_problem, sync_folder, write_atomically
 from bfl.posteriors.manifest import Manifest
-from bfl.posteriors.posterior import Posterior
+from bfl.posteriors.posterior import VECTORS, Posterior
 from bfl.prediction.predictions import IntArray, Predictions
 from bfl.uncertainty.base import measure_all
 
@@ -52,6 +53,7 @@ PARTITION = "partition.json"
 ROUNDS = "rounds.jsonl"
 WARNINGS = "warnings.txt"
 POSTERIOR = "posterior.npz"
+BEST_POSTERIOR = "best-posterior.npz"
 PREDICTIONS = "predictions.npz"
 METRICS = "metrics.json"
 RETENTION = "retention.json"
@@ -68,6 +70,7 @@ _RUN_FILES = (
     PARTITION,
     ROUNDS,
     POSTERIOR,
+    BEST_POSTERIOR,
     PREDICTIONS,
     METRICS,
     RETENTION,
@@ -303,23 +306,43 @@ class RunFolder:
         Raises:
             RunError: The file cannot be written.
         """
+        self._write_arrays(POSTERIOR, **_posterior_arrays(posterior, manifest))
+
+    def write_best_posterior(
+        self, posterior: Posterior, manifest: Manifest, metric: str, server_round: int, value: float
+    ) -> None:
+        """Write the posterior of the best round so far, by the value of a metric.
+
+        Raises:
+            RunError: The file cannot be written.
+        """
         self._write_arrays(
-            POSTERIOR,
-            mean=posterior.mean,
-            variance=posterior.variance,
-            point=posterior.point,
-            manifest=np.array(manifest.to_json()),
+            BEST_POSTERIOR,
+            **_posterior_arrays(posterior, manifest),
+            metric=np.array(metric),
+            round=np.array(server_round),
+            value=np.array(value),
         )
 
-    def posterior(self) -> tuple[Posterior, Manifest]:
-        """Return the global posterior and the manifest of its vectors.
+    def best(self) -> dict[str, Any]:
+        """Return of which round the best posterior is: ``metric``, ``round`` and ``value``.
+
+        Raises:
+            DataError: The file is missing or corrupt.
+        """
+        arrays = self._read_arrays(BEST_POSTERIOR)
+        with self._decoding(BEST_POSTERIOR):
+            return {name: arrays[name].item() for name in ("metric", "round", "value")}
+
+    def posterior(self, file: str = POSTERIOR) -> tuple[Posterior, Manifest]:
+        """Return the global posterior, or the best one, and the manifest of its vectors.
 
         Raises:
             DataError: The file is missing or corrupt, the vectors do not fit the manifest, or they
                 are no posterior.
         """
-        arrays = self._read_arrays(POSTERIOR)
-        with self._decoding(POSTERIOR):
+        arrays = self._read_arrays(file)
+        with self._decoding(file):
             manifest = Manifest.from_json(str(arrays["manifest"]))
             posterior = Posterior(arrays["mean"], arrays["variance"], arrays["point"])
             posterior.check()
@@ -471,6 +494,11 @@ class RunFolder:
             np.load(io.BytesIO(data), allow_pickle=False) as archive,
         ):
             return {name: archive[name] for name in archive.files}
+
+
+def _posterior_arrays(posterior: Posterior, manifest: Manifest) -> dict[str, npt.NDArray[Any]]:
+    vectors = {name: getattr(posterior, name) for name in VECTORS}
+    return {**vectors, "manifest": np.array(manifest.to_json())}
 
 
 def _round_entry(line: bytes) -> dict[str, Any]:

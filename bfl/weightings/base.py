@@ -67,10 +67,11 @@ class Weighting(Component, ABC):
         Raises:
             PosteriorError: A posterior that the scheme reads is not valid or has another size.
             ValueError: There is no client, there are not as many posteriors as numbers of examples,
-                the scheme needs something that is missing, or all weights are 0.
+                the scheme needs something that is missing, gives anything but (K,) numbers, or all
+                weights are 0.
         """
         self._check(posteriors, num_examples, previous)
-        return self._normalised(self.gamma(posteriors, num_examples, previous))
+        return self._normalised(self.gamma(posteriors, num_examples, previous), len(num_examples))
 
     def weigh_counts(self, num_examples: Sequence[int]) -> Array:
         """Return what ``weigh`` does, before there are posteriors, for a scheme ``counts_only``.
@@ -82,9 +83,15 @@ class Weighting(Component, ABC):
             ValueError: All weights are 0.
         """
         assert self.counts_only
-        return self._normalised(self.gamma((), num_examples, None))
+        return self._normalised(self.gamma((), num_examples, None), len(num_examples))
 
-    def _normalised(self, gamma: Array) -> Array:
+    def _normalised(self, gamma: Array, count: int) -> Array:
+        # An assignment to float64 would drop imaginary parts.
+        if np.shape(gamma) != (count,) or np.asarray(gamma).dtype.kind not in "fiu":
+            raise ValueError(
+                f"{self.name} gives weights of shape {np.shape(gamma)} and type "
+                f"{np.asarray(gamma).dtype}; expected real numbers ({count},)"
+            )
         gamma = np.asarray(gamma, np.float64)
         total = float(gamma.sum())
         if not (np.isfinite(total) and total > 0 and bool(np.all(gamma >= 0))):

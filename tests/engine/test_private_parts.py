@@ -26,7 +26,10 @@ from bfl.engine.flower.handing_out import hand_out
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FOLDERS = ("bfl", "strategies", "clients", "benchmarks", "scripts", "tests")
-DOORS = ("bfl/engine/flower/", "bfl/engine/ray_cluster.py", "tests/engine/")
+DOORS = (
+    *("bfl/engine/flower/", "bfl/engine/ray_cluster.py"),
+    *("tests/engine/", "tests/deployment/"),
+)
 PUBLIC = ("flwr.app", "flwr.serverapp", "flwr.serverapp.strategy", "flwr.clientapp")
 ATTRIBUTES = ("_message_id", "delivered_at", "message_ins_store", "_global_node", "all_processes")
 """Private attributes of objects that are public, or are had from a private part."""
@@ -238,6 +241,7 @@ PARTS = (
         SERIALLY,
         parameters=("module_attribute_str", "error_type", "project_dir"),
     ),
+    Part("flwr.cli.build", "build_fab_from_disk", "tests/deployment/test_bundle.py"),
     # Ray.
     Part("ray._private", "worker", RAY, offers=("_global_node",)),
     Part("ray._private.node", "Node", RAY, offers=("all_processes",)),

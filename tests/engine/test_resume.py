@@ -13,12 +13,12 @@ from typing import Any
 
 import pytest
 
-import strategies.run
 from bfl.commands.flower_simulation import main
 from bfl.engine.flower import FlowerApp, run_serially
 from bfl.errors import ConfigurationError
 from bfl.results.resume import Checkpoints
 from bfl.results.run_folder import RunFolder
+from strategies import round_recorder
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 ROUNDS = 4
@@ -77,8 +77,16 @@ def interrupt(
 ) -> None:
     """Run until a round is over, its record written or its checkpoint too, and stop there."""
     target = {
-        "record": (strategies.run.RunFolder, "append_round", lambda args: args[1]["round"]),
-        "checkpoint": (strategies.run.Checkpoints, "save", lambda args: args[1].server_round),
+        "record": (
+            round_recorder.RunFolder,
+            "append_round",
+            lambda args: args[1]["round"],
+        ),
+        "checkpoint": (
+            round_recorder.Checkpoints,
+            "save",
+            lambda args: args[1].server_round,
+        ),
     }[where]
     cls, name, number_of = target
     original = getattr(cls, name)
@@ -139,7 +147,7 @@ def test_a_second_server_is_refused_while_the_first_one_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused = []
-    append = strategies.run.RunFolder.append_round
+    append = round_recorder.RunFolder.append_round
 
     def second_server(*args: Any) -> None:
         append(*args)
@@ -149,7 +157,7 @@ def test_a_second_server_is_refused_while_the_first_one_writes(
             refused.append(str(caught.value))
 
     with monkeypatch.context() as patch:
-        patch.setattr(strategies.run.RunFolder, "append_round", second_server)
+        patch.setattr(round_recorder.RunFolder, "append_round", second_server)
         folder = run(tmp_path / "run", rounds=2)
     assert "another server writes to" in refused[0]
     assert [entry["round"] for entry in folder.rounds()] == [1, 2]

@@ -46,6 +46,17 @@ def test_clients_one_ulp_below_the_limit(dtype: type) -> None:
     assert pooled.posterior.mean[0] == pytest.approx(0.4, rel=1e-6)
 
 
+@pytest.mark.parametrize(("apart", "usable"), [(2.0, False), (7.0, False), (9.0, True)])
+def test_rounding_grows_with_the_clients(apart: float, usable: bool) -> None:
+    """Of K clients, a difference of up to K ε of the precision has no sign."""
+    count, epsilon = 8, float(np.finfo(np.float32).eps)
+    clients = [Posterior(np.zeros(1, np.float32), np.ones(1, np.float32))] * count
+    # In float64, as the previous variance would otherwise be off by a share of the difference.
+    surplus = count * (1 - apart * epsilon)
+    previous = Posterior(np.zeros(1), np.array([(count - 1) / surplus]), np.zeros(0, np.float32))
+    assert consolidate(clients, previous).diagnostics[NEGATIVE] == (0.0 if usable else 1.0)
+
+
 def test_the_precision_is_that_of_what_has_arrived() -> None:
     """One float32 among float64, client or previous, is as uncertain as all in float32."""
     wide, previous = below_the_limit(1)

@@ -124,6 +124,57 @@ def test_statistics_are_as_declared(change: Any, words: str) -> None:
             pooled(encoding(change))
 
 
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        (rule_that(lambda d: Decoded(d.mean + 1j, d.variance)), "mean of type complex128"),  # type: ignore[arg-type]
+        (rule_that(lambda d: Decoded(d.mean, d.variance + 1j)), "variance of type complex128"),  # type: ignore[arg-type]
+        (rule_that(lambda d: Decoded(d.mean, d.variance > 0)), "variance of type bool"),  # type: ignore[arg-type]
+        (encoding(lambda e: (e[0], e[1] > 0)), "statistic 2 of type bool"),
+        (encoding(lambda e: (e[0] + 1j, e[1])), "statistic 1 of type complex128"),
+    ],
+)
+def test_numbers_are_real(rule: PoolingRule, words: str) -> None:
+    """NumPy would drop imaginary parts, and take a mask for 0 and 1."""
+    with pytest.raises(PosteriorError, match=f"wrong-rule gives a {words}; expected real numbers"):
+        pool(rule, clients(), np.ones(3))
+
+
+@pytest.mark.parametrize("known", ["reference", "previous_mean", "previous_variance"])
+def test_what_is_known_is_not_overwritten(known: str) -> None:
+    """One that used it for room of its own gave the next clients another reference."""
+
+    class Careless(NaiveWeightedAveraging):
+        uses_previous: ClassVar[bool] = True
+
+        def encode(
+            self, mean: Array, variance: Array, weight: float, block: Block
+        ) -> tuple[Array, ...]:
+            encoded = super().encode(mean, variance, weight, block)
+            np.multiply(2.0, mean, out=getattr(block, known))
+            return encoded
+
+    with pytest.raises(ValueError, match="read-only"):
+        pool(Careless(), clients(), np.ones(3), previous=clients()[0])
+
+
+@pytest.mark.parametrize(
+    ("fractions", "mark", "words"),
+    [
+        ((), np.ones(D, bool), r"marks parameters as 'odd'.*its fractions are none"),
+        (("odd",), np.ones((D, 7), bool), r"a mark 'odd' of shape \(100, 7\)"),
+        (("odd",), np.ones(D), r"a mark 'odd' of shape \(100,\) and type float64"),
+    ],
+    ids=["not declared", "more than there are", "no mask"],
+)
+def test_marks_are_declared_masks(fractions: tuple[str, ...], mark: Any, words: str) -> None:
+    """A mark that was not declared was lost, and a larger one gave a fraction of 7."""
+    rule = rule_that(lambda d: Decoded(d.mean, d.variance, {"odd": mark}))
+    type(rule).fractions = fractions
+    with pytest.raises(PosteriorError, match=f"wrong-rule.*{words}"):
+        pool(rule, clients(), np.ones(3))
+
+
 def test_what_float32_cannot_hold_is_clipped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("bfl.pooling.accumulator.BLOCK", 16)
     limit = np.finfo(np.float32)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,9 @@ from small_federation import make_app, make_clients, make_grid, shifted
 import strategies
 from bfl.engine.flower import new_run
 from bfl.engine.flower.messages import set_message_id
+from bfl.pooling import pooling_rules
 from bfl.posteriors import Posterior
+from bfl.weightings import weightings
 from bfl.wire import ARRAYS, METRICS, TrainTask
 from strategies.round import federated_round
 from strategies.server_state import ServerState
@@ -178,3 +181,46 @@ def test_the_reason_is_given(arrays_: Any, metrics: Any, reason: str) -> None:
     )
     with pytest.raises(RefusedUpdateError, match=reason):
         read_update(reply, 0, SENT)
+
+
+def test_an_archive_in_the_place_of_an_array_is_refused() -> None:
+    """NumPy reads it without an error, and what it gives is no array."""
+    archive = BytesIO()
+    np.savez(archive, SENT.mean)
+    whole = content(
+        {"mean": SENT.mean, "variance": SENT.variance, "point": SENT.point}, {"num-examples": 1}
+    )
+    record: Any = whole[ARRAYS]
+    record["mean"] = Array("float32", (SIZE,), "numpy.ndarray", archive.getvalue())
+    one_round = OneRound("conflation")
+    pooled, metrics = one_round.pool(whole)
+    assert metrics["refused"] == 1
+    assert pooled.digest() == one_round.pool(None)[0].digest()
+
+
+@pytest.mark.parametrize("weighting", weightings.names())
+@pytest.mark.parametrize("rule", pooling_rules.names())
+def test_no_number_of_one_client_ends_the_run(rule: str, weighting: str) -> None:
+    """In float64, where a square or an inverse may overflow, what is pooled is bounded."""
+    sent = Posterior(*(getattr(SENT, name).astype(float) for name in ("mean", "variance", "point")))
+    extremes = {
+        "mean": [(1e60, 0), (-1.7e308, 1)],
+        "variance": [(1e60, 0), (1e-60, 0), (5e-324, 1), (1.7e308, 1)],
+        "point": [(-1e60, 0), (1.7e308, 1)],
+    }
+    sends: dict[str, Any] = {}
+
+    def reply(task: TrainTask, received: Posterior) -> RecordDict:
+        arrays_ = {key: getattr(sent, key) * (1 + task.partition_id) for key in extremes}
+        if task.partition_id == 1:
+            arrays_[sends["name"]] = np.full_like(arrays_[sends["name"]], sends["value"])
+        return content(arrays_, {"num-examples": 5})
+
+    method = strategies.PosteriorPooling(rule=rule, weighting=weighting).method
+    clients = make_clients(make_grid(make_app(reply)))
+    for name, values in extremes.items():
+        for value, refused in values:
+            sends.update(name=name, value=value)
+            state, report = federated_round(method, ServerState.first(sent, 4), clients, 0)
+            state.posterior.check(like=sent)
+            assert report.metrics["refused"] == refused, (name, value)

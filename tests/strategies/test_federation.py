@@ -70,6 +70,14 @@ def test_a_silent_node_ends_the_wait_at_the_deadline_and_is_named() -> None:
     assert queries(grid).count(FIRST_ID + 1) == 1
 
 
+def test_a_node_that_claims_many_partitions_does_not_fill_the_memory() -> None:
+    """The error listed all that were missing: 60 GB for a node that said a billion."""
+    grid = DeploymentGrid(make_app(num_partitions=10**5), [0], 1)
+    with pytest.raises(RunError, match=r"1 of 100000 nodes .* 99, 100 and others\n") as caught:
+        discover(grid, 0, timeout=0.05, poll=0.01)
+    assert len(str(caught.value)) < 1000
+
+
 def failing(times: int) -> ClientApp:
     """Return an app whose node of partition 1 fails as often to say who it is."""
     app, failures = ClientApp(), iter(range(times))

@@ -9,8 +9,9 @@ from bfl.configuration import resolve
 from bfl.datasets import load_dataset
 from bfl.datasets.subset import train_positions
 from bfl.errors import ConfigurationError
+from strategies.division import split
 from strategies.federation import Federation
-from strategies.run import check_before_start, split
+from strategies.refusals import check_before_start
 
 FEDERATION = Federation(nodes={0: 10, 1: 11, 2: 12}, own_examples={0: 0, 1: 0, 2: 0})
 

@@ -7,7 +7,7 @@ import pytest
 
 from bfl.configuration import resolve
 from bfl.datasets import load_dataset
-from bfl.errors import ConfigurationError
+from bfl.errors import ConfigurationError, RunError
 from bfl.posteriors import Posterior
 from bfl.priors.base import NormalPrior
 from bfl.results.resume import Checkpoints
@@ -73,6 +73,56 @@ def asked_of_the_node(epochs=3, **values):
     pretraining.run(initial, lambda epoch: None)
     assert len(sent) == epochs
     return sent
+
+
+@pytest.mark.parametrize(
+    ("variance", "more", "reason"),
+    [
+        (-1.0, 0, "'norm/moving_variance' has 1 of 1 values below 0"),
+        (np.nan, 0, "point has 1 of 1 values that are not finite"),
+        (1.0, 1, "num-examples is 181; this client holds 180"),
+    ],
+)
+def test_what_the_node_sends_is_checked_like_an_update(variance, more, reason, tmp_path):
+    """With the manifest that the run's evaluator has: a moving variance below 0 began a run."""
+    from types import SimpleNamespace
+
+    from small_federation import make_app, make_grid
+
+    from bfl.posteriors import Manifest, Parameter
+    from strategies.run import _pretrain
+
+    def reply(task, received):
+        point = np.full(1, variance, np.float32)
+        posterior = Posterior(received.mean, received.variance, point)
+        return reply_content(posterior, {"num-examples": len(task.examples) + more})
+
+    grid = make_grid(make_app(reply), 2)
+    evaluator = SimpleNamespace(
+        configuration=resolve({"pretrain-examples": 200, "pretrain-epochs": 2}),
+        dataset=load_dataset("digits"),
+        initial=Posterior(np.zeros(2, np.float32), np.ones(2, np.float32), np.ones(1, np.float32)),
+        manifest=Manifest(
+            (
+                Parameter("kernel", (2,), True, "zeros"),
+                Parameter("norm/moving_variance", (1,), False, "ones", minimum=0.0),
+            )
+        ),
+        train_accuracy=lambda *given: 0.5,
+        server_data=None,
+    )
+    server = SimpleNamespace(
+        grid=grid,
+        federation=discover(grid, 2, 10.0),
+        folder=SimpleNamespace(path=tmp_path),
+        path=str(tmp_path),
+        evaluator=evaluator,
+        configuration=evaluator.configuration,
+        progress=None,
+    )
+    (tmp_path / "run-key").write_text("0" * 32 + "\n")
+    with pytest.raises(RunError, match=f"pre-training, epoch 1: update refused: .*{reason}"):
+        _pretrain(server)
 
 
 @pytest.mark.parametrize("prior", ["fixed", "previous-global"])

@@ -15,7 +15,8 @@ from bfl.posteriors import Posterior
 from bfl.results.resume import Checkpoint
 from clients.client_app import app
 from strategies.federation import Federation, discover
-from strategies.run import lost_states, refuse_attackers, run_federation
+from strategies.refusals import lost_states, refuse_attackers
+from strategies.run import run_federation
 
 HOSTILE: dict[str, Any] = {"attack": "noise", "attackers": 2}
 

@@ -121,7 +121,7 @@ SERVERS = (
 
 def test_a_client_overwrites_nothing(tmp_path: Path) -> None:
     """One that sent ``round``, ``clients``, ``seconds`` and ``accuracy`` had them recorded."""
-    from strategies.run import _Recorder
+    from strategies.round_recorder import RoundRecorder
 
     def lying(task: TrainTask, received: Posterior) -> RecordDict:
         lies = dict.fromkeys(SERVERS.split(), 1000000.0) if task.partition_id == 3 else {}
@@ -141,7 +141,7 @@ def test_a_client_overwrites_nothing(tmp_path: Path) -> None:
         def round(self, *given: Any) -> None: ...
 
     folder = RunFolder.create(tmp_path, "run", {}, {})
-    _Recorder(folder, Quiet()).record(lied)  # type: ignore[arg-type]
+    RoundRecorder(folder, Quiet()).record(lied)  # type: ignore[arg-type]
     [entry] = folder.rounds()
     assert (entry["round"], entry["clients"], entry["client/round"]) == (1, 4, 1e6)
     assert entry["seconds"] < 100
@@ -168,6 +168,24 @@ def test_names_and_numbers_of_metrics_are_limited(metrics: dict[str, float], rea
     _, rounds, told = play(talking)
     assert rounds[0].metrics["refused"] == 1
     assert f"round 1, client 1: update refused: {reason}" in told[0]
+
+
+@pytest.mark.parametrize("absurd", [1.7e308, float("nan")])
+def test_absurd_metrics_are_left_out(absurd: float, tmp_path: Path) -> None:
+    """Their mean would overflow, and the run's last act, the figures, would fail."""
+    from bfl.results.figures import draw_all
+
+    def lying(task: TrainTask, received: Posterior) -> RecordDict:
+        value = absurd if task.partition_id == 1 else 2.0
+        return reply_content(received, {"num-examples": 5, "train-divergence": value})
+
+    _, (lied,), _ = play(lying)
+    assert lied.metrics["refused"] == 0
+    assert lied.metrics["client/train-divergence"] == 2.0
+    assert ["train-divergence" in entry for entry in lied.clients] == [True, False, True, True]
+    folder = RunFolder.create(tmp_path, "run", {}, {})
+    folder.append_round({"round": 1, "seconds": 1.0, **lied.metrics, "per-client": lied.clients})
+    assert "client-curves.png" in {path.name for path in draw_all(folder)}
 
 
 # Numbers of examples -------------------------------------------------------------------------

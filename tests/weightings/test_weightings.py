@@ -186,3 +186,23 @@ def test_clients_that_differ_by_less_than_rounding_have_equal_weights() -> None:
     np.testing.assert_allclose(weights[3:], weights[3], rtol=1e-9)
     # What cannot be told from 0 depends on where the clients lie, so groups are alike, not equal.
     assert 0.1 < weights[0] / weights[3] < 10
+
+
+@pytest.mark.parametrize(
+    "gamma",
+    [np.ones(3) * (1 + 1j), np.ones((3, 1)), np.ones(2), np.ones(()), np.ones(3, bool)],
+    ids=["complex", "two dimensions", "one fewer", "a number", "a mask"],
+)
+@pytest.mark.parametrize("counts", [True, False])
+def test_what_a_scheme_of_ones_own_gives_is_checked(gamma, counts):
+    """NumPy would drop imaginary parts."""
+
+    class Wrong(type(weightings.create("equal"))):
+        name = "wrong-weighting"
+
+        def gamma(self, posteriors, num_examples, previous):
+            return gamma
+
+    posteriors = [Posterior(np.zeros(1), np.ones(1))] * 3
+    with pytest.raises(ValueError, match=r"wrong-weighting gives .*; expected real numbers \(3,\)"):
+        Wrong().weigh_counts([1, 2, 3]) if counts else Wrong().weigh(posteriors, [1, 2, 3])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -113,6 +114,9 @@ class RayEngine:
         self._death = f"the simulation engine has died: {reason}"
         if self._run:
             self._run.end(self._death)
+            # At once: Ray may end this process before anything else can be said.
+            lines = [self._death, *filter(None, [self._run.advice])]
+            print("\n  ".join(lines), file=sys.stderr, flush=True)
 
 
 def _ray_config(given: Mapping[str, Any], verbose: bool) -> dict[str, Any]:

@@ -1,0 +1,87 @@
+"""What is refused, or told, before a run's first round."""
+
+from __future__ import annotations
+
+from bfl.configuration import Configuration
+from bfl.datasets.cache import cached_dataset
+from bfl.datasets.subset import with_test_examples
+from bfl.errors import ConfigurationError
+from bfl.results.resume import Checkpoint, check_output
+from strategies.division import clients_positions
+from strategies.federation import Federation
+from strategies.pretraining import split_off
+from strategies.validation import server_data
+
+
+def check_before_start(configuration: Configuration, clients: int) -> None:
+    """Raise whatever can be known to be wrong before an engine is started.
+
+    Raises:
+        ConfigurationError: The run's folder cannot be made or gone on with, the data cannot be
+            split as configured, or they are too small for the model.
+        DataError: The data are not what their format promises.
+    """
+    keys = configuration.keys
+    check_output(configuration)
+    dataset = cached_dataset(keys.dataset, keys.data_dir)
+    with_test_examples(dataset, keys.test_examples)
+    configuration.tracker.check()
+    own = server_data(configuration, dataset)
+    used = clients_positions(configuration, dataset, own)
+    configuration.partition.check(len(used), dataset.num_classes, clients)
+    if keys.pretrain_examples:
+        held_back = own.held_back if own else None
+        split_off(dataset, keys.pretrain_examples, keys.pretrain_validation, held_back)
+    side = min(dataset.image_shape[:2])
+    if side < configuration.architecture.minimum_side:
+        raise ConfigurationError(
+            f"model '{configuration.words['model']}' takes images of at least "
+            f"{configuration.architecture.minimum_side} pixels a side; those of dataset "
+            f"'{keys.dataset}' have {side}"
+        )
+
+
+def refuse_attackers(configuration: Configuration, federation: Federation) -> None:
+    """Refuse hostile clients on nodes that do not play any.
+
+    Raises:
+        ConfigurationError: There are such nodes; the message names them.
+    """
+    refusing = [
+        f"partition {partition_id} (node {node})"
+        for partition_id, node in federation.nodes.items()
+        if configuration.attacks(partition_id) and partition_id not in federation.attackable
+    ]
+    if refusing:
+        raise ConfigurationError(
+            f"attack is '{configuration.attack.name}' with attackers = "
+            f"{configuration.keys.attackers}, which {', '.join(refusing)} will not play: only "
+            "simulated nodes do, and SuperNodes whose node configuration has allow-attack=true"
+        )
+
+
+def lost_states(
+    configuration: Configuration, federation: Federation, checkpoint: Checkpoint | None
+) -> str:
+    """Return what there is to say of clients whose state ends with Flower's run, or nothing.
+
+    Raises:
+        ConfigurationError: The run is one to go on with, and such states are lost.
+    """
+    stateless = [str(p) for p in federation.nodes if p not in federation.stateful]
+    keepers = [part.name for part in configuration.parts if part.state_name]
+    if configuration.keys.optimizer_state == "keep":
+        keepers.append("optimizer-state")
+    if not keepers or not stateless:
+        return ""
+    what = f"clients keep a state from round to round ({', '.join(keepers)})"
+    nodes = f"the SuperNodes of partitions {', '.join(stateless)} have no state-dir"
+    if checkpoint and 0 < checkpoint.server_round < configuration.keys.rounds:
+        raise ConfigurationError(
+            f"{what} and {nodes}: what they kept has ended with the run that was interrupted, so "
+            "going on would not give its result"
+        )
+    return (
+        f"{what} and {nodes}: this run cannot be resumed, and the client of a SuperNode that is "
+        "restarted has lost it"
+    )

@@ -1,0 +1,66 @@
+"""What becomes of each finished round: its record, its checkpoint, and what a person sees."""
+
+from __future__ import annotations
+
+from bfl.engine.resources import resident_memory
+from bfl.results.best import BestPosterior
+from bfl.results.collapse import CollapseWatch
+from bfl.results.progress import ProgressReport
+from bfl.results.resume import Checkpoint, Checkpoints
+from bfl.results.run_folder import PER_CLIENT, RunFolder
+from bfl.results.summary import describe_posterior
+from bfl.tracking import LiveLog
+from strategies.posterior_pooling import Round
+
+
+class RoundRecorder:
+    """Writes and shows each round.
+
+    Args:
+        folder: The run's folder.
+        progress: What a person sees.
+        samples: How many Monte Carlo samples the rounds are evaluated with.
+        best: Keeps the best posterior, where the server has images of its own.
+        log: Where rounds are logged besides.
+    """
+
+    def __init__(
+        self,
+        folder: RunFolder,
+        progress: ProgressReport,
+        samples: int = 1,
+        *,
+        best: BestPosterior | None = None,
+        log: LiveLog | None = None,
+    ) -> None:
+        self.folder = folder
+        self.progress = progress
+        self.watch = CollapseWatch(folder, progress.say)
+        self.samples = samples
+        self.best = best
+        self.log = log
+        self.checkpoints = Checkpoints(folder)
+
+    def record(self, finished: Round) -> bool:
+        """Write and show a round; return whether it was the last one, whatever ``rounds`` says."""
+        entry = {
+            "round": finished.number,
+            "seconds": finished.seconds,
+            "server-memory": resident_memory(),
+            **finished.metrics,
+            **describe_posterior(finished.posterior),
+            "posterior-sha256": finished.posterior.digest(),
+            PER_CLIENT: finished.clients,
+        }
+        # The record first: one whose checkpoint is missing is dropped and made again by a resume.
+        self.folder.append_round(entry)
+        stop = self.best is not None and self.best.look(finished.posterior)
+        self.checkpoints.save(
+            Checkpoint(finished.number, finished.posterior, finished.state.to_arrays())
+        )
+        self.progress.round(finished.number, finished.seconds, finished.metrics)
+        if self.log:
+            self.log.round(entry)
+        if finished.posterior.size:
+            self.watch.look(finished.metrics, self.samples, f"round {finished.number}")
+        return stop

@@ -1,0 +1,69 @@
+"""Judging each round: on the test images, and on the server's own to validate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from flwr.app import ArrayRecord, MetricRecord
+
+from bfl.configuration import Configuration
+from bfl.datasets import Dataset
+from bfl.datasets.server_data import HELD_BACK, ServerData, load_server_data
+from bfl.errors import ConfigurationError
+from bfl.wire import posterior_from_arrays
+from strategies.federation import Federation
+
+
+def server_data(
+    configuration: Configuration, dataset: Dataset, federation: Federation | None = None
+) -> ServerData | None:
+    """Return the server's own images; None if it has none.
+
+    Args:
+        configuration: The run's configuration.
+        dataset: Its data set.
+        federation: The nodes; None before they are known.
+
+    Raises:
+        ConfigurationError: The images cannot be had as configured, or are to be held back from
+            nodes that have data of their own.
+        DataError: The server's other data set cannot be had.
+    """
+    keys = configuration.keys
+    own = [p for p, n in federation.own_examples.items() if n] if federation else []
+    if keys.server_data == HELD_BACK and own:
+        raise ConfigurationError(
+            f"server-data is '{HELD_BACK}', and the SuperNodes of partitions "
+            f"{', '.join(map(str, own))} have data of their own, from which the server can hold "
+            "nothing back; allowed: another data set, or nothing"
+        )
+    return load_server_data(
+        keys.server_data,
+        dataset,
+        data_dir=keys.data_dir,
+        examples=keys.server_examples,
+        train_examples=keys.train_examples,
+        seed=keys.seed,
+    )
+
+
+def evaluation(evaluator: Any) -> Callable[[int, ArrayRecord], MetricRecord | None]:
+    """Return Flower's ``evaluate_fn``: test metrics where they are due, validation every round.
+
+    Args:
+        evaluator: Judges a posterior, see ``bfl.prediction.evaluation``.
+    """
+    every = evaluator.configuration.keys.evaluate_every
+
+    def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
+        tested = every and server_round % every == 0
+        if not tested and evaluator.server_data is None:
+            return None
+        posterior = posterior_from_arrays(arrays)
+        metrics = evaluator.metrics(posterior, server_round) if tested else {}
+        if evaluator.server_data is not None:
+            metrics |= evaluator.validation_metrics(posterior, server_round)
+        return MetricRecord(metrics)
+
+    return evaluate
