@@ -68,7 +68,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
             progress.say(text)
         # Its networks are built while the clients' processes start.
         evaluator = Evaluator(configuration, dataset)
-        federation = discover(grid, keys.clients, keys.node_timeout)
+        federation = discover(grid, keys.clients, keys.node_timeout, plugins=keys.plugins)
         configuration = evaluator.configuration = configuration.replace(clients=federation.size)
         partition = split(configuration, dataset, federation)
         refuse_attackers(configuration, federation)

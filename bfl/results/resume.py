@@ -109,7 +109,9 @@ def open_run(
     folder = RunFolder.named(keys.output_dir, name)
     with locked(folder.path):
         if not keys.resume or not folder.holds("config.toml"):
-            RunFolder.create(keys.output_dir, name, configuration.values, environment)
+            # Each with its SHA-256.
+            described = {**environment, "plugins": [p for p in keys.plugins.split(", ") if p]}
+            RunFolder.create(keys.output_dir, name, configuration.values, described)
             checkpoint = None
         else:
             _refuse_changes(folder, configuration)
