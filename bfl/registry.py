@@ -97,7 +97,12 @@ class Registry(Generic[C]):
     Args:
         kind: What the components are, for messages: the configuration key that picks one.
         package: The package whose modules register them.
+
+    Attributes:
+        known: All registries that there are.
     """
+
+    known: ClassVar[list[Registry[Any]]] = []
 
     def __init__(self, kind: str, package: str) -> None:
         self.kind = kind
@@ -105,6 +110,7 @@ class Registry(Generic[C]):
         self._classes: dict[str, type[C]] = {}
         self._spellings: dict[str, str] = {}
         self._discovered = False
+        Registry.known.append(self)
 
     def register(self, name: str, *, aliases: tuple[str, ...] = ()) -> Callable[[type[C]], type[C]]:
         """Return a class decorator that registers a component under a name and its aliases.
@@ -114,6 +120,9 @@ class Registry(Generic[C]):
         """
 
         def decorate(component: type[C]) -> type[C]:
+            if not component.__module__.startswith(self.package):
+                # Of two parts with one name it is the one from outside that is refused.
+                self._discover()
             for spelling in (name, *aliases):
                 if spelling in self._spellings:
                     raise ValueError(
@@ -129,6 +138,15 @@ class Registry(Generic[C]):
 
         return decorate
 
+    def withdraw(self, which: Callable[[type[C]], bool]) -> list[type[C]]:
+        """Take out components, and return them."""
+        taken = [component for component in self._classes.values() if which(component)]
+        for component in taken:
+            del self._classes[component.name]
+            for spelling in (component.name, *component.aliases):
+                del self._spellings[spelling]
+        return taken
+
     def _discover(self) -> None:
         if self._discovered:
             return
@@ -136,6 +154,8 @@ class Registry(Generic[C]):
         package = importlib.import_module(self.package)
         for module in pkgutil.iter_modules(package.__path__):
             importlib.import_module(f"{self.package}.{module.name}")
+        # Parts of installed distributions are there without being named.
+        importlib.import_module("bfl.plugins").installed_plugins()
 
     def names(self) -> tuple[str, ...]:
         """Return the registered names, sorted."""

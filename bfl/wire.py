@@ -191,6 +191,7 @@ class NodeDescription:
         code: The digest of the code that it runs; empty: not this package's.
         allows_attack: Whether it would play a hostile client.
         keeps_state: Whether what its client keeps outlives the node and Flower's run.
+        plugins: Why the run's plugins cannot be used on it; empty: they can, or there are none.
     """
 
     partition_id: int
@@ -199,6 +200,7 @@ class NodeDescription:
     code: str
     allows_attack: bool = False
     keeps_state: bool = False
+    plugins: str = ""
 
     def to_content(self) -> RecordDict:
         """Return the description as a message's content."""
@@ -213,6 +215,7 @@ class NodeDescription:
                         "code": self.code,
                         "allows-attack": self.allows_attack,
                         "keeps-state": self.keeps_state,
+                        **({"plugins": self.plugins} if self.plugins else {}),
                     }
                 )
             }
@@ -242,6 +245,7 @@ class NodeDescription:
             code=str(record.get("code", "")),
             allows_attack=record.get("allows-attack") is True,
             keeps_state=record.get("keeps-state") is True,
+            plugins=str(record.get("plugins", "")),
         )
 
 

@@ -6,6 +6,8 @@ A node's configuration (``--node-config`` of a SuperNode; set by Flower in a sim
 - ``data-dir``: where archives lie on its machine, in place of the run's ``data-dir``;
 - ``dataset``: data of its own, for instance ``"npz:/data/site0.npz"``: all training images in it
   are this client's, and nothing of the run's data set is used here;
+- ``plugins-dir``: where the files of a run's plugins are on its machine, by their names; else they
+  are where the run's ``plugins`` say;
 - ``state-dir``: where a client that keeps a state has it, see ``clients.state``;
 - ``allow-attack``: true if the node may play a hostile client, as every simulated one may.
 """
@@ -35,6 +37,7 @@ from bfl.datasets.cache import cached_dataset
 from bfl.engine.resources import resident_memory
 from bfl.errors import ConfigurationError
 from bfl.parts import Arrays
+from bfl.plugins import activate
 from bfl.posteriors import Posterior
 from bfl.training import LocalTask
 from bfl.training.construction import trainer_for
@@ -84,8 +87,19 @@ def describe(message: Message, context: Context) -> Message:
         code=code_digest(),
         allows_attack=node.allows_attack,
         keeps_state=node.simulated or bool(node.state_dir),
+        plugins=_plugin_problem(message, node),
     )
     return Message(description.to_content(), reply_to=message)
+
+
+def _plugin_problem(message: Message, node: Node) -> str:
+    """Return why the plugins that the server names cannot be used here, or nothing."""
+    asked: Any = message.content.get(CONFIG, {})
+    try:
+        activate(str(asked.get("plugins", "")), node.plugins_dir)
+    except ConfigurationError as error:
+        return str(error)
+    return ""
 
 
 @app.train()
@@ -94,7 +108,7 @@ def train(message: Message, context: Context) -> Message:
     """Train the received posterior on this client's data for some epochs (Algorithm 1)."""
     config: Any = message.content[CONFIG]
     task = TrainTask.from_config(config)
-    configuration = cached_configuration(task.configuration)
+    configuration = cached_configuration(task.configuration, Node.of(context).plugins_dir)
     _refuse(task, Node.of(context), configuration)
     with deadline(configuration.keys.client_timeout):
         return _train(message, context, task, configuration)

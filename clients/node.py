@@ -21,6 +21,7 @@ class Node:
         num_partitions: How many clients there are.
         dataset: Data of its own, or empty.
         data_dir: Where archives lie on its machine; None: where the run's ``data-dir`` says.
+        plugins_dir: Where the files of a run's plugins are; None: where the run's ``plugins`` say.
         state_dir: Where its client keeps a state, or empty.
         simulated: Whether an engine simulates it.
         allows_attack: Whether it may play a hostile client: if it is simulated, or its
@@ -31,6 +32,7 @@ class Node:
     num_partitions: int
     dataset: str
     data_dir: str | None
+    plugins_dir: str | None
     state_dir: str
     simulated: bool
     allows_attack: bool
@@ -54,6 +56,7 @@ class Node:
             num_partitions=_number(given, "num-partitions"),
             dataset=str(given.get("dataset", "")),
             data_dir=str(given["data-dir"]) if "data-dir" in given else None,
+            plugins_dir=str(given["plugins-dir"]) if "plugins-dir" in given else None,
             state_dir=str(given.get("state-dir", "")),
             simulated=simulated,
             allows_attack=simulated or allow,

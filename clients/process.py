@@ -14,6 +14,7 @@ from bfl.configuration import Configuration, resolve
 from bfl.datasets import Dataset
 from bfl.datasets.cache import cached_dataset
 from bfl.engine.resources import cpus_of_this_process
+from bfl.plugins import activate
 
 
 @dataclass(frozen=True)
@@ -36,12 +37,26 @@ class TrainingData:
 
 
 @lru_cache(maxsize=16)
-def cached_configuration(text: str) -> Configuration:
+def _resolved(text: str, plugins_dir: str | None) -> Configuration:
+    return resolve(json.loads(text), check_data=False, plugins_dir=plugins_dir)
+
+
+def cached_configuration(text: str, plugins_dir: str | None = None) -> Configuration:
     """Return the configuration that a JSON object of flat keys describes.
 
     The server has checked that its data are there; this machine may keep them elsewhere.
+
+    Args:
+        text: The JSON object.
+        plugins_dir: Where the files of plugins are on this machine; None: where their paths say.
+
+    Raises:
+        ConfigurationError: A plugin is missing here or has another content than the server's.
     """
-    return resolve(json.loads(text), check_data=False)
+    configuration = _resolved(text, plugins_dir)
+    # The process may have played a client of another run since.
+    activate(configuration.keys.plugins)
+    return configuration
 
 
 @lru_cache(maxsize=2)

@@ -25,6 +25,7 @@ class NodeDescriptions:
 
     Args:
         grid: Flower's grid.
+        plugins: The run's plugins, with their digests, which the nodes look for.
 
     Attributes:
         known: The descriptions, by node id.
@@ -33,12 +34,13 @@ class NodeDescriptions:
         told: What has been said of nodes already, for whoever says it.
     """
 
-    def __init__(self, grid: Grid) -> None:
+    def __init__(self, grid: Grid, plugins: str = "") -> None:
         self.known: dict[int, NodeDescription] = {}
         self.failures: dict[int, str] = {}
         self.malformed: dict[int, str] = {}
         self.told: set[str] = set()
         self._grid = grid
+        self._question = {"plugins": plugins} if plugins else {}
         self._outstanding = Outstanding(grid)
         self._ask_again: dict[int, float] = {}
 
@@ -55,7 +57,7 @@ class NodeDescriptions:
             for node in sorted(online - self.known.keys() - set(besides))
             if self._ask_again.get(node, now) <= now
         ]
-        question = RecordDict({"config": ConfigRecord({})})
+        question = RecordDict({"config": ConfigRecord(dict(self._question))})
         self._ask_again.update(dict.fromkeys(unknown, now + AGAIN_AFTER_SILENCE))
         self._take(
             self._outstanding.send([Message(question, n, MessageType.QUERY) for n in unknown])

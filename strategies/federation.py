@@ -119,6 +119,8 @@ class Federation:
         [description] = newcomers.values()
         if description.code not in (code_digest(), ""):
             return "it runs other code than the server"
+        if description.plugins:
+            return description.plugins
         if description.num_partitions != self.size:
             return f"its num-partitions is {description.num_partitions}; expected {self.size}"
         if bool(description.own_examples) != bool(self.own_examples[partition_id]):
@@ -126,7 +128,9 @@ class Federation:
         return None
 
 
-def discover(grid: Grid, clients: int, timeout: float, poll: float = 0.2) -> Federation:
+def discover(
+    grid: Grid, clients: int, timeout: float, poll: float = 0.2, plugins: str = ""
+) -> Federation:
     """Wait until all nodes have registered and said who they are, and return the federation.
 
     Flower samples among the nodes registered so far: without waiting, a first round may see 94 of
@@ -139,14 +143,16 @@ def discover(grid: Grid, clients: int, timeout: float, poll: float = 0.2) -> Fed
         clients: The configured number of clients; 0: as many as the nodes' ``num-partitions``.
         timeout: Seconds to wait for nodes and for their answers.
         poll: Seconds between looks for nodes.
+        plugins: The run's plugins, with their digests, which each node must have.
 
     Raises:
         RunError: Nodes are missing when the time is over, which are named, or the engine has died.
         ConfigurationError: Two nodes still play one partition then; or, at once, the numbers
-            differ, or a node runs other code than the server or does not speak its wire format.
+            differ, or a node runs other code than the server, lacks a plugin, or does not speak its
+            wire format.
     """
     deadline = time.monotonic() + timeout
-    descriptions = NodeDescriptions(grid)
+    descriptions = NodeDescriptions(grid, plugins)
     while True:
         online = descriptions.ask()
         descriptions.listen(min(deadline, time.monotonic() + poll))
@@ -172,6 +178,10 @@ def _expected(clients: int, described: Described) -> int:
     # Clients of another framework, whose code is not this package's, name none.
     if {description.code for description in described.values()} - {code_digest(), ""}:
         raise ConfigurationError(OTHER_CODE)
+    for node, description in described.items():
+        if description.plugins:
+            where = f"node {node} (partition {description.partition_id})"
+            raise ConfigurationError(f"{where}: {description.plugins}")
     numbers = {description.num_partitions for description in described.values()}
     if len(numbers) > 1:
         raise ConfigurationError(

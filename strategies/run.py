@@ -76,7 +76,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
             progress.say(text)
         # Its networks are built while the clients' processes start.
         evaluator = Evaluator(configuration, dataset)
-        federation = discover(grid, keys.clients, keys.node_timeout)
+        federation = discover(grid, keys.clients, keys.node_timeout, plugins=keys.plugins)
         configuration = evaluator.configuration = configuration.replace(clients=federation.size)
         own = evaluator.server_data = server_data(configuration, dataset, federation)
         partition = split(configuration, dataset, federation, own)

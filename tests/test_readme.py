@@ -4,6 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from bfl.configuration.strategies import named_strategy
+from bfl.presets import presets
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
@@ -25,3 +28,11 @@ def test_one_environment_is_stated() -> None:
         installed = ".".join(version(package).split(".")[:2])
         stated = set(re.findall(rf"\b{title} (\d+\.\d+)", words))
         assert stated == {installed}
+
+
+def test_every_strategy_of_the_table_is_one() -> None:
+    """And every preset stands in it, by name or alias."""
+    (row,) = re.findall(r"^\| `strategy` \|(.*)$", PAGES[0].read_text(encoding="utf-8"), re.M)
+    words = re.findall(r"`([\w-]+)`", row)
+    named = {named_strategy(word).name for word in words}
+    assert set(presets.names()) <= named

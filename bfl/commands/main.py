@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
-from bfl.commands import predict, runs, study
+from bfl.commands import predict, runs, show, study
 from bfl.commands.errors import exits_with_status
+from bfl.commands.terminal import console
 from bfl.configuration.kinds import REGISTRIES
 from bfl.configuration.settings import Setting, settings, settings_of, unset_values
 from bfl.datasets import dataset_sources
@@ -20,11 +19,6 @@ from bfl.errors import ConfigurationError, DataError, unknown_name
 from bfl.registry import Registry
 from bfl.results.figures import draw_all
 from bfl.results.glossary import glossary_page
-from bfl.results.run_folder import RunFolder
-from bfl.results.table import metrics_table
-
-NO_LIMIT = 10_000
-"""Characters in a line that goes to no terminal."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -44,9 +38,7 @@ def parser() -> argparse.ArgumentParser:
     plot.add_argument("folder", type=Path, help="the folder, or a study's TOML file")
     study.add_place_to(plot)
     plot.set_defaults(run=plot_folder)
-    show = commands.add_parser("show", help="print a run's final metrics")
-    show.add_argument("folder", type=Path, help="the run's folder")
-    show.set_defaults(run=show_run)
+    show.add_to(commands)
     study.add_to(commands)
     predict.add_to(commands)
     runs.add_to(commands)
@@ -60,11 +52,6 @@ def main(arguments: list[str] | None = None) -> None:
     given.run(given)
 
 
-def _console() -> Console:
-    """Return where tables go: as wide as the terminal; into a pipe or a file, as they need."""
-    return Console(width=None if sys.stdout.isatty() else NO_LIMIT)
-
-
 def _registries() -> dict[str, Registry]:  # type: ignore[type-arg]
     return {registry.kind: registry for registry in (dataset_sources, *REGISTRIES)}
 
@@ -74,11 +61,11 @@ def list_choices(given: argparse.Namespace) -> None:
     registries = _registries()
     if given.kind and given.kind not in registries:
         raise ConfigurationError(unknown_name("kind", given.kind, registries))
-    console = _console()
+    to = console()
     for kind, registry in registries.items():
         # A pooling rule's name is a strategy as well.
         if given.kind in ("", kind) or (given.kind == "strategy" and kind == "pooling"):
-            console.print(_choices_table(registry))
+            to.print(_choices_table(registry))
 
 
 def _choices_table(registry: Registry) -> Table:  # type: ignore[type-arg]
@@ -111,7 +98,7 @@ def list_keys(given: argparse.Namespace) -> None:
         table.add_column(header, overflow="fold")
     for key, declared in by_key.items():
         table.add_row(key, declared[0].type, _defaults(declared), _meaning(declared))
-    _console().print(table)
+    console().print(table)
 
 
 def _defaults(declared: Sequence[Setting]) -> str:
@@ -134,26 +121,13 @@ def _meaning(declared: Sequence[Setting]) -> str:
     return f"{declared[0].description} ({readers})" if readers else declared[0].description
 
 
-def _run_folder(path: Path) -> RunFolder:
-    folder = RunFolder(path)
-    if not folder.holds("config.toml"):
-        raise DataError(f"{path} is not the folder of a run: it has no config.toml")
-    return folder
-
-
 def plot_folder(given: argparse.Namespace) -> None:
     """Draw the figures of a run, or of a study, from its folder."""
     if study.is_study_place(given.folder):
         study.plot_study(given.folder, given)
         return
-    paths = draw_all(_run_folder(given.folder))
+    paths = draw_all(show.run_folder(given.folder))
     if not paths:
         raise DataError(f"{given.folder} holds nothing to draw yet")
     for path in paths:
         print(path)
-
-
-def show_run(given: argparse.Namespace) -> None:
-    """Print a run's final metrics."""
-    folder = _run_folder(given.folder)
-    _console().print(metrics_table(folder.metrics(), folder.config().get("mc-samples")))

@@ -8,6 +8,7 @@
 - ``requirements``: what these need and exclude of each other.
 - ``unread``: what is given and read by nothing.
 - ``messages``: what is said about a value that is refused.
+- ``pairs``: key=value pairs in a text.
 - ``sources``: where values come from: a Flower app's pyproject.toml, TOML files, key=value pairs.
 """
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -14,13 +14,16 @@ from bfl.attacks.none import NoAttack
 from bfl.configuration.keys import Keys
 from bfl.configuration.kinds import KINDS, OF_EVERY_RUN, REGISTRIES, Kind, Parts
 from bfl.configuration.messages import refused_values, unknown_key, wrong_type
+from bfl.configuration.pairs import Value, parse_pairs
 from bfl.configuration.requirements import Choice, conflicts
-from bfl.configuration.settings import Value, default_values, given_values, settings_of
+from bfl.configuration.settings import default_values, given_values, settings_of
 from bfl.configuration.strategies import Strategy, named_strategy, without_former_strategy
-from bfl.datasets import absolute_dataset, validate_dataset
+from bfl.datasets import absolute_dataset, dataset_sources, validate_dataset
 from bfl.datasets.server_data import absolute_server_data
 from bfl.errors import ConfigurationError
 from bfl.parts import Part
+from bfl.plugins import Plugin, activate, used_plugins
+from bfl.presets import presets
 from bfl.registry import Component, kebab
 
 __all__ = ["REGISTRIES", "Configuration", "Value", "default_values", "resolve", "settings_of"]
@@ -101,7 +104,9 @@ class Configuration(Parts):
         return resolve({**without_former_strategy(self.values, changed), **changed})
 
 
-def resolve(values: Mapping[str, Any], *, check_data: bool = True) -> Configuration:
+def resolve(
+    values: Mapping[str, Any], *, check_data: bool = True, plugins_dir: str | None = None
+) -> Configuration:
     """Return the configuration that flat keys and values describe.
 
     What is given wins over the strategy's values, and those over the defaults of the keys and of
@@ -110,12 +115,15 @@ def resolve(values: Mapping[str, Any], *, check_data: bool = True) -> Configurat
     Args:
         values: The keys, kebab-case, and their values; those that are ``UNSET`` are not given.
         check_data: Whether the data set must be on this machine.
+        plugins_dir: Where the files of plugins are on this machine; None: where their paths say.
 
     Raises:
         ConfigurationError: Some values are refused. The message has one line for each: the key,
             what was given, what is allowed, and the nearest spelling.
     """
     given = given_values(values)
+    plugins = _plugins(given, plugins_dir)
+    given = {**_undeclared(given), **given}
     known = default_values()
     core = Keys().model_dump(by_alias=True).keys()
     problems = [unknown_key(key, known) for key in given if key not in known]
@@ -144,9 +152,35 @@ def resolve(values: Mapping[str, Any], *, check_data: bool = True) -> Configurat
             dataset, data_dir = absolute_dataset(keys.dataset, keys.data_dir)
             keys = keys.model_copy(update={"dataset": dataset, "data_dir": data_dir})
         _raise_if_any(problems)
-    configuration = _configuration(keys, strategy, picked, complete)
+    configuration = _with_plugins(_configuration(keys, strategy, picked, complete), plugins)
     _raise_if_any(_contradictions(configuration, strategy, given))
     return configuration
+
+
+def _plugins(given: Mapping[str, Any], folder: str | None) -> tuple[Plugin, ...]:
+    """Return the plugins that are named, with their parts in the registries, and no others'."""
+    text = given.get("plugins", "")
+    return activate(text if isinstance(text, str) else "", folder)
+
+
+def _undeclared(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the settings that are given in a text, as Flower does not know their keys."""
+    text = given.get("plugin-settings", "")
+    return dict(parse_pairs(text)) if isinstance(text, str) else {}
+
+
+def _with_plugins(configuration: Configuration, named: tuple[Plugin, ...]) -> Configuration:
+    """Return the configuration with the plugins that it uses, each with its digest."""
+    used = [type(component) for component in configuration.components]
+    used += [component for registry in OF_EVERY_RUN for component in registry.classes()]
+    if configuration.keys.strategy in presets:
+        used.append(presets.get(configuration.keys.strategy))
+    source = configuration.keys.dataset.partition(":")[0]
+    if source in dataset_sources:
+        used.append(dataset_sources.get(source))
+    text = ", ".join(map(str, used_plugins(named, used)))
+    keys = configuration.keys.model_copy(update={"plugins": text, "plugin_settings": ""})
+    return replace(configuration, keys=keys)
 
 
 _Picked = Mapping[str, tuple[str, tuple[Component, ...]]]

@@ -46,6 +46,15 @@ class Keys(pydantic.BaseModel):
     clients: int = Field(
         0, ge=0, description="number of clients; 0: as many as there are SuperNodes"
     )
+    plugins: str = Field(
+        "",
+        description="parts of one's own: files (my_parts.py) and names of modules, with commas",
+    )
+    plugin_settings: str = Field(
+        "",
+        description="settings that pyproject.toml does not declare, for `flwr run`, which takes no "
+        "others: key=value pairs",
+    )
     strategy: str = Field(
         "weighted-sum-of-normals",
         description="a method's name, for the values of other keys, or a pooling rule's; what is "

@@ -10,11 +10,9 @@ from pydantic.fields import FieldInfo
 
 from bfl.configuration.keys import Keys
 from bfl.configuration.kinds import KINDS, REGISTRIES
+from bfl.configuration.pairs import Value
 from bfl.configuration.strategies import named_strategy
 from bfl.registry import Component, kebab
-
-Value = str | int | float | bool
-"""A value of Flower's run configuration."""
 
 UNSET = ""
 """The value of a key that is not given.

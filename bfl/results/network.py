@@ -20,6 +20,7 @@ from bfl.datasets.cache import cached_dataset
 from bfl.errors import BflError, ConfigurationError, DataError
 from bfl.inferences import Inference, inferences
 from bfl.models import Architecture, create_architecture
+from bfl.plugins import activate
 from bfl.results.environment import describe_environment
 from bfl.results.run_folder import NETWORK, POSTERIOR, RunFolder
 
@@ -30,7 +31,8 @@ SCALING = {"divide-by": 127.5, "subtract": 1.0}
 """What the network does to pixels of 0 to 255 (``bfl.networks.network.normalized_images``)."""
 
 KEYS = ("model", "inference", "seed", "mc-samples", "evaluate-precision")
-"""The keys that prediction depends on, beside the settings of the model and of the inference."""
+"""The keys that prediction depends on, beside the settings of the model and of the inference, and
+the plugins that have these."""
 
 VERSIONS = ("bfl", "python", "tensorflow", "tensorflow-probability", "tf-keras", "numpy")
 
@@ -67,10 +69,13 @@ class NetworkDescription:
         parts = (configuration.architecture, configuration.inference)
         settings = [key for part in parts for key in settings_of(type(part))]
         environment = describe_environment()
+        types = [type(part) for part in parts]
+        named = [p for p in activate(configuration.keys.plugins) if any(map(p.defines, types))]
+        plugins = {"plugins": ", ".join(map(str, named))} if named else {}
         return cls(
             image_shape=dataset.image_shape,
             class_names=dataset.class_names,
-            keys={key: configuration.values[key] for key in (*KEYS, *settings)},
+            keys={**plugins, **{key: configuration.values[key] for key in (*KEYS, *settings)}},
             threads=threads,
             versions={name: environment[name] for name in VERSIONS},
         )
@@ -118,6 +123,7 @@ class NetworkDescription:
         Raises:
             ConfigurationError: This version of bfl does not know it, or one of its settings.
         """
+        activate(str(self.keys.get("plugins", "")))
         return _created(create_architecture, str(self.keys["model"]), self.keys)
 
     @property
@@ -127,6 +133,7 @@ class NetworkDescription:
         Raises:
             ConfigurationError: This version of bfl does not know it, or one of its settings.
         """
+        activate(str(self.keys.get("plugins", "")))
         return _created(inferences.create, str(self.keys["inference"]), self.keys)
 
 

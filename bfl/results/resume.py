@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bfl.configuration import Configuration
+from bfl.configuration import Configuration, resolve
 from bfl.errors import ConfigurationError
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import VECTORS
@@ -118,7 +118,9 @@ def open_run(
     folder = RunFolder.named(keys.output_dir, name)
     with locked(folder.path):
         if not keys.resume or not folder.holds("config.toml"):
-            RunFolder.create(keys.output_dir, name, configuration.values, environment)
+            # Each with its SHA-256.
+            described = {**environment, "plugins": [p for p in keys.plugins.split(", ") if p]}
+            RunFolder.create(keys.output_dir, name, configuration.values, described)
             checkpoint = None
         else:
             _refuse_changes(folder, configuration)
@@ -176,7 +178,13 @@ def _refuse_changes(folder: RunFolder, configuration: Configuration) -> None:
 
 
 def changed_keys(saved: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Return the keys that matter to the result and differ, with both values."""
+    """Return the keys that matter to the result and differ, with both values.
+
+    Keys that an older version did not have had the values that its run resolves to today.
+    """
+    if now.keys() - saved.keys():
+        with suppress(ConfigurationError):
+            saved = {**resolve(saved, check_data=False).values, **saved}
     keys = [key for key in {**saved, **now} if key not in FREE_TO_CHANGE]
     # A run begun with clients = 0 has recorded how many there were.
     if not now.get("clients"):

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bfl.commands.main import main
-from bfl.configuration import default_values, unset_values
+from bfl.configuration import default_values, resolve, unset_values
 from bfl.configuration.kinds import REGISTRIES
 from bfl.configuration.settings import settings_of
 from bfl.datasets import dataset_sources
@@ -92,3 +92,38 @@ def test_a_folder_without_a_run_is_refused(
 ) -> None:
     assert main([command, str(tmp_path)]) == 2
     assert "is not the folder of a run" in capsys.readouterr().err
+
+
+def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, tuple[str, str]]:
+    """Return what ``bfl show`` prints of each key: its value, and where it comes from."""
+    assert main(["show", *arguments]) == 0
+    rows = [line.split("│") for line in capsys.readouterr().out.splitlines() if "│" in line]
+    return {row[1].strip(): (row[2].strip(), row[3].strip()) for row in rows}
+
+
+def test_what_a_configuration_resolves_to_is_shown_with_its_sources(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "mine.toml"
+    file.write_text("rounds = 3\nlearning-rate = 0.001\n", encoding="utf-8")
+    pairs = """strategy="scaffold" seed=0 batch-size="" """
+    rows = shown(capsys, "--run-config", str(file), "--run-config", pairs)
+    assert rows["strategy"] == ("'stochastic-controlled-averaging'", "key=value pairs")
+    preset = "strategy stochastic-controlled-averaging"
+    assert rows["correction"] == ("'scaffold'", preset)
+    assert rows["momentum"] == ("0.0", preset)
+    # What a person has given is from there, also where it is the default.
+    assert rows["learning-rate"] == ("0.001", str(file))
+    assert rows["seed"] == ("0", "key=value pairs")
+    assert rows["batch-size"] == ("32", "default")
+    values = resolve({"strategy": "scaffold", "rounds": 3, "learning-rate": 0.001}).values
+    assert {key: value for key, (value, _) in rows.items()} == {
+        key: repr(value) for key, value in values.items()
+    }
+
+
+def test_a_bad_configuration_is_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", "--run-config", 'strategy="scafold"']) == 2
+    assert "did you mean 'scaffold'" in capsys.readouterr().err
+    assert main(["show", "runs/a", "--run-config", "rounds=1"]) == 2
+    assert "--run-config runs/a/config.toml" in capsys.readouterr().err

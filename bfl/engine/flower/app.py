@@ -13,6 +13,7 @@ from bfl.configuration import unset_values
 from bfl.configuration.messages import declaration_advice
 from bfl.configuration.sources import flatten, read_toml
 from bfl.errors import ConfigurationError, nearest
+from bfl.plugins import activate
 
 Values = dict[str, str | int | float | bool]
 
@@ -78,15 +79,20 @@ class FlowerApp:
         Raises:
             ConfigurationError: A key is not among the app's.
         """
+        known = dict(self.defaults)
+        if self.server == OWN_SERVER:
+            # Parts of one's own bring keys of their own.
+            activate(str(overrides.get("plugins", "")))
+            known = {**unset_values(), **known}
         for key in overrides:
-            if key not in self.defaults:
-                guess = nearest(key, self.defaults)
+            if key not in known:
+                guess = nearest(key, known)
                 hint = f"; did you mean '{guess}'?" if guess else ""
                 raise ConfigurationError(
                     f"unknown key '{key}'{hint} (the app declares its keys in "
                     f"[tool.flwr.app.config] of {self.folder / 'pyproject.toml'})"
                 )
-        return {**self.defaults, **overrides}
+        return {**known, **overrides}
 
     def check_declared(self, overrides: Mapping[str, Any]) -> None:
         """Check that Flower itself takes all keys, as ``flwr run`` needs.

@@ -1,0 +1,93 @@
+"""``bfl show``: a run's final metrics, or what a run configuration resolves to and why."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bfl.commands.terminal import console
+from bfl.configuration import Configuration, resolve, unread_settings
+from bfl.configuration.settings import given_values
+from bfl.configuration.sources import read_with_sources
+from bfl.configuration.strategies import named_strategy
+from bfl.errors import ConfigurationError, DataError
+from bfl.results.run_folder import RunFolder
+from bfl.results.table import metrics_table
+
+
+def add_to(commands: Any) -> None:
+    """Add the command to those of ``bfl``."""
+    show = commands.add_parser(
+        "show",
+        help="print a run's final metrics; or, without a folder, what a run configuration "
+        "resolves to, and where each value comes from",
+    )
+    show.add_argument("folder", nargs="?", type=Path, help="the run's folder")
+    show.add_argument(
+        "--run-config",
+        action="append",
+        default=[],
+        metavar="PAIRS|FILE",
+        help="""key=value pairs, 'strategy="pvi" rounds=3', or a TOML file, as for """
+        "flower-simulation",
+    )
+    show.set_defaults(run=run)
+
+
+def run(given: argparse.Namespace) -> None:
+    """Print what is asked for."""
+    if given.folder is None:
+        show_configuration(given.run_config, console())
+    elif given.run_config:
+        raise ConfigurationError(
+            "show takes a run's folder or --run-config; for both, give its config.toml: "
+            f"--run-config {given.folder / 'config.toml'}"
+        )
+    else:
+        folder = run_folder(given.folder)
+        console().print(metrics_table(folder.metrics(), folder.config().get("mc-samples")))
+
+
+def run_folder(path: Path) -> RunFolder:
+    """Return the folder of a run.
+
+    Raises:
+        DataError: It is none.
+    """
+    folder = RunFolder(path)
+    if not folder.holds("config.toml"):
+        raise DataError(f"{path} is not the folder of a run: it has no config.toml")
+    return folder
+
+
+def show_configuration(texts: list[str], to: Console) -> None:
+    """Print what a run configuration resolves to; its data need not be on this machine."""
+    read = read_with_sources(texts)
+    values = {key: value for key, (value, _) in read.items()}
+    configuration = resolve(values, check_data=False)
+    table = Table(title=configuration.title, title_justify="left")
+    for header in ("key", "value", "from"):
+        table.add_column(header, overflow="fold")
+    sources = {key: source for key, (_, source) in read.items() if key in given_values(values)}
+    for key, origin in origins(configuration, sources).items():
+        table.add_row(key, repr(configuration.values[key]), origin)
+    to.print(table)
+    for warning in unread_settings(configuration, sources):
+        to.print(f"warning: {warning}", soft_wrap=True, highlight=False)
+
+
+def origins(configuration: Configuration, sources: Mapping[str, str]) -> dict[str, str]:
+    """Return where each value of a configuration comes from: default, strategy, file or pairs.
+
+    Args:
+        configuration: The configuration.
+        sources: Where the given keys come from.
+    """
+    strategy = named_strategy(configuration.keys.strategy)
+    named = dict.fromkeys(strategy.values, f"strategy {strategy.name}")
+    return {key: {**named, **sources}.get(key, "default") for key in configuration.values}

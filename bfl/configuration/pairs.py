@@ -1,0 +1,44 @@
+"""Key=value pairs in a text, as Flower writes them."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+
+from bfl.errors import ConfigurationError
+
+Value = str | int | float | bool
+"""A value of Flower's run configuration."""
+
+_PAIR = re.compile(r"""([\w.-]+)\s*=\s*("(?:[^"\\]|\\.)*"|'[^']*'|[^\s"']+)""")
+
+
+def parse_pairs(text: str) -> dict[str, Value]:
+    """Return the values of ``key=value`` pairs, separated by spaces; values are TOML.
+
+    Example:
+        >>> parse_pairs('strategy="conflation" rounds=3 alpha=0.5')
+        {'strategy': 'conflation', 'rounds': 3, 'alpha': 0.5}
+
+    Raises:
+        ConfigurationError: Something is not a pair, or a value is not TOML.
+    """
+    rest = _PAIR.sub("", text).strip(" ,\t\n")
+    if rest:
+        raise ConfigurationError(
+            f"run configuration: {rest!r} is not a key=value pair; "
+            """expected for instance 'strategy="conflation" rounds=3'"""
+        )
+    values: dict[str, Value] = {}
+    for key, value in _PAIR.findall(text):
+        try:
+            parsed = tomllib.loads(f"value = {value}")["value"]
+        except tomllib.TOMLDecodeError:
+            raise ConfigurationError(
+                f"run configuration: {key}={value} has no TOML value; "
+                f'a string needs quotes: {key}="{value}"'
+            ) from None
+        if key in values:
+            raise ConfigurationError(f"run configuration: {key} is given twice")
+        values[key] = parsed
+    return values

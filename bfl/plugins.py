@@ -1,0 +1,192 @@
+"""Parts of one's own from outside this package: files and modules that register components.
+
+A configuration names them, ``plugins = "my_parts.py, acme.weightings"``; an installed distribution
+may instead declare a module under the entry points ``bfl.plugins``, whose parts are there without
+being named. A resolved configuration has the SHA-256 of each, ``my_parts.py#sha256=...``: whoever
+resolves it, such as a client on another machine, takes that content and no other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.metadata
+import importlib.util
+import sys
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from bfl.errors import ConfigurationError
+from bfl.registry import Component, Registry
+
+GROUP = "bfl.plugins"
+"""The entry points by which an installed distribution has its parts found."""
+
+_SHA = "#sha256="
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """A file or a module that registers parts.
+
+    Attributes:
+        place: The file's absolute path, or the module's name.
+        digest: The SHA-256 of its content; of a package: of all its modules.
+        module: The module that it is in this process.
+    """
+
+    place: str
+    digest: str
+    module: str
+
+    def __str__(self) -> str:
+        return f"{self.place}{_SHA}{self.digest}"
+
+    def defines(self, component: type[Component]) -> bool:
+        """Return whether a component is one of its."""
+        return f"{component.__module__}.".startswith(f"{self.module}.")
+
+
+_lock = threading.RLock()
+# By module: a file of one name and content is one, wherever it lies.
+_active: dict[str, Plugin] = {}
+_put_aside: dict[str, list[tuple[Registry, type[Component]]]] = {}  # type: ignore[type-arg]
+
+
+def activate(text: str, folder: str | Path | None = None) -> tuple[Plugin, ...]:
+    """Have the parts of the named plugins, and of no others, in the registries.
+
+    Those of installed distributions are there in any case.
+
+    Args:
+        text: Files (``*.py``) and names of modules, with commas between them, each with or without
+            its digest.
+        folder: Where files are on this machine, whatever their paths say; None: where these say.
+
+    Returns:
+        The plugins.
+
+    Raises:
+        ConfigurationError: One is not on this machine, has another digest, or cannot be loaded.
+    """
+    words = [word.strip() for word in text.split(",") if word.strip()]
+    with _lock:
+        wanted = [_found(word, folder) for word in dict.fromkeys(words)]
+        modules = {plugin.module for plugin in wanted}
+        for plugin in [p for module, p in _active.items() if module not in modules]:
+            _put_aside[plugin.module] = [
+                (registry, component)
+                for registry in Registry.known
+                for component in registry.withdraw(plugin.defines)
+            ]
+            del _active[plugin.module]
+        for plugin in wanted:
+            if plugin.module not in _active and plugin not in installed_plugins():
+                _take_up(plugin)
+                _active[plugin.module] = plugin
+        return tuple(wanted)
+
+
+def used_plugins(named: Iterable[Plugin], used: Iterable[type[Component]]) -> tuple[Plugin, ...]:
+    """Return the named plugins, and those installed ones that define a component that is used."""
+    components = list(used)
+    installed = [p for p in installed_plugins() if any(map(p.defines, components))]
+    return tuple(dict.fromkeys([*named, *installed]))
+
+
+@cache
+def installed_plugins() -> tuple[Plugin, ...]:
+    """Return the plugins that installed distributions declare, imported, sorted by name.
+
+    Raises:
+        ConfigurationError: One cannot be imported; the message names the distribution.
+    """
+    plugins = []
+    for entry in sorted(importlib.metadata.entry_points(group=GROUP), key=lambda e: e.module):
+        try:
+            importlib.import_module(entry.module)
+        except Exception as error:
+            name = entry.dist.name if entry.dist else "a distribution"
+            raise ConfigurationError(
+                f"{name} declares the plugin {entry.module}, which cannot be imported: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        plugins.append(Plugin(entry.module, _digest_of_module(entry.module), entry.module))
+    return tuple(plugins)
+
+
+def _found(word: str, folder: str | Path | None) -> Plugin:
+    place, _, expected = word.partition(_SHA)
+    if place.endswith(".py"):
+        path = Path(place).expanduser()
+        path = Path(folder).expanduser() / path.name if folder else path.absolute()
+        if not path.is_file():
+            raise ConfigurationError(
+                f"plugins: {path} is not on this machine; allowed: a file, the name of a module, "
+                "or on a node the file of that name in plugins-dir of the node's configuration"
+            )
+        digest = hashlib.sha256(path.read_bytes()).hexdigest()
+        # Another content is another module, in a process that has met both.
+        plugin = Plugin(str(path), digest, f"bfl_plugin_{path.stem}_{digest[:16]}")
+    else:
+        plugin = Plugin(place, _digest_of_module(place), place)
+    if expected and expected != plugin.digest:
+        raise ConfigurationError(
+            f"plugins: {plugin.place} on this machine has the SHA-256 {plugin.digest[:16]}…, and "
+            f"{expected[:16]}… is expected; allowed: the same content everywhere, or '{place}' "
+            f"without '{_SHA}', which takes what is there when the run begins"
+        )
+    return plugin
+
+
+@cache
+def _digest_of_module(name: str) -> str:
+    """Return the SHA-256 of a module's file, or of all modules of a package, once a process."""
+    try:
+        spec = importlib.util.find_spec(name)
+    except (ImportError, ValueError):
+        spec = None
+    if spec is None or not (spec.submodule_search_locations or spec.origin):
+        raise ConfigurationError(
+            f"plugins: there is no module '{name}' on this machine; allowed: a module that can be "
+            "imported, or a file whose name ends in .py"
+        )
+    roots = [Path(root) for root in spec.submodule_search_locations or ()]
+    files = [(p.relative_to(r).as_posix(), p) for r in roots for p in sorted(r.rglob("*.py"))]
+    sha = hashlib.sha256()
+    for relative, path in files or [("", Path(str(spec.origin)))]:
+        sha.update(f"{relative}\0".encode() if relative else b"")
+        sha.update(path.read_bytes())
+    return sha.hexdigest()
+
+
+def _take_up(plugin: Plugin) -> None:
+    """Put a plugin's parts into the registries: imported, or as they were put aside."""
+    if plugin.module in _put_aside:
+        for registry, component in _put_aside.pop(plugin.module):
+            registry.register(component.name, aliases=component.aliases)(component)
+        return
+    try:
+        if plugin.place == plugin.module:
+            importlib.import_module(plugin.module)
+        elif plugin.module not in sys.modules:
+            _execute(plugin)
+    except Exception as error:
+        for registry in Registry.known:
+            registry.withdraw(plugin.defines)
+        sys.modules.pop(plugin.module, None)
+        raise ConfigurationError(
+            f"plugins: {plugin.place} cannot be loaded: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _execute(plugin: Plugin) -> None:
+    spec = importlib.util.spec_from_file_location(plugin.module, plugin.place)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[plugin.module] = module
+    spec.loader.exec_module(module)

@@ -1,0 +1,259 @@
+"""Parts of one's own from outside the checkout, as a user has them: the documented examples."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import json
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from bfl import plugins
+from bfl.configuration import resolve, unread_settings
+from bfl.configuration.settings import default_values
+from bfl.engine.flower import FlowerApp
+from bfl.errors import ConfigurationError
+from bfl.metrics import metrics
+from bfl.pooling import pooling_rules
+from bfl.weightings import weightings
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLE = re.compile(r"```python\n# bfl/\S+?(\w+\.py)\n(.*?)```", re.DOTALL)
+METHOD = '''"""A method of one's own."""
+
+from typing import ClassVar
+
+from bfl.presets.base import Preset, presets
+
+
+@presets.register("my-method", aliases=("mine",))
+class MyMethod(Preset):
+    """Harmonic means of variances, weighted by the cube root of the numbers of examples."""
+
+    values: ClassVar = {
+        "pooling": "harmonic-mean-of-variances",
+        "weighting": "power-of-size",
+        "size-power": 1 / 3,
+        "model": "perceptron",
+        "dataset": "stripes",
+    }
+'''
+RULE = '''"""A rule."""
+
+from bfl.pooling.base import pooling_rules
+from bfl.pooling.linear_pool import LinearPool
+
+
+@pooling_rules.register("{name}")
+class Mine(LinearPool):
+    """A rule."""
+'''
+SMALL = (
+    "rounds=1 clients=2 local-epochs=1 train-examples=80.0 test-examples=20.0 mc-samples=2 "
+    "evaluate-mc-samples=1"
+)
+
+
+def write_examples(folder: Path) -> str:
+    """Write the documented parts and a method of them; return the key ``plugins``."""
+    files = {"my_method.py": METHOD}
+    for page in ("README.md", "docs/extending.md"):
+        files.update(EXAMPLE.findall((ROOT / page).read_text(encoding="utf-8")))
+    for name, code in files.items():
+        (folder / name).write_text(code, encoding="utf-8")
+    return ", ".join(sorted(files))
+
+
+@pytest.fixture(autouse=True)
+def no_plugins_afterwards() -> Iterator[None]:
+    yield
+    plugins.activate("")
+
+
+def test_parts_of_all_kinds_resolve_from_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = default_values().keys()
+    given = {"plugins": write_examples(tmp_path), "strategy": "mine", "size-power": 0.25}
+    configuration = resolve(given)
+    assert configuration.pooling.name == "harmonic-mean-of-variances"
+    assert configuration.values["size-power"] == 0.25
+    assert configuration.words["model"] == "perceptron"
+    assert "top-two-accuracy" in metrics.names()
+    assert unread_settings(configuration, given) == []
+    # Absolute and with digests, so that it means the same to a process in another folder.
+    places = configuration.keys.plugins.split(", ")
+    assert len(places) == len(list(tmp_path.iterdir()))
+    for place in places:
+        path, _, digest = place.partition("#sha256=")
+        assert Path(path).is_absolute()
+        assert hashlib.sha256(Path(path).read_bytes()).hexdigest() == digest
+    monkeypatch.chdir(ROOT)
+    assert resolve(configuration.values, check_data=False) == configuration
+    # A run without plugins has none of their parts, whatever its process has done before.
+    resolve({})
+    assert "top-two-accuracy" not in metrics.names()
+    assert default_values().keys() == before
+    with pytest.raises(ConfigurationError, match="unknown strategy 'mine'"):
+        resolve({"strategy": "mine"})
+    again = resolve(configuration.values, check_data=False)
+    assert type(again.pooling) is type(configuration.pooling), "no network is traced anew"
+
+
+def test_the_app_takes_the_keys_of_plugins(tmp_path: Path) -> None:
+    write_examples(tmp_path)
+    named = {"plugins": str(tmp_path / "power_of_size.py"), "size-power": 2.0}
+    app = FlowerApp.read(ROOT)
+    assert (
+        resolve({**app.run_config(named), "weighting": "power-of-size"}).values["size-power"] == 2.0
+    )
+    # flwr run takes declared keys alone.
+    text = {"plugins": named["plugins"], "plugin-settings": "size-power=2.0 rounds=7"}
+    app.check_declared(text)
+    configuration = resolve({**app.run_config(text), "weighting": "power-of-size", "rounds": 8})
+    assert configuration.values["size-power"] == 2.0
+    assert configuration.keys.rounds == 8
+    assert resolve(configuration.values) == configuration
+
+
+def test_what_is_missing_or_other_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    with pytest.raises(ConfigurationError, match=r"mine\.py is not on this machine"):
+        resolve({"plugins": str(path)})
+    with pytest.raises(ConfigurationError, match="no module 'no_such_parts'"):
+        resolve({"plugins": "no_such_parts"})
+    path.write_text(RULE.format(name="mine"), encoding="utf-8")
+    values = resolve({"plugins": str(path), "strategy": "mine"}).values
+    path.write_text(RULE.format(name="mine") + "# changed\n", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match=r"has the SHA-256 .* is expected"):
+        resolve(values)
+    # The same name in another content is another part, and not a second one.
+    changed = resolve({"plugins": str(path), "strategy": "mine"})
+    assert changed.keys.plugins != values["plugins"]
+
+
+@pytest.mark.parametrize(
+    ("code", "said"),
+    [
+        ("1 / 0\n", "mine.py cannot be loaded: ZeroDivisionError"),
+        (RULE.format(name="conflation"), "'conflation' is registered twice"),
+        ("import no_such_thing\n", "ModuleNotFoundError"),
+    ],
+    ids=["raises", "taken name", "missing import"],
+)
+def test_what_cannot_be_loaded_is_refused_and_leaves_nothing(
+    code: str, said: str, tmp_path: Path
+) -> None:
+    before = pooling_rules.spellings()
+    path = tmp_path / "mine.py"
+    path.write_text(RULE.format(name="first") + code.replace("Mine", "Other"), encoding="utf-8")
+    with pytest.raises(ConfigurationError, match=re.escape(said)):
+        resolve({"plugins": str(path)})
+    assert pooling_rules.spellings() == before
+
+
+def test_files_are_where_the_node_says(tmp_path: Path) -> None:
+    server, node = tmp_path / "server", tmp_path / "node"
+    server.mkdir()
+    node.mkdir()
+    for folder in (server, node):
+        (folder / "mine.py").write_text(RULE.format(name="mine"), encoding="utf-8")
+    values = resolve({"plugins": str(server / "mine.py"), "strategy": "mine"}).values
+    (server / "mine.py").unlink()
+    with pytest.raises(ConfigurationError, match="plugins-dir"):
+        resolve(values)
+    there = resolve(values, plugins_dir=str(node))
+    assert there.pooling.name == "mine"
+    assert there.keys.plugins.startswith(str(node))
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Install a distribution with a package of parts, as far as Python's machinery can see."""
+    name = f"acme_parts_{tmp_path.name.replace('-', '_')}"
+    folder = tmp_path / name
+    folder.mkdir()
+    (folder / "__init__.py").write_text(f"from {name} import rules\n", encoding="utf-8")
+    (folder / "rules.py").write_text(RULE.format(name="acme"), encoding="utf-8")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield name
+    for registry in (pooling_rules, weightings):
+        registry.withdraw(lambda c: c.__module__.startswith(name))
+    plugins.installed_plugins.cache_clear()
+
+
+def test_a_package_is_named_by_its_module(package: str) -> None:
+    configuration = resolve({"plugins": package, "strategy": "acme"})
+    assert configuration.keys.plugins.startswith(f"{package}#sha256=")
+    resolve({})
+    assert "acme" not in pooling_rules
+    assert resolve(configuration.values) == configuration
+
+
+def test_an_installed_distribution_need_not_be_named(
+    package: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    entry = SimpleNamespace(module=package, dist=SimpleNamespace(name="acme"))
+    found = importlib.metadata.entry_points
+    monkeypatch.setattr(
+        importlib.metadata, "entry_points", lambda group: [entry] if group == plugins.GROUP else
+        found(group=group),
+    )  # fmt: skip
+    plugins.installed_plugins.cache_clear()
+    plugins.installed_plugins()
+    configuration = resolve({"strategy": "acme"})
+    # A run that uses its parts names it, for nodes that may lack it; another does not.
+    assert configuration.keys.plugins.startswith(f"{package}#sha256=")
+    assert resolve({}).keys.plugins == ""
+    assert resolve(configuration.values) == configuration
+    assert "acme" in pooling_rules
+
+
+def run(folder: Path, *options: str) -> Path:
+    """Make a run in a folder that holds nothing but the files of plugins; return its folder."""
+    named = write_examples(folder)
+    values = f'{SMALL} plugins="{named}" strategy="mine" name="a" partition="by-size"'
+    command = [sys.executable, "-c", "from bfl.commands.entry import *; exit(flower_simulation())"]
+    environment = {**os.environ, "PYTHONSAFEPATH": "1", "BFL_CPUS": "1"}
+    done = subprocess.run(
+        [*command, *options, "--run-config", values],
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=580,
+    )
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    return folder / "runs" / "a"
+
+
+def digest_of(folder: Path) -> str:
+    """Return the digest of a run's posterior, having looked at what it says of its plugins."""
+    environment = json.loads((folder / "environment.json").read_text(encoding="utf-8"))
+    path = folder.parent.parent / "power_of_size.py"
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    assert f"{path}#sha256={digest}" in environment["plugins"]
+    found: dict[str, Any] = json.loads((folder / "metrics.json").read_text(encoding="utf-8"))
+    assert "top-two-accuracy" in json.dumps(found)
+    assert list((folder / "figures").glob("confidence-histogram*"))
+    lines = (folder / "rounds.jsonl").read_text(encoding="utf-8").splitlines()
+    return str(json.loads(lines[-1])["posterior-sha256"])
+
+
+@pytest.mark.slow
+def test_a_run_outside_the_checkout_is_made_of_parts_of_ones_own(tmp_path: Path) -> None:
+    """Serially, and on Ray's actors with the same result."""
+    serial, ray = tmp_path / "serial", tmp_path / "ray"
+    serial.mkdir()
+    ray.mkdir()
+    expected = digest_of(run(serial, "--backend", "serial"))
+    assert digest_of(run(ray)) == expected
