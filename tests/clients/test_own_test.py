@@ -3,21 +3,52 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from bfl.configuration import resolve
 from bfl.datasets import load_dataset
 from bfl.engine.flower import FlowerApp, run_serially
 from bfl.engine.serial import SerialGrid
+from bfl.posteriors import Posterior
 from bfl.results.run_folder import RunFolder
+from bfl.wire import TrainTask
+from clients import own_test_data
+from clients.own_test_data import own_test_metrics
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
-pytestmark = pytest.mark.slow
+
+def test_what_is_measured_is_the_posterior_that_the_client_has_learnt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With the run's samples, drawn anew for each client and round, and right against wrong."""
+    asked: list[Any] = []
+
+    class Evaluator:
+        dataset = SimpleNamespace(test_labels=np.array([1, 1, 1, 2]))
+
+        def predict(self, posterior: Posterior, *, samples: int, purpose: str) -> Any:
+            asked.append((posterior, samples, purpose))
+            return SimpleNamespace(predicted=np.array([1, 1, 1, 1]))
+
+    monkeypatch.setattr(own_test_data, "_evaluator", lambda *given: Evaluator())
+    configuration = resolve({"evaluate-every": 2, "evaluate-mc-samples": 3})
+    learnt = Posterior(np.zeros(1), np.ones(1))
+    found = []
+    for client, server_round in [(0, 1), (0, 2), (1, 2), (0, 4)]:
+        task = TrainTask(server_round, client, "{}", 3, None)
+        found.append(own_test_metrics("npz:site.npz", configuration, task, learnt))
+    assert found == [{}, *[{"test-accuracy": 0.75, "test-examples": 4}] * 3]
+    assert all(posterior is learnt and samples == 3 for posterior, samples, _ in asked)
+    assert len({purpose for _, _, purpose in asked}) == 3
+    assert own_test_metrics("", configuration, task, learnt) == {}
 
 
+@pytest.mark.slow
 def test_a_client_with_test_data_of_its_own_is_tested_on_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,3 +1,4 @@
+import inspect
 import json
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +11,8 @@ from small_federation import bare_reply, make_app, make_grid, shifted
 
 import strategies
 from bfl import randomness
+from bfl.configuration import resolve
+from bfl.datasets import load_dataset
 from bfl.engine.serial import SerialGrid
 from bfl.errors import ConfigurationError, RunError
 from bfl.pooling import pool, pooling_rules
@@ -20,6 +23,7 @@ from bfl.wire import TrainTask, posterior_from_arrays, posterior_to_arrays, repl
 from strategies import PosteriorPooling, strategy_class
 from strategies.federation import discover
 from strategies.posterior_pooling import Round
+from strategies.run import make_strategy
 
 
 def start() -> Posterior:
@@ -237,3 +241,27 @@ def test_missing_nodes_end_the_wait() -> None:
 def test_nodes_that_do_not_fit_are_refused(app: Any, clients: int, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         discover(make_grid(app, 4), clients=clients, timeout=0.2)
+
+
+def test_a_runs_settings_reach_its_strategy() -> None:
+    values = {
+        "clients": 3,
+        "fraction-train": 0.5,
+        "max-examples": 77,
+        "seed": 3,
+        "node-timeout": 9.0,
+        "scale-floor": 1e-3,
+        "min-clients": 2.0,
+        "round-retries": 5,
+    }
+    shared = inspect.signature(strategies.PosteriorPooling).parameters.keys() & vars(
+        resolve({}).keys
+    )
+    parts = {"weighting", "defence", "partition"}
+    assert shared == {name.replace("-", "_") for name in values} | parts
+    configuration = resolve({**values, "defence": "winsorization", "weighting": "equal"})
+    strategy = make_strategy(configuration, load_dataset("digits"), [None] * 3)
+    assert (strategy.defence.name, strategy.weighting.name) == ("winsorization", "equal")
+    for name in shared - parts:
+        given = getattr(configuration.keys, name)
+        assert getattr(strategy, name) == given != getattr(resolve({}).keys, name), name

@@ -134,6 +134,12 @@ def test_prior_is_a_fixed_one_of_its_own(prior):
         assert sent.keys.local_epochs == 1
 
 
+def test_nobody_is_hostile_before_the_first_round():
+    """Behind the last client, the one that pre-trains; with as many attackers it would attack."""
+    for sent in asked_of_the_node(attack="sign-flip", attackers=5):
+        assert not any(sent.attacks(partition_id) for partition_id in range(6))
+
+
 def test_prior_of_pretraining_is_a_setting():
     for sent in asked_of_the_node(**{"pretrain-prior": "previous-global"}):
         assert sent.prior.name == "previous-global"

@@ -8,11 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 from deployment_grid import FIRST_ID, DeploymentGrid
+from flwr.app import RecordDict
+from small_federation import make_app, make_grid
 
 from bfl.configuration import resolve
 from bfl.errors import ConfigurationError
 from bfl.posteriors import Posterior
 from bfl.results.resume import Checkpoint
+from bfl.wire import TrainTask, reply_content
 from clients.client_app import app
 from strategies.federation import Federation, discover
 from strategies.refusals import lost_states, refuse_attackers
@@ -50,6 +53,31 @@ def test_a_refused_run_leaves_nothing(tmp_path: Path, tensorflow: Any) -> None:
         run_federation(grid, resolve(values))
     assert {kind for _, kind in grid.asked} == {"query"}
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.slow
+def test_a_run_holds_its_clients_to_the_networks_minima(tmp_path: Path, tensorflow: Any) -> None:
+    def reply(task: TrainTask, received: Posterior) -> RecordDict:
+        point = -received.point if task.partition_id == 1 else received.point
+        sent = Posterior(received.mean, received.variance, point)
+        assert task.examples is not None
+        return reply_content(sent, {"num-examples": len(task.examples)})
+
+    values = {"model": "resnet8", "rounds": 1, "mc-samples": 1, "test-examples": 20}
+    folder = run_federation(
+        make_grid(make_app(reply), 3),
+        resolve(
+            {
+                **values,
+                "clients": 3,
+                "evaluate-every": 0,
+                "output-dir": str(tmp_path),
+                "name": "run",
+            }
+        ),
+    )
+    [entry] = folder.rounds()
+    assert (entry["refused"], entry["clients"]) == (1, 2)
 
 
 def test_states_that_end_with_flowers_run() -> None:

@@ -170,6 +170,20 @@ def test_names_and_numbers_of_metrics_are_limited(metrics: dict[str, float], rea
     assert f"round 1, client 1: update refused: {reason}" in told[0]
 
 
+def test_what_clients_measure_is_averaged_with_their_examples() -> None:
+    """Over those that have sent it, whatever the pool's own weights are."""
+
+    def measuring(task: TrainTask, received: Posterior) -> RecordDict:
+        own = {"some": 1.0 + task.partition_id} if task.partition_id > 1 else {}
+        count = 10 ** (task.partition_id + 1)
+        return reply_content(received, {"num-examples": count, "loss": task.partition_id, **own})
+
+    _, (finished,), _ = play(measuring, weighting="equal")
+    assert finished.metrics["num-examples"] == 11110
+    assert finished.metrics["client/loss"] == pytest.approx((100 + 2000 + 30000) / 11110)
+    assert finished.metrics["client/some"] == pytest.approx((3 * 1000 + 4 * 10000) / 11000)
+
+
 @pytest.mark.parametrize("absurd", [1.7e308, float("nan")])
 def test_absurd_metrics_are_left_out(absurd: float, tmp_path: Path) -> None:
     """Their mean would overflow, and the run's last act, the figures, would fail."""
