@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from bfl.errors import RunError
+from bfl.errors import LostStateError
 from bfl.parts import Arrays, Part, Trained
 from bfl.posteriors import Posterior
 from bfl.wire import TrainTask
@@ -42,7 +42,7 @@ class PartStates:
             received: The global posterior, which gives the sizes.
 
         Raises:
-            RunError: A part's state is lost.
+            LostStateError: A part's state is lost.
         """
         states: dict[str, Arrays] = {}
         for part in parts:
@@ -53,7 +53,7 @@ class PartStates:
                 continue
             mine = _behind(part.state_name, kept)
             if not mine:
-                raise RunError(
+                raise LostStateError(
                     f"client {task.partition_id}: what '{part.name}' kept in round "
                     f"{task.pooled_round} is gone, and without it the client would send what is "
                     "not so; a SuperNode keeps it if its node configuration has a state-dir"

@@ -25,7 +25,7 @@ from typing import Any, Protocol
 import numpy as np
 from flwr.app import Array, ArrayRecord, Context
 
-from bfl.errors import ConfigurationError, SharedFolderError
+from bfl.errors import ConfigurationError, DataError, LostStateError, SharedFolderError
 from bfl.results.identity import is_run_key, read_run_key
 from bfl.state import Arrays, Snapshots
 from bfl.wire import TrainTask
@@ -62,9 +62,19 @@ class StateInFolder:
         self._snapshots = Snapshots(folder, kept=KEPT)
 
     def take_up(self, pooled_round: int, server_round: int) -> Arrays | None:
-        """Return what was kept in the last round that was pooled; see ``ClientState``."""
+        """Return what was kept in the last round that was pooled; see ``ClientState``.
+
+        Raises:
+            LostStateError: It is damaged.
+        """
         self._snapshots.drop_between(pooled_round, server_round)
-        return self._snapshots.at(pooled_round)
+        try:
+            return self._snapshots.at(pooled_round)
+        except DataError as error:
+            raise LostStateError(
+                f"{error}: the client would begin elsewhere than it ended, and the run end in "
+                "another posterior; restore that file, or make the run again"
+            ) from error
 
     def save(self, server_round: int, arrays: Arrays) -> None:
         """Write a snapshot."""

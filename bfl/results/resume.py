@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.configuration import Configuration, resolve
-from bfl.errors import ConfigurationError
+from bfl.errors import ConfigurationError, DataError
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import VECTORS
 from bfl.results.identity import locked
-from bfl.results.run_folder import RunFolder
+from bfl.results.run_folder import CONFIG, ENVIRONMENT, RunFolder
 from bfl.state import Arrays, Snapshots
 
 CHECKPOINTS = "checkpoints"
@@ -117,13 +117,15 @@ def open_run(
     keys = configuration.keys
     folder = RunFolder.named(keys.output_dir, name)
     with locked(folder.path):
-        if not keys.resume or not folder.holds("config.toml"):
+        if not keys.resume or not folder.holds(CONFIG):
             # Each with its SHA-256.
             described = {**environment, "plugins": [p for p in keys.plugins.split(", ") if p]}
             RunFolder.create(keys.output_dir, name, configuration.values, described)
             checkpoint = None
         else:
             _refuse_changes(folder, configuration)
+            if not folder.holds(ENVIRONMENT):  # killed when it had only its configuration
+                folder.write_environment(environment)
             if keys.rounds > folder.config()["rounds"]:
                 folder.add_rounds(keys.rounds)
             checkpoint = Checkpoints(folder).latest()
@@ -141,15 +143,24 @@ def check_output(configuration: Configuration) -> None:
     """
     keys = configuration.keys
     existing = Path(keys.output_dir).absolute()
-    while not existing.exists():
-        existing = existing.parent
+    try:
+        while not existing.exists():
+            existing = existing.parent
+    except OSError as error:  # a name that is too long, or below what may not be looked into
+        raise ConfigurationError(
+            f"output-dir is {keys.output_dir!r}: {error.strerror or error}"
+        ) from error
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
         what = "is not writable" if existing.is_dir() else "is a file"
         raise ConfigurationError(f"output-dir is {keys.output_dir!r}: {existing} {what}")
     if not keys.name:
         return
     folder = RunFolder.named(keys.output_dir, keys.name)
-    if not folder.holds("config.toml"):
+    if folder.path.exists() and not folder.path.is_dir():
+        raise ConfigurationError(
+            f"the run's folder would be {folder.path}, which is a file; choose another name"
+        )
+    if not folder.holds(CONFIG):
         return
     if not keys.resume:
         raise ConfigurationError(
@@ -160,7 +171,13 @@ def check_output(configuration: Configuration) -> None:
 
 
 def _refuse_changes(folder: RunFolder, configuration: Configuration) -> None:
-    changed = changed_keys(folder.config(), configuration.values)
+    saved = folder.config()
+    if type(saved.get("rounds")) is not int:
+        raise DataError(
+            f"{folder.path / CONFIG} is not the configuration of a run: rounds is "
+            f"{saved.get('rounds')!r}; expected a whole number"
+        )
+    changed = changed_keys(saved, configuration.values)
     was, now = changed.get("rounds", (0, 0))
     if now > was:
         # Nothing in a round depends on how many there are to be: these are those of a longer run.

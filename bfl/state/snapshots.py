@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bfl.errors import RunError
+from bfl.errors import DataError, RunError
 from bfl.files import write_atomically
 
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -34,8 +34,8 @@ class _Entry:
 class Snapshots:
     """The snapshots of one owner, in a folder of its own, numbered by round.
 
-    A file is the SHA-256 of its content, a new line, and the content, a NumPy archive. A damaged
-    one is passed over with a warning, and the one before it is used.
+    A file is the SHA-256 of its content, a new line, and the content, a NumPy archive. Of the
+    latest ones a damaged one is passed over with a warning, and the one before it is used.
 
     A file's name has the round and, behind it, its place in the order of writing. Which ones are
     kept goes by the latter: an owner that begins again at a low round, beside the snapshots that an
@@ -79,11 +79,19 @@ class Snapshots:
         return _first_sound(reversed(self._entries()))
 
     def at(self, server_round: int) -> dict[str, npt.NDArray[Any]] | None:
-        """Return the sound snapshot of a round; None if there is none."""
-        found = _first_sound(
-            entry for entry in reversed(self._entries()) if entry.server_round == server_round
-        )
-        return found[1] if found else None
+        """Return the snapshot of a round; None if there is none.
+
+        Raises:
+            DataError: It is damaged. Another one is not used: only the owner of all states can go
+                back a round.
+        """
+        entries = [entry for entry in self._entries() if entry.server_round == server_round]
+        if not entries:
+            return None
+        try:
+            return _read(entries[-1].path.read_bytes())
+        except (OSError, ValueError) as error:
+            raise DataError(f"{entries[-1].path} is damaged ({error})") from error
 
     def drop_between(self, after: int, before: int) -> None:
         """Remove the snapshots of the rounds that lie between two rounds, both exclusive."""

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from flwr.app import Context, RecordDict
 
-from bfl.errors import ConfigurationError, SharedFolderError
+from bfl.errors import ConfigurationError, LostStateError, SharedFolderError
 from bfl.wire import TrainTask
 from clients.node import Node
 from clients.state import KEPT, ClientState, StateInContext, StateInFolder, client_state
@@ -79,6 +79,20 @@ def test_a_task_that_comes_late_leaves_what_a_later_one_has_kept(
     state.take_up(2, 3)  # round 3's task, which the server has given up
     state.save(3, ARRAYS)
     assert state.take_up(4, 5) is not None
+
+
+def test_a_damaged_state_is_not_replaced_by_an_older_one(tmp_path: Path) -> None:
+    """That would be another optimizer, and end in another posterior."""
+    state = StateInFolder(tmp_path / "c")
+    for number in (1, 2, 3):
+        state.save(number, {"value": np.array([number])})
+    [last] = (tmp_path / "c").glob("round-000003*")
+    last.write_bytes(last.read_bytes()[:-1])
+    with pytest.raises(LostStateError, match="round-000003"):
+        state.take_up(3, 4)
+    kept = state.take_up(2, 3)
+    assert kept is not None
+    assert kept["value"].tolist() == [2]
 
 
 def test_only_the_last_rounds_are_kept() -> None:

@@ -12,7 +12,6 @@ from small_federation import bare_reply, make_app, make_grid, shifted
 import strategies
 from bfl import randomness
 from bfl.configuration import resolve
-from bfl.datasets import load_dataset
 from bfl.engine.serial import SerialGrid
 from bfl.errors import ConfigurationError, RunError
 from bfl.pooling import pool, pooling_rules
@@ -22,6 +21,7 @@ from bfl.weightings import weightings
 from bfl.wire import TrainTask, posterior_from_arrays, posterior_to_arrays, reply_content
 from strategies import PosteriorPooling, strategy_class
 from strategies.federation import discover
+from strategies.method import Method
 from strategies.posterior_pooling import Round
 from strategies.run import make_strategy
 
@@ -246,22 +246,30 @@ def test_nodes_that_do_not_fit_are_refused(app: Any, clients: int, message: str)
 def test_a_runs_settings_reach_its_strategy() -> None:
     values = {
         "clients": 3,
-        "fraction-train": 0.5,
         "max-examples": 77,
         "seed": 3,
         "node-timeout": 9.0,
-        "scale-floor": 1e-3,
         "min-clients": 2.0,
         "round-retries": 5,
     }
     shared = inspect.signature(strategies.PosteriorPooling).parameters.keys() & vars(
         resolve({}).keys
     )
-    parts = {"weighting", "defence", "partition"}
-    assert shared == {name.replace("-", "_") for name in values} | parts
-    configuration = resolve({**values, "defence": "winsorization", "weighting": "equal"})
-    strategy = make_strategy(configuration, load_dataset("digits"), [None] * 3)
-    assert (strategy.defence.name, strategy.weighting.name) == ("winsorization", "equal")
-    for name in shared - parts:
+    assert shared == {*(name.replace("-", "_") for name in values), "scale_floor"}
+    parts = {
+        "defence": "winsorization",
+        "weighting": "equal",
+        "sampling": "random",
+        "fraction-train": 0.5,
+        "server-optimizer": "yogi",
+        "correction": "none",
+        "scale-floor": 1e-3,
+    }
+    configuration = resolve({**values, **parts})
+    strategy = make_strategy(configuration, 10, [None] * 3)
+    assert strategy.method == Method.of(configuration)
+    assert strategy.method != Method.of(resolve(values))
+    assert strategy.method.scale_floor == 1e-3
+    for name in shared - {"scale_floor"}:
         given = getattr(configuration.keys, name)
         assert getattr(strategy, name) == given != getattr(resolve({}).keys, name), name
