@@ -42,6 +42,9 @@ PROPERTIES: Mapping[str, Property] = {
     "changed-updates": Property("defence", "change of what clients have sent", 'defence="none"'),
     "moved-pool": Property("server-optimizer", "step beyond the pool", 'server-optimizer="none"'),
     "raised-variances": Property("scale-floor", "floor under variances", "scale-floor=0.0"),
+    "start-elsewhere": Property(
+        "start", "start elsewhere than at the received posterior", 'start="posterior"'
+    ),
     "pre-training": Property(
         "pretrain-examples", "start other than the prior", "pretrain-examples=0.0"
     ),

@@ -56,6 +56,10 @@ class Scaffold(Correction):
         """Return what both options hold for."""
         return frozenset({"plain-steps", "uniform-weights"})
 
+    def excludes(self) -> frozenset[str]:
+        """Return that a client's path begins at what it has received."""
+        return frozenset({"start-elsewhere"})
+
     @property
     def needs_full_gradient(self) -> bool:
         """Whether the option is I."""

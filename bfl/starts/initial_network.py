@@ -37,6 +37,10 @@ class InitialNetworkStart(Start):
         "own last one",
     )
 
+    def has(self) -> frozenset[str]:
+        """Return that training does not begin at what was received."""
+        return frozenset({"start-elsewhere"})
+
     def begin_client(self, received: Posterior) -> Arrays:
         """Return that nothing of the client has been pooled yet."""
         return {"pooled": np.array(False)}

@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from bfl.configuration import resolve
+from bfl.errors import ConfigurationError
 from bfl.parts import Trained
 from bfl.posteriors import Posterior
 from bfl.starts import starts
@@ -38,3 +40,9 @@ def test_a_client_begins_with_the_initial_network_until_it_has_been_pooled(after
     assert gaussians(start.begin(state, RECEIVED, lambda: INITIAL)) == 2.0
     state = start.commit(kept, 0.1)
     assert gaussians(start.begin(state, RECEIVED, lambda: INITIAL)) == expected
+
+
+def test_control_variates_need_the_received_posterior_as_start():
+    assert resolve({"strategy": "scaffold", "start": "posterior"}).correction.name == "scaffold"
+    with pytest.raises(ConfigurationError, match="goes with no start elsewhere"):
+        resolve({"strategy": "scaffold", "start": "initial-network"})

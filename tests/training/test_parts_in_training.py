@@ -413,9 +413,10 @@ class Conjugate(Term):
 
 def test_trained_factors_multiply_to_the_exact_posterior() -> None:
     """Two clients with cavities, trained by descent: after each round q = p Π N(y_k, 1/a_k)."""
+    data = (1.5, 2.0), (3.0, -0.4)
     clients = [
         trainer_of("flipout", normalized=False, objective=(Conjugate(precision=a, seen=y),))
-        for a, y in ((1.5, 2.0), (3.0, -1.0))
+        for a, y in data
     ]
     network, prior = clients[0].network, priors.create("cavity")
     size = network.manifest.gaussian_size
@@ -447,4 +448,7 @@ def test_trained_factors_multiply_to_the_exact_posterior() -> None:
         for change in changes:
             natural = natural + change
         np.testing.assert_allclose(natural.precision, 1 + 1.5 + 3.0, rtol=1e-3)
-        np.testing.assert_allclose(natural.weighted_mean, 1.5 * 2.0 - 3.0, atol=5e-3)
+        np.testing.assert_allclose(natural.weighted_mean, 1.5 * 2.0 - 3.0 * 0.4, atol=5e-3)
+        for state, (a, y) in zip(states, data, strict=True):
+            np.testing.assert_allclose(state["factor-precision"], a, rtol=2e-3)
+            np.testing.assert_allclose(state["factor-weighted-mean"], a * y, atol=5e-3)
