@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.configuration import Configuration
-from bfl.errors import ConfigurationError
+from bfl.errors import ConfigurationError, DataError
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import VECTORS
 from bfl.results.identity import locked
-from bfl.results.run_folder import RunFolder
+from bfl.results.run_folder import CONFIG, RunFolder
 from bfl.state import Arrays, Snapshots
 
 CHECKPOINTS = "checkpoints"
@@ -117,7 +117,7 @@ def open_run(
     keys = configuration.keys
     folder = RunFolder.named(keys.output_dir, name)
     with locked(folder.path):
-        if not keys.resume or not folder.holds("config.toml"):
+        if not keys.resume or not folder.holds(CONFIG):
             RunFolder.create(keys.output_dir, name, configuration.values, environment)
             checkpoint = None
         else:
@@ -147,7 +147,7 @@ def check_output(configuration: Configuration) -> None:
     if not keys.name:
         return
     folder = RunFolder.named(keys.output_dir, keys.name)
-    if not folder.holds("config.toml"):
+    if not folder.holds(CONFIG):
         return
     if not keys.resume:
         raise ConfigurationError(
@@ -158,7 +158,13 @@ def check_output(configuration: Configuration) -> None:
 
 
 def _refuse_changes(folder: RunFolder, configuration: Configuration) -> None:
-    changed = changed_keys(folder.config(), configuration.values)
+    saved = folder.config()
+    if type(saved.get("rounds")) is not int:
+        raise DataError(
+            f"{folder.path / CONFIG} is not the configuration of a run: rounds is "
+            f"{saved.get('rounds')!r}; expected a whole number"
+        )
+    changed = changed_keys(saved, configuration.values)
     was, now = changed.get("rounds", (0, 0))
     if now > was:
         # Nothing in a round depends on how many there are to be: these are those of a longer run.

@@ -38,10 +38,19 @@ def file(content: bytes) -> Make:
     return make
 
 
-def taken(folder: Path) -> str:
+def taken(folder: Path, content: str = "rounds = 1\n") -> str:
     (folder / "runs" / "taken").mkdir(parents=True)
-    (folder / "runs" / "taken" / "config.toml").write_text("rounds = 1\n", encoding="utf-8")
+    (folder / "runs" / "taken" / "config.toml").write_text(content, encoding="utf-8")
     return f'output-dir="{folder / "runs"}" name="taken"'
+
+
+def begun(content: str) -> Make:
+    """Return what puts a configuration into the folder of a run that is to be gone on with."""
+
+    def make(folder: Path) -> str:
+        return taken(folder, content) + " resume=true"
+
+    return make
 
 
 def unwritable(folder: Path) -> str:
@@ -165,6 +174,9 @@ DATA: list[tuple[str, Make, str]] = [
         "clients",
     ),
     ("a folder with another run", taken, "holds another run"),
+    ("a run's configuration that is empty", begun(""), "taken/config.toml"),
+    ("a run's rounds that are no number", begun('rounds = "x"\n'), "rounds is 'x'"),
+    ("a run's configuration that is no TOML", begun("rounds =\n"), "taken/config.toml"),
     ("a file for a folder", unwritable, "is a file"),
 ]
 
