@@ -139,14 +139,23 @@ def check_output(configuration: Configuration) -> None:
     """
     keys = configuration.keys
     existing = Path(keys.output_dir).absolute()
-    while not existing.exists():
-        existing = existing.parent
+    try:
+        while not existing.exists():
+            existing = existing.parent
+    except OSError as error:  # a name that is too long, or below what may not be looked into
+        raise ConfigurationError(
+            f"output-dir is {keys.output_dir!r}: {error.strerror or error}"
+        ) from error
     if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
         what = "is not writable" if existing.is_dir() else "is a file"
         raise ConfigurationError(f"output-dir is {keys.output_dir!r}: {existing} {what}")
     if not keys.name:
         return
     folder = RunFolder.named(keys.output_dir, keys.name)
+    if folder.path.exists() and not folder.path.is_dir():
+        raise ConfigurationError(
+            f"the run's folder would be {folder.path}, which is a file; choose another name"
+        )
     if not folder.holds(CONFIG):
         return
     if not keys.resume:

@@ -58,6 +58,11 @@ def unwritable(folder: Path) -> str:
     return f'output-dir="{folder / "file" / "runs"}"'
 
 
+def file_in_the_place(folder: Path) -> str:
+    (folder / "run").write_text("not a folder", encoding="utf-8")
+    return f'output-dir="{folder}" name="run"'
+
+
 KEYS: list[tuple[str, str]] = [
     ("rounds=0", "rounds"),
     ('rounds="many"', "rounds"),
@@ -177,6 +182,8 @@ DATA: list[tuple[str, Make, str]] = [
     ("a run's configuration that is empty", begun(""), "taken/config.toml"),
     ("a run's rounds that are no number", begun('rounds = "x"\n'), "rounds is 'x'"),
     ("a run's configuration that is no TOML", begun("rounds =\n"), "taken/config.toml"),
+    ("a file for a run's folder", file_in_the_place, "is a file"),
+    ("a folder's name that is too long", lambda _: f'output-dir="{"x" * 300}"', "output-dir"),
     ("a file for a folder", unwritable, "is a file"),
 ]
 
