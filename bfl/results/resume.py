@@ -17,7 +17,7 @@ from bfl.errors import ConfigurationError, DataError
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import VECTORS
 from bfl.results.identity import locked
-from bfl.results.run_folder import CONFIG, RunFolder
+from bfl.results.run_folder import CONFIG, ENVIRONMENT, RunFolder
 from bfl.state import Arrays, Snapshots
 
 CHECKPOINTS = "checkpoints"
@@ -122,6 +122,8 @@ def open_run(
             checkpoint = None
         else:
             _refuse_changes(folder, configuration)
+            if not folder.holds(ENVIRONMENT):  # killed when it had only its configuration
+                folder.write_environment(environment)
             if keys.rounds > folder.config()["rounds"]:
                 folder.add_rounds(keys.rounds)
             checkpoint = Checkpoints(folder).latest()

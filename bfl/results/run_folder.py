@@ -119,7 +119,7 @@ class RunFolder:
         try:
             path.mkdir(parents=True, exist_ok=True)
             folder._claim(config)
-            folder._write_json(ENVIRONMENT, environment)
+            folder.write_environment(environment)
         except OSError as error:
             raise ConfigurationError(
                 f"cannot write the run folder {path}: {error.strerror or error}"
@@ -175,6 +175,10 @@ class RunFolder:
                 (self.path / name).unlink(missing_ok=True)
             for figure in (self.path / FIGURES).glob("*.png"):
                 figure.unlink()
+
+    def write_environment(self, environment: Mapping[str, Any]) -> None:
+        """Write the environment, see ``describe_environment``."""
+        self._write_json(ENVIRONMENT, environment)
 
     def environment(self) -> dict[str, Any]:
         """Return the environment."""

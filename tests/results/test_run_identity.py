@@ -14,6 +14,7 @@ from bfl.configuration import resolve
 from bfl.errors import ConfigurationError, DataError
 from bfl.results.identity import is_run_key, locked, read_run_key, run_key
 from bfl.results.resume import open_run
+from bfl.results.run_folder import RunFolder
 
 HOLD = """
 import sys
@@ -73,6 +74,22 @@ def test_two_servers_do_not_write_to_one_run(tmp_path: Path, other_server) -> No
         pytest.fail("the folder is another server's")
     assert f"process {other_server.pid} on host {os.uname().nodename}" in str(caught.value)
     assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_run_killed_with_nothing_but_its_configuration_gets_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configuration = resolve({"output-dir": str(tmp_path), "name": "run", "resume": True})
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "write_environment", killed)
+        with pytest.raises(KeyboardInterrupt), open_run(configuration, "run", {"python": "3"}):
+            pytest.fail("it has been killed before")
+    with open_run(configuration, "run", {"python": "3"}) as (folder, _):
+        assert folder.environment() == {"python": "3"}
 
 
 def test_a_killed_server_lets_go(tmp_path: Path, other_server) -> None:
