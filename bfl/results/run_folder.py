@@ -170,11 +170,13 @@ class RunFolder:
         """
         text = tomli_w.dumps({**self.config(), "rounds": rounds})
         with self._writing(CONFIG):
-            write_atomically(self.path / CONFIG, text.encode())
-            for name in (METRICS, PREDICTIONS, RETENTION, POSTERIOR):
+            # The configuration last: a run killed here is to be given more rounds again. With the
+            # new one beside the old results it would pass for a finished run of as many.
+            for name in (METRICS, PREDICTIONS, RETENTION, EXAMPLES, POSTERIOR):
                 (self.path / name).unlink(missing_ok=True)
             for figure in (self.path / FIGURES).glob("*.png"):
                 figure.unlink()
+            write_atomically(self.path / CONFIG, text.encode())
 
     def write_environment(self, environment: Mapping[str, Any]) -> None:
         """Write the environment, see ``describe_environment``."""

@@ -327,3 +327,38 @@ def test_every_round_is_synced(folder, monkeypatch):
     folder.append_round({"round": 2})
     assert before >= 1
     assert len(synced) > before
+
+
+# More rounds ---------------------------------------------------------------------------------
+
+
+def finished_run(tmp_path):
+    folder = RunFolder.create(tmp_path, "finished", {"rounds": 2}, {})
+    folder.write_metrics({"accuracy": 0.5})
+    folder.write_examples(position=np.arange(3))
+    return folder
+
+
+def test_results_of_fewer_rounds_go_when_there_are_to_be_more(tmp_path):
+    folder = finished_run(tmp_path)
+    folder.add_rounds(3)
+    assert folder.config() == {"rounds": 3}
+    assert not folder.holds("metrics.json")
+    assert not folder.holds("examples.npz")
+
+
+def test_a_run_killed_while_it_is_given_more_rounds_does_not_pass_for_finished(
+    tmp_path, monkeypatch
+):
+    folder = finished_run(tmp_path)
+
+    def killed(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", killed)
+        with pytest.raises(KeyboardInterrupt):
+            folder.add_rounds(3)
+    assert folder.config() == {"rounds": 2}
+    folder.add_rounds(3)
+    assert not folder.holds("metrics.json")
