@@ -150,6 +150,9 @@ def resumed(folder: str, overrides: Values, *, renamed: bool = False) -> Values:
             f"run under another name: --run-config {Path(folder) / 'config.toml'} --name NAME)"
         )
     path = Path(folder).resolve()
+    if not (path / "config.toml").is_file():
+        what = "it has no config.toml" if path.is_dir() else "there is no such folder"
+        raise ConfigurationError(f"--resume {folder} is not the folder of a run: {what}")
     saved = flatten(read_toml(path / "config.toml"))
     where: Values = {"output-dir": str(path.parent), "name": path.name, "resume": True}
     return {**saved, **overrides, **where}

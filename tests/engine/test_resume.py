@@ -242,7 +242,7 @@ def test_a_folder_without_a_run_cannot_be_resumed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["--app", str(ROOT), "--resume", str(tmp_path / "none")]) == 2
-    assert "config.toml" in capsys.readouterr().err
+    assert "is not the folder of a run" in capsys.readouterr().err
 
 
 def test_a_run_killed_at_any_moment_ends_with_the_same_posterior(
