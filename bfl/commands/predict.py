@@ -72,6 +72,8 @@ def predict_images(given: argparse.Namespace) -> None:
     if not output.absolute().parent.is_dir():
         raise ConfigurationError(f"--output: there is no folder {output.absolute().parent}")
     images = read_images(given.data, given.array)
+    # What is wrong with the run's folder is not said of the images.
+    _ = result.image_shape, result.posterior
     try:
         predictions = result.predict(images, samples=given.samples)
     except DataError as error:

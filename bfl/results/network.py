@@ -103,10 +103,14 @@ class NetworkDescription:
             )
         height, width, channels = (int(size) for size in content["image-shape"])
         threads = content["threads"]
+        keys = dict(content["keys"])
+        for key in KEYS:
+            if key not in keys:
+                raise KeyError(key)
         return cls(
             image_shape=(height, width, channels),
             class_names=tuple(str(name) for name in content["class-names"]),
-            keys=dict(content["keys"]),
+            keys=keys,
             threads=None if threads is None else int(threads),
             versions=dict(content["versions"]),
         )
@@ -156,8 +160,10 @@ def network_description(folder: RunFolder) -> NetworkDescription:
     content = folder.network()
     try:
         return NetworkDescription.from_dict(content)
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{folder.path / NETWORK} cannot be used: {error!r}") from error
+    except KeyError as error:
+        raise DataError(f"{folder.path / NETWORK} cannot be used: it has no {error}") from error
+    except (ValueError, TypeError) as error:
+        raise DataError(f"{folder.path / NETWORK} cannot be used: {error}") from error
 
 
 def _from_data(folder: RunFolder) -> NetworkDescription:

@@ -174,11 +174,24 @@ def test_a_description_that_cannot_be_used_is_named(
             lambda content: content.update(format=99),
             lambda content: content.update(scaling={"divide-by": 255.0, "subtract": 0.0}),
             lambda content: content.pop("image-shape"),
+            lambda content: content["keys"].pop("mc-samples"),
+            lambda content: content["keys"].pop("seed"),
         )
     ):
         other = changed(result.folder, tmp_path / str(number), change)
         with pytest.raises(DataError, match=r"network\.json cannot be used"):
             other.predict(images)
+
+
+def test_the_command_does_not_blame_the_images_for_the_folder(
+    result: bfl.Result, images: Images, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    np.savez(tmp_path / "images.npz", images=images)
+    other = changed(result.folder, tmp_path / "run", lambda content: content.pop("keys"))
+    arguments = ["predict", str(other.folder), "--data", str(tmp_path / "images.npz")]
+    assert main([*arguments, "--output", str(tmp_path / "output.npz")]) == 2
+    path = other.folder / NETWORK
+    assert capsys.readouterr().err == f"refused: {path} cannot be used: it has no 'keys'\n"
 
 
 def test_other_versions_are_warned_of(result: bfl.Result, images: Images, tmp_path: Path) -> None:
