@@ -29,7 +29,11 @@ class RunError(BflError):
     """A federation could not go on after it had started."""
 
 
-class SharedFolderError(RunError):
+class LostStateError(RunError):
+    """What a client has kept for its next round is lost, so its result would be another one."""
+
+
+class SharedFolderError(LostStateError):
     """The hosts of a simulation do not share the run's folder."""
 
 

@@ -13,7 +13,7 @@ from flwr.app import Context, Error, Message
 
 from bfl.engine.flower import CLIENT_RAISED
 from bfl.engine.resources import in_ray_actor
-from bfl.errors import BflError, SharedFolderError
+from bfl.errors import BflError, LostStateError
 from bfl.wire import RUN_CANNOT_GO_ON
 
 Work = Callable[[Message, Context], Message]
@@ -33,7 +33,7 @@ def reports_errors(work: Work) -> Work:
         code = CLIENT_RAISED
         try:
             return work(message, context)
-        except SharedFolderError as error:  # others may be luckier, and the result would not say so
+        except LostStateError as error:  # others may be luckier, and the result would not say so
             code, reason = RUN_CANNOT_GO_ON, str(error)
         except BflError as error:  # meant for people: its message says all
             reason = f"{type(error).__name__}: {error}"

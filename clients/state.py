@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from flwr.app import Array, ArrayRecord, Context
 
-from bfl.errors import ConfigurationError, SharedFolderError
+from bfl.errors import ConfigurationError, DataError, LostStateError, SharedFolderError
 from bfl.results.identity import is_run_key, read_run_key
 from bfl.state import Arrays, Snapshots
 from bfl.wire import TrainTask
@@ -52,7 +52,13 @@ class StateInFolder:
 
     def load(self, before: int) -> dict[str, npt.NDArray[Any]]:
         """Return what was kept in the last round before one; nothing if there was none."""
-        found = self._snapshots.before(before)
+        try:
+            found = self._snapshots.before(before)
+        except DataError as error:
+            raise LostStateError(
+                f"{error}: the client's optimizer would begin elsewhere than it ended, and the run "
+                "end in another posterior; restore that file, or make the run again"
+            ) from error
         return found[1] if found else {}
 
     def save(self, server_round: int, arrays: Arrays) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bfl.errors import RunError
+from bfl.errors import DataError, RunError
 from bfl.files import write_atomically
 
 Arrays = Mapping[str, npt.NDArray[Any]]
@@ -34,8 +34,8 @@ class _Entry:
 class Snapshots:
     """The snapshots of one owner, in a folder of its own, numbered by round.
 
-    A file is the SHA-256 of its content, a new line, and the content, a NumPy archive. A damaged
-    one is passed over with a warning, and the one before it is used.
+    A file is the SHA-256 of its content, a new line, and the content, a NumPy archive. Of the
+    latest ones a damaged one is passed over with a warning, and the one before it is used.
 
     A file's name has the round and, behind it, its place in the order of writing. Which ones are
     kept goes by the latter: an owner that begins again at a low round, beside the snapshots that an
@@ -79,11 +79,20 @@ class Snapshots:
         return _first_sound(reversed(self._entries()))
 
     def before(self, server_round: int) -> Found | None:
-        """Return the sound snapshot of the last round before one, and its round; None if none."""
+        """Return the snapshot of the last round before one, and its round; None if none.
+
+        Raises:
+            DataError: It is damaged. The one before it is not used: only the owner of all states
+                can go back a round.
+        """
         entries = [entry for entry in self._entries() if entry.server_round < server_round]
-        return _first_sound(
-            sorted(entries, key=lambda entry: (entry.server_round, entry.order), reverse=True)
-        )
+        if not entries:
+            return None
+        last = max(entries, key=lambda entry: (entry.server_round, entry.order))
+        try:
+            return last.server_round, _read(last.path.read_bytes())
+        except (OSError, ValueError) as error:
+            raise DataError(f"{last.path} is damaged ({error})") from error
 
     def rounds(self) -> list[int]:
         """Return the rounds that have a snapshot, sound or not, ascending."""

@@ -2,10 +2,11 @@ import time
 from typing import Any
 
 import numpy as np
+import pytest
 from flwr.app import Context, Message, RecordDict
 
 from bfl.engine.flower import new_run
-from bfl.errors import DataError, SharedFolderError
+from bfl.errors import DataError, LostStateError, SharedFolderError
 from bfl.wire import RUN_CANNOT_GO_ON
 from clients.guard import deadline, reports_errors
 
@@ -36,9 +37,10 @@ def test_an_error_meant_for_people_comes_without_a_traceback() -> None:
     assert ask(work).error.reason == "DataError: no such archive"
 
 
-def test_a_host_without_the_shared_folder_says_that_the_run_cannot_go_on() -> None:
+@pytest.mark.parametrize("kind", [LostStateError, SharedFolderError])
+def test_a_client_without_its_state_says_that_the_run_cannot_go_on(kind: type[Exception]) -> None:
     def work(message: Message, context: Context) -> Message:
-        raise SharedFolderError("not here")
+        raise kind("not here")
 
     assert ask(work).error.code == RUN_CANNOT_GO_ON
     assert ask(work).error.reason == "not here"

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from flwr.app import Context, RecordDict
 
-from bfl.errors import ConfigurationError, SharedFolderError
+from bfl.errors import ConfigurationError, LostStateError, SharedFolderError
 from bfl.wire import TrainTask
 from clients.node import Node
 from clients.state import KEPT, ClientState, StateInContext, StateInFolder, client_state
@@ -42,6 +42,18 @@ def test_what_is_kept_is_found_by_round(where: str, tmp_path: Path) -> None:
     assert state.load(before=2) == {}  # only the last few are kept
     state.save(4, {"value": np.array([44.0])})
     assert state.load(before=5)["value"].tolist() == [44.0]
+
+
+def test_a_damaged_state_is_not_replaced_by_an_older_one(tmp_path: Path) -> None:
+    """That would be another optimizer, and end in another posterior."""
+    state = StateInFolder(tmp_path / "c")
+    for number in (1, 2, 3):
+        state.save(number, {"value": np.array([number])})
+    [last] = (tmp_path / "c").glob("round-000003*")
+    last.write_bytes(last.read_bytes()[:-1])
+    with pytest.raises(LostStateError, match="round-000003"):
+        state.load(before=4)
+    assert state.load(before=3)["value"].tolist() == [2]
 
 
 def test_only_the_last_rounds_are_kept() -> None:
