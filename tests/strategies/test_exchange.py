@@ -131,6 +131,21 @@ def test_a_client_that_is_silent_is_given_up_and_handed_on_as_a_failure() -> Non
     assert reported == [(2, "no reply for 0.05 s (client-timeout)")]
 
 
+def test_one_that_is_asked_again_gets_a_message_of_its_own() -> None:
+    """Flower gives a message its id and its life once: one sent again would be one that is over."""
+    sent: list[Message] = []
+
+    class Noting(SerialGrid):
+        def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+            sent.extend(messages := list(messages))
+            return super().push_messages(messages)
+
+    ask(Clients({2: 2}), 2, cls=Noting)
+    assert [message.metadata.dst_node_id for message in sent] == [1, 2, 2, 2]
+    assert len({id(message) for message in sent}) == 4
+    assert {message.metadata.group_id for message in sent} == {"3"}
+
+
 class Clock:
     """A clock that only waiting moves on."""
 
@@ -149,6 +164,32 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
     monkeypatch.setattr(strategies.exchange, "time", clock)
     return clock
+
+
+def test_the_silence_begins_anew_with_every_reply(clock: Clock) -> None:
+    """Where few processes play many clients, the last one replies long after it was asked."""
+
+    class OneByOne(SerialGrid):
+        pull_interval = 0.01
+
+        looks = 0
+
+        def pull_messages(self, message_ids: Any) -> Any:
+            clock.sleep(0.4)
+            self.looks += 1
+            if self.looks % 2:
+                return []
+            return super().pull_messages([min(message_ids, key=order.__getitem__)])
+
+        def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+            ids = list(super().push_messages(messages))
+            order.update({message_id: place for place, message_id in enumerate(ids)})
+            return ids
+
+    order: dict[str, int] = {}
+    replies = exchange(make_grid(Clients().app, 4, OneByOne), messages(4), 1.0)
+    assert outcome(replies) == [(node, True) for node in (1, 2, 3, 4)]
+    assert clock.now > 3.0  # and never more than 1 s without a reply
 
 
 def test_waiting_takes_little_of_the_time(clock: Clock) -> None:

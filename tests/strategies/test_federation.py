@@ -260,6 +260,24 @@ def test_a_silent_new_node_delays_one_round_only(monkeypatch: pytest.MonkeyPatch
     assert queries(grid) == [new]
 
 
+def test_a_silent_new_node_delays_nobody_when_no_client_lacks_its_node() -> None:
+    grid, federation = make()
+    new = grid.start(1)
+    grid.slow = {new: 10**9}
+    began = time.monotonic()
+    assert refreshed(grid, federation) == (federation, [])
+    assert time.monotonic() - began < strategies.federation.REJOIN_WAIT / 2
+
+
+@pytest.mark.parametrize("keeps", [True, False])
+def test_what_nodes_say_they_keep_and_play_is_known(keeps: bool) -> None:
+    app = make_app(keeps_state=keeps, allows_attack=not keeps)
+    federation = discover(DeploymentGrid(app, range(2), 2), 2, timeout=10.0, poll=0.001)
+    everyone, nobody = frozenset({0, 1}), frozenset[int]()
+    assert federation.stateful == (everyone if keeps else nobody)
+    assert federation.attackable == (nobody if keeps else everyone)
+
+
 def test_a_run_goes_on_without_a_lost_node_and_with_the_one_that_comes_back() -> None:
     """Killed in round 2, as Flower shows it; the new one is there from round 3."""
     new: list[int] = []
