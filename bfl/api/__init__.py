@@ -3,6 +3,7 @@
 - ``running``: ``run``.
 - ``result``: ``Result`` and ``load``.
 - ``images``: what images have to be to be predicted.
+- ``alone``: one run at a time in a process.
 - ``network``: the networks that predict, and a plain Keras model.
 - ``predictions``: what comes out.
 """

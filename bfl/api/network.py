@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import threading
 import warnings
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+from bfl.api.alone import predicting_alone
 from bfl.engine.resources import cpus_of_this_process
 from bfl.errors import DataError
 from bfl.posteriors import Manifest, Posterior
@@ -22,9 +22,6 @@ if TYPE_CHECKING:
 
 FINAL = ("evaluation", "final")
 """What keys the draws of a run's final evaluation."""
-
-_one_at_a_time = threading.Lock()
-"""A network's weights are set anew for every sample: two threads may not do it at once."""
 
 
 def predict(
@@ -44,11 +41,12 @@ def predict(
         samples: The number M of samples; the m-th is that of the final evaluation.
 
     Raises:
-        ConfigurationError: This version does not know the run's model or inference.
+        ConfigurationError: This version does not know the run's model or inference, or another
+            thread makes a run.
         DataError: It builds another network than the one that the posterior belongs to.
     """
-    _start(description)
-    with _one_at_a_time:
+    with predicting_alone():
+        _start(description)
         predictor = _predictor(json.dumps(description.to_dict()))
         _check_manifest(manifest, predictor.manifest, description)
         return predictor.predict(

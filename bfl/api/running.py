@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from bfl.api.alone import running_alone
 from bfl.api.result import Result, load
 from bfl.commands.flower_simulation import (
     BACKENDS,
@@ -49,7 +50,8 @@ def run(
             keys`` lists them all); those not given have their defaults.
 
     Raises:
-        ConfigurationError: A key or a value is refused; nothing has been started.
+        ConfigurationError: A key or a value is refused, or another thread makes a run; nothing has
+            been started.
         DataError: The data are not what their format promises.
         RunError: The federation could not go on; its finished rounds are saved.
 
@@ -68,13 +70,14 @@ def run(
     # Absolute: the process may change its folder meanwhile, and the run may not move.
     output_dir = Path(resolved.keys.output_dir).absolute()
     overrides = {**overrides, "name": name, "output-dir": str(output_dir)}
-    check(app, overrides, count, backend=backend)
-    if backend == "serial":
-        with _same_environment():
-            run_serially(app, overrides, count, engine_config)
-    else:
-        with RayEngine(app, engine_config, most_clients=count, verbose=verbose) as engine:
-            engine.run(overrides, count)
+    with running_alone():
+        check(app, overrides, count, backend=backend)
+        if backend == "serial":
+            with _same_environment():
+                run_serially(app, overrides, count, engine_config)
+        else:
+            with RayEngine(app, engine_config, most_clients=count, verbose=verbose) as engine:
+                engine.run(overrides, count)
     return load(output_dir / name)
 
 

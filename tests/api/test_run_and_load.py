@@ -165,3 +165,36 @@ def test_ray_gives_the_same_in_a_loop_of_another_thread(
     )
     again = bfl.load(tmp_path / "run")
     assert again.posterior.digest() == result.posterior.digest()
+
+
+@pytest.mark.slow
+def test_two_runs_at_once_in_one_process_are_refused(
+    result: bfl.Result, small: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They would share networks: two threads used to end in two other posteriors, in silence."""
+    said: list[str] = []
+    keys = {**small, "strategy": "conflation", "output_dir": str(tmp_path)}
+    images = np.zeros((1, 8, 8, 1), np.uint8)
+
+    def meanwhile() -> None:
+        for use in (lambda: bfl.run(**keys, name="second"), lambda: result.predict(images)):
+            with pytest.raises(ConfigurationError) as caught:
+                use()
+            said.append(str(caught.value))
+
+    append = RunFolder.append_round
+
+    def append_and_try(*args: Any) -> None:
+        append(*args)
+        thread = threading.Thread(target=meanwhile)
+        thread.start()
+        thread.join()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "append_round", append_and_try)
+        first = bfl.run(**keys, name="first")
+    assert len(said) == 2 * len(first.rounds)
+    assert all("another thread of this process makes a run" in text for text in said)
+    assert not (tmp_path / "second").exists()
+    assert first.posterior.digest() == result.posterior.digest()
+    assert len(result.predict(images)) == 1
