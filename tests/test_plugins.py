@@ -112,10 +112,14 @@ def test_parts_of_all_kinds_resolve_from_files(
     assert type(again.pooling) is type(configuration.pooling), "no network is traced anew"
 
 
-def test_the_app_takes_the_keys_of_plugins(tmp_path: Path) -> None:
+def test_the_app_takes_the_keys_of_plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_examples(tmp_path)
     named = {"plugins": str(tmp_path / "power_of_size.py"), "size-power": 2.0}
     app = FlowerApp.read(ROOT)
+    assert app.run_config({"plugins": named["plugins"]})["size-power"] == ""
+    method = {"plugins": write_examples(tmp_path), "strategy": "mine"}
+    monkeypatch.chdir(tmp_path)
+    assert resolve(app.run_config(method)).values["size-power"] == 1 / 3
     assert (
         resolve({**app.run_config(named), "weighting": "power-of-size"}).values["size-power"] == 2.0
     )

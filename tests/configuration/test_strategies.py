@@ -9,7 +9,6 @@ from typing import Any
 
 import pydantic
 import pytest
-from flwr.common.config import fuse_dicts
 from pydantic import Field
 
 from bfl.configuration import default_values, expanded, resolve
@@ -33,9 +32,9 @@ Values = dict[str, Any]
 
 
 def as_flwr_run(given: Values) -> Values:
-    """Return what the ServerApp gets of ``flwr run``: Flower's own fusion of pyproject and run."""
+    """Return what the ServerApp gets of ``flwr run``: pyproject's values, then those given."""
     table = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    return dict(fuse_dicts(table["tool"]["flwr"]["app"]["config"], given))
+    return {**table["tool"]["flwr"]["app"]["config"], **given}
 
 
 def as_flower_simulation(given: Values) -> Values:
