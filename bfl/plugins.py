@@ -14,10 +14,11 @@ import importlib.metadata
 import importlib.util
 import sys
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from bfl.errors import ConfigurationError
 from bfl.registry import Component, Registry
@@ -88,6 +89,12 @@ def activate(text: str, folder: str | Path | None = None) -> tuple[Plugin, ...]:
                 _take_up(plugin)
                 _active[plugin.module] = plugin
         return tuple(wanted)
+
+
+def named_plugins(values: Mapping[str, Any]) -> str:
+    """Return what the key ``plugins`` of a configuration says, if it is a string."""
+    text = values.get("plugins", "")
+    return text if isinstance(text, str) else ""
 
 
 def used_plugins(named: Iterable[Plugin], used: Iterable[type[Component]]) -> tuple[Plugin, ...]:

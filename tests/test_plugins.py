@@ -19,11 +19,14 @@ import pytest
 from bfl import plugins
 from bfl.configuration import resolve, unread_settings
 from bfl.configuration.settings import default_values
-from bfl.engine.flower import FlowerApp
+from bfl.engine.flower import FlowerApp, new_run
+from bfl.engine.serial import SerialGrid
 from bfl.errors import ConfigurationError
 from bfl.metrics import metrics
 from bfl.pooling import pooling_rules
 from bfl.weightings import weightings
+from clients.client_app import app as client_app
+from strategies.federation import discover
 
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLE = re.compile(r"```python\n# bfl/\S+?(\w+\.py)\n(.*?)```", re.DOTALL)
@@ -109,10 +112,14 @@ def test_parts_of_all_kinds_resolve_from_files(
     assert type(again.pooling) is type(configuration.pooling), "no network is traced anew"
 
 
-def test_the_app_takes_the_keys_of_plugins(tmp_path: Path) -> None:
+def test_the_app_takes_the_keys_of_plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_examples(tmp_path)
     named = {"plugins": str(tmp_path / "power_of_size.py"), "size-power": 2.0}
     app = FlowerApp.read(ROOT)
+    assert app.run_config({"plugins": named["plugins"]})["size-power"] == ""
+    method = {"plugins": write_examples(tmp_path), "strategy": "mine"}
+    monkeypatch.chdir(tmp_path)
+    assert resolve(app.run_config(method)).values["size-power"] == 1 / 3
     assert (
         resolve({**app.run_config(named), "weighting": "power-of-size"}).values["size-power"] == 2.0
     )
@@ -174,6 +181,20 @@ def test_files_are_where_the_node_says(tmp_path: Path) -> None:
     there = resolve(values, plugins_dir=str(node))
     assert there.pooling.name == "mine"
     assert there.keys.plugins.startswith(str(node))
+
+
+def test_nodes_that_lack_a_plugin_end_the_run_before_its_first_round(tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(RULE.format(name="mine"), encoding="utf-8")
+    named = resolve({"plugins": str(path)}).keys.plugins
+    grid = SerialGrid(client_app, 2, new_run({}), {})
+    assert discover(grid, 2, timeout=20.0, plugins=named).size == 2
+    path.write_text("# other\n", encoding="utf-8")
+    with pytest.raises(ConfigurationError, match=r"\(partition 0\): .* has the SHA-256"):
+        discover(grid, 2, timeout=20.0, plugins=named)
+    path.unlink()
+    with pytest.raises(ConfigurationError, match=r"\(partition 0\): .* not on this machine"):
+        discover(grid, 2, timeout=20.0, plugins=named)
 
 
 @pytest.fixture

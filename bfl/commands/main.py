@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
+from rich.markup import escape
 from rich.table import Table
 
 from bfl.commands import predict, runs, show, study
@@ -78,7 +79,7 @@ def _choices_table(registry: Registry) -> Table:  # type: ignore[type-arg]
             component.name,
             ", ".join(component.aliases),
             ", ".join(f"{key} ({field.default})" for key, field in settings.items()),
-            component.summary(),
+            escape(component.summary()),
         )
     return table
 
@@ -97,7 +98,7 @@ def list_keys(given: argparse.Namespace) -> None:
     for header in ("key", "type", "default", "meaning"):
         table.add_column(header, overflow="fold")
     for key, declared in by_key.items():
-        table.add_row(key, declared[0].type, _defaults(declared), _meaning(declared))
+        table.add_row(key, declared[0].type, _defaults(declared), escape(_meaning(declared)))
     console().print(table)
 
 

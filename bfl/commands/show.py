@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from bfl.commands.terminal import console
@@ -75,7 +76,7 @@ def show_configuration(texts: list[str], to: Console) -> None:
         table.add_column(header, overflow="fold")
     sources = {key: source for key, (_, source) in read.items() if key in given_values(values)}
     for key, origin in origins(configuration, sources).items():
-        table.add_row(key, repr(configuration.values[key]), origin)
+        table.add_row(key, escape(repr(configuration.values[key])), escape(origin))
     to.print(table)
     for warning in unread_settings(configuration, sources):
         to.print(f"warning: {warning}", soft_wrap=True, highlight=False)

@@ -22,7 +22,7 @@ from bfl.datasets import absolute_dataset, dataset_sources, validate_dataset
 from bfl.datasets.server_data import absolute_server_data
 from bfl.errors import ConfigurationError
 from bfl.parts import Part
-from bfl.plugins import Plugin, activate, used_plugins
+from bfl.plugins import Plugin, activate, named_plugins, used_plugins
 from bfl.presets import presets
 from bfl.registry import Component, kebab
 
@@ -159,8 +159,7 @@ def resolve(
 
 def _plugins(given: Mapping[str, Any], folder: str | None) -> tuple[Plugin, ...]:
     """Return the plugins that are named, with their parts in the registries, and no others'."""
-    text = given.get("plugins", "")
-    return activate(text if isinstance(text, str) else "", folder)
+    return activate(named_plugins(given), folder)
 
 
 def _undeclared(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from bfl.configuration.pairs import Value
 from bfl.configuration.settings import default_values
 from bfl.configuration.sources import read_toml
 from bfl.errors import ConfigurationError
-from bfl.plugins import activate
+from bfl.plugins import activate, named_plugins
 from bfl.registry import STRICT
 from bfl.studies.columns import Column, default_columns
 from bfl.studies.published import PublishedTable, mismatches, read_published
@@ -76,7 +76,7 @@ def read_study(path: Path) -> Study:
     except pydantic.ValidationError as error:
         raise _refused(path, _shape_problems(error)) from error
     # An axis may be a key of a part of one's own.
-    activate(str(file.base.get("plugins", "")))
+    activate(named_plugins(file.base))
     problems: list[str] = []
     axes = tuple(_axis(name, values, problems) for name, values in file.axes.items())
     rows = _rows(file.rows, problems)

@@ -9,7 +9,6 @@ from typing import Any
 
 import pydantic
 import pytest
-from flwr.common.config import fuse_dicts
 from pydantic import Field
 
 from bfl.configuration import default_values, expanded, resolve
@@ -33,9 +32,9 @@ Values = dict[str, Any]
 
 
 def as_flwr_run(given: Values) -> Values:
-    """Return what the ServerApp gets of ``flwr run``: Flower's own fusion of pyproject and run."""
+    """Return what the ServerApp gets of ``flwr run``: pyproject's values, then those given."""
     table = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    return dict(fuse_dicts(table["tool"]["flwr"]["app"]["config"], given))
+    return {**table["tool"]["flwr"]["app"]["config"], **given}
 
 
 def as_flower_simulation(given: Values) -> Values:
@@ -49,16 +48,7 @@ def as_study(given: Values) -> Values:
 
 
 WAYS = [as_flwr_run, as_flower_simulation, as_study]
-PRESETS = [
-    # FedProx waits for the kind of part that is its own.
-    pytest.param(
-        preset.name,
-        marks=[pytest.mark.xfail(strict=True, reason="no kind of part has a key that it sets")]
-        if preset.values.keys() - default_values().keys()
-        else [],
-    )
-    for preset in presets.classes()
-]
+PRESETS = presets.names()
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -298,3 +288,15 @@ def test_declared_properties_are_known_and_had_by_some_part() -> None:
     assert wanted <= PROPERTIES.keys()
     assert {"gaussian", "plain-steps", "cavity"} <= wanted | {"gaussian"}
     assert all(("gaussian" in i().has()) == i.gaussian for i in inferences.classes())
+
+
+def test_methods_combine_by_configuration_alone() -> None:
+    proximal = resolve({"strategy": "fedprox", "pooling": "conflation", "proximal-mu": 0.5})
+    assert proximal.words["objective"] == "elbo+proximal"
+    assert [term.name for term in proximal.objective] == ["elbo", "proximal"]
+    assert proximal.pooling.name == "conflation"
+    assert proximal.values["proximal-mu"] == 0.5
+    both = resolve({"strategy": "scaffold", "objective": "elbo + proximal"})
+    assert {"scaffold", "elbo", "proximal", "fixed"} <= {part.name for part in both.parts}
+    with pytest.raises(ConfigurationError, match="did you mean 'proximal'"):
+        resolve({"objective": "elbo+proxmal"})

@@ -64,7 +64,7 @@ def test_every_strategy_and_weighting_of_the_tables_is_in_the_study_of_them_all(
     axes = {axis.name: axis.choices for axis in study.axes}
     published = [study for path in FILES if (study := read_study(path)).published]
     for registry in (pooling_rules, weightings):
-        key = registry.kind
+        key = "strategy" if registry is pooling_rules else registry.kind
         chosen = [str(choice.values[key]) for choice in axes[key]]
         assert [registry.get(name).name for name in chosen] == sorted(set(chosen))
         used = {

@@ -13,7 +13,7 @@ from bfl.configuration import unset_values
 from bfl.configuration.messages import declaration_advice
 from bfl.configuration.sources import flatten, read_toml
 from bfl.errors import ConfigurationError, nearest
-from bfl.plugins import activate
+from bfl.plugins import activate, named_plugins
 
 Values = dict[str, str | int | float | bool]
 
@@ -82,7 +82,7 @@ class FlowerApp:
         known = dict(self.defaults)
         if self.server == OWN_SERVER:
             # Parts of one's own bring keys of their own.
-            activate(str(overrides.get("plugins", "")))
+            activate(named_plugins(overrides))
             known = {**unset_values(), **known}
         for key in overrides:
             if key not in known:
