@@ -22,7 +22,7 @@ def test_the_page_shows_what_it_gives(tmp_path: Path) -> None:
 
 def test_every_output_is_shown() -> None:
     outputs = [text for kind, text in BLOCK.findall(PAGE.read_text("utf-8")) if kind == "text"]
-    assert len(outputs) == 8
+    assert len(outputs) == 9
     assert all(outputs)
 
 

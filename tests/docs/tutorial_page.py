@@ -26,7 +26,6 @@ VOLATILE = (
     (re.compile(r"\b[0-9a-f]{40,}\b"), "HASH"),
     (re.compile(r"-?\d+\.\d+(e-?\d+)?"), "NUMBER"),
     (re.compile(r"\b\d+ (s|min)\b"), "TIME"),
-    (re.compile(r" *\([^()]*not measured[^()]*\)"), ""),
     (re.compile(r"[ ─━]+"), " "),
 )
 
