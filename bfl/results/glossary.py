@@ -24,6 +24,8 @@ _DERIVED = """## Made from these
 - `retention-area-METRIC-NAME`: the area under the curve of a metric of the examples that are kept
   when the most uncertain ones, by that uncertainty, are discarded; in the metric's unit, better on
   the metric's side. Fischer et al. (2024), section 3.3; Filos et al. (2019).
+- `validation-NAME`: a metric or mean uncertainty of the server's own images (`server-data`) in
+  place of the test data, in `rounds.jsonl`.
 - `degree-of-spread`: the norm of all standard deviations, √Σ_d σ_d², without a better side. Ozer et
   al. (2022), section 4.
 """

@@ -32,13 +32,16 @@ def test_the_page_runs_as_it_stands(
             assert command == "bfl"
             assert main(arguments) == 0, capsys.readouterr().err
     printed = capsys.readouterr().out
-    assert "2 runs in runs" in printed
+    assert "3 runs in runs" in printed
     with np.load("two-samples.npz") as two, np.load("images-predictions.npz") as five:
         assert (two["samples"], five["samples"]) == (2, 5)
         draws = names["draws"]
         assert isinstance(draws, list)
         np.testing.assert_allclose(np.mean(draws, 0), five["mean_probability"], atol=1e-6)
     assert (tmp_path / "comparison.png").exists()
+    best = names["best"]
+    assert isinstance(best, bfl.Result)
+    assert best.best["metric"] == "validation-accuracy"
     assert bfl.load("runs/another-seed").configuration["seed"] == 1
 
 
