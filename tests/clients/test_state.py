@@ -95,18 +95,6 @@ def test_a_damaged_state_is_not_replaced_by_an_older_one(tmp_path: Path) -> None
     assert kept["value"].tolist() == [2]
 
 
-def test_a_damaged_state_is_not_replaced_by_an_older_one(tmp_path: Path) -> None:
-    """That would be another optimizer, and end in another posterior."""
-    state = StateInFolder(tmp_path / "c")
-    for number in (1, 2, 3):
-        state.save(number, {"value": np.array([number])})
-    [last] = (tmp_path / "c").glob("round-000003*")
-    last.write_bytes(last.read_bytes()[:-1])
-    with pytest.raises(LostStateError, match="round-000003"):
-        state.load(before=4)
-    assert state.load(before=3)["value"].tolist() == [2]
-
-
 def test_only_the_last_rounds_are_kept() -> None:
     context = make_context()
     state = StateInContext(context, "run-1", "client-7")
