@@ -163,6 +163,7 @@ def _pretrain(server: _Server) -> Checkpoint:
 
 
 def _first_state(server: _Server, posterior: Posterior) -> ServerState:
+    """Return the state before the first round, which begins with a posterior."""
     clients = server.federation.size
     begun = Method.of(server.configuration).begin(posterior, clients)
     return ServerState.first(posterior, clients, begun)
@@ -175,11 +176,13 @@ def _run_rounds(server: _Server, checkpoint: Checkpoint | None) -> Posterior:
         RunError: The federation could not go on; the message says how to resume.
     """
     keys = server.configuration.keys
-    state = (
-        ServerState.from_arrays(checkpoint.server_round, checkpoint.posterior, checkpoint.state)
-        if checkpoint
-        else _first_state(server, server.evaluator.initial)
-    )
+    if checkpoint:
+        state = ServerState.from_arrays(
+            checkpoint.server_round, checkpoint.posterior, checkpoint.state
+        )
+    else:
+        prior = server.configuration.prior
+        state = _first_state(server, prior.first_posterior(server.evaluator.initial))
     best = _best_posterior(server) if server.evaluator.server_data else None
     recorder = RoundRecorder(
         server.folder, server.progress, keys.evaluate_mc_samples, best=best, log=server.log

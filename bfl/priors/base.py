@@ -94,6 +94,16 @@ Density = NormalPrior | QuadraticPrior
 class Prior(Part):
     """The p(θ) that a variational client's loss compares its posterior with."""
 
+    def first_posterior(self, initial: Posterior) -> Posterior:
+        """Return the global posterior before the first round.
+
+        By default it is where the network begins by itself, whatever the prior says.
+
+        Args:
+            initial: The network's own initial posterior.
+        """
+        return initial
+
     @abstractmethod
     def density(self, received: Posterior, state: Arrays) -> Density:
         """Return the prior of a round.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import ClassVar
 
 import numpy as np
+from pydantic import Field
 
 from bfl.parts import Arrays, Trained
 from bfl.posteriors import Posterior
@@ -36,11 +37,18 @@ class CavityPrior(Prior):
     A cavity need not be a density: where other clients' factors take certainty away its precision
     may be 0 or less. Its logarithm is a quadratic all the same, and the objective with it as good.
 
+    Before the first round there are no factors, and the global posterior is the prior itself,
+    N(0, prior-scale² I): whoever starts a Strategy with this part begins with
+    ``first_posterior``. Where clients' optimizers begin is the business of the key ``start``.
+
     Source: Bui et al. (2018), "Partitioned variational inference", Algorithm 1; Ashman et al.
     (2022), Algorithm 1.
     """
 
     state_name: ClassVar[str] = "factors"
+
+    # Below the least scale the variance would be 0 in float32.
+    prior_scale: float = Field(10.0, ge=1e-9, le=1e6, description="standard deviation of the prior")
 
     def has(self) -> frozenset[str]:
         """Return that it is the cavity."""
@@ -49,6 +57,14 @@ class CavityPrior(Prior):
     def requires(self) -> frozenset[str]:
         """Return the server's side of it."""
         return frozenset({"factors"})
+
+    def first_posterior(self, initial: Posterior) -> Posterior:
+        """Return the prior, q₀ = p, with the network's own point values, which have none."""
+        return Posterior(
+            np.zeros_like(initial.mean),
+            np.full_like(initial.variance, self.prior_scale**2),
+            initial.point,
+        )
 
     def begin_client(self, received: Posterior) -> Arrays:
         """Return a factor that says nothing."""

@@ -74,3 +74,32 @@ def test_impossible_scales(scale):
 def test_unknown_word():
     with pytest.raises(ConfigurationError, match="did you mean 'previous-global'"):
         priors.create("previous")
+
+
+@pytest.mark.parametrize("name", priors.names())
+def test_first_posterior_is_the_networks_unless_the_prior_is_what_a_run_begins_with(received, name):
+    initial = Posterior(received.mean, received.variance, np.ones(3, np.float32))
+    before = initial.digest()
+    first = priors.create(name).first_posterior(initial)
+    first.check(like=initial)
+    assert initial.digest() == before
+    np.testing.assert_array_equal(first.point, initial.point)
+    assert [getattr(first, v).dtype for v in ("mean", "variance", "point")] == [np.float32] * 3
+    if name != "cavity":
+        assert first.digest() == before
+
+
+def test_a_cavity_begins_with_the_prior_itself(received):
+    """q = p ∏ t_k with factors that say nothing."""
+    prior = priors.create("cavity", {"prior-scale": 0.5})
+    first = prior.first_posterior(received)
+    np.testing.assert_array_equal(first.mean, np.zeros(20))
+    np.testing.assert_array_equal(first.variance, np.full(20, 0.25))
+    density = prior.density(first, prior.begin_client(first))
+    assert (density.slope == 0).all()
+    np.testing.assert_array_equal(density.precision, np.full(20, 4.0))
+
+
+@pytest.mark.parametrize("scale", [1e-9, 1e6])
+def test_the_prior_of_a_cavity_is_a_posterior_in_float32(received, scale):
+    priors.create("cavity", {"prior-scale": scale}).first_posterior(received).check()

@@ -26,6 +26,7 @@ from strategies.federation import discover
 from strategies.flower_clients import FlowerClients, Patience, TaskTemplate
 
 Reply = Callable[[TrainTask, Posterior], RecordDict]
+Train = Callable[[Message, Context], RecordDict]
 
 
 def shifted(task: TrainTask, received: Posterior) -> RecordDict:
@@ -38,6 +39,17 @@ def shifted(task: TrainTask, received: Posterior) -> RecordDict:
 
 def make_app(reply: Reply = shifted, *, code: str | None = None, **described: Any) -> ClientApp:
     """Return a ClientApp that replies as told; ``described`` overrides what nodes say."""
+
+    def train(message: Message, context: Context) -> RecordDict:
+        config: Any = message.content[CONFIG]
+        arrays: Any = message.content[ARRAYS]
+        return reply(TrainTask.from_config(config), posterior_from_arrays(arrays))
+
+    return make_training_app(train, code=code, **described)
+
+
+def make_training_app(train: Train, *, code: str | None = None, **described: Any) -> ClientApp:
+    """Return a ClientApp that is given whole messages; see ``make_app``."""
     app = ClientApp()
 
     @app.query()
@@ -52,11 +64,8 @@ def make_app(reply: Reply = shifted, *, code: str | None = None, **described: An
         return Message(NodeDescription(**description).to_content(), reply_to=message)
 
     @app.train()
-    def train(message: Message, context: Context) -> Message:
-        config: Any = message.content[CONFIG]
-        arrays: Any = message.content[ARRAYS]
-        content = reply(TrainTask.from_config(config), posterior_from_arrays(arrays))
-        return Message(content, reply_to=message)
+    def answer(message: Message, context: Context) -> Message:
+        return Message(train(message, context), reply_to=message)
 
     return app
 

@@ -1,0 +1,196 @@
+"""Clients without TensorFlow that have the client half of any parts, and lose replies as told.
+
+All but the training itself is the product's: the states that parts take up and leave, where they
+lie, and what travels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from flwr.app import Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+from small_federation import make_grid, make_training_app
+
+from bfl.engine.serial import SerialGrid
+from bfl.parts import Arrays, Part, Trained
+from bfl.posteriors import Posterior
+from bfl.results.identity import run_key
+from bfl.results.resume import Checkpoint, Checkpoints
+from bfl.results.run_folder import RunFolder
+from bfl.wire import (
+    ARRAYS,
+    CONFIG,
+    TrainTask,
+    arrays_beside,
+    posterior_from_arrays,
+    posterior_to_arrays,
+    reply_content,
+)
+from clients.node import Node
+from clients.part_states import PartStates, keeps_state, taken_up
+from clients.state import client_state
+from strategies import PosteriorPooling
+from strategies.posterior_pooling import Round
+from strategies.server_state import ServerState
+
+SILENCE = 0.01
+"""Seconds that a round waits for replies that the grid withholds."""
+
+Fault = Literal["", "down", "lost", "refused", "late"]
+"""What goes wrong with a client: it does not train; its reply is lost when it has kept its state,
+or is not usable, or comes when the round is over."""
+
+Faults = Callable[[int, int], Fault]
+"""Gives what goes wrong in a round with a client, by its partition id."""
+
+LocalTraining = Callable[[TrainTask, Posterior, Arrays, PartStates], Trained]
+"""Trains what was received, given what came beside it and the states of the parts."""
+
+
+def no_faults(server_round: int, partition_id: int) -> Fault:
+    return ""
+
+
+def make_part_app(parts: Sequence[Part], training: LocalTraining, faults: Faults) -> ClientApp:
+    """Return a ClientApp whose clients have the client half of some parts."""
+
+    def train(message: Message, context: Context) -> RecordDict:
+        config: Any = message.content[CONFIG]
+        arrays: Any = message.content[ARRAYS]
+        task, received = TrainTask.from_config(config), posterior_from_arrays(arrays)
+        fault = faults(task.server_round, task.partition_id)
+        if fault == "down":
+            raise RuntimeError("the node is down")
+        store = client_state(context, Node.of(context), task) if keeps_state(parts) else None
+        states = PartStates.of(parts, taken_up(store, task), task, received)
+        trained = training(task, received, arrays_beside(message.content), states)
+        replies, kept = states.conclude(trained)
+        if store:
+            store.save(task.server_round, kept)
+        if fault == "lost":
+            raise RuntimeError("the connection is lost")
+        sent = trained.sent
+        if fault == "refused":
+            sent = replace(sent, mean=np.full_like(sent.mean, np.nan))
+        return reply_content(sent, {"num-examples": trained.examples}, replies)
+
+    return make_training_app(train)
+
+
+class FaultyGrid(SerialGrid):
+    """A grid that asks clients in any order and hands late replies over in a later round."""
+
+    faults: Faults = staticmethod(no_faults)
+    order: Callable[[Sequence[Message]], Iterable[Message]] = staticmethod(list)
+    _late: list[Message]
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        taken = list(messages)
+        for message in self.order(taken):
+            super().push_messages([message])
+        return [message.metadata.message_id for message in taken]
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        # What the round before has waited for in vain.
+        overdue = getattr(self, "_late", [])
+        asked = set(message_ids)
+        now = [reply for reply in overdue if reply.metadata.reply_to_message_id not in asked]
+        self._late = [reply for reply in overdue if reply not in now]
+        while replies := list(super().pull_messages(asked)):
+            for reply in replies:
+                server_round = int(reply.metadata.group_id or 0)
+                partition_id = reply.metadata.src_node_id - 1
+                if server_round and self.faults(server_round, partition_id) == "late":
+                    self._late.append(reply)
+                else:
+                    return [*now, reply]
+        return now
+
+
+class KilledError(Exception):
+    """Stands for whatever ends the server."""
+
+
+class PartFederation:
+    """A run's server and clients, which may be killed and built again from the run's folder.
+
+    Args:
+        folder: The run's folder.
+        make_strategy: Makes the Strategy, given what differs from one start to the next.
+        training: How a client trains.
+        clients: The number of clients.
+        initial: What the first round begins with.
+        faults: What goes wrong.
+        order: The order in which clients are asked and reply.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        make_strategy: Callable[..., PosteriorPooling],
+        training: LocalTraining,
+        clients: int,
+        initial: Posterior,
+        faults: Faults = no_faults,
+        order: Callable[[Sequence[Message]], Iterable[Message]] = list,
+    ) -> None:
+        folder.mkdir(exist_ok=True)
+        self.folder = folder
+        self.checkpoints = Checkpoints(RunFolder(folder))
+        self.finished: list[Round] = []
+        self._make_strategy = make_strategy
+        self._training = training
+        self._clients = clients
+        self._initial = initial
+        self._faults = faults
+        self._order = order
+
+    def run(self, rounds: int, killed_after: int = 0, lost_checkpoints: int = 0) -> list[Round]:
+        """Run up to a round, from the last checkpoint if there is one; return all that is done.
+
+        Args:
+            rounds: The last round.
+            killed_after: The server is killed when this round is saved; 0: never.
+            lost_checkpoints: How many of the last checkpoints are lost before that.
+
+        Raises:
+            RunError: A round has no usable update.
+            KilledError: The server was killed.
+        """
+        saved = sorted((self.folder / "checkpoints").glob("*"))
+        for path in saved[len(saved) - lost_checkpoints :]:
+            path.unlink()
+        checkpoint = self.checkpoints.latest()
+        state = None
+        if checkpoint:
+            state = ServerState.from_arrays(
+                checkpoint.server_round, checkpoint.posterior, checkpoint.state
+            )
+        begun = state.server_round if state else 0
+        self.finished = [done for done in self.finished if done.number <= begun]
+
+        def on_round(done: Round) -> None:
+            self.finished.append(done)
+            self.checkpoints.save(Checkpoint(done.number, done.posterior, done.state.to_arrays()))
+            if done.number == killed_after:
+                raise KilledError
+
+        strategy = self._make_strategy(
+            run_folder=str(self.folder),
+            run_key=run_key(self.folder),
+            state=state,
+            on_round=on_round,
+            on_warning=lambda text: None,
+        )
+        app = make_part_app(strategy.method.parts, self._training, self._faults)
+        grid = make_grid(app, self._clients, FaultyGrid)
+        assert isinstance(grid, FaultyGrid)
+        grid.faults, grid.order = self._faults, self._order
+        first = state.posterior if state else self._initial
+        strategy.start(grid, posterior_to_arrays(first), num_rounds=rounds, timeout=SILENCE)
+        return self.finished

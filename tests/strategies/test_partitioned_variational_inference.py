@@ -1,0 +1,353 @@
+"""Partitioned variational inference through the product's whole round, where everything is known.
+
+Bayesian linear regression by clients whose Gram matrices are diagonal: the posterior of any of
+their data is known. With L_k the likelihood of client k, a client solves for q_k = q L_k / t_k, so
+each time it is pooled with damping ρ what its factor t_k = L_k^(1 − r_k) lacks falls by 1 − ρ:
+r_k ← (1 − ρ) r_k, from 1. Then q = p ∏ L_k^(1 − r_k) after every round, whatever is lost. With
+ρ = 1 that is the exact posterior of the clients pooled so far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy_clients import Fault, Faults, KilledError, PartFederation, no_faults
+
+from bfl import randomness
+from bfl.errors import RunError
+from bfl.parts import Arrays, Trained
+from bfl.pooling import pooling_rules
+from bfl.posteriors import Posterior
+from bfl.posteriors.natural import NaturalParameters
+from bfl.priors import priors
+from bfl.priors.base import QuadraticPrior
+from bfl.sampling import Sampling, samplings
+from bfl.state import Snapshots
+from bfl.wire import TrainTask
+from clients.part_states import PartStates
+from clients.state import StateInFolder
+from strategies import PosteriorPooling
+from strategies.posterior_pooling import Round
+
+D, NOISE, SCALE, SEED = 4, 0.5, 2.0, 3
+COUNTS = (4, 7, 12, 20, 40)
+K = len(COUNTS)
+PRIOR = priors.create("cavity", {"prior-scale": SCALE})
+NETWORK = Posterior(np.arange(1.0, 1.0 + D), np.full(D, 0.01), np.zeros(0))
+"""Where a network would begin by itself, which is not the prior."""
+
+EXACT = 1e-10
+
+
+@dataclass(frozen=True)
+class Data:
+    """A client's sufficient statistics XᵀX/s² and Xᵀy/s²."""
+
+    gram: np.ndarray
+    moment: np.ndarray
+
+    def solve(self, prior: QuadraticPrior) -> Posterior:
+        """Return the Gaussian with diagonal precision that minimises the free energy."""
+        linear = prior.slope + prior.precision * prior.centre + self.moment
+        mean = np.linalg.solve(np.diag(prior.precision) + self.gram, linear)
+        return Posterior(mean, 1.0 / (prior.precision + np.diag(self.gram)), np.zeros(0))
+
+
+def make_data(diagonal: bool = True) -> list[Data]:
+    """Return the clients' data: 4 to 40 observations each of one linear model."""
+    generator = np.random.default_rng(0)
+    truth = generator.normal(size=D)
+    found = []
+    for count in COUNTS:
+        design = generator.normal(size=(count, D)) * generator.uniform(0.3, 2.0, size=D)
+        if diagonal:
+            design = np.linalg.qr(design)[0] * generator.uniform(0.5, 3.0, size=D)
+        targets = design @ truth + NOISE * generator.normal(size=count)
+        found.append(Data(design.T @ design / NOISE**2, design.T @ targets / NOISE**2))
+    return found
+
+
+DATA = make_data()
+
+
+def posterior_of(shares: Sequence[float], data: Sequence[Data] = DATA) -> Posterior:
+    """Return p ∏ L_k to the power of the shares, for diagonal Gram matrices."""
+    precision = 1 / SCALE**2 + sum(s * np.diag(d.gram) for s, d in zip(shares, data, strict=True))
+    weighted = sum(s * d.moment for s, d in zip(shares, data, strict=True))
+    return Posterior(np.asarray(weighted / precision), np.asarray(1.0 / precision))
+
+
+def training(data: Sequence[Data] = DATA) -> Any:
+    """Return clients that solve their own problem exactly."""
+
+    def solved(task: TrainTask, received: Posterior, beside: Arrays, states: PartStates) -> Trained:
+        density = PRIOR.density(received, states.of_part(PRIOR))
+        assert isinstance(density, QuadraticPrior)
+        own = data[task.partition_id].solve(density)
+        count = COUNTS[task.partition_id]
+        return Trained(received, own, beside, count, 1, 0.1, np.zeros(0, bool))
+
+    return solved
+
+
+def strategy(sampling: Sampling, damping: float = 1.0, **more: Any) -> PosteriorPooling:
+    return PosteriorPooling(
+        rule=pooling_rules.create("factor-changes", {"damping": damping}),
+        weighting="train-size",
+        sampling=sampling,
+        parts=(PRIOR,),
+        seed=SEED,
+        scale_floor=0.0,
+        **{"min_clients": 1, **more},
+    )
+
+
+def federation(
+    folder: Path,
+    sampling: Sampling,
+    faults: Faults = no_faults,
+    data: Sequence[Data] = DATA,
+    order: Any = list,
+    **settings: Any,
+) -> PartFederation:
+    return PartFederation(
+        folder,
+        lambda **given: strategy(sampling, **settings, **given),
+        training(data),
+        K,
+        PRIOR.first_posterior(NETWORK),
+        faults,
+        order,
+    )
+
+
+def random_faults(sampling: Sampling) -> Faults:
+    """Return faults of three fifths of all clients asked; one of each round is spared."""
+    kinds: tuple[Fault, ...] = ("", "", "down", "lost", "refused", "late")
+
+    def fault(server_round: int, partition_id: int) -> Fault:
+        asked = sampling.sample(SEED, server_round, K)
+        generator = randomness.generator(0, "faults", server_round)
+        drawn = dict(zip(asked, generator.choice(len(kinds), len(asked)), strict=True))
+        spared = asked[int(generator.integers(len(asked)))]
+        return "" if partition_id == spared else kinds[drawn.get(partition_id, 0)]
+
+    return fault
+
+
+def sampled(name: str, **settings: Any) -> Sampling:
+    return samplings.create(name, {key.replace("_", "-"): v for key, v in settings.items()})
+
+
+ALL = sampled("random")
+SAMPLINGS = {
+    "all": ALL,
+    "two of five": sampled("random", fraction_train=0.4),
+    "in turn": sampled("cyclic"),
+    "two in turn": sampled("cyclic", clients_in_turn=2),
+}
+ROUNDS, FAULTY_ROUNDS = 12, 24
+
+
+def assert_close(found: Posterior, expected: Posterior, tolerance: float = EXACT) -> None:
+    np.testing.assert_allclose(found.variance, expected.variance, rtol=tolerance)
+    np.testing.assert_allclose(found.mean, expected.mean, rtol=tolerance, atol=tolerance)
+
+
+def assert_exact(rounds: Sequence[Round]) -> None:
+    """Assert that q is p ∏ L_k^(1 − r_k) after each round."""
+    left = np.ones(K)
+    for done in rounds:
+        pooled = done.state.pooled_rounds == done.number
+        assert pooled.sum() == len(done.clients) > 0
+        left[pooled] *= 1.0 - done.metrics["damping"]
+        assert done.posterior.mean.dtype == np.float64
+        assert_close(done.posterior, posterior_of((1.0 - left).tolist()))
+
+
+def same(first: Sequence[Round], second: Sequence[Round]) -> bool:
+    """Return whether two runs have the same float64 bits after every round."""
+
+    def bits(done: Round) -> list[bytes]:
+        arrays = (done.posterior.mean, done.posterior.variance, *done.state.to_arrays().values())
+        return [array.tobytes() for array in arrays]
+
+    return [bits(done) for done in first] == [bits(done) for done in second]
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS.values(), ids=SAMPLINGS)
+def test_each_round_gives_the_exact_posterior_of_the_clients_pooled_so_far(
+    sampling: Sampling, tmp_path: Path
+) -> None:
+    rounds = federation(tmp_path, sampling).run(ROUNDS)
+    assert [done.number for done in rounds] == list(range(1, ROUNDS + 1))
+    assert {done.metrics["damping"] for done in rounds} == {1.0}
+    for done in rounds:
+        seen = {i for n in range(1, done.number + 1) for i in sampling.sample(SEED, n, K)}
+        assert_close(done.posterior, posterior_of([float(k in seen) for k in range(K)]))
+    assert_close(rounds[-1].posterior, posterior_of([1.0] * K))
+
+
+@pytest.mark.parametrize("damping", [1.0, 0.6, 0.0])
+@pytest.mark.parametrize("name", ["all", "two of five", "two in turn"])
+def test_replies_may_be_lost_refused_or_late(name: str, damping: float, tmp_path: Path) -> None:
+    sampling = SAMPLINGS[name]
+    faults = random_faults(sampling)
+    rounds = federation(tmp_path, sampling, faults, damping=damping).run(FAULTY_ROUNDS)
+    assert_exact(rounds)
+    happened = {
+        fault: [
+            (n, k)
+            for n in range(1, FAULTY_ROUNDS + 1)
+            for k in sampling.sample(SEED, n, K)
+            if faults(n, k) == fault
+        ]
+        for fault in ("down", "lost", "refused", "late")
+    }
+    assert all(happened.values())
+    for done in rounds:
+        failed = sum(n == done.number for f in ("down", "lost", "late") for n, _ in happened[f])
+        refused = sum(n == done.number for n, _ in happened["refused"])
+        assert (done.metrics["failures"], done.metrics["refused"]) == (failed, refused)
+
+
+@pytest.mark.parametrize("lost_checkpoints", [0, 1])
+@pytest.mark.parametrize("damping", [1.0, 0.6])
+def test_a_run_that_is_killed_goes_on_exactly(
+    damping: float, lost_checkpoints: int, tmp_path: Path
+) -> None:
+    """Killed after each of six rounds and built again from its folder, one round back or none."""
+    sampling = SAMPLINGS["two of five"]
+    faults = random_faults(sampling)
+    expected = federation(tmp_path / "whole", sampling, faults, damping=damping).run(8)
+    killed = federation(tmp_path / "killed", sampling, faults, damping=damping)
+    for number in range(2, 8):
+        with pytest.raises(KilledError):
+            killed.run(8, killed_after=number, lost_checkpoints=lost_checkpoints)
+    rounds = killed.run(8, lost_checkpoints=lost_checkpoints)
+    assert_exact(rounds)
+    assert same(rounds, expected)
+
+
+def test_a_round_that_nobody_answers_is_made_again(tmp_path: Path) -> None:
+    """One after the other: a lost reply ends the run, and its client has kept what never came."""
+    failing = {2, 7}
+
+    def faults(server_round: int, partition_id: int) -> Fault:
+        if server_round in failing:
+            failing.discard(server_round)
+            return "lost"
+        return ""
+
+    settings = {"damping": 0.6, "round_retries": 0}
+    turns = federation(tmp_path / "turns", SAMPLINGS["in turn"], faults, **settings)
+    for number in (2, 7):
+        with pytest.raises(RunError, match=f"round {number}: 0 of 1 clients"):
+            turns.run(9)
+    rounds = turns.run(9)
+    assert_exact(rounds)
+    assert same(rounds, federation(tmp_path / "whole", SAMPLINGS["in turn"], damping=0.6).run(9))
+
+
+def test_a_client_that_is_asked_again_in_a_round_counts_once(tmp_path: Path) -> None:
+    failed: set[tuple[int, int]] = set()
+
+    def once(server_round: int, partition_id: int) -> Fault:
+        if (server_round + partition_id) % 3 or (server_round, partition_id) in failed:
+            return ""
+        failed.add((server_round, partition_id))
+        return "lost"
+
+    settings = {"damping": 0.6, "min_clients": K, "round_retries": 1}
+    rounds = federation(tmp_path / "again", ALL, once, **settings).run(6)
+    assert len(failed) == 10
+    assert all(len(done.clients) == K for done in rounds)
+    assert_exact(rounds)
+    assert same(rounds, federation(tmp_path / "whole", ALL, damping=0.6).run(6))
+
+
+def test_the_order_of_replies_does_not_matter(tmp_path: Path) -> None:
+    faults = random_faults(ALL)
+    expected = federation(tmp_path / "sorted", ALL, faults, damping=0.0).run(5)
+    turned = federation(tmp_path / "reversed", ALL, faults, order=reversed, damping=0.0).run(5)
+    assert same(turned, expected)
+
+
+@pytest.mark.parametrize("damping", [1.0, 0.6])
+def test_a_state_that_does_not_wait_for_the_server_breaks_it(
+    damping: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The proof can fail: clients that go on from what they kept last, pooled or not."""
+    take_up, of = StateInFolder.take_up, PartStates.of.__func__  # type: ignore[attr-defined]
+
+    def last(store: StateInFolder, pooled_round: int, server_round: int) -> Arrays | None:
+        found = store._snapshots.latest()
+        return found[1] if found else take_up(store, pooled_round, server_round)
+
+    def begun(cls: Any, parts: Any, kept: Arrays, task: TrainTask, received: Any) -> PartStates:
+        if kept:
+            object.__setattr__(task, "pooled_round", task.server_round - 1)
+            object.__setattr__(task, "damping", damping)
+        made: PartStates = of(cls, parts, kept, task, received)
+        return made
+
+    faults = random_faults(ALL)
+    assert_exact(federation(tmp_path / "sound", ALL, faults, damping=damping).run(4))
+    monkeypatch.setattr(StateInFolder, "take_up", last)
+    monkeypatch.setattr(PartStates, "of", classmethod(begun))
+    with pytest.raises(AssertionError, match="Not equal to tolerance"):
+        assert_exact(federation(tmp_path / "broken", ALL, faults, damping=damping).run(4))
+
+
+def test_another_beginning_than_the_prior_counts_as_data(tmp_path: Path) -> None:
+    """The proof can fail: the network's own posterior is not q₀ = p."""
+    wrong = federation(tmp_path, ALL)
+    wrong._initial = NETWORK
+    with pytest.raises(AssertionError, match="Not equal to tolerance"):
+        assert_exact(wrong.run(1))
+
+
+def committed(folder: Path, done: Round) -> list[NaturalParameters]:
+    """Return the clients' factors as they lie in their folders, changed as the server has told."""
+    factors = []
+    for k, (last, damping) in enumerate(
+        zip(done.state.pooled_rounds, done.state.damping, strict=True)
+    ):
+        if not last:
+            continue
+        kept = Snapshots(folder / "clients" / f"client-{k:06d}", kept=3).at(int(last))
+        assert kept is not None
+        prefix = f"part.{PRIOR.state_name}."
+        arrays = {name.removeprefix(prefix): array for name, array in kept.items()}
+        factor = PRIOR.commit(arrays, float(damping))
+        factors.append(
+            NaturalParameters(factor["factor-weighted-mean"], factor["factor-precision"])
+        )
+    return factors
+
+
+@pytest.mark.parametrize("damping", [0.0, 0.9])
+def test_correlated_designs_end_where_variational_inference_on_all_data_does(
+    damping: float, tmp_path: Path
+) -> None:
+    """And q is the product of the prior and the factors that lie in the clients' folders."""
+    data = make_data(diagonal=False)
+    sampling = ALL if not damping else SAMPLINGS["in turn"]
+    faults = random_faults(ALL) if not damping else no_faults
+    run = federation(tmp_path, sampling, faults, data, damping=damping)
+    prior = NaturalParameters(np.zeros(D), np.full(D, 1 / SCALE**2))
+    for number in (1, 3, 10, 60):
+        done = run.run(number)[-1]
+        product = sum(committed(tmp_path, done), start=prior)
+        global_one = NaturalParameters.of(done.posterior.mean, done.posterior.variance)
+        np.testing.assert_allclose(product.precision, global_one.precision, rtol=EXACT)
+        np.testing.assert_allclose(product.weighted_mean, global_one.weighted_mean, rtol=1e-9)
+    gram, moment = sum(d.gram for d in data), sum(d.moment for d in data)
+    precision = np.diag(np.full(D, 1 / SCALE**2)) + gram
+    together = Posterior(np.linalg.solve(precision, moment), 1.0 / np.diag(precision))
+    assert_close(done.posterior, together, 1e-3)
