@@ -99,6 +99,7 @@ def test_what_the_node_sends_is_checked_like_an_update(variance, more, reason, t
 
     grid = make_grid(make_app(reply), 2)
     evaluator = SimpleNamespace(
+        server_data=None,
         configuration=resolve({"pretrain-examples": 200, "pretrain-epochs": 2}),
         dataset=load_dataset("digits"),
         initial=Posterior(np.zeros(2, np.float32), np.ones(2, np.float32), np.ones(1, np.float32)),
