@@ -1,4 +1,4 @@
-"""Partitioned variational inference on Bayesian linear regression, where everything is known.
+"""Cavities and changes of factors by themselves, on Bayesian linear regression.
 
 The clients' own problem is solved exactly here, in closed form, from the quadratic prior that
 ``CavityPrior`` gives; everything else is the product's: factors, commits, pooling, damping.
