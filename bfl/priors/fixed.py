@@ -16,7 +16,7 @@ class FixedPrior(Prior):
     Source: Fischer et al. (2024), sections 2.4 and 3.3: p(θ) = N(0, 100 I), a scale of 10.
     """
 
-    prior_scale: float = Field(10.0, gt=0.0, le=1e6, description="standard deviation of the prior")
+    prior_scale: float = Field(10.0, ge=1e-9, le=1e6, description="standard deviation of the prior")
 
     def density(self, received: Posterior, state: Arrays) -> NormalPrior:
         """Return 0 and ``prior_scale``."""

@@ -80,7 +80,7 @@ def test_runs_are_listed_with_state_differences_and_metrics(
     tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done = make_run(tmp_path, "done", seed=1, learning_rate=0.00012)
-    make_run(tmp_path, "group/stopped", rounds=2, finished=False)
+    make_run(tmp_path / "group", "stopped", rounds=2, finished=False)
     make_run(tmp_path, "begun", rounds=0, finished=False)
     (tmp_path / "no-run").mkdir()
     monkeypatch.setenv("COLUMNS", "20")  # narrow terminals cut nothing off

@@ -83,10 +83,12 @@ def test_momentum_of_0_at_rate_1_takes_the_pool_bit_for_bit() -> None:
 def _flowers_replies(pooled: Posterior) -> list[Any]:
     from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
 
+    from bfl.engine.flower.messages import set_message_id
+
     arrays = ArrayRecord({"mean": Array(pooled.mean), "point": Array(pooled.point)})
     content = RecordDict({"arrays": arrays, "metrics": MetricRecord({"num-examples": 1})})
     asked = Message(RecordDict(), 1, "train")
-    asked.metadata.__dict__["_message_id"] = "asked"
+    set_message_id(asked, "asked")
     return [Message(content, reply_to=asked)]
 
 
