@@ -110,7 +110,6 @@ def test_what_the_node_sends_is_checked_like_an_update(variance, more, reason, t
             )
         ),
         train_accuracy=lambda *given: 0.5,
-        server_data=None,
     )
     server = SimpleNamespace(
         grid=grid,
