@@ -1,8 +1,8 @@
 """The server side of Flower: the ServerApp and one Strategy subclass per pooling rule.
 
-The subclasses are made from the registered rules, so a new rule has its Strategy with no edit here:
 ``strategies.Conflation``, ``strategies.LinearPool``, ... each pool with their rule and take its
-settings as keyword arguments; the weighting is an argument of all:
+settings as keyword arguments; the weighting is an argument of all. Those of this package's rules
+are in ``strategies.rules``; a rule of one's own has its Strategy with no edit here:
 
     from strategies import Conflation
 
@@ -19,6 +19,7 @@ from __future__ import annotations
 from functools import cache
 
 from bfl.pooling import PoolingRule, pooling_rules
+from strategies import rules
 from strategies.posterior_pooling import PosteriorPooling
 
 __all__ = ["PosteriorPooling", "strategy_class", "strategy_classes"]
@@ -27,6 +28,9 @@ __all__ = ["PosteriorPooling", "strategy_class", "strategy_classes"]
 @cache
 def strategy_class(rule: type[PoolingRule]) -> type[PosteriorPooling]:
     """Return the Strategy subclass that pools with a rule; it has the rule's name."""
+    own: type[PosteriorPooling] | None = getattr(rules, rule.__name__, None)
+    if own is not None and own.rule_class is rule:
+        return own
     return type(
         rule.__name__,
         (PosteriorPooling,),

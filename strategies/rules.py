@@ -1,0 +1,90 @@
+"""The Flower Strategies of this package's pooling rules, one subclass each.
+
+A rule from elsewhere (a plugin, a file of one's own) gets its Strategy in the same form from
+``strategies.strategy_class``; a test holds this file to the registry.
+"""
+
+from __future__ import annotations
+
+from bfl.pooling.client_gaussian import ClientGaussian as ClientGaussianRule
+from bfl.pooling.conflation import Conflation as ConflationRule
+from bfl.pooling.distributed_weight_consolidation import (
+    DistributedWeightConsolidation as DistributedWeightConsolidationRule,
+)
+from bfl.pooling.factor_changes import FactorChanges as FactorChangesRule
+from bfl.pooling.linear_pool import LinearPool as LinearPoolRule
+from bfl.pooling.log_linear_pool import LogLinearPool as LogLinearPoolRule
+from bfl.pooling.log_variance_averaging import LogVarianceAveraging as LogVarianceAveragingRule
+from bfl.pooling.naive_weighted_averaging import (
+    NaiveWeightedAveraging as NaiveWeightedAveragingRule,
+)
+from bfl.pooling.population_pooling import PopulationPooling as PopulationPoolingRule
+from bfl.pooling.weighted_conflation import WeightedConflation as WeightedConflationRule
+from bfl.pooling.weighted_sum_of_normals import WeightedSumOfNormals as WeightedSumOfNormalsRule
+from strategies.posterior_pooling import PosteriorPooling
+
+
+class ClientGaussian(PosteriorPooling):
+    """Pools by ``client-gaussian``, whose settings are keyword arguments."""
+
+    rule_class = ClientGaussianRule
+
+
+class Conflation(PosteriorPooling):
+    """Pools by ``conflation``, whose settings are keyword arguments."""
+
+    rule_class = ConflationRule
+
+
+class DistributedWeightConsolidation(PosteriorPooling):
+    """Pools by ``distributed-weight-consolidation``, whose settings are keyword arguments."""
+
+    rule_class = DistributedWeightConsolidationRule
+
+
+class FactorChanges(PosteriorPooling):
+    """Pools by ``factor-changes``, whose settings are keyword arguments."""
+
+    rule_class = FactorChangesRule
+
+
+class LinearPool(PosteriorPooling):
+    """Pools by ``linear-pool``, whose settings are keyword arguments."""
+
+    rule_class = LinearPoolRule
+
+
+class LogLinearPool(PosteriorPooling):
+    """Pools by ``log-linear-pool``, whose settings are keyword arguments."""
+
+    rule_class = LogLinearPoolRule
+
+
+class LogVarianceAveraging(PosteriorPooling):
+    """Pools by ``log-variance-averaging``, whose settings are keyword arguments."""
+
+    rule_class = LogVarianceAveragingRule
+
+
+class NaiveWeightedAveraging(PosteriorPooling):
+    """Pools by ``naive-weighted-averaging``, whose settings are keyword arguments."""
+
+    rule_class = NaiveWeightedAveragingRule
+
+
+class PopulationPooling(PosteriorPooling):
+    """Pools by ``population-pooling``, whose settings are keyword arguments."""
+
+    rule_class = PopulationPoolingRule
+
+
+class WeightedConflation(PosteriorPooling):
+    """Pools by ``weighted-conflation``, whose settings are keyword arguments."""
+
+    rule_class = WeightedConflationRule
+
+
+class WeightedSumOfNormals(PosteriorPooling):
+    """Pools by ``weighted-sum-of-normals``, whose settings are keyword arguments."""
+
+    rule_class = WeightedSumOfNormalsRule
