@@ -1,0 +1,184 @@
+"""Whole methods with real networks, in this process: a few rounds on a few digits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bfl.engine.flower import FlowerApp, run_serially
+from bfl.parts import Arrays
+from bfl.posteriors.natural import NaturalParameters
+from bfl.priors import priors
+from bfl.results.resume import Checkpoint, Checkpoints
+from bfl.results.run_folder import RunFolder
+from bfl.state import Snapshots
+from bfl.training.task import LocalTask
+from bfl.training.trainer import LocalTrainer
+from strategies.server_state import ServerState
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+CLIENTS, ROUNDS = 3, 3
+VALUES: dict[str, Any] = {
+    "model": "resnet8",
+    "train-examples": 150,
+    "test-examples": 30,
+    "rounds": ROUNDS,
+    "local-epochs": 1,
+    "mc-samples": 2,
+    "evaluate-every": 0,
+    "batch-size": 50,
+    "fraction-train": 0.67,
+    "partition": "dirichlet",
+    "alpha": 1.0,
+}
+
+pytestmark = pytest.mark.slow
+
+
+class KilledError(Exception):
+    """Stands for whatever ends a process."""
+
+
+def run(folder: Path, **changes: Any) -> RunFolder:
+    values = {**VALUES, "output-dir": str(folder.parent), "name": folder.name}
+    values.update({key.replace("_", "-"): value for key, value in changes.items()})
+    run_serially(FlowerApp.read(ROOT), values, CLIENTS, {})
+    return RunFolder(folder)
+
+
+def digests(folder: RunFolder) -> list[str]:
+    return [entry["posterior-sha256"] for entry in folder.rounds()]
+
+
+def state_of(folder: RunFolder) -> ServerState:
+    """Return where a finished run stands on the server."""
+    last = Checkpoints(folder).latest()
+    assert last is not None
+    return ServerState.from_arrays(last.server_round, last.posterior, last.state)
+
+
+def states_of_clients(folder: RunFolder, name: str) -> dict[int, Arrays]:
+    """Return what clients kept under a name in the last round that was pooled, by client."""
+    found = {}
+    for k, last in enumerate(state_of(folder).pooled_rounds):
+        if last:
+            kept = Snapshots(folder.path / "clients" / f"client-{k:06d}", kept=3).at(int(last))
+            assert kept is not None
+            prefix = f"part.{name}."
+            found[k] = {
+                key.removeprefix(prefix): array
+                for key, array in kept.items()
+                if key.startswith(prefix)
+            }
+    return found
+
+
+def interrupt(monkeypatch: pytest.MonkeyPatch, folder: Path, **changes: Any) -> None:
+    """Run until the second round is saved, and lose that checkpoint: the clients are ahead."""
+    save = Checkpoints.save
+
+    def stop(checkpoints: Checkpoints, checkpoint: Checkpoint) -> None:
+        save(checkpoints, checkpoint)
+        if checkpoint.server_round == 2:
+            raise KilledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoints, "save", stop)
+        with pytest.raises(KilledError):
+            run(folder, **changes)
+    sorted((folder / "checkpoints").iterdir())[-1].unlink()
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """Return finished runs of a strategy, each made once."""
+    made: dict[str, RunFolder] = {}
+    base = tmp_path_factory.mktemp("runs")
+
+    def finished(strategy: str) -> RunFolder:
+        if strategy not in made:
+            made[strategy] = run(base / strategy, strategy=strategy)
+        return made[strategy]
+
+    return finished
+
+
+@pytest.mark.parametrize("strategy", ["fedavgm", "fedprox", "scaffold", "pvi"])
+def test_a_method_that_is_interrupted_ends_as_if_nothing_had_happened(
+    strategy: str, whole: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupt(monkeypatch, tmp_path / "run", strategy=strategy)
+    resumed = run(tmp_path / "run", strategy=strategy, resume=True)
+    assert digests(resumed) == digests(whole(strategy))
+    assert len(set(digests(resumed))) == ROUNDS
+    assert resumed.metrics() == whole(strategy).metrics()
+    first, second = state_of(resumed).to_arrays(), state_of(whole(strategy)).to_arrays()
+    assert first.keys() == second.keys()
+    for name, array in first.items():
+        np.testing.assert_array_equal(array, second[name])
+
+
+def test_methods_differ_and_without_what_makes_them_they_are_averaging(
+    whole: Any, tmp_path: Path
+) -> None:
+    averaging = digests(whole("fedavg"))
+    without: dict[str, dict[str, Any]] = {
+        "fedavgm": {"server_momentum": 0.0, "server_learning_rate": 1.0},
+        "fedprox": {"proximal_mu": 0.0},
+    }
+    for strategy, values in without.items():
+        assert digests(whole(strategy))[-1] != averaging[-1]
+        assert digests(run(tmp_path / strategy, strategy=strategy, **values)) == averaging
+
+
+def test_the_servers_control_variate_is_the_mean_of_the_clients(whole: Any) -> None:
+    folder = whole("scaffold")
+    server = state_of(folder).parts["scaffold"]
+    clients = states_of_clients(folder, "scaffold")
+    assert 2 <= len(clients) <= CLIENTS
+    for name in ("control-mean", "control-point"):
+        total = np.sum([kept[name] for kept in clients.values()], axis=0)
+        assert np.abs(total).max() > 1e-3
+        np.testing.assert_allclose(server[name], total / CLIENTS, rtol=1e-9, atol=1e-12)
+
+
+def test_the_posterior_is_the_product_of_the_prior_and_the_clients_factors(whole: Any) -> None:
+    """Up to float32, in which it is rounded once a round."""
+    folder = whole("pvi")
+    prior, state = priors.create("cavity"), state_of(folder)
+    size = state.posterior.size
+    product = NaturalParameters(np.zeros(size), np.ones(size))
+    for k, kept in states_of_clients(folder, prior.state_name).items():  # type: ignore[attr-defined]
+        factor = prior.commit(kept, float(state.damping[k]))
+        product += NaturalParameters(factor["factor-weighted-mean"], factor["factor-precision"])
+    found = NaturalParameters.of(state.posterior.mean, state.posterior.variance)
+    assert np.abs(found.precision - 1.0).max() > 1.0
+    np.testing.assert_allclose(product.precision, found.precision, rtol=1e-5)
+    mean, _ = product.moments()
+    np.testing.assert_allclose(mean, state.posterior.mean, rtol=1e-4, atol=1e-6)
+
+
+def test_clients_receive_the_prior_first_and_begin_as_the_network_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks: list[LocalTask] = []
+    train = LocalTrainer.train
+
+    def watched(trainer: LocalTrainer, images: Any, labels: Any, task: LocalTask) -> Any:
+        tasks.append(task)
+        return train(trainer, images, labels, task)
+
+    monkeypatch.setattr(LocalTrainer, "train", watched)
+    folder = run(tmp_path / "pvi", strategy="pvi", rounds=1, prior_scale=0.5)
+    assert len(tasks) == 2
+    for task in tasks:
+        np.testing.assert_array_equal(task.received.mean, 0.0)
+        np.testing.assert_array_equal(task.received.variance, 0.25)
+        assert task.start is not None
+        assert np.std(task.start.mean) > 0.01
+        assert task.start.digest() == tasks[0].start.digest()  # type: ignore[union-attr]
+    [entry] = folder.rounds()
+    assert entry["damping"] == 0.5
