@@ -38,7 +38,7 @@ from strategies import PosteriorPooling
 from strategies.posterior_pooling import Round
 from strategies.server_state import ServerState
 
-SILENCE = 0.01
+SILENCE = 0.002
 """Seconds that a round waits for replies that the grid withholds."""
 
 Fault = Literal["", "down", "lost", "refused", "late"]

@@ -151,7 +151,7 @@ SAMPLINGS = {
     "in turn": sampled("cyclic"),
     "two in turn": sampled("cyclic", clients_in_turn=2),
 }
-ROUNDS, FAULTY_ROUNDS = 12, 24
+ROUNDS, FAULTY_ROUNDS = 10, 20
 
 
 def assert_close(found: Posterior, expected: Posterior, tolerance: float = EXACT) -> None:
