@@ -268,7 +268,7 @@ def test_state_of_the_optimizer_goes_on_from_epoch_to_epoch(run):
     kept = [path.name for path in (folder.path / "clients" / "client-000002").iterdir()]
     assert [name.split(".")[0] for name in sorted(kept)] == ["round-000001", "round-000002"]
     steps = [
-        int(np.load(_content(folder.path / "clients" / "client-000002" / name))["steps"])
+        int(np.load(_content(folder.path / "clients" / "client-000002" / name))["optimizer.steps"])
         for name in sorted(kept)
     ]
     assert steps[1] == 2 * steps[0]
@@ -292,14 +292,14 @@ def test_killed_in_its_eighth_epoch_it_ends_as_if_nothing_had_happened(run, monk
         with pytest.raises(InterruptedError):
             run("killed", **values)
     begun_with = []
-    original = StateInFolder.load
+    original = StateInFolder.take_up
 
-    def load(self, before):
-        state = original(self, before)
-        begun_with.append(int(state["steps"]) if state else 0)
+    def take_up(self, pooled_round, server_round):
+        state = original(self, pooled_round, server_round)
+        begun_with.append(int(state["optimizer.steps"]) if state else 0)
         return state
 
-    monkeypatch.setattr(StateInFolder, "load", load)
+    monkeypatch.setattr(StateInFolder, "take_up", take_up)
     again = run("killed", **values, resume=True)
     # A fifth of 1,437 images, without a tenth of these, in batches of 32.
     assert begun_with == [9 * epoch for epoch in range(9)]

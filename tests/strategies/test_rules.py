@@ -9,25 +9,28 @@ from bfl.pooling import PoolingRule, pooling_rules
 from strategies import rules
 from strategies.posterior_pooling import PosteriorPooling
 
-OWN = [rule for rule in pooling_rules.classes() if rule.__module__.startswith("bfl.pooling.")]
+WRITTEN = [
+    cls
+    for cls in vars(rules).values()
+    if inspect.isclass(cls) and issubclass(cls, PosteriorPooling) and cls is not PosteriorPooling
+]
 
 
-@pytest.mark.parametrize("rule", OWN, ids=lambda rule: rule.name)
-def test_every_rule_of_this_package_has_a_written_class(rule: type[PoolingRule]) -> None:
-    written = getattr(rules, rule.__name__)
-    assert written is strategies.strategy_class(rule) is getattr(strategies, rule.__name__)
+@pytest.mark.parametrize("written", WRITTEN, ids=lambda cls: cls.__name__)
+def test_a_written_class_is_that_of_a_registered_rule(written: type[PosteriorPooling]) -> None:
+    rule = written.rule_class
+    assert rule in pooling_rules.classes()
+    assert written.__name__ == rule.__name__
+    assert strategies.strategy_class(rule) is getattr(strategies, rule.__name__) is written
     assert f"class {rule.__name__}(PosteriorPooling):" in inspect.getsource(written)
     assert isinstance(written().method.pooling, rule)
 
 
-def test_no_written_class_is_without_its_rule() -> None:
-    classes = [cls for cls in vars(rules).values() if inspect.isclass(cls)]
-    written = {
-        cls.rule_class
-        for cls in classes
-        if issubclass(cls, PosteriorPooling) and cls is not PosteriorPooling
-    }
-    assert written == set(OWN)
+@pytest.mark.parametrize("rule", pooling_rules.classes(), ids=lambda rule: rule.name)
+def test_every_rule_has_a_class_written_or_not(rule: type[PoolingRule]) -> None:
+    made = strategies.strategy_class(rule)
+    assert issubclass(made, PosteriorPooling)
+    assert made.rule_class is rule
 
 
 def test_a_rule_from_elsewhere_has_a_class_as_well() -> None:
