@@ -14,7 +14,13 @@ from bfl.engine.flower.app import FlowerApp
 from bfl.engine.run import EngineRun
 
 LOOKING = 0.2
-"""Seconds between looks whether a run has been ended, for who waits for an actor."""
+"""Seconds between looks whether a run has been ended, for who waits for an actor, at most."""
+
+SHORTEST_LOOK = 0.001
+"""Seconds between looks at least."""
+
+LOOKING_SHARE = 0.02
+"""The pause between two looks for a result, as a share of the time that it has been waited for."""
 
 
 def start_actors(app: FlowerApp, resources: Mapping[str, Any], most: int) -> Any:
@@ -90,7 +96,12 @@ class _PoolOfRun:
     def fetch_result_and_return_actor_to_pool(self, future: Any) -> Any:
         import ray
 
-        while not ray.wait([future], num_returns=1, timeout=LOOKING)[0]:
+        # Not inside Ray: who is there when the raylet dies is ended by it, at once and without a
+        # word. Outside there is time to hear of it.
+        began = time.monotonic()
+        while not ray.wait([future], num_returns=1, timeout=0)[0]:
+            waited = time.monotonic() - began
+            time.sleep(min(LOOKING, max(SHORTEST_LOOK, LOOKING_SHARE * waited)))
             self._run.raise_if_ended()
         try:
             return self._pool.fetch_result_and_return_actor_to_pool(future)
