@@ -22,11 +22,11 @@ from unittest import mock
 import no_op
 from measuring import Report, Row, Timing, options, publish
 
-from bfl.client_metrics import TRAIN_SECONDS, recorded
 from bfl.engine.flower import FlowerApp, RayEngine, new_run, simulation
 from bfl.engine.flower.messages import new_context
 from bfl.engine.serial import SerialGrid
-from bfl.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import RunFolder
+from bfl.federation.client_metrics import TRAIN_SECONDS, recorded
 
 ROOT = Path(__file__).resolve().parent.parent
 PEER = Path(__file__).parent / "peers" / "pfl_engine.py"

@@ -18,8 +18,8 @@ from measuring import Report, Row, Timing, options, publish
 from memory import watched
 from random_images import write_images
 
-from bfl.client_metrics import TRAIN_SECONDS, recorded
-from bfl.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import RunFolder
+from bfl.federation.client_metrics import TRAIN_SECONDS, recorded
 
 ROOT = Path(__file__).resolve().parent.parent
 ACTORS = 2

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bfl.results.environment import describe_environment
+from bfl.experiments.results.environment import describe_environment
 
 
 @dataclass(frozen=True)

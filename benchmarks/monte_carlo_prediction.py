@@ -18,13 +18,13 @@ import numpy as np
 from measuring import Report, Row, Timing, alternate, options, publish
 
 from bfl.engine.resources import cpus_of_this_process
-from bfl.inferences.base import Layer, Padding
-from bfl.inferences.flipout import Flipout
+from bfl.evaluation.prediction.monte_carlo import Predictor
 from bfl.keras import configure, keras, tf, tfp
-from bfl.models import create_architecture
-from bfl.networks.network import build_network, build_predictor
-from bfl.networks.precision import Precision
-from bfl.prediction.monte_carlo import Predictor
+from bfl.learning.inferences.base import Layer, Padding
+from bfl.learning.inferences.flipout import Flipout
+from bfl.learning.models import create_architecture
+from bfl.learning.networks.network import build_network, build_predictor
+from bfl.learning.networks.precision import Precision
 
 BATCH, OURS = 250, 128
 SHAPE = (32, 32, 3)

@@ -18,19 +18,19 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 
-from bfl import client_metrics
+from bfl.aggregation.pooling import PoolingRule, pooling_rules
+from bfl.aggregation.weightings import weightings
 from bfl.code import code_digest
 from bfl.configuration import resolve
-from bfl.pooling import PoolingRule, pooling_rules
-from bfl.posteriors import Posterior
-from bfl.weightings import weightings
-from bfl.wire import (
+from bfl.federation import client_metrics
+from bfl.federation.wire import (
     ARRAYS,
     NodeDescription,
     posterior_from_arrays,
     posterior_to_arrays,
     reply_content,
 )
+from bfl.posteriors import Posterior
 from strategies import strategy_class
 
 EXAMPLES = 10

@@ -18,7 +18,7 @@ from measuring import Report, Row, Timing, options, publish
 from memory import MemoryOf, watched
 from random_images import write_images
 
-from bfl.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import RunFolder
 
 ROOT = Path(__file__).resolve().parent.parent
 CLIENTS, EXAMPLES, ROUNDS, WARM_UP = 10, 5000, 4, 1

@@ -19,8 +19,8 @@ import numpy.typing as npt
 from measuring import Report, Row, Timing, alternate, options, publish
 
 from bfl import randomness
+from bfl.aggregation.pooling import PoolingRule, pool, pooling_rules
 from bfl.engine.resources import cpus_of_this_process
-from bfl.pooling import PoolingRule, pool, pooling_rules
 from bfl.posteriors import Posterior
 
 Vector = npt.NDArray[np.float32]

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bfl.results.figures.style import COLORS, new_figure, styled
+from bfl.experiments.results.figures.style import COLORS, new_figure, styled
 
 ROUND = re.compile(r"(?P<data>.+), (?P<clients>\d+) clients: a round$")
 POOL = re.compile(r".*, (?P<clients>\d+) clients × (?P<size>\S+) parameters, each of them$")

@@ -18,9 +18,9 @@ from measuring import Report, Row, Timing, options, publish
 from random_images import write_images
 
 from bfl.engine.flower import FlowerApp, RayEngine
-from bfl.results.run_folder import RunFolder
-from bfl.studies.reading import read_study
-from bfl.studies.study import Choice, Study
+from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.studies.reading import read_study
+from bfl.experiments.studies.study import Choice, Study
 
 ROOT = Path(__file__).resolve().parent.parent
 STUDY = ROOT / "configs" / "ozer2022" / "table3.toml"

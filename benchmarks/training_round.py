@@ -21,7 +21,7 @@ from measuring import Report, Row, Timing, options, publish
 from random_images import write_images
 
 from bfl.engine.flower import FlowerApp, RayEngine
-from bfl.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import RunFolder
 
 ROOT = Path(__file__).resolve().parent.parent
 CLIENTS, PROCESSES, BATCH = 10, 2, 32

@@ -42,10 +42,10 @@ def trained(precision: str, compiled: bool, threads: int) -> Any:
 
     configure(threads)
     from bfl.configuration import resolve
-    from bfl.networks.network import build_network
-    from bfl.priors.base import NormalPrior
-    from bfl.training import LocalTask
-    from bfl.training.trainer import LocalTrainer
+    from bfl.learning.networks.network import build_network
+    from bfl.learning.priors.base import NormalPrior
+    from bfl.learning.training import LocalTask
+    from bfl.learning.training.trainer import LocalTrainer
 
     configuration = resolve({"model": "resnet20", "precision": precision})
     network = build_network(

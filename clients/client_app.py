@@ -22,7 +22,12 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from bfl import randomness
-from bfl.client_metrics import (
+from bfl.code import code_digest
+from bfl.configuration import Configuration
+from bfl.data.datasets.cache import cached_dataset
+from bfl.engine.resources import resident_memory
+from bfl.errors import ConfigurationError
+from bfl.federation.client_metrics import (
     MEMORY,
     NUM_EXAMPLES,
     TRAIN_DIVERGENCE,
@@ -31,17 +36,8 @@ from bfl.client_metrics import (
     TRAIN_OBJECTIVE,
     TRAIN_SECONDS,
 )
-from bfl.code import code_digest
-from bfl.configuration import Configuration
-from bfl.datasets.cache import cached_dataset
-from bfl.engine.resources import resident_memory
-from bfl.errors import ConfigurationError
-from bfl.parts import Arrays
-from bfl.plugins import activate
-from bfl.posteriors import Posterior
-from bfl.training import LocalTask
-from bfl.training.construction import trainer_for
-from bfl.wire import (
+from bfl.federation.parts import Arrays
+from bfl.federation.wire import (
     ARRAYS,
     CONFIG,
     NodeDescription,
@@ -50,6 +46,10 @@ from bfl.wire import (
     posterior_from_arrays,
     reply_content,
 )
+from bfl.learning.training import LocalTask
+from bfl.learning.training.construction import trainer_for
+from bfl.plugins import activate
+from bfl.posteriors import Posterior
 from clients.guard import deadline, reports_errors
 from clients.node import Node
 from clients.own_test_data import own_test_metrics
@@ -70,7 +70,7 @@ from clients.process import (
 from clients.state import client_state
 
 if TYPE_CHECKING:
-    from bfl.networks.network import Network
+    from bfl.learning.networks.network import Network
 
 app = ClientApp()
 

@@ -14,7 +14,7 @@ from flwr.app import Context, Error, Message
 from bfl.engine.flower import CLIENT_RAISED
 from bfl.engine.resources import in_ray_actor
 from bfl.errors import BflError, LostStateError
-from bfl.wire import RUN_CANNOT_GO_ON
+from bfl.federation.wire import RUN_CANNOT_GO_ON
 
 Work = Callable[[Message, Context], Message]
 

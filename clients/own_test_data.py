@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bfl.client_metrics import TEST_ACCURACY, TEST_EXAMPLES
 from bfl.configuration import Configuration
-from bfl.datasets.cache import cached_dataset
+from bfl.data.datasets.cache import cached_dataset
+from bfl.federation.client_metrics import TEST_ACCURACY, TEST_EXAMPLES
+from bfl.federation.wire import TrainTask
 from bfl.posteriors import Posterior
-from bfl.wire import TrainTask
 from clients.process import cached_configuration
 
 if TYPE_CHECKING:
-    from bfl.prediction.evaluation import Evaluator
+    from bfl.evaluation.prediction.evaluation import Evaluator
 
 
 def own_test_metrics(
@@ -51,7 +51,7 @@ def own_test_metrics(
 @lru_cache(maxsize=2)
 def _evaluator(location: str, configuration: str, num_classes: int) -> Evaluator:
     """Return what judges posteriors on a node's own test images, built once per process."""
-    from bfl.prediction.evaluation import Evaluator
+    from bfl.evaluation.prediction.evaluation import Evaluator
 
     # The network has the federation's classes, of which the node may have seen the first few.
     names = tuple(str(label) for label in range(num_classes))

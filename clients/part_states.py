@@ -8,9 +8,9 @@ from typing import Any
 import numpy.typing as npt
 
 from bfl.errors import LostStateError
-from bfl.parts import Arrays, Part, Trained
+from bfl.federation.parts import Arrays, Part, Trained
+from bfl.federation.wire import TrainTask
 from bfl.posteriors import Posterior
-from bfl.wire import TrainTask
 from clients.state import ClientState
 
 _PREFIX, _OPTIMIZER = "part.", "optimizer."

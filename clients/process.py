@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.configuration import Configuration, resolve
-from bfl.datasets import Dataset
-from bfl.datasets.cache import cached_dataset
+from bfl.data.datasets import Dataset
+from bfl.data.datasets.cache import cached_dataset
 from bfl.engine.resources import cpus_of_this_process
 from bfl.plugins import activate
 

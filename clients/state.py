@@ -26,15 +26,15 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, Context
 
 from bfl.errors import ConfigurationError, DataError, LostStateError, SharedFolderError
-from bfl.results.identity import is_run_key, read_run_key
-from bfl.state import Arrays, Snapshots
-from bfl.wire import TrainTask
+from bfl.experiments.results.identity import is_run_key, read_run_key
+from bfl.federation.state import Arrays, Snapshots
+from bfl.federation.wire import TrainTask
 from clients.node import Node
 
 KEPT = 3
 """The server may go back one checkpoint further than the last, and the client with it."""
 
-RECORD = "bfl.state"
+RECORD = "bfl.federation.state"
 
 
 class ClientState(Protocol):

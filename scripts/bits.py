@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from bfl.results.environment import describe_environment
+from bfl.experiments.results.environment import describe_environment
 
 ROOT = Path(__file__).resolve().parent.parent
 RECORDED = ROOT / "docs" / "results" / "bits.json"

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from bfl.commands.flower_simulation import main as simulate
-from bfl.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import RunFolder
 
 ROOT = Path(__file__).resolve().parent.parent
 WARM, WINDOW, MOST_GROWTH = 20, 20, 1.05

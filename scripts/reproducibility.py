@@ -22,13 +22,13 @@ from typing import Any
 
 import numpy as np
 
+from bfl.aggregation.pooling import pooling_rules
+from bfl.aggregation.weightings import weightings
 from bfl.configuration import resolve
 from bfl.engine.flower import FlowerApp, RayEngine, run_serially
 from bfl.errors import ConfigurationError
-from bfl.inferences import inferences
-from bfl.pooling import pooling_rules
-from bfl.results.run_folder import RunFolder
-from bfl.weightings import weightings
+from bfl.experiments.results.run_folder import RunFolder
+from bfl.learning.inferences import inferences
 
 ROOT = Path(__file__).resolve().parent.parent
 CLIENTS, ENGINES = 3, ("serial", "1", "2", "3")

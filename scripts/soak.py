@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from bfl.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import RunFolder
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIG = (

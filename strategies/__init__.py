@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from bfl.pooling import PoolingRule, pooling_rules
+from bfl.aggregation.pooling import PoolingRule, pooling_rules
 from strategies import rules
 from strategies.posterior_pooling import PosteriorPooling
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from flwr.app import ArrayRecord
 
+from bfl.aggregation.pooling import PoolingRule
+from bfl.aggregation.weightings import Weighting
 from bfl.errors import ConfigurationError, PosteriorError
-from bfl.pooling import PoolingRule
+from bfl.federation.wire import posterior_from_arrays
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.posterior import VECTORS
-from bfl.weightings import Weighting
-from bfl.wire import posterior_from_arrays
 
 
 def initial_posterior(arrays: ArrayRecord, manifest: Manifest | None) -> Posterior:
@@ -25,7 +25,7 @@ def initial_posterior(arrays: ArrayRecord, manifest: Manifest | None) -> Posteri
     if set(arrays) != set(VECTORS):
         raise ConfigurationError(
             f"initial_arrays has {', '.join(sorted(arrays)) or 'no arrays'}; expected "
-            f"{', '.join(VECTORS)}: bfl.wire.posterior_to_arrays makes them of a Posterior"
+            f"{', '.join(VECTORS)}: posterior_to_arrays of bfl.federation.wire makes them"
         )
     posterior = posterior_from_arrays(arrays)
     try:

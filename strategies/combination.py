@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from bfl.parts import Arrays, DeclaredArray
+from bfl.federation.parts import Arrays, DeclaredArray
 
 
 class Combination:

@@ -9,7 +9,7 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from bfl.errors import ConfigurationError, RunError
-from bfl.wire import NodeDescription
+from bfl.federation.wire import NodeDescription
 from strategies.exchange import Outstanding
 
 AGAIN_AFTER_FAILURE = 5.0

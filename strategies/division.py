@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from bfl import randomness
 from bfl.configuration import Configuration
-from bfl.datasets import Dataset
-from bfl.datasets.server_data import ServerData, without
-from bfl.datasets.subset import train_positions
-from bfl.wire import Positions
+from bfl.data.datasets import Dataset
+from bfl.data.datasets.server_data import ServerData, without
+from bfl.data.datasets.subset import train_positions
+from bfl.federation.wire import Positions
 from strategies.federation import Federation
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from bfl.errors import ConfigurationError
-from bfl.wire import Positions
+from bfl.federation.wire import Positions
 from strategies.federation import Federation
 
 

@@ -10,7 +10,7 @@ from flwr.serverapp import Grid
 
 from bfl.engine.flower import NO_REPLY, is_simulation, poll_interval
 from bfl.errors import RunError
-from bfl.wire import RUN_CANNOT_GO_ON
+from bfl.federation.wire import RUN_CANNOT_GO_ON
 
 POLLING_SHARE = 0.1
 """The greatest share of the time that is spent on looking for replies.

@@ -12,7 +12,7 @@ from flwr.serverapp import Grid
 
 from bfl.code import code_digest
 from bfl.errors import ConfigurationError, RunError
-from bfl.wire import NodeDescription
+from bfl.federation.wire import NodeDescription
 from strategies.descriptions import NodeDescriptions
 
 REJOIN_WAIT = 15.0

@@ -10,8 +10,14 @@ from flwr.app import ConfigRecord, Message, MessageType
 from flwr.serverapp import Grid
 
 from bfl.errors import RunError
+from bfl.federation.wire import (
+    Positions,
+    TrainTask,
+    posterior_to_arrays,
+    record_beside,
+    train_content,
+)
 from bfl.posteriors import Manifest
-from bfl.wire import Positions, TrainTask, posterior_to_arrays, record_beside, train_content
 from strategies.examples import ExampleCounts
 from strategies.exchange import exchange_with_retries
 from strategies.federation import Federation

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from bfl.aggregation.defences import Defence
+from bfl.aggregation.pooling import PoolingRule
+from bfl.aggregation.server_optimizers import ServerOptimizer
+from bfl.aggregation.weightings import Weighting
 from bfl.configuration import Configuration
-from bfl.defences import Defence
 from bfl.errors import ConfigurationError
-from bfl.parts import Arrays, Counts, DeclaredArray, Part
-from bfl.pooling import PoolingRule
+from bfl.federation.parts import Arrays, Counts, DeclaredArray, Part
+from bfl.federation.sampling import Sampling
 from bfl.posteriors import Posterior
 from bfl.posteriors.floor import SCALE_FLOOR
-from bfl.sampling import Sampling
-from bfl.server_optimizers import ServerOptimizer
-from bfl.weightings import Weighting
 
 
 @dataclass(frozen=True)

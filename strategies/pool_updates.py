@@ -16,13 +16,13 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from bfl.defences import Defence
-from bfl.defences.none import NoDefence
+from bfl.aggregation.defences import Defence
+from bfl.aggregation.defences.none import NoDefence
+from bfl.aggregation.pooling import Pooled, PoolingRule, normalised, pool, pool_weighted
+from bfl.aggregation.pooling.accumulator import Client
+from bfl.aggregation.weightings import Weighting, describe_weights
 from bfl.engine.resources import cpus_of_this_process
-from bfl.pooling import Pooled, PoolingRule, normalised, pool, pool_weighted
-from bfl.pooling.accumulator import Client
 from bfl.posteriors import Posterior
-from bfl.weightings import Weighting, describe_weights
 from strategies.updates import ClientUpdate
 
 

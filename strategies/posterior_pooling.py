@@ -13,16 +13,16 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from bfl.defences import Defence, defences
+from bfl.aggregation.defences import Defence, defences
+from bfl.aggregation.pooling import PoolingRule, pooling_rules
+from bfl.aggregation.server_optimizers import ServerOptimizer, server_optimizers
+from bfl.aggregation.weightings import Weighting, weightings
 from bfl.engine.flower import log
-from bfl.parts import Part
-from bfl.pooling import PoolingRule, pooling_rules
+from bfl.federation.parts import Part
+from bfl.federation.sampling import Sampling, samplings
+from bfl.federation.wire import Positions, posterior_to_arrays
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.floor import SCALE_FLOOR
-from bfl.sampling import Sampling, samplings
-from bfl.server_optimizers import ServerOptimizer, server_optimizers
-from bfl.weightings import Weighting, weightings
-from bfl.wire import Positions, posterior_to_arrays
 from strategies.checks import check_parts_go_with, initial_posterior
 from strategies.federation import Federation, discover
 from strategies.flower_clients import FlowerClients, Patience, TaskTemplate

@@ -26,12 +26,12 @@ from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 
 from bfl.configuration import Configuration
-from bfl.datasets import Dataset
-from bfl.datasets.server_data import without
-from bfl.datasets.subset import stratified_positions
+from bfl.data.datasets import Dataset
+from bfl.data.datasets.server_data import without
+from bfl.data.datasets.subset import stratified_positions
 from bfl.errors import ConfigurationError, RunError
+from bfl.federation.wire import Positions, TrainTask, posterior_to_arrays, train_content
 from bfl.posteriors import Manifest, Posterior
-from bfl.wire import Positions, TrainTask, posterior_to_arrays, train_content
 from strategies.exchange import exchange_with_retries
 from strategies.federation import Federation
 from strategies.updates import RefusedUpdateError, read_update

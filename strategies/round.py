@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from bfl import randomness
+from bfl.aggregation.pooling.accumulator import DAMPING
 from bfl.errors import PosteriorError, RunError
-from bfl.parts import Arrays, Counts, DeclaredArray
-from bfl.pooling.accumulator import DAMPING
+from bfl.federation.parts import Arrays, Counts, DeclaredArray
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.floor import with_scale_floor
 from strategies.combination import Combination

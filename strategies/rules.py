@@ -6,21 +6,25 @@ A rule from elsewhere (a plugin, a file of one's own) gets its Strategy in the s
 
 from __future__ import annotations
 
-from bfl.pooling.client_gaussian import ClientGaussian as ClientGaussianRule
-from bfl.pooling.conflation import Conflation as ConflationRule
-from bfl.pooling.distributed_weight_consolidation import (
+from bfl.aggregation.pooling.client_gaussian import ClientGaussian as ClientGaussianRule
+from bfl.aggregation.pooling.conflation import Conflation as ConflationRule
+from bfl.aggregation.pooling.distributed_weight_consolidation import (
     DistributedWeightConsolidation as DistributedWeightConsolidationRule,
 )
-from bfl.pooling.factor_changes import FactorChanges as FactorChangesRule
-from bfl.pooling.linear_pool import LinearPool as LinearPoolRule
-from bfl.pooling.log_linear_pool import LogLinearPool as LogLinearPoolRule
-from bfl.pooling.log_variance_averaging import LogVarianceAveraging as LogVarianceAveragingRule
-from bfl.pooling.naive_weighted_averaging import (
+from bfl.aggregation.pooling.factor_changes import FactorChanges as FactorChangesRule
+from bfl.aggregation.pooling.linear_pool import LinearPool as LinearPoolRule
+from bfl.aggregation.pooling.log_linear_pool import LogLinearPool as LogLinearPoolRule
+from bfl.aggregation.pooling.log_variance_averaging import (
+    LogVarianceAveraging as LogVarianceAveragingRule,
+)
+from bfl.aggregation.pooling.naive_weighted_averaging import (
     NaiveWeightedAveraging as NaiveWeightedAveragingRule,
 )
-from bfl.pooling.population_pooling import PopulationPooling as PopulationPoolingRule
-from bfl.pooling.weighted_conflation import WeightedConflation as WeightedConflationRule
-from bfl.pooling.weighted_sum_of_normals import WeightedSumOfNormals as WeightedSumOfNormalsRule
+from bfl.aggregation.pooling.population_pooling import PopulationPooling as PopulationPoolingRule
+from bfl.aggregation.pooling.weighted_conflation import WeightedConflation as WeightedConflationRule
+from bfl.aggregation.pooling.weighted_sum_of_normals import (
+    WeightedSumOfNormals as WeightedSumOfNormalsRule,
+)
 from strategies.posterior_pooling import PosteriorPooling
 
 

@@ -10,30 +10,30 @@ from typing import Any
 from flwr.serverapp import Grid
 
 from bfl.configuration import Configuration
-from bfl.datasets import Dataset, absent_classes
-from bfl.datasets.cache import cached_dataset
-from bfl.datasets.server_data import ServerData
-from bfl.datasets.subset import with_test_examples
+from bfl.data.datasets import Dataset, absent_classes
+from bfl.data.datasets.cache import cached_dataset
+from bfl.data.datasets.server_data import ServerData
+from bfl.data.datasets.subset import with_test_examples
+from bfl.data.partitions.manifest import describe
 from bfl.engine.resources import cpus_of_this_process
 from bfl.engine.run import run_of
 from bfl.errors import RunError
-from bfl.partitions.manifest import describe
+from bfl.experiments.results.best import BestPosterior
+from bfl.experiments.results.collapse import CollapseWatch
+from bfl.experiments.results.environment import describe_environment
+from bfl.experiments.results.examples import write_examples
+from bfl.experiments.results.figures import draw_all
+from bfl.experiments.results.identity import run_key
+from bfl.experiments.results.network import NetworkDescription
+from bfl.experiments.results.progress import ProgressReport
+from bfl.experiments.results.resume import Checkpoint, Checkpoints, open_run
+from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.results.run_name import made_up_name
+from bfl.experiments.results.summary import write_evaluation
+from bfl.experiments.results.table import metrics_table
+from bfl.experiments.tracking import LiveLog, TrackedRun, live_log
+from bfl.federation.wire import Positions, posterior_from_arrays, posterior_to_arrays
 from bfl.posteriors import Posterior
-from bfl.results.best import BestPosterior
-from bfl.results.collapse import CollapseWatch
-from bfl.results.environment import describe_environment
-from bfl.results.examples import write_examples
-from bfl.results.figures import draw_all
-from bfl.results.identity import run_key
-from bfl.results.network import NetworkDescription
-from bfl.results.progress import ProgressReport
-from bfl.results.resume import Checkpoint, Checkpoints, open_run
-from bfl.results.run_folder import RunFolder
-from bfl.results.run_name import made_up_name
-from bfl.results.summary import write_evaluation
-from bfl.results.table import metrics_table
-from bfl.tracking import LiveLog, TrackedRun, live_log
-from bfl.wire import Positions, posterior_from_arrays, posterior_to_arrays
 from strategies import strategy_class
 from strategies.division import split
 from strategies.federation import Federation, discover
@@ -60,8 +60,8 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         RunError: The federation could not go on.
         DataError: The data are not what they should be.
     """
+    from bfl.evaluation.prediction.evaluation import Evaluator
     from bfl.keras import configure, configured_threads
-    from bfl.prediction.evaluation import Evaluator
 
     keys = configuration.keys
     configure(cpus_of_this_process())

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bfl.parts import Arrays
+from bfl.federation.parts import Arrays
 from bfl.posteriors import Posterior
 
 _OPTIMIZER, _PARTS = "server-optimizer.", "part."

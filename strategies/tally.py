@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bfl.client_metrics import NUM_EXAMPLES, OF_EACH_CLIENT
+from bfl.federation.client_metrics import NUM_EXAMPLES, OF_EACH_CLIENT
 from strategies.updates import ClientUpdate, mean_metrics
 
 

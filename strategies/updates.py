@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
-from bfl.client_metrics import NUM_EXAMPLES, recorded
 from bfl.errors import BflError, PosteriorError
-from bfl.parts import Arrays, DeclaredArray
+from bfl.federation.client_metrics import NUM_EXAMPLES, recorded
+from bfl.federation.parts import Arrays, DeclaredArray
+from bfl.federation.wire import ARRAYS, METRICS, arrays_beside, posterior_from_arrays
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.posterior import VECTORS
-from bfl.wire import ARRAYS, METRICS, arrays_beside, posterior_from_arrays
 
 MOST_EXAMPLES = 2**53
 """More cannot be told apart as weights in float64."""

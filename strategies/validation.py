@@ -8,10 +8,10 @@ from typing import Any
 from flwr.app import ArrayRecord, MetricRecord
 
 from bfl.configuration import Configuration
-from bfl.datasets import Dataset
-from bfl.datasets.server_data import HELD_BACK, ServerData, load_server_data
+from bfl.data.datasets import Dataset
+from bfl.data.datasets.server_data import HELD_BACK, ServerData, load_server_data
 from bfl.errors import ConfigurationError
-from bfl.wire import posterior_from_arrays
+from bfl.federation.wire import posterior_from_arrays
 from strategies.federation import Federation
 
 
@@ -52,7 +52,7 @@ def evaluation(evaluator: Any) -> Callable[[int, ArrayRecord], MetricRecord | No
     """Return Flower's ``evaluate_fn``: test metrics where they are due, validation every round.
 
     Args:
-        evaluator: Judges a posterior, see ``bfl.prediction.evaluation``.
+        evaluator: Judges a posterior, see ``bfl.evaluation.prediction.evaluation``.
     """
     every = evaluator.configuration.keys.evaluate_every
 

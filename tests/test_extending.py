@@ -21,7 +21,7 @@ SETTING = re.compile(r"^    (\w+): \w+ = Field\(", re.MULTILINE)
 USE = """
 import numpy as np
 import strategies
-from bfl.pooling import pool, pooling_rules
+from bfl.aggregation.pooling import pool, pooling_rules
 from bfl.posteriors import Posterior
 
 clients = [Posterior(np.array([m]), np.array([v])) for m, v in ((0.0, 1.0), (3.0, 3.0))]
@@ -72,7 +72,13 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def test_the_documents_have_a_part_of_most_kinds() -> None:
     kinds = {str(Path(path).parent) for path in examples()}
-    assert {"bfl/pooling", "bfl/weightings", "bfl/metrics", "bfl/datasets", "bfl/models"} <= kinds
+    assert {
+        "bfl/aggregation/pooling",
+        "bfl/aggregation/weightings",
+        "bfl/evaluation/metrics",
+        "bfl/data/datasets",
+        "bfl/learning/models",
+    } <= kinds
 
 
 def test_the_rule_of_the_readme_pools_and_has_a_strategy(copy: Path) -> None:
@@ -106,7 +112,7 @@ def test_a_setting_that_pyproject_lacks_is_taken_and_its_line_is_said(copy: Path
 def test_every_example_passes_the_tests_of_its_kind(copy: Path) -> None:
     """By the documented option: ``--part weighting:power-of-size``."""
     from bfl.configuration.kinds import REGISTRIES
-    from bfl.datasets import dataset_sources
+    from bfl.data.datasets import dataset_sources
 
     kinds = {r.package.replace(".", "/"): r.kind for r in (*REGISTRIES, dataset_sources)}
     names = {path: REGISTRATION.findall(code)[0] for path, code in examples().items()}

@@ -17,14 +17,14 @@ from typing import Any
 import pytest
 
 from bfl import plugins
+from bfl.aggregation.pooling import pooling_rules
+from bfl.aggregation.weightings import weightings
 from bfl.configuration import resolve, unread_settings
 from bfl.configuration.settings import default_values
 from bfl.engine.flower import FlowerApp, new_run
 from bfl.engine.serial import SerialGrid
 from bfl.errors import ConfigurationError
-from bfl.metrics import metrics
-from bfl.pooling import pooling_rules
-from bfl.weightings import weightings
+from bfl.evaluation.metrics import metrics
 from clients.client_app import app as client_app
 from strategies.federation import discover
 
@@ -51,8 +51,8 @@ class MyMethod(Preset):
 '''
 RULE = '''"""A rule."""
 
-from bfl.pooling.base import pooling_rules
-from bfl.pooling.linear_pool import LinearPool
+from bfl.aggregation.pooling.base import pooling_rules
+from bfl.aggregation.pooling.linear_pool import LinearPool
 
 
 @pooling_rules.register("{name}")

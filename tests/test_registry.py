@@ -2,7 +2,7 @@ import pytest
 from pydantic import Field
 
 from bfl.configuration.kinds import OF_EVERY_RUN, REGISTRIES
-from bfl.datasets import dataset_sources
+from bfl.data.datasets import dataset_sources
 from bfl.errors import ConfigurationError, nearest, unknown_name
 from bfl.registry import Component, Registry
 

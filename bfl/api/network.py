@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 from bfl.api.alone import predicting_alone
 from bfl.engine.resources import cpus_of_this_process
 from bfl.errors import DataError
+from bfl.experiments.results.environment import describe_environment
+from bfl.experiments.results.network import NetworkDescription
 from bfl.posteriors import Manifest, Posterior
-from bfl.results.environment import describe_environment
-from bfl.results.network import NetworkDescription
 
 if TYPE_CHECKING:
     from bfl.api.images import Images
-    from bfl.prediction.monte_carlo import Predictor
-    from bfl.prediction.predictions import Predictions as Statistics
+    from bfl.evaluation.prediction.monte_carlo import Predictor
+    from bfl.evaluation.prediction.predictions import Predictions as Statistics
 
 FINAL = ("evaluation", "final")
 """What keys the draws of a run's final evaluation."""
@@ -71,10 +71,10 @@ def keras_model(
         DataError: It builds another network than the one that the posterior belongs to.
     """
     _start(description)
-    from bfl.inferences import inferences
+    from bfl.evaluation.prediction.monte_carlo import drawn_values
     from bfl.keras import keras
-    from bfl.networks.network import Network
-    from bfl.prediction.monte_carlo import drawn_values
+    from bfl.learning.inferences import inferences
+    from bfl.learning.networks.network import Network
 
     # Not one of those that the process keeps: it is the caller's to do with as they like.
     network = Network(
@@ -119,8 +119,8 @@ def _start(description: NetworkDescription) -> None:
 @lru_cache(maxsize=2)
 def _predictor(description: str) -> Predictor:
     """Return what predicts for a run that is described in JSON, built as for its evaluation."""
-    from bfl.networks.network import build_network, build_predictor
-    from bfl.prediction.monte_carlo import Predictor
+    from bfl.evaluation.prediction.monte_carlo import Predictor
+    from bfl.learning.networks.network import build_network, build_predictor
 
     described = NetworkDescription.from_dict(json.loads(description))
     architecture = described.architecture

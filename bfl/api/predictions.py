@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.errors import RunError
+from bfl.evaluation.prediction.predictions import FloatArray, IntArray
 from bfl.files import write_atomically
-from bfl.prediction.predictions import FloatArray, IntArray
 
 
 @dataclass(frozen=True)

@@ -14,9 +14,9 @@ import numpy.typing as npt
 from bfl.api.images import checked_images
 from bfl.api.predictions import Predictions
 from bfl.errors import ConfigurationError, DataError, unknown_name
-from bfl.posteriors import Manifest, Posterior
-from bfl.results.network import NetworkDescription, network_description
-from bfl.results.run_folder import (
+from bfl.evaluation.uncertainty import measure_all
+from bfl.experiments.results.network import NetworkDescription, network_description
+from bfl.experiments.results.run_folder import (
     BEST_POSTERIOR,
     CONFIG,
     FIGURES,
@@ -24,7 +24,7 @@ from bfl.results.run_folder import (
     POSTERIOR,
     RunFolder,
 )
-from bfl.uncertainty import measure_all
+from bfl.posteriors import Manifest, Posterior
 
 POSTERIORS = ("last", "best")
 """Which posteriors of a run can be meant."""

@@ -24,8 +24,8 @@ from bfl.configuration.sources import is_of_run, read_config_file
 from bfl.configuration.strategies import without_former_strategy
 from bfl.engine.flower import FlowerApp, RayEngine, run_serially
 from bfl.errors import ConfigurationError, unknown_name
+from bfl.experiments.results.run_name import made_up_name
 from bfl.registry import kebab
-from bfl.results.run_name import made_up_name
 
 
 def run(

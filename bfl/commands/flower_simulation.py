@@ -20,7 +20,7 @@ from bfl.configuration.sources import flatten, read_run_config, read_toml
 from bfl.engine.flower import OWN_SERVER, FlowerApp, RayEngine, Values, run_serially
 from bfl.engine.run import EngineRun
 from bfl.errors import ConfigurationError, unknown_name
-from bfl.results.resume import check_output
+from bfl.experiments.results.resume import check_output
 
 DEFAULT_SUPERNODES = 10
 BACKENDS = ("ray", "serial")

@@ -15,11 +15,11 @@ from bfl.commands.errors import exits_with_status
 from bfl.commands.terminal import console
 from bfl.configuration.kinds import REGISTRIES
 from bfl.configuration.settings import Setting, settings, settings_of, unset_values
-from bfl.datasets import dataset_sources
+from bfl.data.datasets import dataset_sources
 from bfl.errors import ConfigurationError, DataError, unknown_name
+from bfl.experiments.results.figures import draw_all
+from bfl.experiments.results.glossary import glossary_page
 from bfl.registry import Registry
-from bfl.results.figures import draw_all
-from bfl.results.glossary import glossary_page
 
 
 def parser() -> argparse.ArgumentParser:

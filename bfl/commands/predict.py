@@ -15,7 +15,7 @@ from rich.console import Console
 from bfl.api import Predictions, load
 from bfl.api.result import POSTERIORS
 from bfl.errors import ConfigurationError, DataError, unknown_name
-from bfl.results.table import results_table
+from bfl.experiments.results.table import results_table
 
 USUAL_NAMES = ("images", "x_test")
 """What the array of images is called, unless ``--array`` says otherwise."""

@@ -10,12 +10,12 @@ from typing import Any
 from rich.console import Console
 from rich.measure import Measurement
 
-from bfl.comparison.differences import differing_keys, labels
-from bfl.comparison.listing import ListedRun, chosen_runs, row, runs_in
-from bfl.comparison.overlay import overlay
 from bfl.errors import BflError, ConfigurationError, DataError, RunError
+from bfl.experiments.comparison.differences import differing_keys, labels
+from bfl.experiments.comparison.listing import ListedRun, chosen_runs, row, runs_in
+from bfl.experiments.comparison.overlay import overlay
+from bfl.experiments.results.table import results_table
 from bfl.files import write_atomically
-from bfl.results.table import results_table
 
 METRICS = ("accuracy", "negative-log-likelihood", "expected-calibration-error")
 """The metrics that are listed; ``bfl compare`` shows all that the runs have."""

@@ -17,8 +17,8 @@ from bfl.configuration.settings import given_values
 from bfl.configuration.sources import read_with_sources
 from bfl.configuration.strategies import named_strategy
 from bfl.errors import ConfigurationError, DataError
-from bfl.results.run_folder import RunFolder
-from bfl.results.table import metrics_table
+from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.results.table import metrics_table
 
 
 def add_to(commands: Any) -> None:

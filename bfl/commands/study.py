@@ -16,19 +16,19 @@ from bfl.configuration import Configuration
 from bfl.configuration.configuration import Value
 from bfl.configuration.sources import read_run_config
 from bfl.errors import ConfigurationError, DataError, RunError, nearest, unknown_name
-from bfl.results.environment import describe_environment
-from bfl.results.resume import FREE_TO_CHANGE
-from bfl.studies.checks import Plan, PlannedRun, plan, reusable
-from bfl.studies.engines import MakeEngine, SerialEngine
-from bfl.studies.figures import draw_study
-from bfl.studies.folder import StudyFolder, is_done, state
-from bfl.studies.formats import FORMATS
-from bfl.studies.progress import StudyProgress
-from bfl.studies.reading import GIVEN_BY_THE_RUNNER, read_study
-from bfl.studies.runner import Outcome, StudyRunner
-from bfl.studies.scale import REDUCIBLE, Scale, ScaledStudy
-from bfl.studies.study import Run
-from bfl.studies.table import study_table
+from bfl.experiments.results.environment import describe_environment
+from bfl.experiments.results.resume import FREE_TO_CHANGE
+from bfl.experiments.studies.checks import Plan, PlannedRun, plan, reusable
+from bfl.experiments.studies.engines import MakeEngine, SerialEngine
+from bfl.experiments.studies.figures import draw_study
+from bfl.experiments.studies.folder import StudyFolder, is_done, state
+from bfl.experiments.studies.formats import FORMATS
+from bfl.experiments.studies.progress import StudyProgress
+from bfl.experiments.studies.reading import GIVEN_BY_THE_RUNNER, read_study
+from bfl.experiments.studies.runner import Outcome, StudyRunner
+from bfl.experiments.studies.scale import REDUCIBLE, Scale, ScaledStudy
+from bfl.experiments.studies.study import Run
+from bfl.experiments.studies.table import study_table
 
 OUTPUT = "runs"
 MACHINE_KEYS = sorted((FREE_TO_CHANGE - set(GIVEN_BY_THE_RUNNER)) | {"data-dir"})

@@ -10,7 +10,6 @@ from typing import Any
 
 import pydantic
 
-from bfl.attacks.none import NoAttack
 from bfl.configuration.keys import Keys
 from bfl.configuration.kinds import KINDS, OF_EVERY_RUN, REGISTRIES, Kind, Parts
 from bfl.configuration.messages import refused_values, unknown_key, wrong_type
@@ -18,10 +17,11 @@ from bfl.configuration.pairs import Value, parse_pairs
 from bfl.configuration.requirements import Choice, conflicts
 from bfl.configuration.settings import default_values, given_values, settings_of
 from bfl.configuration.strategies import Strategy, named_strategy, without_former_strategy
-from bfl.datasets import absolute_dataset, dataset_sources, validate_dataset
-from bfl.datasets.server_data import absolute_server_data
+from bfl.data.datasets import absolute_dataset, dataset_sources, validate_dataset
+from bfl.data.datasets.server_data import absolute_server_data
 from bfl.errors import ConfigurationError
-from bfl.parts import Part
+from bfl.federation.attacks.none import NoAttack
+from bfl.federation.parts import Part
 from bfl.plugins import Plugin, activate, named_plugins, used_plugins
 from bfl.presets import presets
 from bfl.registry import Component, kebab

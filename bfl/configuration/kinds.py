@@ -6,29 +6,29 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, get_type_hints
 
-from bfl.attacks import Attack, attacks
-from bfl.augmentations import Augmentation, augmentations
-from bfl.corrections import Correction, corrections
-from bfl.defences import Defence, defences
+from bfl.aggregation.defences import Defence, defences
+from bfl.aggregation.pooling import PoolingRule, pooling_rules
+from bfl.aggregation.server_optimizers import ServerOptimizer, server_optimizers
+from bfl.aggregation.weightings import Weighting, weightings
+from bfl.data.partitions import Partition, partitions
 from bfl.errors import ConfigurationError
-from bfl.inferences import Inference, inferences
-from bfl.metrics import Metric, metrics
-from bfl.models import Architecture, architectures, create_architecture
-from bfl.objectives import Term, objectives
-from bfl.optimizers import Optimizer, optimizers
-from bfl.partitions import Partition, partitions
-from bfl.pooling import PoolingRule, pooling_rules
+from bfl.evaluation.metrics import Metric, metrics
+from bfl.evaluation.uncertainty import uncertainties
+from bfl.experiments.results.figures.base import figures
+from bfl.experiments.tracking import Tracker, trackers
+from bfl.federation.attacks import Attack, attacks
+from bfl.federation.sampling import Sampling, samplings
+from bfl.learning.augmentations import Augmentation, augmentations
+from bfl.learning.corrections import Correction, corrections
+from bfl.learning.inferences import Inference, inferences
+from bfl.learning.models import Architecture, architectures, create_architecture
+from bfl.learning.objectives import Term, objectives
+from bfl.learning.optimizers import Optimizer, optimizers
+from bfl.learning.priors import Prior, priors
+from bfl.learning.schedules import Schedule, schedules
+from bfl.learning.starts import Start, starts
 from bfl.presets.base import presets
-from bfl.priors import Prior, priors
 from bfl.registry import Component, Registry
-from bfl.results.figures.base import figures
-from bfl.sampling import Sampling, samplings
-from bfl.schedules import Schedule, schedules
-from bfl.server_optimizers import ServerOptimizer, server_optimizers
-from bfl.starts import Start, starts
-from bfl.tracking import Tracker, trackers
-from bfl.uncertainty import uncertainties
-from bfl.weightings import Weighting, weightings
 
 LINK = "+"
 """What stands between the words of a chain, as in ``elbo+proximal``."""

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from bfl.aggregation.pooling import pooling_rules
 from bfl.errors import ConfigurationError, unknown_name
-from bfl.pooling import pooling_rules
 from bfl.presets import presets
 
 

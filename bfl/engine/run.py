@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from bfl.errors import RunError
 
 if TYPE_CHECKING:
-    from bfl.results.progress import Follower
+    from bfl.experiments.results.progress import Follower
 
 INTERRUPTED = "the run has been interrupted"
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bfl.api.images import checked_images
-from bfl.datasets.archive import read_archive
+from bfl.data.datasets.archive import read_archive
 from bfl.errors import DataError
 
 GREY = (8, 8, 1)

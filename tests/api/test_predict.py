@@ -17,11 +17,11 @@ import pytest
 
 import bfl
 from bfl.commands.main import main
-from bfl.datasets import load_dataset
-from bfl.datasets.subset import with_test_examples
+from bfl.data.datasets import load_dataset
+from bfl.data.datasets.subset import with_test_examples
 from bfl.errors import ConfigurationError, DataError
-from bfl.results.run_folder import NETWORK, RunFolder
-from bfl.uncertainty import uncertainties
+from bfl.evaluation.uncertainty import uncertainties
+from bfl.experiments.results.run_folder import NETWORK, RunFolder
 
 pytestmark = pytest.mark.slow
 
@@ -251,8 +251,8 @@ def test_dropout_is_off_in_the_keras_model(
 
 
 def test_the_description_says_how_pixels_are_scaled(tensorflow: Any) -> None:
-    from bfl.networks.network import normalized_images
-    from bfl.results.network import SCALING
+    from bfl.experiments.results.network import SCALING
+    from bfl.learning.networks.network import normalized_images
 
     pixels = np.arange(256, dtype=np.uint8)
     expected = pixels.astype(np.float32) / SCALING["divide-by"] - SCALING["subtract"]

@@ -16,7 +16,7 @@ import pytest
 
 import bfl
 from bfl.errors import BflError, ConfigurationError, DataError
-from bfl.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import RunFolder
 
 REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"stratgy": "conflation"}, "did you mean 'strategy'"),

@@ -9,7 +9,7 @@ import pytest
 from flwr.app import Context, Message, RecordDict
 
 from bfl.engine.flower import new_run
-from bfl.wire import NodeDescription, TrainTask
+from bfl.federation.wire import NodeDescription, TrainTask
 from clients.client_app import describe, train
 
 NODE = {"partition-id": 1, "num-partitions": 3}

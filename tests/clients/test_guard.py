@@ -7,7 +7,7 @@ from flwr.app import Context, Message, RecordDict
 
 from bfl.engine.flower import new_run
 from bfl.errors import DataError, LostStateError, SharedFolderError
-from bfl.wire import RUN_CANNOT_GO_ON
+from bfl.federation.wire import RUN_CANNOT_GO_ON
 from clients.guard import deadline, reports_errors
 
 

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from bfl.configuration import resolve
-from bfl.datasets import load_dataset
+from bfl.data.datasets import load_dataset
 from bfl.engine.flower import FlowerApp, run_serially
 from bfl.engine.serial import SerialGrid
+from bfl.experiments.results.run_folder import RunFolder
+from bfl.federation.wire import TrainTask
 from bfl.posteriors import Posterior
-from bfl.results.run_folder import RunFolder
-from bfl.wire import TrainTask
 from clients import own_test_data
 from clients.own_test_data import own_test_metrics
 

@@ -6,7 +6,7 @@ import pytest
 from flwr.app import Context, RecordDict
 
 from bfl.errors import ConfigurationError, LostStateError, SharedFolderError
-from bfl.wire import TrainTask
+from bfl.federation.wire import TrainTask
 from clients.node import Node
 from clients.state import KEPT, ClientState, StateInContext, StateInFolder, client_state
 

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from bfl.aggregation.pooling import pooling_rules
 from bfl.commands.main import main
 from bfl.configuration import default_values, resolve, unset_values
 from bfl.configuration.kinds import REGISTRIES
 from bfl.configuration.settings import settings_of
-from bfl.datasets import dataset_sources
-from bfl.metrics import metrics
-from bfl.pooling import pooling_rules
-from bfl.results.glossary import glossary_entry, glossary_page
-from bfl.uncertainty import uncertainties
+from bfl.data.datasets import dataset_sources
+from bfl.evaluation.metrics import metrics
+from bfl.evaluation.uncertainty import uncertainties
+from bfl.experiments.results.glossary import glossary_entry, glossary_page
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 

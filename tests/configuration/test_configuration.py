@@ -10,7 +10,7 @@ from bfl.configuration.kinds import KINDS, Kind
 from bfl.configuration.messages import declaration_advice
 from bfl.configuration.sources import flatten, is_study, parse_pairs, read_run_config, read_toml
 from bfl.errors import ConfigurationError
-from bfl.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import RunFolder
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -163,7 +163,7 @@ def test_what_is_refused_is_explained(values: dict[str, Any], words: list[str]) 
         assert word in str(caught.value)
 
 
-# Studies are read in tests/studies.
+# Studies are read in tests/experiments/studies.
 FILES = [
     path for path in sorted((ROOT / "configs").rglob("*.toml")) if not is_study(read_toml(path))
 ]

@@ -11,6 +11,8 @@ import pydantic
 import pytest
 from pydantic import Field
 
+from bfl.aggregation.pooling import pooling_rules
+from bfl.aggregation.server_optimizers import server_optimizers
 from bfl.configuration import default_values, expanded, resolve
 from bfl.configuration.kinds import KINDS, REGISTRIES, Kind
 from bfl.configuration.requirements import PROPERTIES
@@ -19,13 +21,11 @@ from bfl.configuration.sources import read_run_config
 from bfl.configuration.strategies import named_strategy
 from bfl.engine.flower import FlowerApp
 from bfl.errors import ConfigurationError
-from bfl.inferences import inferences
-from bfl.pooling import pooling_rules
+from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.studies.reading import read_study
+from bfl.learning.inferences import inferences
 from bfl.presets import presets
 from bfl.registry import Component, Registry
-from bfl.results.run_folder import RunFolder
-from bfl.server_optimizers import server_optimizers
-from bfl.studies.reading import read_study
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 Values = dict[str, Any]

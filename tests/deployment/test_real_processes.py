@@ -22,9 +22,9 @@ from flower_processes import (
 )
 
 from bfl.configuration.sources import parse_pairs
-from bfl.datasets import load_dataset
+from bfl.data.datasets import load_dataset
 from bfl.engine.flower import FlowerApp, run_serially
-from bfl.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import RunFolder
 
 pytestmark = pytest.mark.slow
 

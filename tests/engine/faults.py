@@ -18,7 +18,7 @@ from pathlib import Path
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from bfl.wire import CONFIG
+from bfl.federation.wire import CONFIG
 from clients.client_app import describe
 from clients.client_app import train as honest_train
 from clients.guard import deadline, reports_errors

@@ -14,7 +14,7 @@ from faults import ROOT, forget_faults, make_faulty_app
 
 from bfl.configuration.sources import parse_pairs
 from bfl.engine.flower import FlowerApp, run_serially
-from bfl.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import RunFolder
 
 SMALL = (
     'model="resnet8" rounds=4 local-epochs=1 mc-samples=2 evaluate-mc-samples=1 min-clients=3 '

@@ -11,7 +11,7 @@ import pytest
 
 from bfl.configuration.sources import parse_pairs
 from bfl.engine.flower import FlowerApp, run_serially
-from bfl.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import RunFolder
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 sys.path.insert(0, str(ROOT / "tests" / "commands"))

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from bfl.engine.flower import FlowerApp, run_serially
-from bfl.parts import Arrays
+from bfl.experiments.results.resume import Checkpoint, Checkpoints
+from bfl.experiments.results.run_folder import RunFolder
+from bfl.federation.parts import Arrays
+from bfl.federation.state import Snapshots
+from bfl.learning.priors import priors
+from bfl.learning.training.task import LocalTask
+from bfl.learning.training.trainer import LocalTrainer
 from bfl.posteriors.natural import NaturalParameters
-from bfl.priors import priors
-from bfl.results.resume import Checkpoint, Checkpoints
-from bfl.results.run_folder import RunFolder
-from bfl.state import Snapshots
-from bfl.training.task import LocalTask
-from bfl.training.trainer import LocalTrainer
 from strategies.server_state import ServerState
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -19,7 +19,7 @@ import pytest
 
 from bfl.configuration.sources import parse_pairs
 from bfl.engine.flower import FlowerApp, run_serially
-from bfl.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import RunFolder
 
 pytestmark = pytest.mark.slow
 

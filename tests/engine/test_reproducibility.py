@@ -9,7 +9,7 @@ from test_simulation import ROOT, simulate
 
 from bfl.configuration.sources import parse_pairs
 from bfl.engine.flower import FlowerApp, run_serially
-from bfl.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import RunFolder
 
 SMALL = 'model="resnet8" rounds=2 local-epochs=1 mc-samples=2 evaluate-mc-samples=1'
 CLIENTS = 5

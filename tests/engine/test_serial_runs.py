@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from bfl.engine.flower import FlowerApp, run_serially
+from bfl.experiments.results.run_folder import RunFolder
 from bfl.posteriors import Manifest
-from bfl.results.run_folder import RunFolder
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SMALL: dict[str, Any] = {

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from bfl.configuration import resolve
-from bfl.metrics import evaluate
-from bfl.results.figures.base import figures
-from bfl.results.run_folder import RunFolder
+from bfl.evaluation.metrics import evaluate
+from bfl.experiments.results.figures.base import figures
+from bfl.experiments.results.run_folder import RunFolder
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from bfl.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import RunFolder
 
 pytestmark = pytest.mark.long
 

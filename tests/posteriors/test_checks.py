@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bfl.aggregation.pooling import pool, pooling_rules
 from bfl.errors import PosteriorError
-from bfl.pooling import pool, pooling_rules
+from bfl.experiments.results.resume import Checkpoint, Checkpoints
+from bfl.experiments.results.run_folder import RunFolder
 from bfl.posteriors import Manifest, Parameter, Posterior
-from bfl.results.resume import Checkpoint, Checkpoints
-from bfl.results.run_folder import RunFolder
 
 MANIFEST = Manifest(
     (
@@ -79,7 +79,9 @@ def test_values_that_cannot_change_are_looked_at_once(monkeypatch: pytest.Monkey
     assert not replace(fixed, mean=changing.mean).known_sound
 
     looked: list[Posterior] = []
-    monkeypatch.setattr("bfl.pooling.accumulator._sound", lambda given, part: looked.append(given))
+    monkeypatch.setattr(
+        "bfl.aggregation.pooling.accumulator._sound", lambda given, part: looked.append(given)
+    )
     monkeypatch.setattr(
         "bfl.posteriors.posterior.between", lambda low, values, high: looked.append(values)
     )

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from bfl.optimizers import TrainedVariable, optimizers
+from bfl.learning.optimizers import TrainedVariable, optimizers
+from bfl.learning.priors.base import NormalPrior
 from bfl.posteriors import Posterior
 from bfl.posteriors.floor import FRACTION_AT_FLOOR, SCALE_FLOOR, with_scale_floor
 from bfl.posteriors.parametrization import (
@@ -11,7 +12,6 @@ from bfl.posteriors.parametrization import (
     scale_from_untransformed,
     untransformed_from_variance,
 )
-from bfl.priors.base import NormalPrior
 
 DEVIATIONS = np.array([1e-12, 9e-6, 1e-5, 1.1e-5, 0.1], np.float32)
 
@@ -99,13 +99,13 @@ def test_from_the_floor_training_moves_a_scale_as_fast_as_from_anywhere(word, ra
 @pytest.mark.slow
 def test_a_client_trains_a_posterior_at_the_floor_wider(tensorflow):
     """A real network on digits, its prior the default one: σ leaves the floor in 20 epochs."""
-    from bfl.augmentations import augmentations
-    from bfl.datasets import load_dataset
-    from bfl.inferences import inferences
-    from bfl.models import create_architecture
-    from bfl.networks.network import build_network
-    from bfl.training import LocalTask
-    from bfl.training.trainer import local_trainer
+    from bfl.data.datasets import load_dataset
+    from bfl.learning.augmentations import augmentations
+    from bfl.learning.inferences import inferences
+    from bfl.learning.models import create_architecture
+    from bfl.learning.networks.network import build_network
+    from bfl.learning.training import LocalTask
+    from bfl.learning.training.trainer import local_trainer
 
     network = build_network(
         create_architecture("resnet8"), inferences.create("flipout"), (8, 8, 1), 10

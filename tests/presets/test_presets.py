@@ -2,10 +2,10 @@
 
 import pytest
 
+from bfl.aggregation.pooling import pooling_rules
 from bfl.configuration import resolve
-from bfl.pooling import pooling_rules
+from bfl.learning.priors import priors
 from bfl.presets import Preset, presets
-from bfl.priors import priors
 
 
 @pytest.mark.parametrize("preset", presets.classes(), ids=lambda preset: preset.name)

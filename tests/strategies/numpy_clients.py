@@ -17,12 +17,11 @@ from flwr.clientapp import ClientApp
 from small_federation import make_grid, make_training_app
 
 from bfl.engine.serial import SerialGrid
-from bfl.parts import Arrays, Part, Trained
-from bfl.posteriors import Posterior
-from bfl.results.identity import run_key
-from bfl.results.resume import Checkpoint, Checkpoints
-from bfl.results.run_folder import RunFolder
-from bfl.wire import (
+from bfl.experiments.results.identity import run_key
+from bfl.experiments.results.resume import Checkpoint, Checkpoints
+from bfl.experiments.results.run_folder import RunFolder
+from bfl.federation.parts import Arrays, Part, Trained
+from bfl.federation.wire import (
     ARRAYS,
     CONFIG,
     TrainTask,
@@ -31,6 +30,7 @@ from bfl.wire import (
     posterior_to_arrays,
     reply_content,
 )
+from bfl.posteriors import Posterior
 from clients.node import Node
 from clients.part_states import PartStates, keeps_state, taken_up
 from clients.state import client_state

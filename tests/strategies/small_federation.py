@@ -12,8 +12,7 @@ from flwr.clientapp import ClientApp
 from bfl.code import code_digest
 from bfl.engine.flower import new_run
 from bfl.engine.serial import SerialGrid
-from bfl.posteriors import Posterior
-from bfl.wire import (
+from bfl.federation.wire import (
     ARRAYS,
     CONFIG,
     METRICS,
@@ -22,6 +21,7 @@ from bfl.wire import (
     posterior_from_arrays,
     reply_content,
 )
+from bfl.posteriors import Posterior
 from strategies.federation import discover
 from strategies.flower_clients import FlowerClients, Patience, TaskTemplate
 

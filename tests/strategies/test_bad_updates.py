@@ -14,12 +14,12 @@ from hypothesis.extra import numpy as arrays
 from small_federation import make_app, make_clients, make_grid, shifted
 
 import strategies
+from bfl.aggregation.pooling import pooling_rules
+from bfl.aggregation.weightings import weightings
 from bfl.engine.flower import new_run
 from bfl.engine.flower.messages import set_message_id
-from bfl.pooling import pooling_rules
+from bfl.federation.wire import ARRAYS, METRICS, TrainTask
 from bfl.posteriors import Posterior
-from bfl.weightings import weightings
-from bfl.wire import ARRAYS, METRICS, TrainTask
 from strategies.round import federated_round
 from strategies.server_state import ServerState
 from strategies.updates import RefusedUpdateError, read_update

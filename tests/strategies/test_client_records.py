@@ -9,10 +9,10 @@ import pytest
 from flwr.app import RecordDict
 from small_federation import make_app, make_grid
 
-from bfl.pooling import pooling_rules
+from bfl.aggregation.pooling import pooling_rules
+from bfl.aggregation.weightings import weightings
+from bfl.federation.wire import TrainTask, posterior_to_arrays, reply_content
 from bfl.posteriors import Posterior
-from bfl.weightings import weightings
-from bfl.wire import TrainTask, posterior_to_arrays, reply_content
 from strategies import strategy_class
 from strategies.posterior_pooling import Round
 

@@ -14,7 +14,7 @@ from small_federation import make_grid
 import strategies.exchange
 from bfl.engine.serial import SerialGrid
 from bfl.errors import RunError
-from bfl.wire import RUN_CANNOT_GO_ON
+from bfl.federation.wire import RUN_CANNOT_GO_ON
 from strategies.exchange import exchange, exchange_with_retries
 
 

@@ -15,11 +15,11 @@ from test_posterior_pooling import start
 import strategies
 import strategies.descriptions
 import strategies.federation
+from bfl.aggregation.weightings import weightings
 from bfl.code import code_digest
 from bfl.errors import ConfigurationError, RunError
+from bfl.federation.wire import NodeDescription, TrainTask, posterior_to_arrays
 from bfl.posteriors import Posterior
-from bfl.weightings import weightings
-from bfl.wire import NodeDescription, TrainTask, posterior_to_arrays
 from strategies.federation import Federation, discover
 from strategies.posterior_pooling import Round
 

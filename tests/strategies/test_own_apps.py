@@ -16,8 +16,8 @@ from small_federation import make_app, make_grid
 import strategies
 from bfl.engine.serial import SerialGrid
 from bfl.errors import BflError, ConfigurationError, RunError
+from bfl.federation.wire import TrainTask, posterior_from_arrays, posterior_to_arrays, reply_content
 from bfl.posteriors import Posterior
-from bfl.wire import TrainTask, posterior_from_arrays, posterior_to_arrays, reply_content
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "wire-format.md"
 CLIENT, SERVER = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)

@@ -19,16 +19,16 @@ import pytest
 from numpy_clients import Fault, Faults, KilledError, PartFederation, no_faults
 
 from bfl import randomness
+from bfl.aggregation.pooling import pooling_rules
 from bfl.errors import RunError
-from bfl.parts import Arrays, Trained
-from bfl.pooling import pooling_rules
+from bfl.federation.parts import Arrays, Trained
+from bfl.federation.sampling import Sampling, samplings
+from bfl.federation.state import Snapshots
+from bfl.federation.wire import TrainTask
+from bfl.learning.priors import priors
+from bfl.learning.priors.base import QuadraticPrior
 from bfl.posteriors import Posterior
 from bfl.posteriors.natural import NaturalParameters
-from bfl.priors import priors
-from bfl.priors.base import QuadraticPrior
-from bfl.sampling import Sampling, samplings
-from bfl.state import Snapshots
-from bfl.wire import TrainTask
 from clients.part_states import PartStates
 from clients.state import StateInFolder
 from strategies import PosteriorPooling

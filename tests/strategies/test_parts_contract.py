@@ -18,13 +18,13 @@ from choosing import going_with
 from numpy_clients import Fault, KilledError, PartFederation
 
 from bfl import randomness
+from bfl.aggregation.pooling import pooling_rules
 from bfl.configuration import Configuration, resolve
 from bfl.configuration.kinds import KINDS
-from bfl.corrections import Correction
-from bfl.parts import Arrays, Counts, DeclaredArray, Part, Trained
-from bfl.pooling import pooling_rules
+from bfl.federation.parts import Arrays, Counts, DeclaredArray, Part, Trained
+from bfl.federation.wire import TrainTask
+from bfl.learning.corrections import Correction
 from bfl.posteriors import Posterior
-from bfl.wire import TrainTask
 from clients.part_states import PartStates
 from strategies.method import Method
 from strategies.posterior_pooling import Round
@@ -177,7 +177,7 @@ def test_the_same_bits_whatever_happens_to_replies_and_to_the_server(
 
 def test_control_variates_sum_to_the_servers_whatever_is_lost(tmp_path: Path) -> None:
     """Of the updates that were pooled, and of no others; with momentum on the server as well."""
-    from bfl.state import Snapshots
+    from bfl.federation.state import Snapshots
 
     values = {**CASES["scaffold + momentum"], "fraction-train": 0.75}
     done = federation(tmp_path, values).run(6)[-1]

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from bfl.configuration import resolve
-from bfl.datasets import load_dataset
-from bfl.datasets.subset import train_positions
+from bfl.data.datasets import load_dataset
+from bfl.data.datasets.subset import train_positions
 from bfl.errors import ConfigurationError
 from strategies.division import split
 from strategies.federation import Federation

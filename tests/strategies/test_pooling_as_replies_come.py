@@ -14,12 +14,12 @@ from small_federation import make_app, make_grid
 import strategies
 import strategies.pool_updates as module
 from bfl import randomness
+from bfl.aggregation.pooling import pool, pooling_rules
+from bfl.aggregation.pooling.accumulator import GROUP
+from bfl.aggregation.weightings import Weighting, weightings
 from bfl.engine.serial import SerialGrid
-from bfl.pooling import pool, pooling_rules
-from bfl.pooling.accumulator import GROUP
+from bfl.federation.wire import TrainTask, posterior_from_arrays, posterior_to_arrays, reply_content
 from bfl.posteriors import Posterior
-from bfl.weightings import Weighting, weightings
-from bfl.wire import TrainTask, posterior_from_arrays, posterior_to_arrays, reply_content
 from strategies import flower_clients
 from strategies.pool_updates import foreseen_weights
 from strategies.updates import ClientUpdate
@@ -162,7 +162,7 @@ def test_equal_weights_and_shares_of_the_examples_are_foreseen() -> None:
 def test_what_needs_all_updates_gets_them(
     weighting: str, settings: dict[str, str], came: list[str]
 ) -> None:
-    from bfl.defences import defences
+    from bfl.aggregation.defences import defences
 
     made = {name: defences.create(value) for name, value in settings.items()}
     run(make("ws", weighting, **made))

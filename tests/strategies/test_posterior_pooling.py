@@ -11,14 +11,14 @@ from small_federation import bare_reply, make_app, make_grid, shifted
 
 import strategies
 from bfl import randomness
+from bfl.aggregation.pooling import pool, pooling_rules
+from bfl.aggregation.weightings import weightings
 from bfl.configuration import resolve
 from bfl.engine.serial import SerialGrid
 from bfl.errors import ConfigurationError, RunError
-from bfl.pooling import pool, pooling_rules
+from bfl.federation.sampling import samplings
+from bfl.federation.wire import TrainTask, posterior_from_arrays, posterior_to_arrays, reply_content
 from bfl.posteriors import Posterior
-from bfl.sampling import samplings
-from bfl.weightings import weightings
-from bfl.wire import TrainTask, posterior_from_arrays, posterior_to_arrays, reply_content
 from strategies import PosteriorPooling, strategy_class
 from strategies.federation import discover
 from strategies.method import Method

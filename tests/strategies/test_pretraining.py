@@ -6,13 +6,13 @@ import numpy as np
 import pytest
 
 from bfl.configuration import resolve
-from bfl.datasets import load_dataset
+from bfl.data.datasets import load_dataset
 from bfl.errors import ConfigurationError, RunError
+from bfl.experiments.results.resume import Checkpoints
+from bfl.experiments.results.run_folder import RunFolder
+from bfl.federation.wire import reply_content
+from bfl.learning.priors.base import NormalPrior
 from bfl.posteriors import Posterior
-from bfl.priors.base import NormalPrior
-from bfl.results.resume import Checkpoints
-from bfl.results.run_folder import RunFolder
-from bfl.wire import reply_content
 from clients.state import StateInFolder
 from strategies.federation import discover
 from strategies.pretraining import Pretraining, split_off, stop_early
@@ -160,7 +160,7 @@ def test_learning_rate_decays_only_if_asked(decay):
 
 @pytest.mark.usefixtures("tensorflow")
 def test_an_epoch_is_judged_with_samples_enough(monkeypatch):
-    from bfl.prediction.evaluation import Evaluator
+    from bfl.evaluation.prediction.evaluation import Evaluator
 
     judged = []
 

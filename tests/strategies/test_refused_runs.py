@@ -13,9 +13,9 @@ from small_federation import make_app, make_grid
 
 from bfl.configuration import resolve
 from bfl.errors import ConfigurationError
+from bfl.experiments.results.resume import Checkpoint
+from bfl.federation.wire import TrainTask, reply_content
 from bfl.posteriors import Posterior
-from bfl.results.resume import Checkpoint
-from bfl.wire import TrainTask, reply_content
 from clients.client_app import app
 from strategies.federation import Federation, discover
 from strategies.refusals import lost_states, refuse_attackers

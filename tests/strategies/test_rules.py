@@ -5,7 +5,7 @@ import inspect
 import pytest
 
 import strategies
-from bfl.pooling import PoolingRule, pooling_rules
+from bfl.aggregation.pooling import PoolingRule, pooling_rules
 from strategies import rules
 from strategies.posterior_pooling import PosteriorPooling
 

@@ -11,12 +11,12 @@ from flwr.app import RecordDict
 from small_federation import make_app, make_grid
 
 import strategies
-from bfl.pooling import pool, pooling_rules
+from bfl.aggregation.pooling import pool, pooling_rules
+from bfl.aggregation.weightings import weightings
+from bfl.experiments.results.run_folder import RunFolder
+from bfl.federation.wire import TrainTask, posterior_from_arrays, posterior_to_arrays, reply_content
 from bfl.posteriors import Posterior
 from bfl.posteriors.floor import FRACTION_AT_FLOOR, SCALE_FLOOR
-from bfl.results.run_folder import RunFolder
-from bfl.weightings import weightings
-from bfl.wire import TrainTask, posterior_from_arrays, posterior_to_arrays, reply_content
 from strategies.posterior_pooling import Round
 
 CLIENTS, ROUNDS = 4, 40

@@ -13,11 +13,11 @@ from flwr.app import ArrayRecord, RecordDict
 from small_federation import bare_reply, make_app, make_clients, make_grid, shifted
 
 import strategies
+from bfl.aggregation.pooling import pooling_rules
 from bfl.errors import ConfigurationError, RunError
-from bfl.pooling import pooling_rules
+from bfl.experiments.results.run_folder import RunFolder
+from bfl.federation.wire import TrainTask, posterior_from_arrays, posterior_to_arrays, reply_content
 from bfl.posteriors import Manifest, Parameter, Posterior
-from bfl.results.run_folder import RunFolder
-from bfl.wire import TrainTask, posterior_from_arrays, posterior_to_arrays, reply_content
 from strategies.pool_updates import pool_updates
 from strategies.posterior_pooling import Round
 from strategies.round import federated_round
@@ -187,7 +187,7 @@ def test_what_clients_measure_is_averaged_with_their_examples() -> None:
 @pytest.mark.parametrize("absurd", [1.7e308, float("nan")])
 def test_absurd_metrics_are_left_out(absurd: float, tmp_path: Path) -> None:
     """Their mean would overflow, and the run's last act, the figures, would fail."""
-    from bfl.results.figures import draw_all
+    from bfl.experiments.results.figures import draw_all
 
     def lying(task: TrainTask, received: Posterior) -> RecordDict:
         value = absurd if task.partition_id == 1 else 2.0
@@ -316,8 +316,8 @@ def test_fewer_than_three_clients_are_no_news(clients: int, told_of: int) -> Non
 
 
 def test_parts_by_word_or_by_themselves() -> None:
-    from bfl.defences import defences
-    from bfl.weightings import weightings
+    from bfl.aggregation.defences import defences
+    from bfl.aggregation.weightings import weightings
 
     by_word = strategies.LinearPool(weighting="max-disc", defence="winsorization")
     itself = strategies.PosteriorPooling(

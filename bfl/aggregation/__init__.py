@@ -1,0 +1,1 @@
+"""How clients' posteriors become one: pooling rules, weightings, defences, server optimizers."""

@@ -1,0 +1,200 @@
+"""What a pooling rule is: an encoding into statistics that can be summed, and its decoding.
+
+A rule sees one block of parameters at a time, in float64. It turns a client's means and variances
+into a few statistics, already multiplied by the client's weight; the accumulator sums them; the
+rule turns the sums into the pooled means and variances. That is all a new rule has to say.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from bfl.registry import Component, Registry
+
+Array = npt.NDArray[np.float64]
+
+EPSILON = float(np.finfo(np.float64).eps)
+"""The machine epsilon of what is summed."""
+
+
+@dataclass(frozen=True)
+class Block:
+    """What a rule may know about a block of B parameters besides the clients' posteriors.
+
+    All but ``spare`` is read-only, and the same for all clients.
+
+    Attributes:
+        reference: (B,) means near the clients'. Statistics of ``mean - reference`` keep the digits
+            that statistics of ``mean`` would lose.
+        previous_mean: (B,) means of the previous global posterior, when there is one and the rule
+            ``uses_previous``.
+        previous_variance: (B,) its variances.
+        spare: (2, B) numbers of no meaning: room for arrays of the rule's own, where making new
+            ones would take longer than filling them.
+        generator: The client's random generator for this block, while a ``stochastic`` rule
+            encodes.
+        damping: The share of the round's step that is made, while a ``damped`` rule decodes.
+    """
+
+    reference: Array
+    previous_mean: Array | None = None
+    previous_variance: Array | None = None
+    spare: Array = field(kw_only=True)
+    generator: np.random.Generator | None = None
+    damping: float = 1.0
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What was added, all parameters alike.
+
+    Attributes:
+        count: The number of clients with a positive weight.
+        weight: The sum of their weights.
+        weight_max: The greatest of their weights.
+        mass: The sum of ``PoolingRule.mass`` of their weights.
+        epsilon: The machine epsilon of the coarsest type in which a mean or a variance arrived,
+            the previous posterior's among them.
+    """
+
+    count: int = 0
+    weight: float = 0.0
+    weight_max: float = 0.0
+    mass: float = 0.0
+    epsilon: float = EPSILON
+
+    def __add__(self, other: Totals) -> Totals:
+        return Totals(
+            count=self.count + other.count,
+            weight=self.weight + other.weight,
+            weight_max=max(self.weight_max, other.weight_max),
+            mass=self.mass + other.mass,
+            epsilon=max(self.epsilon, other.epsilon),
+        )
+
+
+@dataclass(frozen=True)
+class Decoded:
+    """The pooled posterior of a block of B parameters.
+
+    Attributes:
+        mean: (B,) means.
+        variance: (B,) variances.
+        marks: Masks (B,) of the parameters where something happened that the user should hear of;
+            the accumulator reports the fraction of all parameters under the same name.
+    """
+
+    mean: Array
+    variance: Array
+    marks: Mapping[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
+
+
+class PoolingRule(Component, ABC):
+    """A rule that pools the clients' Gaussian posteriors into one.
+
+    The class attributes declare how the rule behaves. The contract test holds each rule to what it
+    declares, so a legitimate exception is stated here and nowhere else.
+
+    Attributes:
+        statistics: The number of statistics per parameter.
+        uses_weights: Whether the weights matter. Point parameters are averaged with the weights and
+            a weight of 0 leaves a client out either way.
+        weights_are_fractions: Whether the weights must sum to 1 over all clients when they are
+            added (``pool`` sees to that); for any other rule only their proportions matter.
+        uses_previous: Whether the previous global posterior changes the result.
+        stochastic: Whether encoding draws random numbers.
+        damped: Whether only a share of the step that the sums say is made: one number for all
+            parameters, the least of ``wanted_damping`` and of all blocks' ``greatest_damping``. The
+            diagnostics ``damping`` and ``damped-further`` (1 if it is less than wanted) report it.
+        accepts_points: Whether the rule makes sense for networks whose parameters are all points.
+        identical: The variance of K identical posteriors of equal weight, with no previous one: the
+            ``same`` variance (for a stochastic rule: in expectation, up to 1/n for n samples), that
+            variance ``divided`` by K, or a ``floor`` that does not depend on it.
+        fractions: The names of the marks that ``decode`` gives.
+    """
+
+    statistics: ClassVar[int] = 2
+    uses_weights: ClassVar[bool] = True
+    weights_are_fractions: ClassVar[bool] = False
+    uses_previous: ClassVar[bool] = False
+    stochastic: ClassVar[bool] = False
+    damped: ClassVar[bool] = False
+    accepts_points: ClassVar[bool] = False
+    identical: ClassVar[Literal["same", "divided", "floor"]] = "same"
+    fractions: ClassVar[tuple[str, ...]] = ()
+
+    def requires(self) -> frozenset[str]:
+        """Return that there are Gaussians, unless the rule makes sense without."""
+        return frozenset() if self.accepts_points else frozenset({"gaussian"})
+
+    def mass(self, weight: float) -> float:
+        """Return how much a client counts in the sums: its weight, or 1 without weights."""
+        return weight if self.uses_weights else 1.0
+
+    @abstractmethod
+    def encode(
+        self, mean: Array, variance: Array, weight: float, block: Block
+    ) -> tuple[Array, ...]:
+        """Return a client's statistics, multiplied by its weight.
+
+        ``mean`` and ``variance`` are copies of the client's: they may be changed in place and
+        returned, which is faster than making new arrays.
+
+        Args:
+            mean: (B,) means.
+            variance: (B,) variances, positive.
+            weight: The client's weight, positive.
+            block: What else is known about these parameters.
+
+        Returns:
+            As many arrays (B,) as ``statistics`` says.
+        """
+
+    @abstractmethod
+    def decode(self, sums: tuple[Array, ...], totals: Totals, block: Block) -> Decoded:
+        """Return the pooled posterior of the clients' summed statistics.
+
+        Args:
+            sums: The sums of what ``encode`` returned, arrays (B,); they may be changed in place.
+            totals: What was added. Dividing by it makes the scale of the weights irrelevant.
+            block: What else is known about these parameters; no generator.
+        """
+
+    def wanted_damping(self, totals: Totals) -> float:
+        """Return the share of the round's step that a ``damped`` rule makes if all blocks bear it.
+
+        Args:
+            totals: What was added.
+        """
+        return 1.0
+
+    def greatest_damping(self, sums: tuple[Array, ...], totals: Totals, block: Block) -> float:
+        """Return the greatest share of the round's step that a block bears, in [0, 1].
+
+        Args:
+            sums: The sums of what ``encode`` returned, arrays (B,), not to be changed.
+            totals: What was added.
+            block: What else is known about these parameters; no generator.
+        """
+        return 1.0
+
+    def recentre(self, sums: tuple[Array, ...], totals: Totals, shift: Array) -> tuple[Array, ...]:
+        """Return the sums as they would be had the reference been ``shift`` lower.
+
+        Rules whose statistics do not involve the reference leave this as it is.
+
+        Args:
+            sums: The summed statistics, arrays (B,).
+            totals: What they are the sums of.
+            shift: (B,) the old reference minus the new one.
+        """
+        return sums
+
+
+pooling_rules: Registry[PoolingRule] = Registry("pooling", "bfl.aggregation.pooling")

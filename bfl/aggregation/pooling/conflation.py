@@ -1,0 +1,48 @@
+"""Conflation: the normalised product of the clients' densities."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from bfl.aggregation.pooling.base import Array, Block, Decoded, PoolingRule, Totals, pooling_rules
+
+
+@pooling_rules.register("conflation", aliases=("inverse-variance-weighting", "iv"))
+class Conflation(PoolingRule):
+    """The normalised product of the clients' densities, whatever their weights.
+
+    σ² = 1 / Σ 1/σ_k² and μ = σ² Σ μ_k/σ_k². The means enter as μ_k − c around a reference c, which
+    changes nothing but the rounding. A client of weight 0 has no factor in the product.
+
+    Source: Fischer et al. (2024), section 2.5.4, equation (15).
+    """
+
+    uses_weights: ClassVar[bool] = False
+    identical: ClassVar[Literal["same", "divided", "floor"]] = "divided"
+
+    def encode(
+        self, mean: Array, variance: Array, weight: float, block: Block
+    ) -> tuple[Array, ...]:
+        """Return ω (μ − c)/σ² and ω/σ², arrays (B,), with ω = 1 if weights do not matter."""
+        precision = np.divide(self.mass(weight), variance, out=variance)
+        mean -= block.reference
+        mean *= precision
+        return mean, precision
+
+    def numerator(self, totals: Totals) -> float:
+        """Return what the summed precision divides to give the variance."""
+        return 1.0
+
+    def decode(self, sums: tuple[Array, ...], totals: Totals, block: Block) -> Decoded:
+        """Return the precision-weighted mean and the numerator over the precision, arrays (B,)."""
+        scaled, precision = sums
+        scaled /= precision
+        scaled += block.reference
+        return Decoded(scaled, np.divide(self.numerator(totals), precision, out=precision))
+
+    def recentre(self, sums: tuple[Array, ...], totals: Totals, shift: Array) -> tuple[Array, ...]:
+        """Return the sums with every μ − c greater by ``shift`` (B,)."""
+        scaled, precision = sums
+        return scaled + shift * precision, precision

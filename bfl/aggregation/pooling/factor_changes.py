@@ -1,0 +1,103 @@
+"""Partitioned variational inference on the server: clients' factors change, damped as a whole."""
+
+from __future__ import annotations
+
+from typing import ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from bfl.aggregation.pooling.base import Array, Block, Decoded, PoolingRule, Totals, pooling_rules
+from bfl.posteriors.natural import greatest_step
+
+
+@pooling_rules.register("factor-changes")
+class FactorChanges(PoolingRule):
+    """The previous global posterior with a share ρ of each client's change of it added.
+
+    With η = (Λμ, Λ) the natural parameters, q the previous global posterior and q_k what client k
+    has made of it: η ← η(q) + ρ Σ (η(q_k) − η(q)). If the clients keep factors t_k with
+    q = p Π t_k, and multiply theirs by (q_k/q)^ρ, q stays the product of the prior and all factors.
+    Weights play no part: how much a client knows is in its q_k.
+
+    The share ρ is ``damping``; 0 stands for 1 over the number of clients of the round. Where it
+    would leave some parameter less than ``least-precision-share`` of its precision, the whole
+    round's step is damped until it does not: one number for all parameters and all clients, since
+    no parameter's factors may be mended by themselves. The diagnostics are ``damping``, the ρ that
+    was taken, and ``damped-further``, 1 in a round in which that was less than what is set.
+
+    Undamped and from factors that say nothing yet, as in the first round, it is distributed weight
+    consolidation. Without a previous posterior there is nothing that changes: η ← ρ Σ η(q_k).
+
+    Source: Bui et al. (2018), "Partitioned variational inference", Algorithm 1 and section 2.2;
+    Ashman et al. (2022), Algorithm 1 (synchronous, with damping).
+    """
+
+    uses_weights: ClassVar[bool] = False
+    identical: ClassVar[Literal["same", "divided", "floor"]] = "divided"
+    uses_previous: ClassVar[bool] = True
+    damped: ClassVar[bool] = True
+
+    damping: float = Field(
+        1.0,
+        ge=0.0,
+        le=1.0,
+        description="share of the clients' changes that a round makes; 0: 1 over its clients",
+    )
+    least_precision_share: float = Field(
+        0.1,
+        gt=0.0,
+        lt=1.0,
+        description="share of its precision that a round leaves every parameter at least",
+    )
+
+    def has(self) -> frozenset[str]:
+        """Return that factors change."""
+        return frozenset({"factors"})
+
+    def requires(self) -> frozenset[str]:
+        """Return what q = p Π t_k rests on: clients that keep their factors out of their prior."""
+        return super().requires() | {"cavity", "weights-by-counts"}
+
+    def excludes(self) -> frozenset[str]:
+        """Return what would break q = p Π t_k on the server."""
+        return frozenset({"changed-updates", "moved-pool", "raised-variances", "pre-training"})
+
+    def encode(
+        self, mean: Array, variance: Array, weight: float, block: Block
+    ) -> tuple[Array, ...]:
+        """Return the change of Λ(μ − c), with c the reference, and of Λ, arrays (B,)."""
+        precision = np.divide(1.0, variance, out=variance)
+        mean -= block.reference
+        mean *= precision
+        scaled, previous = _previous(block)
+        return mean - scaled, precision - previous
+
+    def wanted_damping(self, totals: Totals) -> float:
+        """Return ρ as it is set."""
+        return self.damping or 1.0 / totals.count
+
+    def greatest_damping(self, sums: tuple[Array, ...], totals: Totals, block: Block) -> float:
+        """Return the greatest ρ that leaves every parameter of a block enough precision."""
+        return greatest_step(_previous(block)[1], sums[1], self.least_precision_share)
+
+    def decode(self, sums: tuple[Array, ...], totals: Totals, block: Block) -> Decoded:
+        """Return the previous posterior with the share of the changes added, arrays (B,)."""
+        scaled, precision = _previous(block)
+        precision = precision + block.damping * sums[1]
+        shift = (scaled + block.damping * sums[0]) / precision
+        return Decoded(block.reference + shift, 1.0 / precision)
+
+    def recentre(self, sums: tuple[Array, ...], totals: Totals, shift: Array) -> tuple[Array, ...]:
+        """Return the changes around a reference that is ``shift`` lower, arrays (B,)."""
+        scaled, change = sums
+        return scaled + shift * change, change
+
+
+def _previous(block: Block) -> tuple[Array, Array]:
+    """Return Λ(μ − c) and Λ of the previous posterior, (B,) each; 0 if there is none."""
+    if block.previous_mean is None or block.previous_variance is None:
+        nothing = np.zeros_like(block.reference)
+        return nothing, nothing
+    precision = 1.0 / block.previous_variance
+    return precision * (block.previous_mean - block.reference), precision

@@ -1,0 +1,11 @@
+"""Weightings: how much each client counts in the pooling.
+
+- ``base``: what a weighting is, and the registry ``weightings``.
+- ``concentration``: how many clients some weights amount to.
+- every other module: one weighting.
+"""
+
+from bfl.aggregation.weightings.base import Weighting, weightings
+from bfl.aggregation.weightings.concentration import describe_weights
+
+__all__ = ["Weighting", "describe_weights", "weightings"]

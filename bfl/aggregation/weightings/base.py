@@ -1,0 +1,137 @@
+"""What a weighting is: a number per client from its posterior or its number of examples."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from bfl.posteriors.posterior import Posterior
+from bfl.registry import Component, Registry
+
+Array = npt.NDArray[np.float64]
+
+
+class Weighting(Component, ABC):
+    """A scheme that gives each of K clients a weight ω_k, with Σ ω_k = 1.
+
+    Attributes:
+        requires_gaussian: Whether it reads means and variances, and so says nothing about networks
+            whose parameters are all points.
+        requires_previous: Whether it needs the previous global posterior.
+        counts_only: Whether a client's γ follows from its own number of examples and nothing else,
+            so that it is known before the client has replied. ``gamma`` is then also called without
+            posteriors.
+    """
+
+    requires_gaussian: ClassVar[bool] = False
+    requires_previous: ClassVar[bool] = False
+    counts_only: ClassVar[bool] = False
+
+    def has(self) -> frozenset[str]:
+        """Return whether the weights follow from the numbers of examples."""
+        return frozenset({"weights-by-counts"}) if self.counts_only else frozenset()
+
+    def requires(self) -> frozenset[str]:
+        """Return that there are Gaussians, if it reads them."""
+        return frozenset({"gaussian"}) if self.requires_gaussian else frozenset()
+
+    @abstractmethod
+    def gamma(
+        self,
+        posteriors: Sequence[Posterior],
+        num_examples: Sequence[int],
+        previous: Posterior | None,
+    ) -> Array:
+        """Return the clients' weights in any scale, (K,), for K at least 1.
+
+        The arguments are those of ``weigh``, checked.
+        """
+
+    def weigh(
+        self,
+        posteriors: Sequence[Posterior],
+        num_examples: Sequence[int],
+        previous: Posterior | None = None,
+    ) -> Array:
+        """Return the clients' weights (K,), not negative, with sum 1.
+
+        Args:
+            posteriors: The K clients' posteriors, of one size.
+            num_examples: The K clients' numbers of training examples.
+            previous: The previous global posterior.
+
+        Raises:
+            PosteriorError: A posterior that the scheme reads is not valid or has another size.
+            ValueError: There is no client, there are not as many posteriors as numbers of examples,
+                the scheme needs something that is missing, gives anything but (K,) numbers, or all
+                weights are 0.
+        """
+        self._check(posteriors, num_examples, previous)
+        return self._normalised(self.gamma(posteriors, num_examples, previous), len(num_examples))
+
+    def weigh_counts(self, num_examples: Sequence[int]) -> Array:
+        """Return what ``weigh`` does, before there are posteriors, for a scheme ``counts_only``.
+
+        Args:
+            num_examples: The K clients' numbers of training examples.
+
+        Raises:
+            ValueError: All weights are 0.
+        """
+        assert self.counts_only
+        return self._normalised(self.gamma((), num_examples, None), len(num_examples))
+
+    def _normalised(self, gamma: Array, count: int) -> Array:
+        # An assignment to float64 would drop imaginary parts.
+        if np.shape(gamma) != (count,) or np.asarray(gamma).dtype.kind not in "fiu":
+            raise ValueError(
+                f"{self.name} gives weights of shape {np.shape(gamma)} and type "
+                f"{np.asarray(gamma).dtype}; expected real numbers ({count},)"
+            )
+        gamma = np.asarray(gamma, np.float64)
+        total = float(gamma.sum())
+        if not (np.isfinite(total) and total > 0 and bool(np.all(gamma >= 0))):
+            raise ValueError(f"{self.name} gives weights that cannot be normalised: {gamma}")
+        return gamma / total
+
+    def _check(
+        self,
+        posteriors: Sequence[Posterior],
+        num_examples: Sequence[int],
+        previous: Posterior | None,
+    ) -> None:
+        if not posteriors or len(posteriors) != len(num_examples):
+            raise ValueError(
+                f"got {len(posteriors)} posteriors and {len(num_examples)} numbers of examples; "
+                "expected as many, and at least one"
+            )
+        if self.requires_previous and previous is None:
+            raise ValueError(f"{self.name} needs the previous global posterior; there is none")
+        if not self.requires_gaussian:
+            return
+        if posteriors[0].size == 0:
+            raise ValueError(f"{self.name} needs Gaussian parameters; the network has only points")
+        for posterior in posteriors:
+            posterior.check(posteriors[0])
+        if previous is not None:
+            previous.check(posteriors[0])
+
+
+def inverse(divergences: Array) -> Array:
+    """Return 1/KL up to a common factor, (K,), finite whatever the divergences.
+
+    The common factor is the least divergence: the greatest value is 1.
+
+    Args:
+        divergences: (K,) Kullback-Leibler divergences, raised to their resolutions: a client that
+            coincides with another one, or with the fixed point, then gets a great weight and not
+            an infinite one, and all clients at one place the same.
+    """
+    return np.asarray(divergences.min() / divergences)
+
+
+weightings: Registry[Weighting] = Registry("weighting", "bfl.aggregation.weightings")

@@ -1,0 +1,42 @@
+"""Weights by the divergence from the nearest other client."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+import numpy as np
+
+from bfl.aggregation.weightings.base import Array, Weighting, inverse, weightings
+from bfl.posteriors.divergence import pairwise_divergences
+from bfl.posteriors.posterior import Posterior
+
+
+@weightings.register("max-discrepancy", aliases=("maximum-discrepancy", "max-disc"))
+class MaximumDiscrepancy(Weighting):
+    """The inverse divergence of a client from the nearest other one, normalised.
+
+    γ_k = max over j ≠ k of 1/KL[q_k ‖ q_j], ω_k = γ_k / Σ γ_j: clients that are extreme beside the
+    others count little. Equation (20) lets j be k, whose divergence is 0; that j is left out here.
+
+    Source: Fischer et al. (2024), section 2.6.3, equation (20), after Koliander et al. (2022).
+    """
+
+    requires_gaussian: ClassVar[bool] = True
+
+    def gamma(
+        self,
+        posteriors: Sequence[Posterior],
+        num_examples: Sequence[int],
+        previous: Posterior | None,
+    ) -> Array:
+        """Return γ up to a common factor, (K,); one client has no other and gets 1."""
+        if len(posteriors) == 1:
+            return np.ones(1)
+        values, resolutions = pairwise_divergences(
+            [posterior.mean for posterior in posteriors],
+            [posterior.variance for posterior in posteriors],
+        )
+        divergences = np.maximum(values, resolutions)
+        np.fill_diagonal(divergences, np.inf)
+        return inverse(divergences.min(axis=1))

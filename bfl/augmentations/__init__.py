@@ -1,5 +1,0 @@
-"""Augmentations of training images, one file each, inside the training graph."""
-
-from bfl.augmentations.base import Augmentation, augmentations
-
-__all__ = ["Augmentation", "augmentations"]

@@ -1,0 +1,82 @@
+"""Labelled images, picked by one word of the configuration.
+
+The key ``dataset`` is the name of a source (``digits``, ``cifar10``, ...), with what the source
+needs behind a colon (``npz:PATH``, ``hf:NAME``, ``hf:NAME:SUBSET``). A source is one file here that
+registers one class; a named set on the Hugging Face hub takes three lines (see ``mnist``).
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from bfl.data.datasets.base import Dataset, DatasetSource, absent_classes, dataset_sources
+
+__all__ = [
+    "Dataset",
+    "DatasetSource",
+    "absent_classes",
+    "absolute_dataset",
+    "dataset_on_this_machine",
+    "dataset_sources",
+    "load_dataset",
+    "validate_dataset",
+]
+
+
+def _parse(dataset: str, data_dir: str | Path) -> tuple[DatasetSource, str, Path | None]:
+    spelling, _, location = dataset.strip().partition(":")
+    folder = Path(data_dir).expanduser() if str(data_dir) else None
+    return dataset_sources.create(spelling), location.strip(), folder
+
+
+def validate_dataset(dataset: str, data_dir: str | Path = "") -> None:
+    """Check, before anything starts and without reading images, that a data set can be loaded.
+
+    Args:
+        dataset: The key ``dataset``: a name, ``npz:PATH``, ``hf:NAME`` or ``hf:NAME:SUBSET``.
+        data_dir: The key ``data-dir``: a folder with archives, or empty.
+
+    Raises:
+        ConfigurationError: The name is unknown (the message gives the nearest), or the file, the
+            folder or the library that it needs is missing.
+    """
+    source, location, folder = _parse(dataset, data_dir)
+    source.check_location(location, folder)
+
+
+def dataset_on_this_machine(dataset: str, data_dir: str | Path = "") -> bool:
+    """Return whether a data set can be loaded without the network, as far as is known.
+
+    Raises:
+        ConfigurationError: The name is unknown.
+    """
+    source, location, folder = _parse(dataset, data_dir)
+    return source.on_this_machine(location, folder)
+
+
+def absolute_dataset(dataset: str, data_dir: str | Path = "") -> tuple[str, str]:
+    """Return the keys ``dataset`` and ``data-dir`` such that the current folder does not matter.
+
+    Processes that an engine starts may have another one.
+
+    Raises:
+        ConfigurationError: As for ``validate_dataset``.
+    """
+    source, location, folder = _parse(dataset, data_dir)
+    behind_colon = f":{source.absolute(location, folder)}" if location else ""
+    return f"{source.name}{behind_colon}", str(folder.resolve()) if folder else ""
+
+
+def load_dataset(dataset: str, data_dir: str | Path = "") -> Dataset:
+    """Return the data set that a word of the configuration picks.
+
+    Args:
+        dataset: The key ``dataset``, as for ``validate_dataset``.
+        data_dir: The key ``data-dir``: a folder with archives, or empty.
+
+    Raises:
+        ConfigurationError: The name is unknown, or what stands behind the colon is missing.
+        DataError: The data cannot be had, or are not what their format promises.
+    """
+    source, location, folder = _parse(dataset, data_dir)
+    return source.load(location, folder)

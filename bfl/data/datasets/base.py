@@ -1,0 +1,177 @@
+"""What a data set is, and what a source of data sets has to do."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from bfl.errors import ConfigurationError, DataError
+from bfl.registry import Component, Registry
+
+_NAMED = 10
+"""So many absent classes are named."""
+
+Images = npt.NDArray[np.uint8]
+Labels = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Labelled images for training and testing; nothing may rely on their order.
+
+    Attributes:
+        name: The word that picked it, for messages and reports.
+        train_images: uint8 [N, H, W, C].
+        train_labels: int64 [N], classes counted from 0.
+        test_images: uint8 [M, H, W, C].
+        test_labels: int64 [M].
+        class_names: One name per class, also of classes without an example.
+    """
+
+    name: str
+    train_images: Images
+    train_labels: Labels
+    test_images: Images
+    test_labels: Labels
+    class_names: tuple[str, ...]
+
+    @property
+    def num_classes(self) -> int:
+        """The number of classes."""
+        return len(self.class_names)
+
+    @property
+    def image_shape(self) -> tuple[int, int, int]:
+        """Height, width and channels of every image."""
+        height, width, channels = self.train_images.shape[1:]
+        return height, width, channels
+
+    def check(self, called: Mapping[str, str] | None = None) -> None:
+        """Check that the arrays are what the class promises and that they go together.
+
+        Args:
+            called: What the source calls an attribute, for the message (``x_train``).
+
+        Raises:
+            DataError: They do not; the message names the data set, the array and what is wrong.
+        """
+        present = np.unique(self.train_labels)
+        if present.size == 1:
+            labels = (called or {}).get("train_labels", "train_labels")
+            raise DataError(
+                f"{self.name}: {labels} holds the label {present[0]} only; a classifier needs "
+                "examples of at least two classes"
+            )
+        for split in ("train", "test"):
+            images, labels = f"{split}_images", f"{split}_labels"
+            problems = {
+                images: _images_problem(getattr(self, images)),
+                labels: _labels_problem(
+                    getattr(self, labels), len(getattr(self, images)), self.num_classes
+                ),
+            }
+            for array, problem in problems.items():
+                if problem:
+                    raise DataError(f"{self.name}: {(called or {}).get(array, array)} {problem}")
+        if self.train_images.shape[1:] != self.test_images.shape[1:]:
+            train, test = (
+                (called or {}).get(array, array) for array in ("train_images", "test_images")
+            )
+            raise DataError(
+                f"{self.name}: the images of {test} are {self.test_images.shape[1:]} (height, "
+                f"width, channels), those of {train} are {self.train_images.shape[1:]}"
+            )
+
+
+def absent_classes(dataset: Dataset) -> list[str]:
+    """Return what is to be said of classes without an example, one line for each split."""
+    lines = []
+    for split in ("train", "test"):
+        counts = np.bincount(getattr(dataset, f"{split}_labels"), minlength=dataset.num_classes)
+        absent = [dataset.class_names[label] for label in np.flatnonzero(counts == 0)]
+        if absent:
+            more = f" and {len(absent) - _NAMED} more" if len(absent) > _NAMED else ""
+            lines.append(
+                f"{dataset.name}: no {split} example of {len(absent)} of {dataset.num_classes} "
+                f"classes: {', '.join(absent[:_NAMED])}{more}"
+            )
+    return lines
+
+
+def _images_problem(images: npt.NDArray[np.generic]) -> str | None:
+    if images.dtype != np.uint8:
+        return f"has the type {images.dtype}; images are uint8"
+    if images.ndim != 4:
+        return f"has the shape {images.shape}; images are [number, height, width, channels]"
+    if images.size == 0:
+        return f"is empty: its shape is {images.shape}"
+    return None
+
+
+def _labels_problem(
+    labels: npt.NDArray[np.generic], num_images: int, num_classes: int
+) -> str | None:
+    if labels.dtype != np.int64 or labels.ndim != 1:
+        return f"has the type {labels.dtype} and the shape {labels.shape}; labels are int64 [N]"
+    if len(labels) != num_images:
+        return f"holds {len(labels)} labels for {num_images} images"
+    lowest, highest = int(labels.min()), int(labels.max())
+    if lowest < 0:
+        return f"holds the label {lowest}; labels count from 0"
+    if highest >= num_classes:
+        return (
+            f"holds the label {highest}; with {num_classes} classes the last is {num_classes - 1}"
+        )
+    return None
+
+
+class DatasetSource(Component):
+    """Where data sets come from: what stands before the colon in the key ``dataset``.
+
+    Attributes:
+        location_form: What has to stand behind the colon (``PATH``), or nothing.
+    """
+
+    location_form: ClassVar[str] = ""
+
+    def check_location(self, location: str, data_dir: Path | None) -> None:
+        """Check cheaply, without reading images, that ``load`` has something to load.
+
+        Args:
+            location: What stands behind the colon.
+            data_dir: The folder of the key ``data-dir``, if it is set.
+
+        Raises:
+            ConfigurationError: The file or the folder is missing.
+        """
+        if bool(location) != bool(self.location_form):
+            form = f"{self.name}:{self.location_form}" if self.location_form else self.name
+            given = f"{self.name}:{location}" if location else self.name
+            raise ConfigurationError(
+                f"dataset '{given}': write it as '{form}' in the key 'dataset'"
+            )
+
+    def on_this_machine(self, location: str, data_dir: Path | None) -> bool:
+        """Return whether the data lie here, so that loading them needs no network."""
+        return True
+
+    def absolute(self, location: str, data_dir: Path | None) -> str:
+        """Return what stands behind the colon, such that the current folder does not matter."""
+        return location
+
+    @abstractmethod
+    def load(self, location: str, data_dir: Path | None) -> Dataset:
+        """Return the data set, checked.
+
+        Raises:
+            DataError: The data cannot be had, or are not what their format promises.
+        """
+
+
+dataset_sources: Registry[DatasetSource] = Registry("dataset", "bfl.data.datasets")

@@ -1,0 +1,130 @@
+"""The labelled images that the server has of its own: clients do not train on them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from bfl.data.datasets import Dataset, absolute_dataset, validate_dataset
+from bfl.data.datasets.base import Images, Labels
+from bfl.data.datasets.cache import cached_dataset
+from bfl.data.datasets.subset import stratified_positions, train_positions
+from bfl.errors import ConfigurationError
+
+HELD_BACK = "held-back"
+"""The value of ``server-data`` for images that are held back from the clients."""
+
+
+@dataclass(frozen=True, eq=False)
+class ServerData:
+    """The server's own images.
+
+    Attributes:
+        images: uint8 [N, H, W, C].
+        labels: int64 [N].
+        held_back: Positions among the training images of the run's data set, ascending: the images
+            that the clients do without; none where the images are another data set's.
+    """
+
+    images: Images
+    labels: Labels
+    held_back: Labels
+
+
+def absolute_server_data(server_data: str, dataset: str, data_dir: str) -> str:
+    """Return the key ``server-data`` such that the current folder does not matter.
+
+    Args:
+        server_data: The key ``server-data``.
+        dataset: The key ``dataset``.
+        data_dir: The key ``data-dir``.
+
+    Raises:
+        ConfigurationError: It is neither empty nor ``held-back`` nor a data set that can be loaded;
+            or it is the run's own data set, which the clients train on.
+    """
+    if server_data in ("", HELD_BACK):
+        return server_data
+    try:
+        validate_dataset(server_data, data_dir)
+    except ConfigurationError as error:
+        raise ConfigurationError(
+            f"server-data is '{server_data}'; allowed: '', '{HELD_BACK}' or a data set: {error}"
+        ) from error
+    absolute, _ = absolute_dataset(server_data, data_dir)
+    if absolute == absolute_dataset(dataset, data_dir)[0]:
+        raise ConfigurationError(
+            f"server-data is '{server_data}', the data set that the clients train on; allowed: "
+            f"'{HELD_BACK}', or another data set"
+        )
+    return absolute
+
+
+def load_server_data(
+    server_data: str,
+    dataset: Dataset,
+    *,
+    data_dir: str,
+    examples: float,
+    train_examples: float,
+    seed: int,
+) -> ServerData | None:
+    """Return the server's own images; None if it has none.
+
+    They have the mixture of classes of what they are taken from. Which they are depends on the seed
+    and not on the number of clients, the partition or the nodes.
+
+    Args:
+        server_data: The key ``server-data``.
+        dataset: The run's data set.
+        data_dir: The key ``data-dir``.
+        examples: The key ``server-examples``: of the training images that are used, or of those of
+            the other data set.
+        train_examples: The key ``train-examples``.
+        seed: The run's seed.
+
+    Raises:
+        ConfigurationError: There are not so many images, none would be left for the clients, or
+            the other data set does not go with the run's.
+        DataError: The other data set cannot be had.
+    """
+    if not server_data:
+        return None
+    if server_data == HELD_BACK:
+        source, candidates = dataset, train_positions(dataset, train_examples)
+    else:
+        source = cached_dataset(server_data, data_dir)
+        _check_goes_with(source, dataset, server_data)
+        candidates = np.arange(source.train_labels.size, dtype=np.int64)
+    chosen = stratified_positions(
+        source.train_labels[candidates], examples, "server-examples", seed
+    )
+    own = candidates[chosen]
+    if server_data != HELD_BACK:
+        return ServerData(source.train_images[own], source.train_labels[own], own[:0])
+    if own.size == candidates.size:
+        raise ConfigurationError(
+            f"server-examples is {examples:g}: all {candidates.size} training images would be held "
+            "back from the clients; allowed: fewer"
+        )
+    return ServerData(source.train_images[own], source.train_labels[own], own)
+
+
+def _check_goes_with(source: Dataset, dataset: Dataset, word: str) -> None:
+    if source.image_shape != dataset.image_shape:
+        raise ConfigurationError(
+            f"server-data '{word}' has images of {source.image_shape} (height, width, "
+            f"channels), and dataset {dataset.name} of {dataset.image_shape}; they must be the same"
+        )
+    highest = int(source.train_labels.max())
+    if highest >= dataset.num_classes:
+        raise ConfigurationError(
+            f"server-data '{word}' has the label {highest}, and dataset {dataset.name} has "
+            f"{dataset.num_classes} classes, the last of which is {dataset.num_classes - 1}"
+        )
+
+
+def without(positions: Labels, held_back: Labels) -> Labels:
+    """Return the positions that are not held back, in their order."""
+    return positions[~np.isin(positions, held_back)]

@@ -1,0 +1,79 @@
+"""A part of a data set with the same mixture of classes, for runs that must be short."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+
+from bfl import randomness
+from bfl.data.datasets.base import Dataset, Labels
+from bfl.errors import ConfigurationError
+
+
+def stratified_positions(labels: Labels, amount: float, key: str, seed: int = 0) -> Labels:
+    """Return the positions of a part of the examples that has the mixture of classes of them all.
+
+    In each class the examples are put into a random order that is always the same, and example r of
+    the N_c of class c, counted from 0, takes the place (r + ½)/N_c; the part is the n examples of
+    the first places. So each class has its share of n up to rounding (Webster's apportionment),
+    and a smaller part lies within a larger one. Without a seed given, the run's has no say: as with
+    all the data, runs of different seeds learn from and are tested on the same images.
+
+    Args:
+        labels: (N,) classes, integers from 0.
+        amount: How many: 0 all, below 1 a share (at least one example), from 1 a number.
+        key: The configuration key that says so, for messages and for its own randomness.
+        seed: The seed of the order.
+
+    Returns:
+        (n,) positions in ascending order, int64.
+
+    Raises:
+        ConfigurationError: The number is not whole, or there are fewer examples.
+    """
+    count = _count(amount, labels.size, key)
+    if count == labels.size:
+        return np.arange(labels.size, dtype=np.int64)
+    order = randomness.generator(seed, "subset", key).permutation(labels.size)
+    order = order[np.argsort(labels[order], kind="stable")]
+    sizes = np.bincount(labels)
+    starts = np.repeat(np.cumsum(sizes) - sizes, sizes)
+    places = (np.arange(labels.size) - starts + 0.5) / np.repeat(sizes, sizes)
+    return np.sort(order[np.argsort(places, kind="stable")[:count]]).astype(np.int64)
+
+
+def _count(amount: float, available: int, key: str) -> int:
+    if amount == 0:
+        return available
+    if amount < 1:
+        return max(1, round(amount * available))
+    if amount != int(amount) or amount > available:
+        raise ConfigurationError(
+            f"{key} is {amount:g}; allowed: 0 for all, a share below 1, or a whole number up to "
+            f"{available}, of which the data set has no more"
+        )
+    return int(amount)
+
+
+def train_positions(dataset: Dataset, amount: float) -> Labels:
+    """Return the positions of the training examples that ``train-examples`` keeps, (n,) int64.
+
+    Raises:
+        ConfigurationError: There are not so many.
+    """
+    return stratified_positions(dataset.train_labels, amount, "train-examples")
+
+
+def with_test_examples(dataset: Dataset, amount: float) -> Dataset:
+    """Return the data set with those of its test examples that ``test-examples`` keeps.
+
+    Raises:
+        ConfigurationError: There are not so many.
+    """
+    kept = stratified_positions(dataset.test_labels, amount, "test-examples")
+    if kept.size == dataset.test_labels.size:
+        return dataset
+    return dataclasses.replace(
+        dataset, test_images=dataset.test_images[kept], test_labels=dataset.test_labels[kept]
+    )

@@ -1,0 +1,108 @@
+"""What a partition of the training data over the clients is."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from bfl.errors import ConfigurationError, DataError
+from bfl.registry import Component, Registry
+
+Indices = npt.NDArray[np.int64]
+
+
+class Partition(Component):
+    """Base of every partition: which client holds which training examples.
+
+    A subclass implements ``assign`` and, where its settings can ask for too much, extends
+    ``check``. Every partition here is complete (each example lies with exactly one client), and
+    the base class sees to it.
+    """
+
+    def check(self, num_examples: int, num_classes: int, clients: int) -> None:
+        """Check before anything starts that the data can be split as asked.
+
+        Args:
+            num_examples: The number of training examples N.
+            num_classes: The number of classes C.
+            clients: The number of clients K.
+
+        Raises:
+            ConfigurationError: They cannot; the message names the keys and what is allowed.
+        """
+        if clients < 1:
+            raise ConfigurationError(f"clients is {clients}; allowed: at least 1")
+        if num_examples < clients:
+            raise ConfigurationError(
+                f"partition '{self.name}': clients is {clients}, but there are only "
+                f"{num_examples} training examples; allowed: clients from 1 to {num_examples}"
+            )
+
+    def split(
+        self, labels: npt.ArrayLike, clients: int, generator: np.random.Generator
+    ) -> list[Indices]:
+        """Return the indices of every client's examples.
+
+        The result depends on the labels, the number of clients, the settings and the generator
+        alone. The order of a client's indices is random, also where the data are sorted by class.
+
+        Args:
+            labels: The training labels (N,), integers from 0.
+            clients: The number of clients K.
+            generator: The source of the randomness, keyed by the run's seed.
+
+        Returns:
+            K disjoint arrays, none of them empty, that hold each of 0..N−1 once.
+
+        Raises:
+            ConfigurationError: The data cannot be split as asked.
+            DataError: The labels are not labels.
+        """
+        classes = _checked_labels(labels)
+        self.check(classes.size, np.unique(classes).size, clients)
+        parts = self.assign(classes, clients, generator)
+        _check_parts(self.name, parts, classes.size, clients)
+        return [generator.permutation(part).astype(np.int64) for part in parts]
+
+    @abstractmethod
+    def assign(
+        self, labels: Indices, clients: int, generator: np.random.Generator
+    ) -> Sequence[Indices]:
+        """Return the indices of every client's examples, in any order (see ``split``).
+
+        Which examples of a class a client gets is to be random: the data may be sorted.
+        """
+
+
+def grouped_by_class(labels: Indices, generator: np.random.Generator) -> Indices:
+    """Return all indices (N,), class after class and in random order within each class."""
+    order = generator.permutation(labels.size)
+    return order[np.argsort(labels[order], kind="stable")]
+
+
+def _checked_labels(labels: npt.ArrayLike) -> Indices:
+    array = np.asarray(labels)
+    if array.ndim != 1 or array.dtype.kind not in "iu" or array.size == 0 or array.min() < 0:
+        raise DataError(
+            f"labels of the type {array.dtype} and the shape {array.shape} cannot be split; they "
+            "are integers from 0, (N,)"
+        )
+    return array.astype(np.int64)
+
+
+def _check_parts(name: str, parts: Sequence[Indices], num_examples: int, clients: int) -> None:
+    sizes = [len(part) for part in parts]
+    complete = sum(sizes) == num_examples and np.array_equal(
+        np.sort(np.concatenate(parts)), np.arange(num_examples)
+    )
+    if len(sizes) != clients or 0 in sizes or not complete:
+        raise DataError(
+            f"partition '{name}' is unsound: {len(sizes)} parts for {clients} clients, "
+            f"{sizes.count(0)} of them empty, {sum(sizes)} indices for {num_examples} examples"
+        )
+
+
+partitions: Registry[Partition] = Registry("partition", "bfl.data.partitions")

@@ -1,5 +1,0 @@
-"""Defences: what is done to clients' posteriors before any rule pools them; one file each."""
-
-from bfl.defences.base import Defence, defences
-
-__all__ = ["Defence", "defences"]

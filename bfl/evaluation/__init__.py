@@ -1,0 +1,1 @@
+"""How a posterior is judged: predictions, metrics, uncertainties and their retention curves."""

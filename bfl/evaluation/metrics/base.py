@@ -1,0 +1,125 @@
+"""Base classes and registry of the metrics."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from bfl.evaluation.prediction.predictions import FloatArray, IntArray, Predictions
+from bfl.registry import Component, Registry
+
+
+def checked_labels(predictions: Predictions, labels: npt.ArrayLike) -> IntArray:
+    """Return the labels as (N,) integers.
+
+    Raises:
+        ValueError: They are not integers, not one per example, or outside [0, C).
+    """
+    given = np.asarray(labels)
+    if given.shape != (predictions.examples,):
+        raise ValueError(f"labels have shape {given.shape}; expected ({predictions.examples},)")
+    if not np.issubdtype(given.dtype, np.integer):
+        raise ValueError(f"labels have type {given.dtype}; expected integers")
+    low, high = int(given.min()), int(given.max())
+    if low < 0 or high >= predictions.classes:
+        raise ValueError(
+            f"labels lie in [{low}, {high}]; expected [0, {predictions.classes - 1}] for "
+            f"{predictions.classes} classes"
+        )
+    return given.astype(np.int64)
+
+
+def exact_mean(values: FloatArray) -> float:
+    """Return the mean from the correctly rounded sum, so that no order of the values shows.
+
+    Example:
+        >>> exact_mean(np.array([1e16, 1.0, -1e16, 1.0]))
+        0.5
+    """
+    return math.fsum(values) / values.size
+
+
+class Metric(Component):
+    """One number that says how good the predictions for N labelled examples are.
+
+    Attributes:
+        higher_is_better: Which way is up.
+    """
+
+    higher_is_better: ClassVar[bool]
+
+    @abstractmethod
+    def compute(self, predictions: Predictions, labels: npt.ArrayLike) -> float:
+        """Return the metric.
+
+        Args:
+            predictions: The predictions for N examples.
+            labels: (N,) true classes, integers in [0, C).
+
+        Raises:
+            ValueError: The labels do not fit the predictions.
+        """
+
+
+class ExampleMetric(Metric):
+    """A metric that is the mean of one value per example.
+
+    Attributes:
+        retention: Whether retention curves are computed of this metric.
+    """
+
+    retention: ClassVar[bool] = False
+
+    @abstractmethod
+    def values(self, predictions: Predictions, labels: npt.ArrayLike) -> FloatArray:
+        """Return the value of each example.
+
+        Args:
+            predictions: The predictions for N examples.
+            labels: (N,) true classes, integers in [0, C).
+
+        Returns:
+            (N,) finite values in the metric's unit.
+
+        Raises:
+            ValueError: The labels do not fit the predictions.
+        """
+
+    def compute(self, predictions: Predictions, labels: npt.ArrayLike) -> float:
+        """Return the mean over the examples; see ``Metric.compute``."""
+        return exact_mean(self.values(predictions, labels))
+
+
+metrics: Registry[Metric] = Registry("metric", "bfl.evaluation.metrics")
+
+
+def evaluate(
+    predictions: Predictions, labels: npt.ArrayLike, settings: Mapping[str, Any] | None = None
+) -> dict[str, float]:
+    """Return every registered metric by name, in the order of the names.
+
+    Args:
+        predictions: The predictions for N examples.
+        labels: (N,) true classes, integers in [0, C).
+        settings: The configuration, of which each metric takes its own keys.
+
+    Raises:
+        ValueError: The labels do not fit the predictions.
+        pydantic.ValidationError: A metric's setting has the wrong type or is out of range.
+
+    Example:
+        >>> from bfl.evaluation.prediction import PredictionStatistics
+        >>> predictions = PredictionStatistics.of([[[0.75, 0.25], [0.5, 0.5]]]).result()
+        >>> evaluate(predictions, [0, 0])["accuracy"]
+        1.0
+    """
+    checked = checked_labels(predictions, labels)
+    return {
+        name: metrics.create(name, settings).compute(predictions, checked)
+        for name in metrics.names()
+    }

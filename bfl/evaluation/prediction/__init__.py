@@ -1,0 +1,11 @@
+"""What Monte Carlo samples of a classifier's probabilities say about each example.
+
+- ``statistics``: streaming sums over the samples, so that memory is N·C and never M·N·C.
+- ``predictions``: the result, from which every uncertainty and metric is computed.
+- ``entropy``: the entropy that both need.
+"""
+
+from bfl.evaluation.prediction.predictions import Predictions
+from bfl.evaluation.prediction.statistics import PredictionStatistics
+
+__all__ = ["PredictionStatistics", "Predictions"]

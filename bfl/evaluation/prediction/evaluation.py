@@ -1,0 +1,111 @@
+"""Judging a posterior on a test set, in a process of its own state: networks built once."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from bfl.configuration import Configuration
+from bfl.data.datasets import Dataset
+from bfl.data.datasets.server_data import ServerData
+from bfl.evaluation.metrics import evaluate
+from bfl.evaluation.prediction.monte_carlo import Images, Predictor
+from bfl.evaluation.prediction.predictions import Predictions
+from bfl.evaluation.uncertainty import mean_uncertainties
+from bfl.experiments.results.best import VALIDATION
+from bfl.learning.networks.network import build_network, build_predictor
+from bfl.posteriors import Manifest, Posterior
+
+Positions = npt.NDArray[np.int64]
+
+
+class Evaluator:
+    """Judges posteriors of a run's network on the test set.
+
+    Attributes:
+        server_data: The server's own images, on which rounds are validated; by default none.
+
+    Args:
+        configuration: The run's configuration.
+        dataset: Its data set.
+    """
+
+    def __init__(self, configuration: Configuration, dataset: Dataset) -> None:
+        self.configuration = configuration
+        self.dataset = dataset
+        self.server_data: ServerData | None = None
+        network = build_network(
+            configuration.architecture,
+            configuration.inference,
+            dataset.image_shape,
+            dataset.num_classes,
+        )
+        self.initial = network.initial_posterior(configuration.keys.seed)
+        self.manifest: Manifest = network.manifest
+        precision = configuration.keys.evaluate_precision
+        self._predictor = Predictor(
+            network.manifest, build_predictor(network, configuration.architecture, precision)
+        )
+
+    def predict(
+        self,
+        posterior: Posterior,
+        *,
+        samples: int,
+        purpose: str | int,
+        images: Images | None = None,
+    ) -> Predictions:
+        """Return the predictions of M samples for the test set, or for other images.
+
+        Args:
+            posterior: The posterior.
+            samples: M.
+            purpose: What keys the draws beside the seed: the round, or ``"final"``.
+            images: Images (N, H, W, C) other than the test set's.
+        """
+        return self._predictor.predict(
+            posterior,
+            self.dataset.test_images if images is None else images,
+            samples=samples,
+            seed=self.configuration.keys.seed,
+            labels=("evaluation", purpose),
+        )
+
+    def train_accuracy(self, posterior: Posterior, positions: Positions, epoch: int) -> float:
+        """Return the accuracy on training images that are held out, after an epoch."""
+        predictions = self.predict(
+            posterior,
+            samples=self.configuration.keys.pretrain_mc_samples,
+            purpose=f"pretraining-{epoch}",
+            images=self.dataset.train_images[positions],
+        )
+        return float(np.mean(predictions.predicted == self.dataset.train_labels[positions]))
+
+    def validation_metrics(self, posterior: Posterior, server_round: int) -> dict[str, float]:
+        """Return the ``metrics`` of the server's own images, as ``validation-NAME``."""
+        data = self.server_data
+        assert data is not None, "the server has no images of its own"
+        predictions = self.predict(
+            posterior,
+            samples=self.configuration.keys.evaluate_mc_samples,
+            purpose=f"validation-{server_round}",
+            images=data.images,
+        )
+        found = self._judged(predictions, data.labels)
+        return {f"{VALIDATION}{name}": value for name, value in found.items()}
+
+    def metrics(self, posterior: Posterior, server_round: int) -> dict[str, float]:
+        """Return metrics and mean uncertainties, by the configuration's ``evaluate-mc-samples``."""
+        predictions = self.predict(
+            posterior,
+            samples=self.configuration.keys.evaluate_mc_samples,
+            purpose=server_round,
+        )
+        return self._judged(predictions, self.dataset.test_labels)
+
+    def _judged(self, predictions: Predictions, labels: Positions) -> dict[str, float]:
+        settings = self.configuration.values
+        return {
+            **evaluate(predictions, labels, settings),
+            **mean_uncertainties(predictions, settings),
+        }

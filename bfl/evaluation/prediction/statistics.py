@@ -1,0 +1,243 @@
+"""Streaming means over Monte Carlo samples of a classifier's probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from bfl.evaluation.prediction.entropy import normalized_entropy
+from bfl.evaluation.prediction.predictions import FloatArray, Predictions
+
+RANGE_TOLERANCE = 1e-6
+SUM_TOLERANCE = 1e-3
+SMALLEST = float(np.nextafter(0.0, 1.0))
+
+
+def checked_probabilities(
+    probabilities: npt.ArrayLike, shape: tuple[int, ...] | None = None
+) -> FloatArray:
+    """Return one sample's probabilities as float64 rows that sum to 1.
+
+    Args:
+        probabilities: (N, C) class probabilities, of any real type.
+        shape: The shape that they must have, or None for any (N >= 1, C >= 2).
+
+    Raises:
+        ValueError: They have another shape, are not finite, lie outside [0, 1] by more than 1e-6,
+            or a row's sum is further than 1e-3 from 1.
+    """
+    given = np.array(probabilities, dtype=np.float64)  # a copy: it is rescaled below
+    if given.ndim != 2 or given.shape[0] < 1 or given.shape[1] < 2:
+        raise ValueError(
+            f"probabilities have shape {given.shape}; expected (examples, classes) with at least "
+            "one example and two classes"
+        )
+    if shape is not None and given.shape != shape:
+        raise ValueError(f"probabilities have shape {given.shape}; expected {shape} as before")
+    bad = int(given.size - np.count_nonzero(np.isfinite(given)))
+    if bad:
+        raise ValueError(f"{bad} of {given.size} probabilities are not finite")
+    low, high = float(given.min()), float(given.max())
+    if low < -RANGE_TOLERANCE or high > 1.0 + RANGE_TOLERANCE:
+        raise ValueError(f"probabilities lie in [{low:g}, {high:g}]; expected [0, 1]")
+    np.maximum(given, 0.0, out=given)
+    sums = given.sum(axis=1, keepdims=True)
+    worst = float(np.abs(sums - 1.0).max())
+    if worst > SUM_TOLERANCE:
+        raise ValueError(
+            f"a row's probabilities sum to 1 only within {worst:g}; expected within "
+            f"{SUM_TOLERANCE:g} (are these logits?)"
+        )
+    given /= sums
+    return given
+
+
+def log_softmax(logits: npt.ArrayLike) -> FloatArray:
+    """Return log(exp(z_c) / Σ_c exp(z_c)) of each row, in nats: finite for all finite logits.
+
+    Args:
+        logits: (N, C) logits z, of any real type; the arithmetic is float64's.
+
+    Raises:
+        ValueError: They have another shape, or are not finite.
+    """
+    given = np.asarray(logits, dtype=np.float64)
+    if given.ndim != 2 or given.shape[0] < 1 or given.shape[1] < 2:
+        raise ValueError(
+            f"logits have shape {given.shape}; expected (examples, classes) with at least one "
+            "example and two classes"
+        )
+    bad = int(given.size - np.count_nonzero(np.isfinite(given)))
+    if bad:
+        raise ValueError(f"{bad} of {given.size} logits are not finite")
+    shifted = given - given.max(axis=1, keepdims=True)
+    return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True)))
+
+
+def _log_of_mean(first: FloatArray, second: FloatArray, share: float) -> FloatArray:
+    """Return log((1 − s) eᵃ + s eᵇ) for shares 0 < s < 1; exactly a where a and b are the same.
+
+    As max(a, b) + log(1 + w (exp(−|a − b|) − 1)), w being the share of the smaller one, which
+    neither overflows nor, for a = b, rounds.
+    """
+    largest = np.maximum(first, second)
+    weight = np.where(first < second, 1.0 - share, share)
+    return np.asarray(largest + np.log1p(weight * np.expm1(np.minimum(first, second) - largest)))
+
+
+class PredictionStatistics:
+    """Running means over M samples of (N, C) class probabilities, in float64.
+
+    Held are p̄ and log p̄ (N, C) and three vectors (N,), so memory does not grow with M. All are
+    running means in Welford's form, mean += (value − mean) / m, rather than plain sums: identical
+    samples then leave every mean exactly as it is, hence an epistemic uncertainty and a mutual
+    information of exactly 0, and Σ_c (p̂ − p̄)² never cancels. log p̄ is the logarithm of the mean of
+    exp(log p̂), summed without leaving the logarithm, so that no likelihood underflows.
+
+    The aleatoric trace 1 − Σ_c p̂² is summed as Σ_c p̂ (1 − p̂), which is the same number for rows
+    that sum to 1, never negative, and accurate where the prediction is nearly certain.
+
+    Example:
+        >>> statistics = PredictionStatistics()
+        >>> statistics.add([[0.8, 0.2]])
+        >>> statistics.add([[0.6, 0.4]])
+        >>> predictions = statistics.result()
+        >>> predictions.mean_probability.round(4).tolist(), predictions.epistemic.round(4).tolist()
+        ([[0.7, 0.3]], [0.02])
+
+    Reference:
+        Welford (1962), "Note on a method for calculating corrected sums of squares and products";
+        the merge is that of Chan, Golub and LeVeque (1983), "Algorithms for computing the sample
+        variance", Eq. 2.1. What is summed: Fischer et al. (2024), Eqs. 7 and 9.
+    """
+
+    def __init__(self) -> None:
+        self._samples = 0
+        self._mean = np.zeros((0, 0))
+        self._log_mean = np.zeros((0, 0))
+        self._entropy = np.zeros(0)
+        self._aleatoric = np.zeros(0)
+        self._squares = np.zeros(0)  # sum over the samples of sum_c (p - mean)^2
+
+    @classmethod
+    def of(cls, samples: Iterable[npt.ArrayLike]) -> PredictionStatistics:
+        """Return the statistics of samples (N, C), taken one after the other."""
+        statistics = cls()
+        for probabilities in samples:
+            statistics.add(probabilities)
+        return statistics
+
+    @property
+    def samples(self) -> int:
+        """The number M of samples added so far."""
+        return self._samples
+
+    def add(self, probabilities: npt.ArrayLike) -> None:
+        """Take in one sample, of which only the probabilities are known.
+
+        The logarithm of a probability of 0 is taken to be that of the smallest number above 0 in
+        float64, −744.44: log p̄ stays finite.
+
+        Args:
+            probabilities: (N, C) class probabilities of all examples under one draw of the
+                parameters; rows that sum to 1 within 1e-3 are rescaled to sum to 1.
+
+        Raises:
+            ValueError: They are no probabilities, or have another shape than the sample before.
+        """
+        shape = self._mean.shape if self._samples else None
+        sample = checked_probabilities(probabilities, shape)
+        self._add(sample, np.log(np.maximum(sample, SMALLEST)))
+
+    def add_logits(self, logits: npt.ArrayLike) -> None:
+        """Take in one sample by its logits, whose likelihoods have no least value.
+
+        Args:
+            logits: (N, C) logits of all examples under one draw of the parameters.
+
+        Raises:
+            ValueError: They are not finite, or have another shape than the sample before.
+        """
+        log_probability = log_softmax(logits)
+        if self._samples and log_probability.shape != self._mean.shape:
+            raise ValueError(
+                f"logits have shape {log_probability.shape}; expected {self._mean.shape} as before"
+            )
+        self._add(np.exp(log_probability), log_probability)
+
+    def _add(self, sample: FloatArray, log_sample: FloatArray) -> None:
+        self._combine(
+            samples=1,
+            mean=sample,
+            log_mean=log_sample,
+            entropies=normalized_entropy(sample),
+            aleatoric=(sample * (1.0 - sample)).sum(axis=1),
+            squares=np.zeros(sample.shape[0]),
+        )
+
+    def merge(self, other: PredictionStatistics) -> None:
+        """Take in the samples that other statistics, of the same examples, have seen.
+
+        Raises:
+            ValueError: The other statistics have another shape.
+        """
+        if not other.samples:
+            return
+        if self._samples and other._mean.shape != self._mean.shape:
+            raise ValueError(
+                f"statistics have shape {other._mean.shape}; expected {self._mean.shape}"
+            )
+        self._combine(
+            other._samples,
+            other._mean,
+            other._log_mean,
+            other._entropy,
+            other._aleatoric,
+            other._squares,
+        )
+
+    def result(self) -> Predictions:
+        """Return the predictions; later samples do not change them.
+
+        Raises:
+            ValueError: No sample was added.
+        """
+        if not self._samples:
+            raise ValueError("no sample was added; predictions need at least one")
+        return Predictions(
+            mean_probability=self._mean.copy(),
+            log_mean_probability=self._log_mean.copy(),
+            expected_entropy=self._entropy.copy(),
+            aleatoric=self._aleatoric.copy(),
+            epistemic=self._squares / self._samples,
+            samples=self._samples,
+        )
+
+    def _combine(
+        self,
+        samples: int,
+        mean: FloatArray,
+        log_mean: FloatArray,
+        entropies: FloatArray,
+        aleatoric: FloatArray,
+        squares: FloatArray,
+    ) -> None:
+        """Fold the means of ``samples`` further samples into the running ones."""
+        if not self._samples:
+            self._samples = samples
+            self._mean, self._log_mean = mean.copy(), log_mean.copy()
+            self._entropy = entropies.copy()
+            self._aleatoric, self._squares = aleatoric.copy(), squares.copy()
+            return
+        total = self._samples + samples
+        share = samples / total
+        difference = mean - self._mean
+        # Every term is at least 0, so the sum of squares cannot fall below 0 by rounding.
+        self._squares += squares + (difference**2).sum(axis=1) * (self._samples * share)
+        self._mean += difference * share
+        self._log_mean = _log_of_mean(self._log_mean, log_mean, share)
+        self._entropy += (entropies - self._entropy) * share
+        self._aleatoric += (aleatoric - self._aleatoric) * share
+        self._samples = total

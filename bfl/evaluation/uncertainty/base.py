@@ -1,0 +1,66 @@
+"""Base class and registry of the uncertainties."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from bfl.evaluation.metrics.base import exact_mean
+from bfl.evaluation.prediction.predictions import FloatArray, Predictions
+from bfl.registry import Component, Registry
+
+
+class Uncertainty(Component):
+    """How uncertain each prediction is.
+
+    Attributes:
+        retention: Whether retention curves are computed by this uncertainty. One that ranks the
+            examples nearly as another does says so with False and leaves the figures readable.
+    """
+
+    retention: ClassVar[bool] = True
+
+    @abstractmethod
+    def measure(self, predictions: Predictions) -> FloatArray:
+        """Return the uncertainty of each example.
+
+        Args:
+            predictions: The predictions for N examples.
+
+        Returns:
+            (N,) uncertainties, at least 0, higher where the prediction is less certain.
+        """
+
+
+uncertainties: Registry[Uncertainty] = Registry("uncertainty", "bfl.evaluation.uncertainty")
+
+
+def measure_all(
+    predictions: Predictions, settings: Mapping[str, Any] | None = None
+) -> dict[str, FloatArray]:
+    """Return every registered uncertainty of each example, (N,) each, by its name.
+
+    Args:
+        predictions: The predictions for N examples.
+        settings: The configuration, of which each component takes its own keys.
+    """
+    return {
+        name: uncertainties.create(name, settings).measure(predictions)
+        for name in uncertainties.names()
+    }
+
+
+def mean_uncertainties(
+    predictions: Predictions, settings: Mapping[str, Any] | None = None
+) -> dict[str, float]:
+    """Return the mean of every registered uncertainty under its name, as ``mean-epistemic``.
+
+    Args:
+        predictions: The predictions for N examples.
+        settings: The configuration, of which each uncertainty takes its own keys.
+    """
+    return {
+        f"mean-{name}": exact_mean(values)
+        for name, values in measure_all(predictions, settings).items()
+    }

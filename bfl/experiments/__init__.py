@@ -1,0 +1,1 @@
+"""Runs and studies: their folders, tables and figures."""

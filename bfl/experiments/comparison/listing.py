@@ -1,0 +1,158 @@
+"""The runs of a folder or of a study, and where each of them stands."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bfl.errors import BflError, DataError
+from bfl.experiments.comparison.differences import said
+from bfl.experiments.results.run_folder import CONFIG, METRICS, RunFolder
+from bfl.experiments.studies.folder import StudyFolder
+
+LOCK = "run.lock"
+"""The file that a server locks while it makes a run."""
+
+
+@dataclass(frozen=True)
+class ListedRun:
+    """A run that was found.
+
+    Attributes:
+        name: Its name; below a folder of several, its path from there.
+        folder: Its folder, which a study's run that has not begun does not have yet.
+        failure: The file that says why a study's run has failed, if there is one.
+    """
+
+    name: str
+    folder: RunFolder
+    failure: Path | None = None
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The configuration; nothing where the run has not begun.
+
+        Raises:
+            DataError: The file is corrupt.
+        """
+        return self.folder.config() if self.folder.holds(CONFIG) else {}
+
+    def state(self) -> str:
+        """Return in words where the run stands: finished, running, stopped, failed or missing.
+
+        Raises:
+            DataError: A file of the run is corrupt.
+        """
+        if not self.folder.holds(CONFIG):
+            return "failed" if self.failure else "missing"
+        if self.folder.holds(METRICS):
+            return "finished"
+        rounds = self.folder.rounds()
+        done = rounds[-1]["round"] if rounds else 0
+        where = f"round {done} of {self.config.get('rounds', '?')}"
+        if is_written_to(self.folder.path):
+            return f"running, {where}"
+        return f"{'failed' if self.failure else 'stopped'} at {where}"
+
+    def metrics(self) -> dict[str, float]:
+        """Return the metrics of the final evaluation; none of a run that is not over.
+
+        Raises:
+            DataError: The file is corrupt.
+        """
+        return self.folder.metrics() if self.folder.holds(METRICS) else {}
+
+
+def runs_in(path: Path) -> list[ListedRun]:
+    """Return the runs of a folder, by name: of a study, of a folder of runs, or the one run.
+
+    Raises:
+        DataError: There is no such folder, or no run in it.
+    """
+    if not path.is_dir():
+        raise DataError(f"there is no folder {path}")
+    found = list(_runs(path))
+    if not found:
+        raise DataError(f"there is no run in {path}")
+    return found
+
+
+def _runs(top: Path) -> Iterator[ListedRun]:
+    """Yield the runs below a folder; there are none within a run."""
+    if RunFolder(top).holds(CONFIG):
+        yield ListedRun(top.resolve().name, RunFolder(top))
+        return
+    for parent, names, _ in os.walk(top):
+        folder = Path(parent)
+        relative = folder.relative_to(top).as_posix()
+        names[:] = sorted(name for name in names if not name.startswith("."))
+        if StudyFolder(folder).holds_study():
+            names.clear()
+            yield from _study_runs(StudyFolder(folder), "" if relative == "." else f"{relative}/")
+        elif RunFolder(folder).holds(CONFIG):
+            names.clear()
+            yield ListedRun(relative, RunFolder(folder))
+
+
+def _study_runs(study: StudyFolder, prefix: str) -> Iterator[ListedRun]:
+    """Yield all runs of a study, begun or not."""
+    for run in study.study().runs:
+        failure = study.failure_file(run.name)
+        yield ListedRun(
+            prefix + run.name, study.run(run.name), failure if failure.is_file() else None
+        )
+
+
+def chosen_runs(paths: Sequence[Path]) -> list[ListedRun]:
+    """Return the runs that have begun of several folders, each of a run, of runs or of a study.
+
+    Raises:
+        DataError: A folder has none, or the same run is given twice.
+    """
+    chosen: list[ListedRun] = []
+    for path in paths:
+        begun = [run for run in runs_in(path) if run.folder.holds(CONFIG)]
+        if not begun:
+            raise DataError(f"no run in {path} has begun")
+        chosen += begun
+    places = [run.folder.path.resolve() for run in chosen]
+    for place in places:
+        if places.count(place) > 1:
+            raise DataError(f"the run {place} is given twice")
+    return chosen
+
+
+def row(run: ListedRun, keys: Sequence[str], metrics: Sequence[str]) -> dict[str, Any]:
+    """Return a run as a row of a table: name, state, some keys, some metrics.
+
+    A run whose files are corrupt is a row that says so.
+
+    Args:
+        run: The run.
+        keys: The configuration keys that are shown.
+        metrics: The metrics that are shown.
+    """
+    try:
+        config, numbers = run.config, run.metrics()
+        shown = {key: said(config.get(key)) for key in keys}
+        values = {name: numbers.get(name) for name in metrics}
+        return {"run": run.name, "state": run.state(), **shown, **values}
+    except BflError as error:
+        return {"run": run.name, "state": f"unreadable: {error}"}
+
+
+def is_written_to(folder: Path) -> bool:
+    """Return whether a process holds the lock of a run's folder, as far as the system tells."""
+    try:
+        import fcntl
+
+        with (folder / LOCK).open("rb") as stream:
+            fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except (ImportError, OSError):  # Windows; no such file; a file system without locks
+        return False
+    return False

@@ -1,0 +1,113 @@
+"""The curves of several runs in one figure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any
+
+from bfl.errors import DataError
+from bfl.experiments.results.figures.base import png
+from bfl.experiments.results.figures.style import (
+    COLORS,
+    DASHES,
+    label_panels,
+    new_figure,
+    percent_axis,
+    styled,
+)
+from bfl.experiments.results.run_folder import RETENTION, RunFolder
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+ACCURACY = "accuracy"
+LIKELIHOOD = "negative-log-likelihood"
+BY = "predictive-entropy"
+FEW_ROUNDS = 30
+CHARACTERS = 90
+"""Up to so many characters of a label stand in one line of the legend."""
+
+
+def overlay(runs: Mapping[str, RunFolder]) -> bytes | None:
+    """Return a PNG of the learning curves and retention curves of runs; None without any.
+
+    Args:
+        runs: The runs by what they are called in the legend.
+
+    Raises:
+        DataError: A file of a run is corrupt.
+    """
+    with styled():
+        rounds = {name: run.rounds() for name, run in runs.items()}
+        curves = [
+            {name: _points(entries, ACCURACY) for name, entries in rounds.items()},
+            {name: _points(entries, LIKELIHOOD) for name, entries in rounds.items()},
+            {name: _retention(run) for name, run in runs.items()},
+        ]
+        if not any(points for panel in curves for points in panel.values()):
+            return None
+        lines = sum(len(wrap(name, CHARACTERS)) for name in runs)
+        figure = new_figure(9.6, 3.3 + 0.19 * lines)
+        panels = figure.subplots(1, 3)
+        for axes, panel in zip(panels, curves, strict=True):
+            _draw(axes, panel)
+        _describe(*panels)
+        handles, names = panels[0].get_legend_handles_labels()
+        shown = ["\n".join(wrap(name, CHARACTERS)) for name in names]
+        legend = figure.legend(handles, shown, loc="outside lower left", ncols=1)
+        for text in legend.get_texts():
+            text.set_parse_math(False)
+        figure.suptitle(f"{len(runs)} runs on their test data")
+        return png(figure)
+
+
+def _draw(axes: Axes, curves: Mapping[str, Sequence[tuple[float, float]]]) -> None:
+    few = max(map(len, curves.values())) <= FEW_ROUNDS
+    for index, (name, points) in enumerate(curves.items()):
+        x, y = zip(*points, strict=True) if points else ((), ())
+        axes.plot(
+            x,
+            y,
+            color=COLORS[index % len(COLORS)],
+            linestyle=DASHES[(index + index // len(COLORS)) % len(DASHES)],
+            marker="o" if few else "",
+            markersize=3.0,
+            label=name,
+        )
+
+
+def _describe(accuracy: Axes, likelihood: Axes, retention: Axes) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    for axes in (accuracy, likelihood):
+        axes.set_xlabel("round")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
+    percent_axis(accuracy.yaxis)
+    accuracy.set_ylabel("accuracy (%)")
+    likelihood.set_ylabel("negative log-likelihood (nats)")
+    retention.set_xlim(0.0, 1.0)
+    percent_axis(retention.xaxis)
+    percent_axis(retention.yaxis)
+    retention.set_xlabel(f"data retained by {BY.replace('-', ' ')} (%)")
+    retention.set_ylabel("accuracy of the end (%)")
+    label_panels(accuracy, likelihood, retention)
+
+
+def _points(rounds: Sequence[Mapping[str, Any]], metric: str) -> list[tuple[float, float]]:
+    """Return (round, value) of the rounds that have a finite value."""
+    values = [(entry["round"], entry.get(metric)) for entry in rounds]
+    return [(n, float(v)) for n, v in values if v is not None and math.isfinite(v)]
+
+
+def _retention(run: RunFolder) -> list[tuple[float, float]]:
+    """Return (share retained, accuracy); nothing of a run that is not over."""
+    if not run.holds(RETENTION):
+        return []
+    content = run.retention()
+    try:
+        values = content["curves"][ACCURACY][BY]["value"]
+        return list(zip(content["fraction"], values, strict=True))
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{run.path / RETENTION} is corrupt: {error!r}") from error

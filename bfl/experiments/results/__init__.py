@@ -1,0 +1,20 @@
+"""What a run leaves behind, and how it is shown.
+
+- ``run_folder``: the files of one run, written and read.
+- ``environment``: on what a run was made.
+- ``summary``: metrics, mean uncertainties and retention curves of the final predictions.
+- ``figures``: one figure per file, drawn from a run folder.
+- ``table``: tables for the terminal.
+"""
+
+from bfl.experiments.results.environment import describe_environment
+from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.results.summary import retention_curves, summarize, write_evaluation
+
+__all__ = [
+    "RunFolder",
+    "describe_environment",
+    "retention_curves",
+    "summarize",
+    "write_evaluation",
+]

@@ -1,0 +1,113 @@
+"""The best posterior of a run so far, and whether to go on waiting for a better one.
+
+Both are functions of the lines of ``rounds.jsonl``, so a run that is resumed goes on as if it had
+not been interrupted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from bfl.evaluation.metrics import Metric
+from bfl.experiments.results.run_folder import RunFolder
+from bfl.posteriors import Manifest, Posterior
+
+VALIDATION = "validation-"
+"""What stands before the names of metrics on the server's own images."""
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best round of some.
+
+    Attributes:
+        metric: By which metric, as rounds have it: ``validation-...``.
+        round: The round.
+        value: Its value.
+    """
+
+    metric: str
+    round: int
+    value: float
+
+
+def best_of(rounds: Sequence[Mapping[str, Any]], metric: Metric) -> Best | None:
+    """Return the best of some rounds; of equals the first, and None if none has a finite value.
+
+    Args:
+        rounds: Lines of ``rounds.jsonl``.
+        metric: The metric, which says which way is up.
+    """
+    name = f"{VALIDATION}{metric.name}"
+    sign = 1.0 if metric.higher_is_better else -1.0
+    found = [
+        Best(name, int(entry["round"]), float(entry[name]))
+        for entry in rounds
+        if entry.get(name) is not None and math.isfinite(entry[name])
+    ]
+    return max(found, key=lambda best: sign * best.value, default=None)
+
+
+def out_of_patience(rounds: Sequence[Mapping[str, Any]], metric: Metric, patience: int) -> bool:
+    """Return whether the best round lies ``patience`` rounds or more behind; 0: never."""
+    if not patience or not rounds:
+        return False
+    best = best_of(rounds, metric)
+    return int(rounds[-1]["round"]) - (best.round if best else 0) >= patience
+
+
+class BestPosterior:
+    """Keeps a run's best posterior in its folder.
+
+    Args:
+        folder: The run's folder.
+        manifest: The manifest of the posteriors' vectors.
+        metric: By which metric.
+        patience: How many rounds without a better one end the run; 0: never.
+        rounds: How many rounds the run was to have.
+    """
+
+    def __init__(
+        self, folder: RunFolder, manifest: Manifest, metric: Metric, patience: int, rounds: int
+    ) -> None:
+        self.folder = folder
+        self.manifest = manifest
+        self.metric = metric
+        self.patience = patience
+        self.rounds = rounds
+
+    def look(self, posterior: Posterior) -> bool:
+        """Keep the posterior of the last round if it is the best; return whether to stop.
+
+        Raises:
+            RunError: It cannot be written.
+        """
+        rounds = self.folder.rounds()
+        best = best_of(rounds, self.metric)
+        if best and best.round == rounds[-1]["round"]:
+            self.folder.write_best_posterior(
+                posterior, self.manifest, best.metric, best.round, best.value
+            )
+        return self.exhausted()
+
+    def exhausted(self) -> bool:
+        """Return whether the run has waited long enough for a better round."""
+        return out_of_patience(self.folder.rounds(), self.metric, self.patience)
+
+    def told(self) -> str:
+        """Return what a person reads of the best round and of an end before the last one."""
+        rounds = self.folder.rounds()
+        best = best_of(rounds, self.metric)
+        made = int(rounds[-1]["round"]) if rounds else 0
+        early = f"stopped early, after round {made} of {self.rounds}; " if self.early() else ""
+        if best is None:
+            return f"{early}no round has a finite validation-{self.metric.name}"
+        return f"{early}best round by {best.metric}: {best.round} ({best.value:.4f})"
+
+    def early(self) -> bool:
+        """Return whether rounds are left that the run will not make."""
+        rounds = self.folder.rounds()
+        return self.exhausted() and int(rounds[-1]["round"]) < self.rounds

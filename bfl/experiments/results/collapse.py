@@ -1,0 +1,75 @@
+"""A warning, once per run, that the posterior has become as good as a point."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from bfl.experiments.results.run_folder import RunFolder
+from bfl.posteriors.floor import FRACTION_AT_FLOOR
+
+LEAST_SHARE = 1e-3
+MOST_AT_FLOOR = 0.5
+
+
+def collapse(numbers: Mapping[str, Any], samples: int) -> str | None:
+    """Return in words that a variational posterior's epistemic uncertainty has collapsed, or None.
+
+    It has when one of these holds, of those that the numbers tell:
+
+    - the mean epistemic uncertainty is at most 1/1,000 of the whole, aleatoric and epistemic (Eq. 9
+      of Fischer et al. 2024), judged with at least two Monte Carlo samples (one has none);
+    - more than half of all standard deviations lie at ``scale-floor``.
+
+    Args:
+        numbers: A round's or a run's metrics, with ``mean-epistemic``, ``mean-aleatoric`` and
+            ``fraction-at-scale-floor`` where they are known.
+        samples: How many Monte Carlo samples the uncertainties are from.
+    """
+    found = []
+    if samples > 1 and "mean-epistemic" in numbers:
+        epistemic = float(numbers["mean-epistemic"])
+        whole = epistemic + float(numbers["mean-aleatoric"])
+        if epistemic <= LEAST_SHARE * whole:
+            found.append(
+                f"the mean epistemic uncertainty of the test predictions is {epistemic:.1e}, at "
+                f"most 1/1,000 of the whole, {whole:.1e}"
+            )
+    at_floor = float(numbers.get(FRACTION_AT_FLOOR, 0.0))
+    if at_floor > MOST_AT_FLOOR:
+        found.append(f"{at_floor:.0%} of all standard deviations lie at scale-floor")
+    if not found:
+        return None
+    return (
+        f"the epistemic uncertainty has collapsed: {', and '.join(found)}. The model predicts as "
+        "one with point weights would, and does not say any more what it does not know"
+    )
+
+
+class CollapseWatch:
+    """Warns once in a run, also when it is resumed, that the epistemic uncertainty has collapsed.
+
+    Args:
+        folder: The run's folder, which keeps the warning.
+        say: Shows it.
+    """
+
+    def __init__(self, folder: RunFolder, say: Callable[[str], None]) -> None:
+        self._folder = folder
+        self._say = say
+
+    def look(self, numbers: Mapping[str, Any], samples: int, when: str) -> None:
+        """Judge a variational posterior by its numbers; see ``collapse``.
+
+        Args:
+            numbers: The metrics.
+            samples: How many Monte Carlo samples they are from.
+            when: Where the run stands, in words.
+
+        Raises:
+            RunError: The warning cannot be written.
+        """
+        found = collapse(numbers, samples)
+        if found and not any("has collapsed" in told for told in self._folder.warnings()):
+            self._say(f"warning, {when}: {found}")
+            self._folder.append_warning(f"{when}: {found}")

@@ -1,0 +1,71 @@
+"""Base class and registry of the figures."""
+
+from __future__ import annotations
+
+import io
+from abc import abstractmethod
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bfl.experiments.results.figures.style import styled
+from bfl.experiments.results.run_folder import CONFIG, RunFolder
+from bfl.registry import Component, Registry
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as MatplotlibFigure
+
+DOTS_PER_INCH = 150
+
+
+class Figure(Component):
+    """One figure of a run, saved as ``figures/<name>.png``."""
+
+    def draw(self, folder: RunFolder) -> MatplotlibFigure | None:
+        """Return the figure of a run, or None when the run has not left what it shows.
+
+        Args:
+            folder: The run's folder.
+
+        Raises:
+            DataError: A file of the run is there but corrupt.
+        """
+        with styled():
+            figure = self.compose(folder)
+            if figure is not None:
+                # Legends below axes move with them: the layout is whole after the second time.
+                figure.draw_without_rendering()
+            return figure
+
+    @abstractmethod
+    def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
+        """Return what ``draw`` returns; a subclass writes this, under the style already set."""
+
+
+figures: Registry[Figure] = Registry("figure", "bfl.experiments.results.figures")
+
+
+def draw_all(folder: RunFolder) -> list[Path]:
+    """Draw every registered figure that the run has the data for, and return the PNG files.
+
+    The same data give the same bytes.
+
+    Raises:
+        DataError: A file of the run is there but corrupt.
+        RunError: A figure cannot be written.
+    """
+    written = []
+    settings = folder.config() if folder.holds(CONFIG) else {}
+    for name in figures.names():
+        figure = figures.create(name, settings).draw(folder)
+        if figure is not None:
+            written.append(folder.write_figure(name, png(figure)))
+    return written
+
+
+def png(figure: MatplotlibFigure) -> bytes:
+    """Return a figure as a PNG file."""
+    buffer = io.BytesIO()
+    with styled():
+        # The metadata would name Matplotlib's version; environment.json is the place for versions.
+        figure.savefig(buffer, format="png", dpi=DOTS_PER_INCH, metadata={"Software": None})
+    return buffer.getvalue()

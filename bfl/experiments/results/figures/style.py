@@ -1,0 +1,133 @@
+"""What the figures have in common: colours, type, axes and the line that names the run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import PurePath
+from textwrap import wrap
+from typing import TYPE_CHECKING, Any
+
+from bfl.experiments.results.run_folder import CONFIG, RunFolder
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as MatplotlibFigure
+
+# Okabe and Ito's palette, which the colour-blind can tell apart; yellow is left out on white.
+COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
+# Lines differ in dash as well as in colour, for prints in grey.
+DASHES = ("-", "--", "-.", (0, (1, 1)), (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)))
+INK = "#333333"
+FAINT = "#8A8A8A"
+
+TITLE_KEYS = (
+    ("dataset", "model", "inference", "clients", "seed"),
+    ("strategy", "weighting", "partition"),
+)
+"""The keys that a figure's title has, line by line."""
+
+CHARACTERS_AN_INCH = 12
+"""How much of a title goes beside each other."""
+
+_STYLE = {
+    "font.size": 9.0,
+    "axes.titlesize": 9.5,
+    "axes.labelsize": 9.0,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "xtick.labelsize": 8.0,
+    "ytick.labelsize": 8.0,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "axes.axisbelow": True,
+    "grid.color": "#E6E6E6",
+    "grid.linewidth": 0.7,
+    "lines.linewidth": 1.6,
+    "legend.fontsize": 8.0,
+    "legend.frameon": False,
+    "figure.titlesize": 10.0,
+    "figure.constrained_layout.use": True,
+}
+
+
+@contextmanager
+def styled() -> Iterator[None]:
+    """Draw in the figures' style, whatever the user's own Matplotlib settings are."""
+    import matplotlib.style
+
+    with matplotlib.style.context(["default", _STYLE]):
+        yield
+
+
+def new_figure(width: float, height: float) -> MatplotlibFigure:
+    """Return an empty figure of a size in inches, on the Agg canvas and outside pyplot's state.
+
+    No display is needed, and any number of threads can draw.
+    """
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure as MatplotlibFigure
+
+    figure = MatplotlibFigure(figsize=(width, height))
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def run_title(config: Mapping[str, Any]) -> str:
+    """Return the words that tell one run from another: data, network, clients, seed, and the rule.
+
+    Example:
+        >>> run_title({"strategy": "conflation", "partition": "dirichlet", "seed": 1}).splitlines()
+        ['seed 1', 'conflation · dirichlet']
+    """
+    lines = [
+        " · ".join(_named(key, config[key]) for key in keys if config.get(key) is not None)
+        for keys in TITLE_KEYS
+    ]
+    return "\n".join(filter(None, lines))
+
+
+def _named(key: str, value: Any) -> str:
+    """Return a value as a title has it: numbers with their word, a file without its folder."""
+    if key == "clients":
+        return f"{value} clients"
+    if key == "seed":
+        return f"seed {value}"
+    kind, colon, location = str(value).partition(":")
+    if key == "dataset" and kind == "npz":
+        return f"{kind}{colon}{PurePath(location).name}"
+    return str(value)
+
+
+def wrapped(text: str, width: float) -> str:
+    """Return a title's lines, broken where the figure ends.
+
+    Args:
+        text: The title.
+        width: The figure's width in inches.
+    """
+    most = int(CHARACTERS_AN_INCH * width)
+    return "\n".join(part for line in text.splitlines() for part in wrap(line, most))
+
+
+def set_title(figure: MatplotlibFigure, what: str, folder: RunFolder) -> None:
+    """Head a figure with what it shows and which run it shows."""
+    run = run_title(folder.config()) if folder.holds(CONFIG) else ""
+    # The run's names are plain text: a dollar sign in one must not start mathematics.
+    title = "\n".join(filter(None, (what, run)))
+    figure.suptitle(wrapped(title, figure.get_figwidth()), parse_math=False)
+
+
+def percent_axis(axis: Any) -> None:
+    """Write the ticks of an axis of shares in [0, 1] as percents."""
+    axis.set_major_formatter(lambda share, _position: f"{100.0 * share:g}")
+
+
+def label_panels(*axes: Axes) -> None:
+    """Letter the panels (a), (b), ... at their upper left."""
+    for letter, panel in zip("abcdef", axes, strict=False):
+        panel.set_title(f"({letter})", loc="left")

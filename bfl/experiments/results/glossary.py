@@ -1,0 +1,52 @@
+"""What the numbers of a run mean, from what metrics and uncertainties say of themselves."""
+
+from __future__ import annotations
+
+import re
+from textwrap import dedent
+
+from bfl.evaluation.metrics import metrics
+from bfl.evaluation.metrics.base import Metric
+from bfl.evaluation.uncertainty import uncertainties
+from bfl.registry import Component
+
+_HEAD = """# Glossary of metrics
+
+`bfl glossary` prints this page from the docstrings of the metrics and uncertainties, and a test
+compares. An arrow points to the better side. Each number is that of the test data, of the posterior
+after a round (`rounds.jsonl`, `evaluate-mc-samples` samples) or of the final one (`metrics.json`,
+`mc-samples` samples); p̂_m is the prediction of sample m, p̄ their mean, C the number of classes.
+
+"""
+_DERIVED = """## Made from these
+
+- `mean-NAME`: the mean of an uncertainty over the test examples, in its unit.
+- `retention-area-METRIC-NAME`: the area under the curve of a metric of the examples that are kept
+  when the most uncertain ones, by that uncertainty, are discarded; in the metric's unit, better on
+  the metric's side. Fischer et al. (2024), section 3.3; Filos et al. (2019).
+- `validation-NAME`: a metric or mean uncertainty of the server's own images (`server-data`) in
+  place of the test data, in `rounds.jsonl`.
+- `degree-of-spread`: the norm of all standard deviations, √Σ_d σ_d², without a better side. Ozer et
+  al. (2022), section 4.
+"""
+_SOURCE = re.compile(r"^(?:Reference|Source)s?:\s*")
+
+
+def glossary_page() -> str:
+    """Return the page ``docs/glossary.md``."""
+    parts = ["## Metrics\n", *map(glossary_entry, metrics.classes())]
+    parts += ["## Uncertainties\n", *map(glossary_entry, uncertainties.classes())]
+    return _HEAD + "\n".join(parts) + "\n" + _DERIVED
+
+
+def glossary_entry(component: type[Component]) -> str:
+    """Return what the page says of one metric or uncertainty: its docstring without the example."""
+    arrow = ""
+    if issubclass(component, Metric):
+        arrow = " ↑" if component.higher_is_better else " ↓"
+    aliases = "".join(f", `{alias}`" for alias in component.aliases)
+    first, _, rest = (component.__doc__ or "").partition("\n")
+    paragraphs = [first, *re.split(r"\n\s*\n", dedent(rest).strip())]
+    kept = [" ".join(p.split()) for p in paragraphs if not p.startswith(("Example", "Attributes"))]
+    text = "\n\n".join(_SOURCE.sub("Source: ", paragraph) for paragraph in kept if paragraph)
+    return f"### `{component.name}`{aliases}{arrow}\n\n{text}\n"

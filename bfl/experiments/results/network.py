@@ -1,0 +1,188 @@
+"""What predicting with a run's posterior takes besides it: ``network.json``, written at the start.
+
+With ``posterior.npz`` it is enough to predict on another machine, without the training data and
+whatever has become of the keys that do not concern prediction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import pydantic
+
+from bfl.configuration import Configuration, resolve
+from bfl.configuration.configuration import Value, settings_of
+from bfl.configuration.messages import refused_values
+from bfl.data.datasets import Dataset
+from bfl.data.datasets.cache import cached_dataset
+from bfl.errors import BflError, ConfigurationError, DataError
+from bfl.experiments.results.environment import describe_environment
+from bfl.experiments.results.run_folder import NETWORK, POSTERIOR, RunFolder
+from bfl.learning.inferences import Inference, inferences
+from bfl.learning.models import Architecture, create_architecture
+from bfl.plugins import activate
+
+FORMAT = 1
+"""The number of this file's layout."""
+
+SCALING = {"divide-by": 127.5, "subtract": 1.0}
+"""What the network does to pixels of 0 to 255: ``normalized_images`` of ``networks.network``."""
+
+KEYS = ("model", "inference", "seed", "mc-samples", "evaluate-precision")
+"""The keys that prediction depends on, beside the settings of the model and of the inference, and
+the plugins that have these."""
+
+VERSIONS = ("bfl", "python", "tensorflow", "tensorflow-probability", "tf-keras", "numpy")
+
+
+@dataclass(frozen=True)
+class NetworkDescription:
+    """What predicting with a run's posterior takes besides it.
+
+    Attributes:
+        image_shape: Height, width and channels of an image.
+        class_names: One name per class.
+        keys: The configuration keys that prediction depends on.
+        threads: TensorFlow's threads in the process that evaluated the run; None if not known.
+        versions: The versions of the packages that the bits depend on.
+    """
+
+    image_shape: tuple[int, int, int]
+    class_names: tuple[str, ...]
+    keys: Mapping[str, Value]
+    threads: int | None
+    versions: Mapping[str, str | None]
+
+    @classmethod
+    def of(
+        cls, configuration: Configuration, dataset: Dataset, threads: int | None
+    ) -> NetworkDescription:
+        """Return the description of a run's network.
+
+        Args:
+            configuration: The run's configuration.
+            dataset: Its data set; its shape and class names are taken.
+            threads: See the attribute.
+        """
+        parts = (configuration.architecture, configuration.inference)
+        settings = [key for part in parts for key in settings_of(type(part))]
+        environment = describe_environment()
+        types = [type(part) for part in parts]
+        named = [p for p in activate(configuration.keys.plugins) if any(map(p.defines, types))]
+        plugins = {"plugins": ", ".join(map(str, named))} if named else {}
+        return cls(
+            image_shape=dataset.image_shape,
+            class_names=dataset.class_names,
+            keys={**plugins, **{key: configuration.values[key] for key in (*KEYS, *settings)}},
+            threads=threads,
+            versions={name: environment[name] for name in VERSIONS},
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the content of ``network.json``."""
+        return {
+            "format": FORMAT,
+            "image-shape": list(self.image_shape),
+            "pixels": "0 to 255",
+            "scaling": SCALING,
+            "class-names": list(self.class_names),
+            "keys": dict(self.keys),
+            "threads": self.threads,
+            "versions": dict(self.versions),
+        }
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> NetworkDescription:
+        """Return the description in the content of ``network.json``.
+
+        Raises:
+            ValueError, KeyError, TypeError: The content is not what it should be, or of a version
+                that this one cannot read.
+        """
+        if content["format"] != FORMAT or content["scaling"] != SCALING:
+            raise ValueError(
+                f"it has format {content['format']} and scaling {content['scaling']}; this version "
+                f"of bfl reads format {FORMAT} and scaling {SCALING}"
+            )
+        height, width, channels = (int(size) for size in content["image-shape"])
+        threads = content["threads"]
+        keys = dict(content["keys"])
+        for key in KEYS:
+            if key not in keys:
+                raise KeyError(key)
+        return cls(
+            image_shape=(height, width, channels),
+            class_names=tuple(str(name) for name in content["class-names"]),
+            keys=keys,
+            threads=None if threads is None else int(threads),
+            versions=dict(content["versions"]),
+        )
+
+    @property
+    def architecture(self) -> Architecture:
+        """The network's architecture.
+
+        Raises:
+            ConfigurationError: This version of bfl does not know it, or one of its settings.
+        """
+        activate(str(self.keys.get("plugins", "")))
+        return _created(create_architecture, str(self.keys["model"]), self.keys)
+
+    @property
+    def inference(self) -> Inference:
+        """What the network's weights are.
+
+        Raises:
+            ConfigurationError: This version of bfl does not know it, or one of its settings.
+        """
+        activate(str(self.keys.get("plugins", "")))
+        return _created(inferences.create, str(self.keys["inference"]), self.keys)
+
+
+C = TypeVar("C")
+
+
+def _created(
+    create: Callable[[str, Mapping[str, Any]], C], word: str, keys: Mapping[str, Any]
+) -> C:
+    try:
+        return create(word, keys)
+    except pydantic.ValidationError as error:
+        raise ConfigurationError("\n".join(refused_values(error))) from error
+
+
+def network_description(folder: RunFolder) -> NetworkDescription:
+    """Return the description of a run's network.
+
+    Runs made before there was a ``network.json`` are described from their configuration and their
+    data set, which then has to be on this machine.
+
+    Raises:
+        DataError: The file is corrupt; or there is none, and the data set cannot be had either.
+    """
+    if not folder.holds(NETWORK):
+        return _from_data(folder)
+    content = folder.network()
+    try:
+        return NetworkDescription.from_dict(content)
+    except KeyError as error:
+        raise DataError(f"{folder.path / NETWORK} cannot be used: it has no {error}") from error
+    except (ValueError, TypeError) as error:
+        raise DataError(f"{folder.path / NETWORK} cannot be used: {error}") from error
+
+
+def _from_data(folder: RunFolder) -> NetworkDescription:
+    saved = folder.config()
+    try:
+        configuration = resolve(saved)
+        dataset = cached_dataset(configuration.keys.dataset, configuration.keys.data_dir)
+    except BflError as error:
+        raise DataError(
+            f"{folder.path} has no {NETWORK}: it was made by a version of bfl that did not write "
+            f"down beside {POSTERIOR} what the images and classes are, and they cannot be read "
+            f"from its data set '{saved.get('dataset')}' either ({error}). Bring the data set "
+            "back, or repeat the run from its config.toml"
+        ) from error
+    return NetworkDescription.of(configuration, dataset, threads=None)

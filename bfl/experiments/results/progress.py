@@ -1,0 +1,98 @@
+"""What a person sees while a federation runs: a line a round, and a bar in a terminal."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from bfl.experiments.results.table import cell
+from bfl.federation.client_metrics import TRAIN_DIVERGENCE_PER_EXAMPLE, TRAIN_LIKELIHOOD, recorded
+
+# What a round's line shows, where the round has it, and how it is called there.
+_SHOWN = {
+    "accuracy": "accuracy",
+    "negative-log-likelihood": "NLL",
+    "expected-calibration-error": "ECE",
+    recorded(TRAIN_LIKELIHOOD): "train NLL",
+    recorded(TRAIN_DIVERGENCE_PER_EXAMPLE): "train KL/N",
+    "failures": "failures",
+}
+
+_HIDDEN_AT_0 = frozenset({"failures"})
+"""What there is normally nothing of; any other number is shown, 0 as well."""
+
+
+class Follower(Protocol):
+    """Who follows a run and shows it in a way of its own, as a study does.
+
+    Attributes:
+        console: Where the run's lines go.
+    """
+
+    console: Console
+
+    def round(self, number: int, rounds: int, seconds: float, shown: str) -> None:
+        """Take note of a round that is over.
+
+        Args:
+            number: The round, from 1.
+            rounds: The number of rounds.
+            seconds: How long it took.
+            shown: Its metrics, as a line shows them.
+        """
+
+
+class ProgressReport:
+    """Prints one line a round; in a terminal also a bar with the time that is left.
+
+    Args:
+        rounds: The number of rounds.
+        console: Where to; by default that of who follows the run, or standard output.
+        follower: Who follows the run.
+    """
+
+    def __init__(
+        self, rounds: int, console: Console | None = None, follower: Follower | None = None
+    ) -> None:
+        self.rounds = rounds
+        self._follower = follower if console is None else None
+        followed = self._follower.console if self._follower else None
+        self.console = console or followed or Console(highlight=False, soft_wrap=True)
+        self._progress = Progress(
+            TextColumn("rounds"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            console=self.console,
+            transient=True,
+            disable=not self.console.is_terminal or self._follower is not None,
+        )
+        self._bar = self._progress.add_task("rounds", total=rounds)
+        self._started = time.monotonic()
+
+    def say(self, text: str) -> None:
+        """Print a line, with the seconds since the beginning."""
+        self.console.print(f"[{time.monotonic() - self._started:6.1f} s] {text}", markup=False)
+
+    def round(self, number: int, seconds: float, metrics: Mapping[str, Any]) -> None:
+        """Print the line of a round that is over."""
+        shown = "  ".join(
+            f"{name} {cell(metrics[key])}"
+            for key, name in _SHOWN.items()
+            if metrics.get(key) is not None and (metrics[key] or key not in _HIDDEN_AT_0)
+        )
+        self.say(f"round {number}/{self.rounds}  {shown}  ({seconds:.1f} s)")
+        self._progress.update(self._bar, completed=number)
+        if self._follower:
+            self._follower.round(number, self.rounds, seconds, shown)
+
+    def __enter__(self) -> ProgressReport:
+        self._progress.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._progress.stop()

@@ -1,0 +1,209 @@
+"""Going on with a run: its folder, new or begun, and where it stands."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bfl.configuration import Configuration, resolve
+from bfl.errors import ConfigurationError, DataError
+from bfl.experiments.results.identity import locked
+from bfl.experiments.results.run_folder import CONFIG, ENVIRONMENT, RunFolder
+from bfl.federation.state import Arrays, Snapshots
+from bfl.posteriors import Posterior
+from bfl.posteriors.posterior import VECTORS
+
+CHECKPOINTS = "checkpoints"
+_POSTERIOR, _STATE = "posterior.", "state."
+
+FREE_TO_CHANGE = frozenset(
+    {
+        "resume",
+        "output-dir",
+        "name",
+        "log",
+        "data-dir",
+        "node-timeout",
+        "client-timeout",
+        "round-retries",
+    }
+)
+"""Keys that say where and how patiently a run is made, not what comes out."""
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """Where a run stands after a round.
+
+    Attributes:
+        server_round: The round that is over.
+        posterior: The global posterior after it.
+        state: What the strategy carries besides.
+    """
+
+    server_round: int
+    posterior: Posterior
+    state: Mapping[str, npt.NDArray[Any]]
+
+
+class Checkpoints:
+    """The checkpoints of a run, the last two kept.
+
+    Args:
+        folder: The run's folder.
+    """
+
+    def __init__(self, folder: RunFolder) -> None:
+        self._snapshots = Snapshots(folder.path / CHECKPOINTS)
+
+    def save(self, checkpoint: Checkpoint) -> None:
+        """Write a checkpoint.
+
+        Raises:
+            RunError: It cannot be written.
+        """
+        vectors = {f"{_POSTERIOR}{k}": getattr(checkpoint.posterior, k) for k in VECTORS}
+        state = {f"{_STATE}{name}": array for name, array in checkpoint.state.items()}
+        self._snapshots.save(checkpoint.server_round, {**vectors, **state})
+
+    def latest(self) -> Checkpoint | None:
+        """Return the sound checkpoint that was written last; None when there is none."""
+        found = self._snapshots.latest()
+        if found is None:
+            return None
+        server_round, arrays = found
+        posterior = Posterior(**_behind(_POSTERIOR, arrays))
+        return Checkpoint(server_round, posterior, _behind(_STATE, arrays))
+
+
+def _behind(prefix: str, arrays: Arrays) -> dict[str, Any]:
+    return {
+        name.removeprefix(prefix): np.asarray(array)
+        for name, array in arrays.items()
+        if name.startswith(prefix)
+    }
+
+
+@contextmanager
+def open_run(
+    configuration: Configuration, name: str, environment: Mapping[str, Any]
+) -> Iterator[tuple[RunFolder, Checkpoint | None]]:
+    """Give a block the folder of a run and, if it is one to go on with, its last checkpoint.
+
+    No other server writes to the folder in the meantime.
+
+    With ``resume``, a run that has not begun is begun; so a supervisor may always say it. A run can
+    be given more rounds, also when it is finished. Rounds recorded after the checkpoint are
+    dropped: they are made again, with the same result.
+
+    Args:
+        configuration: The configuration.
+        name: The run's name.
+        environment: See ``describe_environment``.
+
+    Raises:
+        ConfigurationError: The folder cannot be written, holds another run, another server writes
+            to it, or the run in it was begun with another configuration; the message names what has
+            changed.
+        DataError: The run's files are corrupt.
+    """
+    keys = configuration.keys
+    folder = RunFolder.named(keys.output_dir, name)
+    with locked(folder.path):
+        if not keys.resume or not folder.holds(CONFIG):
+            # Each with its SHA-256.
+            described = {**environment, "plugins": [p for p in keys.plugins.split(", ") if p]}
+            RunFolder.create(keys.output_dir, name, configuration.values, described)
+            checkpoint = None
+        else:
+            _refuse_changes(folder, configuration)
+            if not folder.holds(ENVIRONMENT):  # killed when it had only its configuration
+                folder.write_environment(environment)
+            if keys.rounds > folder.config()["rounds"]:
+                folder.add_rounds(keys.rounds)
+            checkpoint = Checkpoints(folder).latest()
+            folder.keep_rounds(checkpoint.server_round if checkpoint else 0)
+        yield folder, checkpoint
+
+
+def check_output(configuration: Configuration) -> None:
+    """Check, before anything starts, that a run's folder can be made, or gone on with.
+
+    Raises:
+        ConfigurationError: The folder cannot be written, holds another run, or the run in it was
+            begun with another configuration.
+        DataError: The configuration in it is corrupt.
+    """
+    keys = configuration.keys
+    existing = Path(keys.output_dir).absolute()
+    try:
+        while not existing.exists():
+            existing = existing.parent
+    except OSError as error:  # a name that is too long, or below what may not be looked into
+        raise ConfigurationError(
+            f"output-dir is {keys.output_dir!r}: {error.strerror or error}"
+        ) from error
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        what = "is not writable" if existing.is_dir() else "is a file"
+        raise ConfigurationError(f"output-dir is {keys.output_dir!r}: {existing} {what}")
+    if not keys.name:
+        return
+    folder = RunFolder.named(keys.output_dir, keys.name)
+    if folder.path.exists() and not folder.path.is_dir():
+        raise ConfigurationError(
+            f"the run's folder would be {folder.path}, which is a file; choose another name"
+        )
+    if not folder.holds(CONFIG):
+        return
+    if not keys.resume:
+        raise ConfigurationError(
+            f"{folder.path} holds another run; choose another name, remove that folder, or go on "
+            "with that run by resume=true"
+        )
+    _refuse_changes(folder, configuration)
+
+
+def _refuse_changes(folder: RunFolder, configuration: Configuration) -> None:
+    saved = folder.config()
+    if type(saved.get("rounds")) is not int:
+        raise DataError(
+            f"{folder.path / CONFIG} is not the configuration of a run: rounds is "
+            f"{saved.get('rounds')!r}; expected a whole number"
+        )
+    changed = changed_keys(saved, configuration.values)
+    was, now = changed.get("rounds", (0, 0))
+    if now > was:
+        # Nothing in a round depends on how many there are to be: these are those of a longer run.
+        del changed["rounds"]
+    elif changed.keys() == {"rounds"}:
+        raise ConfigurationError(
+            f"rounds is {now}, and the run in {folder.path} was begun with {was}; allowed: at "
+            f"least {was}"
+        )
+    if changed:
+        raise ConfigurationError(
+            f"cannot resume {folder.path} under another configuration: "
+            + "; ".join(f"{key} was {was!r} and is {now!r}" for key, (was, now) in changed.items())
+        )
+
+
+def changed_keys(saved: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Return the keys that matter to the result and differ, with both values.
+
+    Keys that an older version did not have had the values that its run resolves to today.
+    """
+    if now.keys() - saved.keys():
+        with suppress(ConfigurationError):
+            saved = {**resolve(saved, check_data=False).values, **saved}
+    keys = [key for key in {**saved, **now} if key not in FREE_TO_CHANGE]
+    # A run begun with clients = 0 has recorded how many there were.
+    if not now.get("clients"):
+        keys.remove("clients")
+    return {key: (saved.get(key), now.get(key)) for key in keys if saved.get(key) != now.get(key)}

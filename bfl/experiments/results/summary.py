@@ -1,0 +1,145 @@
+"""The final predictions in numbers: metrics, mean uncertainties and retention curves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bfl.evaluation.metrics import ExampleMetric, evaluate, metrics
+from bfl.evaluation.prediction import Predictions
+from bfl.evaluation.uncertainty import (
+    RetentionCurve,
+    mean_uncertainties,
+    retention_curve,
+    uncertainties,
+)
+from bfl.experiments.results.run_folder import RunFolder
+from bfl.posteriors import Posterior
+
+# One percent to all of the data: what a figure can show, and small enough for a text file. The
+# exact curve has as many points as examples; predictions.npz holds what it is made from.
+GRID = np.arange(1, 101) / 100
+
+
+def retention_curves(
+    predictions: Predictions, labels: npt.ArrayLike, settings: Mapping[str, Any] | None = None
+) -> dict[str, dict[str, RetentionCurve]]:
+    """Return the retention curve of each metric by each uncertainty that asks for one.
+
+    Args:
+        predictions: The predictions for N examples.
+        labels: (N,) true classes, integers in [0, C).
+        settings: The configuration, of which each component takes its own keys.
+
+    Returns:
+        ``curves[metric][uncertainty]``: of accuracy and negative log-likelihood, by predictive
+        entropy, aleatoric and epistemic uncertainty, and whatever else is registered with
+        ``retention = True``.
+
+    Raises:
+        ValueError: The labels do not fit the predictions.
+
+    Source:
+        Fischer et al. (2024), section 3.3 and Fig. 2.
+    """
+    ranks = {
+        cls.name: uncertainties.create(cls.name, settings).measure(predictions)
+        for cls in uncertainties.classes()
+        if cls.retention
+    }
+    curves: dict[str, dict[str, RetentionCurve]] = {}
+    for name in metrics.names():
+        metric = metrics.create(name, settings)
+        if isinstance(metric, ExampleMetric) and metric.retention:
+            values = metric.values(predictions, labels)
+            curves[name] = {by: retention_curve(values, rank) for by, rank in ranks.items()}
+    return curves
+
+
+def summarize(
+    predictions: Predictions, labels: npt.ArrayLike, settings: Mapping[str, Any] | None = None
+) -> dict[str, float]:
+    """Return the numbers of ``metrics.json``.
+
+    Args:
+        predictions: The predictions for N examples.
+        labels: (N,) true classes, integers in [0, C).
+        settings: The configuration, of which each component takes its own keys.
+
+    Returns:
+        Every metric under its name (``accuracy``), the mean of every uncertainty
+        (``mean-epistemic``) and the area of every retention curve
+        (``retention-area-accuracy-epistemic``).
+
+    Raises:
+        ValueError: The labels do not fit the predictions.
+    """
+    return _numbers(predictions, labels, settings, retention_curves(predictions, labels, settings))
+
+
+def describe_posterior(posterior: Posterior) -> dict[str, float]:
+    """Return what a posterior itself says, in numbers: its degree of spread if it has one."""
+    return {"degree-of-spread": posterior.degree_of_spread} if posterior.size else {}
+
+
+def write_evaluation(
+    folder: RunFolder,
+    predictions: Predictions,
+    labels: npt.ArrayLike,
+    settings: Mapping[str, Any] | None = None,
+    posterior: Posterior | None = None,
+) -> dict[str, float]:
+    """Write the final predictions, metrics and retention curves of a run; return the metrics.
+
+    Args:
+        folder: The run's folder.
+        predictions: The predictions for N examples.
+        labels: (N,) true classes, integers in [0, C).
+        settings: The configuration, of which each component takes its own keys.
+        posterior: What has predicted; the metrics then describe it as well.
+
+    Raises:
+        ValueError: The labels do not fit the predictions.
+        RunError: A file cannot be written.
+    """
+    curves = retention_curves(predictions, labels, settings)
+    numbers = _numbers(predictions, labels, settings, curves)
+    if posterior is not None:
+        numbers.update(describe_posterior(posterior))
+    folder.write_predictions(predictions, labels)
+    folder.write_retention(_on_grid(curves))
+    folder.write_metrics(numbers)
+    return numbers
+
+
+def _numbers(
+    predictions: Predictions,
+    labels: npt.ArrayLike,
+    settings: Mapping[str, Any] | None,
+    curves: Mapping[str, Mapping[str, RetentionCurve]],
+) -> dict[str, float]:
+    """Return metrics, mean uncertainties and areas, the curves being given."""
+    means = mean_uncertainties(predictions, settings)
+    areas = {
+        f"retention-area-{metric}-{by}": curve.area
+        for metric, by_uncertainty in curves.items()
+        for by, curve in by_uncertainty.items()
+    }
+    return {**evaluate(predictions, labels, settings), **means, **areas}
+
+
+def _on_grid(curves: Mapping[str, Mapping[str, RetentionCurve]]) -> dict[str, Any]:
+    """Return the content of ``retention.json``: the grid, then curves[metric][uncertainty]."""
+    return {
+        "fraction": GRID.tolist(),
+        "curves": {
+            metric: {
+                by: {"area": curve.area, "value": curve.at(GRID).tolist()}
+                for by, curve in by_uncertainty.items()
+            }
+            for metric, by_uncertainty in curves.items()
+        },
+    }

@@ -1,0 +1,76 @@
+"""Tables for the terminal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from numbers import Integral, Real
+from typing import Any
+
+from rich.table import Table
+from rich.text import Text
+
+from bfl.evaluation.metrics import metrics as registered_metrics
+
+ABSENT = "–"
+
+
+def cell(value: Any) -> str:
+    """Return a value as a table shows it: four decimals where they say something.
+
+    Example:
+        >>> [cell(value) for value in (0.91234567, 12, 1.5e-7, None, "iid", True)]
+        ['0.9123', '12', '1.500e-07', '–', 'iid', 'yes']
+    """
+    if value is None:
+        return ABSENT
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Integral) or not isinstance(value, Real):
+        return str(value)
+    number = float(value)
+    plain = number == 0.0 or not math.isfinite(number) or 1e-3 <= abs(number) < 1e5
+    return f"{number:.4f}" if plain else f"{number:.3e}"
+
+
+def results_table(rows: Sequence[Mapping[str, Any]], title: str) -> Table:
+    """Return a table of rows, such as runs or rounds.
+
+    Args:
+        rows: One mapping per row; the columns are their keys in the order of first appearance,
+            and a key that a row lacks is shown as a dash.
+        title: The heading.
+    """
+    columns = list(dict.fromkeys(key for row in rows for key in row))
+    # Text and not str: a bracket in a name must not be taken for rich's markup.
+    table = Table(title=Text(title), title_justify="left", header_style="bold")
+    for column in columns:
+        numeric = all(isinstance(row[column], Real) for row in rows if row.get(column) is not None)
+        table.add_column(Text(_header(column)), justify="right" if numeric else "left")
+    for row in rows:
+        table.add_row(*(Text(cell(row.get(column))) for column in columns))
+    return table
+
+
+def metrics_table(metrics: Mapping[str, float], samples: int | None = None) -> Table:
+    """Return a table of a run's final metrics, with an arrow that points to the better side.
+
+    Args:
+        metrics: See ``bfl.experiments.results.summary.summarize``.
+        samples: The Monte Carlo samples of the final evaluation; those of the rounds are fewer.
+    """
+    judged = f", {samples} Monte Carlo samples" if samples else ""
+    table = Table(title=f"Final metrics{judged}", title_justify="left", header_style="bold")
+    table.add_column("metric")
+    table.add_column("value", justify="right")
+    for name, value in metrics.items():
+        table.add_row(Text(_header(name)), Text(cell(value)))
+    return table
+
+
+def _header(key: str) -> str:
+    """Return a key with an arrow up or down when it is a metric, or the area of one's curve."""
+    for metric in registered_metrics.classes():
+        if key == metric.name or key.startswith(f"retention-area-{metric.name}-"):
+            return f"{key} {'↑' if metric.higher_is_better else '↓'}"
+    return key

@@ -1,0 +1,69 @@
+"""What a study's tables show: numbers of the runs, in the units of the published table."""
+
+from __future__ import annotations
+
+import pydantic
+from pydantic import Field, field_validator
+
+from bfl.errors import unknown_name
+from bfl.evaluation.metrics import ExampleMetric, metrics
+from bfl.evaluation.uncertainty import uncertainties
+from bfl.registry import STRICT
+
+
+class Column(pydantic.BaseModel):
+    """One number of the runs, and where the published table has it.
+
+    Attributes:
+        metric: Its name in the runs' ``metrics.json``.
+        title: The column's heading; by default the metric's name.
+        scale: What a run's number is multiplied by: 100 for percent.
+        decimals: How many decimals are shown.
+        published: The published table's column; empty: it has none.
+        published_spread: The published table's column of the spread; empty: it has none.
+        published_spread_scale: What the published spread is multiplied by to have the unit of the
+            published value.
+    """
+
+    model_config = STRICT
+
+    metric: str
+    title: str = ""
+    scale: float = Field(1.0, gt=0.0)
+    decimals: int = Field(3, ge=0, le=12)
+    published: str = ""
+    published_spread: str = ""
+    published_spread_scale: float = Field(1.0, gt=0.0)
+
+    @field_validator("metric")
+    @classmethod
+    def _is_known(cls, metric: str) -> str:
+        known = numbers_of_a_run()
+        if metric not in known:
+            raise ValueError(unknown_name("metric", metric, known))
+        return metric
+
+    @property
+    def heading(self) -> str:
+        """What stands above the column."""
+        return self.title or self.metric
+
+
+def numbers_of_a_run() -> tuple[str, ...]:
+    """Return the names of all numbers that a run's ``metrics.json`` may have."""
+    retained = [m.name for m in metrics.classes() if issubclass(m, ExampleMetric) and m.retention]
+    ranking = [u.name for u in uncertainties.classes() if u.retention]
+    return (
+        *metrics.names(),
+        *(f"mean-{name}" for name in uncertainties.names()),
+        *(f"retention-area-{metric}-{by}" for metric in retained for by in ranking),
+        "degree-of-spread",
+    )
+
+
+def default_columns() -> list[Column]:
+    """Return what a table shows unless the study says: accuracy in percent, and the NLL."""
+    return [
+        Column(metric="accuracy", title="accuracy (%)", scale=100.0, decimals=2),
+        Column(metric="negative-log-likelihood", title="NLL", decimals=3),
+    ]

@@ -1,0 +1,232 @@
+"""Base class and registry of the study figures, and what they have in common."""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bfl.configuration import expanded
+from bfl.experiments.results.figures.base import png
+from bfl.experiments.results.figures.style import (
+    COLORS,
+    DASHES,
+    new_figure,
+    run_title,
+    styled,
+    wrapped,
+)
+from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.studies.folder import FIGURES, StudyFolder
+from bfl.experiments.studies.scale import ScaledStudy
+from bfl.experiments.studies.study import SEED, Choice, FigureSpec, Run
+from bfl.experiments.studies.table import FULL_SCALE, mean_and_spread
+from bfl.registry import Component, Registry
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as MatplotlibFigure
+
+PANELS_A_LINE = 4
+"""Panels beside each other, at most."""
+
+BAND = 0.18
+"""Opacity of a band."""
+
+FEW_POINTS = 10
+"""Up to so many points of a curve are marked."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """A curve with its spread over the seeds.
+
+    Attributes:
+        x: (T,) abscissae.
+        mean: (T,) means over the seeds.
+        spread: (T,) spreads; NaN where there are fewer than two seeds.
+    """
+
+    x: npt.NDArray[np.float64]
+    mean: npt.NDArray[np.float64]
+    spread: npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Overlay:
+    """What a figure of a study draws from.
+
+    Attributes:
+        folder: The study's folder.
+        scaled: The study.
+        spec: What the study says of the figure.
+        rows: The rows that are shown.
+        wanted: Which runs count.
+    """
+
+    folder: StudyFolder
+    scaled: ScaledStudy
+    spec: FigureSpec
+    rows: tuple[Choice, ...]
+    wanted: Callable[[Run], bool]
+
+    @property
+    def panels(self) -> tuple[Mapping[str, str], ...]:
+        """The labels of each panel, of those that a run counts for."""
+        counted = [run.labels.items() for run in self.scaled.runs if self.wanted(run)]
+        panels = self.scaled.study.panels()
+        return tuple(p for p in panels if any(p.items() <= labels for labels in counted))
+
+    def runs(self, row: Choice, panel: Mapping[str, str]) -> Iterator[RunFolder]:
+        """Yield the folders of a row's runs in a panel, begun or not."""
+        labels = {**row.labels, **panel}
+        for run in self.scaled.runs:
+            if dict(run.cell.labels) == labels and self.wanted(run):
+                yield self.folder.run(run.name)
+
+    def name(self, row: Choice) -> str:
+        """Return what a row is called in the legend: those of its labels in which rows differ."""
+        differing = {
+            column
+            for column in row.labels
+            if len({other.labels[column] for other in self.rows}) > 1
+        }
+        return " · ".join(row.labels[column] for column in row.labels if column in differing)
+
+    def lines(self) -> Iterator[tuple[Choice, dict[str, Any]]]:
+        """Yield the rows, each with the look of its line."""
+        for index, row in enumerate(self.rows):
+            color = COLORS[index % len(COLORS)]
+            # A second round of the colours meets other dashes.
+            dash = DASHES[(index + index // len(COLORS)) % len(DASHES)]
+            yield row, {"color": color, "linestyle": dash, "label": self.name(row)}
+
+    def average(self, curves: Sequence[Mapping[float, float]]) -> Curve:
+        """Return the mean curve of several seeds, at every abscissa that one of them has."""
+        x = sorted({at for curve in curves for at in curve})
+        values = [
+            mean_and_spread([c[at] for c in curves if at in c], self.scaled.study.spread)
+            for at in x
+        ]
+        return Curve(
+            np.array(x, dtype=np.float64),
+            np.array([mean for mean, _ in values], dtype=np.float64),
+            np.array([math.nan if s is None else s for _, s in values], dtype=np.float64),
+        )
+
+    def title(self) -> str:
+        """Return what stands above the figure: what it is, the scale, and what the bands are."""
+        study = self.scaled.study
+        seeds = {run.labels[SEED] for run in self.scaled.runs} if study.seeds else set()
+        several = len(seeds) > 1
+        bands = f"\nbands: ± {study.spread.replace('-', ' ')} over the seeds" if several else ""
+        lines = (self.spec.title or study.title, self.in_common(), self.scaled.note or FULL_SCALE)
+        return "\n".join(filter(None, lines)) + bands
+
+    def in_common(self) -> str:
+        """Return the data, the network and the clients that all runs shown have, and the seeds."""
+        shown = [run for run in self.scaled.runs if self.wanted(run)]
+        values = [expanded(run.values) for run in shown]
+        same = {
+            key: values[0][key]
+            for key in ("dataset", "model", "inference", "clients")
+            if values and all(each[key] == values[0][key] for each in values)
+        }
+        seeds = sorted({int(each["seed"]) for each in values})
+        title = run_title({key: value for key, value in same.items() if value})
+        named = f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}" if seeds else ""
+        return " · ".join(filter(None, (title, named)))
+
+
+class StudyFigure(Component):
+    """One kind of figure of a study; its fields are settings in the study's file."""
+
+    def draw(self, overlay: Overlay) -> MatplotlibFigure | None:
+        """Return the figure, or None when no run has left what it shows.
+
+        Raises:
+            DataError: A file of a run is there but corrupt.
+        """
+        with styled():
+            return self.compose(overlay)
+
+    @abstractmethod
+    def compose(self, overlay: Overlay) -> MatplotlibFigure | None:
+        """Return what ``draw`` returns; a subclass writes this, under the style already set."""
+
+
+study_figures: Registry[StudyFigure] = Registry("study figure", "bfl.experiments.studies.figures")
+
+
+def draw_curve(axes: Axes, curve: Curve, look: Mapping[str, Any], highest: float) -> None:
+    """Draw a curve and its band, of numbers that lie between 0 and ``highest``."""
+    marker = "o" if curve.x.size <= FEW_POINTS else ""
+    axes.plot(curve.x, curve.mean, marker=marker, markersize=3.0, **look)
+    axes.fill_between(
+        curve.x,
+        np.maximum(curve.mean - curve.spread, 0.0),
+        np.minimum(curve.mean + curve.spread, highest),
+        color=look["color"],
+        alpha=BAND,
+        linewidth=0.0,
+    )
+
+
+def panel_grid(lines: int, columns: int) -> tuple[MatplotlibFigure, npt.NDArray[Any]]:
+    """Return a figure and its axes, an array (lines, columns), that share their abscissa."""
+    figure = new_figure(1.0 + 2.6 * columns, 1.1 + 2.3 * lines)
+    return figure, figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
+
+
+def finish(figure: MatplotlibFigure, overlay: Overlay) -> None:
+    """Give a figure its title and one legend for all panels."""
+    handles: dict[str, Any] = {}
+    for axes in figure.axes:
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True):
+            handles.setdefault(label, handle)
+    if handles and list(handles) != [""]:
+        figure.legend(
+            handles.values(),
+            handles.keys(),
+            loc="outside lower center",
+            ncols=min(4, len(handles)),
+        )
+    figure.suptitle(wrapped(overlay.title(), figure.get_figwidth()), parse_math=False)
+
+
+def panel_title(panel: Mapping[str, str]) -> str:
+    """Return what stands above a panel."""
+    return " · ".join(panel.values())
+
+
+def draw_study(
+    folder: StudyFolder, scaled: ScaledStudy, wanted: Callable[[Run], bool] = lambda _: True
+) -> list[Path]:
+    """Draw the figures that a study asks for, or one of each kind; return the PNG files.
+
+    Args:
+        folder: The study's folder.
+        scaled: The study.
+        wanted: Which runs count.
+
+    Raises:
+        DataError: A file of a run is there but corrupt.
+        RunError: A figure cannot be written.
+    """
+    specs = scaled.study.figures or [
+        FigureSpec(name, name, "", rows=(), settings={}) for name in study_figures.names()
+    ]
+    written = []
+    for spec in specs:
+        rows = tuple(row for row in scaled.study.rows if spec.shows(row.labels))
+        overlay = Overlay(folder, scaled, spec, rows, wanted)
+        figure = study_figures.create(spec.kind, spec.settings).draw(overlay)
+        if figure is not None:
+            written.append(folder.write(f"{FIGURES}/{spec.name}.png", png(figure)))
+    return written

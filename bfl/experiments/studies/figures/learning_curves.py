@@ -1,0 +1,78 @@
+"""Learning curves, overlaid by row."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from pydantic import Field, field_validator
+
+from bfl.errors import unknown_name
+from bfl.evaluation.metrics import metrics
+from bfl.experiments.results.figures.style import percent_axis
+from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.studies.figures.base import (
+    PANELS_A_LINE,
+    Overlay,
+    StudyFigure,
+    draw_curve,
+    finish,
+    panel_grid,
+    panel_title,
+    study_figures,
+)
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as MatplotlibFigure
+
+
+@study_figures.register("learning-curves")
+class LearningCurves(StudyFigure):
+    """A metric on the test data after each evaluated round, by row, in one panel a partition.
+
+    Runs that have begun are shown as far as they have come.
+
+    Reference:
+        Fischer et al. (2024), Figs. 3, 5, 8 and 9.
+    """
+
+    metric: str = Field("accuracy", description="what is drawn against the round")
+
+    @field_validator("metric")
+    @classmethod
+    def _is_known(cls, metric: str) -> str:
+        if metric not in metrics.names():
+            raise ValueError(unknown_name("metric", metric, metrics.names()))
+        return metric
+
+    def compose(self, overlay: Overlay) -> MatplotlibFigure | None:
+        """Return the figure, or None when no round of any run was evaluated."""
+        from matplotlib.ticker import MaxNLocator
+
+        columns = min(PANELS_A_LINE, len(overlay.panels))
+        figure, grid = panel_grid(-(-len(overlay.panels) // columns), columns)
+        highest = 1.0 if self.metric == "accuracy" else math.inf
+        drawn = False
+        for number, axes in enumerate(grid.flat):
+            if number >= len(overlay.panels):
+                axes.set_axis_off()
+                continue
+            panel = overlay.panels[number]
+            for row, look in overlay.lines():
+                curves = [c for run in overlay.runs(row, panel) if (c := self._points(run))]
+                if curves:
+                    draw_curve(axes, overlay.average(curves), look, highest)
+                    drawn = True
+            axes.set_title(panel_title(panel))
+            axes.set_xlabel("round")
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
+            if self.metric == "accuracy":
+                percent_axis(axes.yaxis)
+            if number % columns == 0:
+                axes.set_ylabel("accuracy (%)" if self.metric == "accuracy" else self.metric)
+        finish(figure, overlay)
+        return figure if drawn else None
+
+    def _points(self, run: RunFolder) -> dict[float, float]:
+        rounds = run.rounds()
+        return {entry["round"]: entry[self.metric] for entry in rounds if self.metric in entry}

@@ -1,0 +1,180 @@
+"""A study cut down to what a machine can do, and the words that say so on all that comes of it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from bfl.configuration import expanded
+from bfl.errors import ConfigurationError, unknown_name
+from bfl.experiments.studies.study import Axis, Run, Study
+
+SEEDS = "seeds"
+EXAMPLES = ("train-examples", "test-examples")
+COUNTS = ("rounds", "local-epochs", "mc-samples", "evaluate-mc-samples")
+REDUCIBLE = (*COUNTS, *EXAMPLES, SEEDS)
+"""What can be reduced: configuration keys, and the number of seeds."""
+
+
+@dataclass(frozen=True)
+class Scale:
+    """A stated reduction of a study.
+
+    Attributes:
+        amounts: What is reduced to how much: below 1 a share of what the study has, from 1 a
+            number, which never raises anything. Sorted by name.
+    """
+
+    amounts: Mapping[str, float] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: str) -> Scale:
+        """Return the scale that ``rounds=0.05,train-examples=0.2,seeds=1`` states.
+
+        Raises:
+            ConfigurationError: It is not of that form, or names what cannot be reduced.
+        """
+        amounts: dict[str, float] = {}
+        for pair in filter(None, (part.strip() for part in text.split(","))):
+            name, equals, number = (part.strip() for part in pair.partition("="))
+            if name not in REDUCIBLE:
+                raise ConfigurationError(f"--scale: {unknown_name('name', name, REDUCIBLE)}")
+            if name in amounts:
+                raise ConfigurationError(f"--scale: {name} is given twice")
+            amounts[name] = _amount(name, number if equals else "")
+        return cls(dict(sorted(amounts.items())))
+
+    def __bool__(self) -> bool:
+        """Return whether anything is reduced."""
+        return bool(self.amounts)
+
+    @property
+    def suffix(self) -> str:
+        """What the name of a scaled study's folder ends with."""
+        return "".join(f"_{name}-{amount:g}" for name, amount in self.amounts.items())
+
+    def apply(self, study: Study) -> ScaledStudy:
+        """Return the study with the runs that the reduction leaves, changed as it says.
+
+        Raises:
+            ConfigurationError: Seeds are to be fewer, and the study has no axis of seeds.
+        """
+        fewer = self._fewer_seeds(study)
+        runs = tuple(self._reduced(run) for run in fewer.runs())
+        return ScaledStudy(fewer, self, runs, self._described(study, fewer, runs))
+
+    def _fewer_seeds(self, study: Study) -> Study:
+        if SEEDS not in self.amounts:
+            return study
+        if study.seeds is None:
+            raise ConfigurationError(f"--scale: {study.source} has no axis 'seed'")
+        seeds = study.seeds.choices
+        kept = Axis(study.seeds.name, seeds[: reduced(len(seeds), self.amounts[SEEDS])])
+        axes = tuple(kept if axis.name == kept.name else axis for axis in study.axes)
+        return replace(study, axes=axes)
+
+    def _reduced(self, run: Run) -> Run:
+        values = {**run.values}
+        for key, amount in self.amounts.items():
+            now = _number(run, key) if key != SEEDS else None
+            if now is not None:
+                values[key] = (
+                    reduced(int(now), amount)
+                    if key in COUNTS
+                    else reduced_examples(now, amount, key)
+                )
+        return replace(run, values=values)
+
+    def _described(self, before: Study, fewer: Study, after: Sequence[Run]) -> str:
+        """Return the reduction in words, with what the study has and what is left of it."""
+        said = []
+        for name in self.amounts:
+            pairs: list[tuple[float | None, float | None]]
+            if name == SEEDS and before.seeds and fewer.seeds:
+                pairs = [(len(before.seeds.choices), len(fewer.seeds.choices))]
+            else:
+                full = {run.name: _number(run, name) for run in before.runs()}
+                pairs = [(full[run.name], _number(run, name)) for run in after]
+            changes = " and ".join(
+                f"{_shown(name, old)} → {_shown(name, new)}" for old, new in dict.fromkeys(pairs)
+            )
+            said.append(f"{name} {changes}")
+        return f"scaled down: {', '.join(said)}" if said else ""
+
+
+@dataclass(frozen=True)
+class ScaledStudy:
+    """A study with the runs that are made of it.
+
+    Attributes:
+        study: The study, with the seeds that are left.
+        scale: The reduction.
+        runs: The runs.
+        note: The reduction in words; empty: none.
+    """
+
+    study: Study
+    scale: Scale
+    runs: tuple[Run, ...]
+    note: str
+
+    @property
+    def folder_name(self) -> str:
+        """The name of the study's folder."""
+        return f"{self.study.name}{self.scale.suffix}"
+
+
+def reduced(number: int, amount: float) -> int:
+    """Return a number reduced: below 1 to a share, at least 1; from 1 to at most that number.
+
+    Example:
+        >>> reduced(400, 0.05), reduced(1, 0.05), reduced(400, 20), reduced(5, 20)
+        (20, 1, 20, 5)
+    """
+    return max(1, round(number * amount)) if amount < 1 else min(number, int(amount))
+
+
+def reduced_examples(now: float, amount: float, key: str) -> float:
+    """Return a key such as ``train-examples`` reduced.
+
+    Args:
+        now: Its value: 0 all, below 1 a share, from 1 a number.
+        amount: The reduction, likewise.
+        key: The key, for the message.
+
+    Raises:
+        ConfigurationError: A share is to become a number, which may be more.
+    """
+    if now == 0:
+        return float(amount)
+    if amount < 1:
+        return now * amount if now < 1 else float(reduced(int(now), amount))
+    if now < 1:
+        raise ConfigurationError(
+            f"--scale: {key} is a share in the study, {now:g}, and {amount:g} may be more; give "
+            "a share"
+        )
+    return min(now, amount)
+
+
+def _number(run: Run, key: str) -> float | None:
+    """Return the number that a run has for a key; None where it is none, to be refused later."""
+    value = expanded(run.values)[key]
+    return None if isinstance(value, str | bool) else float(value)
+
+
+def _shown(name: str, value: float | None) -> str:
+    return "all" if name in EXAMPLES and value == 0 else f"{value or 0:g}"
+
+
+def _amount(name: str, text: str) -> float:
+    try:
+        amount = float(text)
+    except ValueError:
+        amount = math.nan
+    if not (0 < amount < 1 or (amount >= 1 and math.isfinite(amount) and amount == int(amount))):
+        raise ConfigurationError(
+            f"--scale: {name} is {text!r}; allowed: a share between 0 and 1, or a whole number"
+        )
+    return amount

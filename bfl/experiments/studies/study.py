@@ -1,0 +1,213 @@
+"""What a study is: a base configuration, axes and rows, which expand to runs with stable names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from bfl.configuration.configuration import Value
+from bfl.experiments.studies.columns import Column
+from bfl.experiments.studies.published import PublishedTable
+
+SEED = "seed"
+"""The axis over which tables and figures take means and spreads."""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One value of an axis, or one row.
+
+    Attributes:
+        labels: What it is called, by column of the tables.
+        values: The configuration keys that it sets.
+        name: Its part of the runs' names.
+        published: Whether the published table has it.
+    """
+
+    labels: Mapping[str, str]
+    values: Mapping[str, Value]
+    name: str
+    published: bool = True
+
+
+@dataclass(frozen=True)
+class Axis:
+    """Choices that combine freely with those of the other axes and with the rows.
+
+    Attributes:
+        name: Its name, which is the column of its labels.
+        choices: Its values, at least one.
+    """
+
+    name: str
+    choices: tuple[Choice, ...]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """What one line of a table is about: a row and a choice of each axis but the seeds.
+
+    Attributes:
+        labels: Their labels by column.
+        published: Whether the published table has it.
+    """
+
+    labels: Mapping[str, str]
+    published: bool = True
+
+    @property
+    def key(self) -> tuple[tuple[str, str], ...]:
+        """The labels in an order that does not depend on the file's."""
+        return tuple(sorted(self.labels.items()))
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of a study.
+
+    Attributes:
+        name: Its name, which depends on its own labels alone.
+        cell: The line of the table that it belongs to.
+        labels: The labels of its row and of its choice of every axis, by column.
+        values: All keys that the study sets for it.
+    """
+
+    name: str
+    cell: Cell
+    labels: Mapping[str, str]
+    values: Mapping[str, Value]
+
+
+@dataclass(frozen=True)
+class FigureSpec:
+    """A figure that a study asks for.
+
+    Attributes:
+        name: The name of its file.
+        kind: What is drawn: a registered study figure.
+        title: What stands above it.
+        rows: Which rows it shows: those that have, for all columns of one of these, one of the
+            labels; empty: all rows.
+        settings: The kind's own settings.
+    """
+
+    name: str
+    kind: str
+    title: str
+    rows: tuple[Mapping[str, tuple[str, ...]], ...]
+    settings: Mapping[str, Any]
+
+    def shows(self, labels: Mapping[str, str]) -> bool:
+        """Return whether a row with these labels is shown."""
+        return not self.rows or any(
+            all(labels.get(column) in allowed for column, allowed in choice.items())
+            for choice in self.rows
+        )
+
+
+@dataclass(frozen=True)
+class Study:
+    """Runs that are made and looked at together.
+
+    Attributes:
+        name: The name of its folder.
+        title: What it is, for people.
+        base: The keys of all runs.
+        axes: What combines freely, in the order of the file.
+        rows: What does not combine freely; one without labels where the file has none.
+        columns: What the tables show.
+        spread: "standard-deviation" or "standard-error", over the seeds.
+        published: The published table, if there is one.
+        figures: The figures asked for; empty: one of each kind.
+        reuse: Names of other studies whose runs are taken where they are the same.
+        source: The file.
+    """
+
+    name: str
+    title: str
+    base: Mapping[str, Value]
+    axes: tuple[Axis, ...]
+    rows: tuple[Choice, ...]
+    columns: tuple[Column, ...]
+    spread: str
+    published: PublishedTable | None
+    figures: tuple[FigureSpec, ...]
+    reuse: tuple[str, ...]
+    source: Path
+
+    @property
+    def seeds(self) -> Axis | None:
+        """The axis of the seeds, if there is one."""
+        return next((axis for axis in self.axes if axis.name == SEED), None)
+
+    @property
+    def others(self) -> tuple[Axis, ...]:
+        """The axes but that of the seeds."""
+        return tuple(axis for axis in self.axes if axis.name != SEED)
+
+    @property
+    def label_columns(self) -> tuple[str, ...]:
+        """The columns that say what a line of a table is about."""
+        return (*self.rows[0].labels, *(axis.name for axis in self.others))
+
+    def cells(self) -> tuple[Cell, ...]:
+        """Return the lines of the tables: row after row, the axes varying within a row."""
+        axes = [axis.choices for axis in self.others]
+        return tuple(_cell(choices) for choices in product(self.rows, *axes))
+
+    def panels(self) -> tuple[Mapping[str, str], ...]:
+        """Return the labels of every combination of the axes but the seeds, one for each panel."""
+        axes = [axis.choices for axis in self.others]
+        return tuple(_labels(choices) for choices in product(*axes))
+
+    def runs(self) -> tuple[Run, ...]:
+        """Return all runs, in the order in which they are made.
+
+        The first axis varies slowest and the rows fastest: with the seeds in front, all rows have
+        their first run before any has its second.
+        """
+        axes = [axis.choices for axis in self.axes]
+        seeds = self.seeds.choices if self.seeds else ()
+        return tuple(
+            Run(
+                name=self._name(row, choices),
+                cell=_cell([c for c in (row, *choices) if c not in seeds]),
+                labels=_labels((row, *choices)),
+                values={**self.base, **_values((row, *choices))},
+            )
+            for *choices, row in product(*axes, self.rows)
+        )
+
+    def _name(self, row: Choice, choices: Sequence[Choice]) -> str:
+        """Return a run's name: its row, its axes by their names, and at the end its seed."""
+        chosen = zip(self.axes, choices, strict=True)
+        in_order = sorted(chosen, key=lambda pair: (pair[0].name == SEED, pair[0].name))
+        parts = [row.name, *(choice.name for _, choice in in_order)]
+        return "_".join(filter(None, parts)) or "run"
+
+
+def _cell(choices: Iterable[Choice]) -> Cell:
+    chosen = tuple(choices)
+    return Cell(_labels(chosen), all(choice.published for choice in chosen))
+
+
+def _labels(choices: Iterable[Choice]) -> dict[str, str]:
+    return {column: label for choice in choices for column, label in choice.labels.items()}
+
+
+def _values(choices: Iterable[Choice]) -> dict[str, Value]:
+    return {key: value for choice in choices for key, value in choice.values.items()}
+
+
+def slug(label: str) -> str:
+    """Return a label as a part of a folder's name.
+
+    Example:
+        >>> slug("MC Dropout"), slug("n/a"), slug("Dirichlet (α = 0.5)")
+        ('mc-dropout', 'n-a', 'dirichlet-0.5')
+    """
+    return re.sub(r"[^a-z0-9.+]+", "-", label.lower()).strip("-.")

@@ -1,0 +1,185 @@
+"""A study's table: ours with its spread over the seeds, the published number, the difference."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from bfl.configuration import expanded
+from bfl.experiments.studies.columns import Column
+from bfl.experiments.studies.folder import StudyFolder, is_done, state
+from bfl.experiments.studies.published import Entry, Key, PublishedTable
+from bfl.experiments.studies.scale import ScaledStudy
+from bfl.experiments.studies.study import Cell, Run
+
+FULL_SCALE = "full scale"
+"""What is said of a study that is not scaled down."""
+
+SPREADS: dict[str, str] = {
+    "standard-deviation": "sample standard deviation (n − 1) over the seeds",
+    "standard-error": "standard error over the seeds, the sample standard deviation (n − 1) / √n",
+}
+"""What a study may take for the spread of its numbers, and what a table says of it."""
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A number of ours beside the published one, both in the column's unit.
+
+    Attributes:
+        ours: The mean over the seeds that are done; None: none is.
+        ours_spread: Its spread; None with fewer than two seeds.
+        published: The published number; None: there is none.
+        published_spread: Its spread; None: not published.
+    """
+
+    ours: float | None
+    ours_spread: float | None
+    published: float | None
+    published_spread: float | None
+
+    @property
+    def difference(self) -> float | None:
+        """Ours minus the published one; None where one of them is missing."""
+        if self.ours is None or self.published is None:
+            return None
+        return self.ours - self.published
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a table.
+
+    Attributes:
+        labels: What it is about, by column.
+        done: How many of its runs are done.
+        runs: How many it has.
+        state: Where those stand that are not done, in words; empty: all are done.
+        numbers: A comparison for each of the study's columns.
+    """
+
+    labels: Mapping[str, str]
+    done: int
+    runs: int
+    state: str
+    numbers: tuple[Compared, ...]
+
+
+@dataclass(frozen=True)
+class StudyTable:
+    """A study's table.
+
+    Attributes:
+        title: What it is.
+        notes: What has to be known to read it, one sentence each; the reduction comes first.
+        scale: The reduction in words, or "full scale".
+        label_columns: The columns of labels.
+        columns: The columns of numbers.
+        lines: The lines.
+    """
+
+    title: str
+    notes: tuple[str, ...]
+    scale: str
+    label_columns: tuple[str, ...]
+    columns: tuple[Column, ...]
+    lines: tuple[Line, ...]
+
+
+def mean_and_spread(values: Sequence[float], spread: str) -> tuple[float | None, float | None]:
+    """Return the mean of some numbers and the spread, a key of ``SPREADS``.
+
+    Example:
+        >>> mean_and_spread([1.0, 3.0], "standard-deviation")
+        (2.0, 1.4142135623730951)
+        >>> mean_and_spread([1.0], "standard-error"), mean_and_spread([], "standard-error")
+        ((1.0, None), (None, None))
+    """
+    count = len(values)
+    if not count:
+        return None, None
+    mean = math.fsum(values) / count
+    if count == 1:
+        return mean, None
+    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))
+    return mean, deviation / math.sqrt(count) if spread == "standard-error" else deviation
+
+
+def study_table(
+    folder: StudyFolder, scaled: ScaledStudy, wanted: Callable[[Run], bool] = lambda _: True
+) -> StudyTable:
+    """Return the table of a study as far as its runs are done.
+
+    Args:
+        folder: The study's folder.
+        scaled: The study.
+        wanted: Which runs count; lines without any are left out.
+
+    Raises:
+        DataError: A run's metrics are corrupt.
+    """
+    study = scaled.study
+    runs: dict[Key, list[Run]] = {}
+    for run in scaled.runs:
+        if wanted(run):
+            runs.setdefault(run.cell.key, []).append(run)
+    lines = [
+        _line(folder, scaled, cell, runs[cell.key]) for cell in study.cells() if cell.key in runs
+    ]
+    return StudyTable(
+        title=study.title,
+        notes=_notes(scaled, lines),
+        scale=scaled.note or FULL_SCALE,
+        label_columns=study.label_columns,
+        columns=study.columns,
+        lines=tuple(lines),
+    )
+
+
+def _line(folder: StudyFolder, scaled: ScaledStudy, cell: Cell, runs: Sequence[Run]) -> Line:
+    study = scaled.study
+    folders = {run.name: folder.run(run.name) for run in runs}
+    done = [run for run in runs if is_done(folders[run.name])]
+    metrics = [folders[run.name].metrics() for run in done]
+    states = [
+        state(folder, run.name, folders[run.name], _rounds(run)) for run in runs if run not in done
+    ]
+    numbers = []
+    for column in study.columns:
+        values = [
+            column.scale * float(numbers[column.metric])
+            for numbers in metrics
+            if column.metric in numbers
+        ]
+        ours, spread = mean_and_spread(values, study.spread)
+        published = _published(study.published, cell, column)
+        numbers.append(Compared(ours, spread, published.value, published.spread))
+    return Line(
+        labels={column: cell.labels[column] for column in study.label_columns},
+        done=len(done),
+        runs=len(runs),
+        state=", ".join(dict.fromkeys(states)),
+        numbers=tuple(numbers),
+    )
+
+
+def _published(table: PublishedTable | None, cell: Cell, column: Column) -> Entry:
+    if table is None or not cell.published:
+        return Entry(None, None)
+    return table.entry(cell.key, column.metric)
+
+
+def _rounds(run: Run) -> int:
+    return int(expanded(run.values)["rounds"])
+
+
+def _notes(scaled: ScaledStudy, lines: Sequence[Line]) -> tuple[str, ...]:
+    done, runs = sum(line.done for line in lines), sum(line.runs for line in lines)
+    notes = [f"{scaled.note or FULL_SCALE}.".capitalize()]
+    notes.append(f"{done} of {runs} runs are done.")
+    if scaled.study.seeds is not None:
+        notes.append(f"Ours ± {SPREADS[scaled.study.spread]}.")
+    if scaled.study.published is not None:
+        notes.append("Published ± the spread that the paper gives; difference: ours − published.")
+    return tuple(notes)

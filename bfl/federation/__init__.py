@@ -1,0 +1,1 @@
+"""What passes between server and clients, and what both keep from round to round."""

@@ -1,0 +1,320 @@
+"""What travels between server and clients, as Flower records; both sides read and write it here.
+
+A posterior is three contiguous arrays, however many layers the network has. The record names
+``arrays``, ``config`` and ``metrics`` are those of Flower's own strategies, so that its mods find
+what they expect. docs/wire-format.md is for clients that are not written with this package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+
+from bfl.errors import ConfigurationError
+from bfl.federation.parts import Arrays
+from bfl.posteriors import Posterior
+from bfl.posteriors.posterior import VECTORS
+
+ARRAYS, CONFIG, METRICS = "arrays", "config", "metrics"
+BESIDE = "beside"
+"""The record of the arrays that the parts of a method send beside a posterior, both ways."""
+
+WIRE_FORMAT = 2
+"""The version of what is sent. A node says before the first round which one it speaks, and each
+task does; it grows with every change that one side could misunderstand."""
+
+VERSION = "wire-format"
+
+Positions = npt.NDArray[np.int64]
+
+RUN_CANNOT_GO_ON = 100
+"""Code of an error by which a simulation's client ends the run; those of Flower are below."""
+
+
+def posterior_to_arrays(posterior: Posterior) -> ArrayRecord:
+    """Return a posterior as a record of three one-dimensional arrays."""
+    record = ArrayRecord()
+    for name in VECTORS:
+        record[name] = _packed(np.asarray(getattr(posterior, name)))
+    return record
+
+
+def posterior_from_arrays(arrays: ArrayRecord) -> Posterior:
+    """Return the posterior in a record: its vectors are read where they lie, and are read-only.
+
+    Raises:
+        KeyError: An array is missing.
+        TypeError: An array is not NumPy's.
+        ValueError: An array's bytes are not what its header promises.
+    """
+    return Posterior(**{name: _unpacked(arrays[name]) for name in VECTORS})
+
+
+NUMPY = "numpy.ndarray"
+"""Flower's name of NumPy's file format, in which ``Array`` holds its data."""
+
+_PLAIN = {name: np.dtype(name) for name in ("float16", "float32", "float64")}
+"""The types that are read in place, by the name that Flower gives them."""
+
+
+def _packed(vector: npt.NDArray[Any]) -> Array:
+    """Return what ``Array(vector)`` returns, with one copy of the data in place of three."""
+    name = str(vector.dtype)
+    if _PLAIN.get(name) != vector.dtype or vector.ndim != 1:
+        return Array(vector)
+    data = b"".join((_header(name, vector.size), np.ascontiguousarray(vector).data))
+    return Array(name, (vector.size,), NUMPY, data)
+
+
+def _unpacked(array: Array) -> npt.NDArray[Any]:
+    """Return what ``array.numpy()`` returns, as a view of the data where they are as expected."""
+    dtype = _PLAIN.get(array.dtype)
+    if dtype is not None and array.stype == NUMPY and len(array.shape) == 1:
+        size = array.shape[0]
+        header = _header(array.dtype, size)
+        if len(array.data) == len(header) + size * dtype.itemsize and array.data.startswith(header):
+            return np.frombuffer(array.data, dtype, offset=len(header))
+    read = array.numpy()
+    if not isinstance(read, np.ndarray):  # NumPy also reads archives, of any number of arrays
+        raise TypeError(f"the data are {type(read).__name__}; expected one array")
+    return read
+
+
+@lru_cache(maxsize=64)
+def _header(dtype: str, size: int) -> bytes:
+    """Return the header of NumPy's file format for a vector."""
+    buffer = BytesIO()
+    description = {"descr": _PLAIN[dtype].str, "fortran_order": False, "shape": (size,)}
+    np.lib.format.write_array_header_1_0(buffer, description)
+    return buffer.getvalue()
+
+
+class WireFormatError(ConfigurationError, ValueError):
+    """A message is not as docs/wire-format.md says; of one node of many, it may be passed over."""
+
+
+def _check_version(record: Mapping[str, Any], who: str) -> None:
+    given = record.get(VERSION)
+    if given != WIRE_FORMAT:
+        says = f"speaks {VERSION} {given}" if given is not None else f"does not say its {VERSION}"
+        raise WireFormatError(
+            f"{who} {says}; this side speaks {VERSION} {WIRE_FORMAT}: install one version of bfl "
+            "on both sides, or see docs/wire-format.md"
+        )
+
+
+@dataclass(frozen=True)
+class TrainTask:
+    """What the server asks of one client in one round.
+
+    Attributes:
+        server_round: The round, from 1.
+        partition_id: Which client of the partition the node plays.
+        configuration: The run's configuration, as a JSON object of flat keys.
+        num_classes: The number of classes.
+        examples: (N,) positions of the client's examples in the training data; None when the node
+            has data of its own.
+        run_folder: The run's folder on the server, absolute, or empty.
+        run_key: The run's own word, see ``bfl.experiments.results.identity``, or empty.
+        pooled_round: The last round in which the server has pooled this client's update, whose
+            state the client takes up; 0: none yet, and the client begins anew.
+        damping: By how much that round's change of the posterior was damped.
+    """
+
+    server_round: int
+    partition_id: int
+    configuration: str
+    num_classes: int
+    examples: Positions | None
+    run_folder: str = ""
+    run_key: str = ""
+    pooled_round: int = 0
+    damping: float = 1.0
+
+    def to_config(self) -> ConfigRecord:
+        """Return the task as a record."""
+        record = ConfigRecord(
+            {
+                VERSION: WIRE_FORMAT,
+                "server-round": self.server_round,
+                "partition-id": self.partition_id,
+                "configuration": self.configuration,
+                "num-classes": self.num_classes,
+                "run-folder": self.run_folder,
+                "run-key": self.run_key,
+                "pooled-round": self.pooled_round,
+                "damping": self.damping,
+            }
+        )
+        if self.examples is not None:
+            record["examples"] = self.examples.astype("<i4").tobytes()
+        return record
+
+    @classmethod
+    def from_config(cls, record: ConfigRecord) -> TrainTask:
+        """Return the task in a record.
+
+        Raises:
+            WireFormatError: The server speaks another version of the wire format.
+        """
+        _check_version(record, "the server")
+        examples = record.get("examples")
+        return cls(
+            server_round=int(record["server-round"]),  # type: ignore[arg-type]
+            partition_id=int(record["partition-id"]),  # type: ignore[arg-type]
+            configuration=str(record["configuration"]),
+            num_classes=int(record["num-classes"]),  # type: ignore[arg-type]
+            run_folder=str(record["run-folder"]),
+            run_key=str(record.get("run-key", "")),
+            pooled_round=int(record["pooled-round"]),  # type: ignore[arg-type]
+            damping=float(record["damping"]),  # type: ignore[arg-type]
+            examples=None if examples is None else np.frombuffer(examples, "<i4").astype(np.int64),  # type: ignore[arg-type]
+        )
+
+
+@dataclass(frozen=True)
+class NodeDescription:
+    """What a node says of itself before the first round.
+
+    Attributes:
+        partition_id: Which client of the partition it plays.
+        num_partitions: How many clients there are.
+        own_examples: The size of the data of its own that it holds; 0: it takes its part of the
+            run's data set.
+        code: The digest of the code that it runs; empty: not this package's.
+        allows_attack: Whether it would play a hostile client.
+        keeps_state: Whether what its client keeps outlives the node and Flower's run.
+        plugins: Why the run's plugins cannot be used on it; empty: they can, or there are none.
+    """
+
+    partition_id: int
+    num_partitions: int
+    own_examples: int
+    code: str
+    allows_attack: bool = False
+    keeps_state: bool = False
+    plugins: str = ""
+
+    def to_content(self) -> RecordDict:
+        """Return the description as a message's content."""
+        return RecordDict(
+            {
+                CONFIG: ConfigRecord(
+                    {
+                        VERSION: WIRE_FORMAT,
+                        "partition-id": self.partition_id,
+                        "num-partitions": self.num_partitions,
+                        "own-examples": self.own_examples,
+                        "code": self.code,
+                        "allows-attack": self.allows_attack,
+                        "keeps-state": self.keeps_state,
+                        **({"plugins": self.plugins} if self.plugins else {}),
+                    }
+                )
+            }
+        )
+
+    @classmethod
+    def from_content(cls, content: RecordDict) -> NodeDescription:
+        """Return the description in a message's content.
+
+        Raises:
+            WireFormatError: It is not as docs/wire-format.md says.
+        """
+        if not isinstance(content.get(CONFIG), ConfigRecord):
+            raise WireFormatError(f"a node describes itself without a record '{CONFIG}'")
+        record: Any = content[CONFIG]
+        _check_version(record, "a node")
+        for key in ("partition-id", "num-partitions", "own-examples"):
+            if type(record.get(key)) is not int or record[key] < 0:
+                raise WireFormatError(
+                    f"a node says {key} {record.get(key)!r} of itself; expected a whole number "
+                    "from 0"
+                )
+        return cls(
+            partition_id=record["partition-id"],
+            num_partitions=record["num-partitions"],
+            own_examples=record["own-examples"],
+            code=str(record.get("code", "")),
+            allows_attack=record.get("allows-attack") is True,
+            keeps_state=record.get("keeps-state") is True,
+            plugins=str(record.get("plugins", "")),
+        )
+
+
+def train_content(
+    arrays: ArrayRecord,
+    task: TrainTask,
+    more: Mapping[str, Any] | None = None,
+    beside: ArrayRecord | None = None,
+) -> RecordDict:
+    """Return the content of the message that asks a client to train.
+
+    Args:
+        arrays: The posterior to begin with.
+        task: What is asked.
+        more: Values of a ServerApp's own, for its own clients, beside those of the task.
+        beside: What the parts of the method send beside the posterior, if anything.
+
+    Raises:
+        ConfigurationError: One of them has a name that a task has.
+    """
+    config = task.to_config()
+    _refuse_names(sorted(set(more or ()) & {*config, "examples"}))
+    config.update(more or {})
+    content = RecordDict({ARRAYS: arrays, CONFIG: config})
+    if beside is not None:
+        content[BESIDE] = beside
+    return content
+
+
+def record_beside(arrays: Arrays) -> ArrayRecord | None:
+    """Return arrays by name as the record that travels beside a posterior; None without any."""
+    record = ArrayRecord()
+    for name, array in arrays.items():
+        record[name] = _packed(np.asarray(array))
+    return record if arrays else None
+
+
+def arrays_beside(content: RecordDict) -> dict[str, npt.NDArray[Any]]:
+    """Return what a message carries beside its posterior, by name; nothing if there is nothing.
+
+    Raises:
+        TypeError: An array is not NumPy's, or the record holds none.
+        ValueError: An array's bytes are not what its header promises.
+    """
+    record = content.get(BESIDE)
+    if record is None:
+        return {}
+    if not isinstance(record, ArrayRecord):
+        raise TypeError(f"the record '{BESIDE}' holds no arrays")
+    return {name: _unpacked(array) for name, array in record.items()}
+
+
+def _refuse_names(taken: Iterable[str]) -> None:
+    if names := ", ".join(taken):
+        raise ConfigurationError(f"train_config has {names}; choose names that no task has")
+
+
+def reply_content(
+    posterior: Posterior, metrics: Mapping[str, float | int], beside: Arrays | None = None
+) -> RecordDict:
+    """Return the content of a client's reply: its posterior and its metrics.
+
+    The metrics hold ``num-examples``, the client's number of training examples. ``beside`` are the
+    arrays that the parts of the method send beside the posterior.
+    """
+    content = RecordDict(
+        {ARRAYS: posterior_to_arrays(posterior), METRICS: MetricRecord(dict(metrics))}
+    )
+    record = record_beside(beside or {})
+    if record is not None:
+        content[BESIDE] = record
+    return content

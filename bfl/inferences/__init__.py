@@ -1,5 +1,0 @@
-"""Inferences: how a network's weights are learned and used; one file each."""
-
-from bfl.inferences.base import Inference, inferences
-
-__all__ = ["Inference", "inferences"]

@@ -1,0 +1,38 @@
+"""Random crops and horizontal flips."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from bfl.learning.augmentations.base import Augmentation, augmentations
+
+
+@augmentations.register("crop-flip")
+class CropFlip(Augmentation):
+    """Each image padded with zeros, cropped back at a random place, and flipped half of the time.
+
+    Source: He et al. (2016), section 4.2: 4 pixels on each side. Fischer et al. (2024) do not say
+    whether they augment; a ResNet-20 does not reach their 90 % on CIFAR-10 without.
+    """
+
+    crop_padding: int = Field(4, ge=0, description="pixels added on each side before cropping")
+
+    def augment(self, images: Any, key: Any) -> Any:
+        """Return crops of the padded images, some of them flipped."""
+        from bfl.keras import tf
+        from bfl.learning.networks.keys import split
+
+        places_key, flips_key = tf.unstack(split(key, 2))
+        count, (height, width) = tf.shape(images)[0], images.shape[1:3]
+        pad = self.crop_padding
+        padded = tf.pad(images, [[0, 0], [pad, pad], [pad, pad], [0, 0]])
+        tops, lefts = tf.unstack(
+            tf.random.stateless_uniform([2, count], places_key, maxval=2 * pad + 1, dtype=tf.int32)
+        )
+        flips = tf.random.stateless_uniform([count], flips_key, maxval=2, dtype=tf.int32)
+        columns = tf.where(flips[:, None] == 1, tf.range(width)[::-1][None], tf.range(width)[None])
+        rows = tops[:, None] + tf.range(height)[None]
+        padded = tf.gather(padded, rows, axis=1, batch_dims=1)
+        return tf.gather(padded, lefts[:, None] + columns, axis=2, batch_dims=1)

@@ -1,0 +1,5 @@
+"""Model architectures, one file each, built with the layers of any inference."""
+
+from bfl.learning.models.base import Architecture, architectures, create_architecture
+
+__all__ = ["Architecture", "architectures", "create_architecture"]

@@ -1,0 +1,65 @@
+"""What a model architecture is, and how a word of the configuration names one."""
+
+from __future__ import annotations
+
+import re
+from abc import abstractmethod
+from collections.abc import Mapping
+from typing import Any, ClassVar
+
+from bfl.errors import ConfigurationError, unknown_name
+from bfl.learning.inferences.base import Inference
+from bfl.registry import Component, Registry
+
+
+class Architecture(Component):
+    """A family of networks: how layers are put together, whatever their weights are."""
+
+    minimum_side: ClassVar[int] = 1
+    """The smallest height and width of an image that it takes."""
+
+    compilable: ClassVar[bool] = True
+    """Whether XLA can compile a training step of it, deterministically."""
+
+    def has(self) -> frozenset[str]:
+        """Return whether XLA can compile it."""
+        return frozenset({"compilable"}) if self.compilable else frozenset()
+
+    @abstractmethod
+    def build(self, inference: Inference, image_shape: tuple[int, int, int], classes: int) -> Any:
+        """Return a Keras model from images (N, H, W, C) in [−1, 1] to logits (N, classes).
+
+        Its layers are called without AutoGraph: where one decides by the value of a tensor, it says
+        so with ``tf.where`` or ``tf.cond``.
+        """
+
+
+architectures: Registry[Architecture] = Registry("model", "bfl.learning.models")
+
+
+def create_architecture(word: str, settings: Mapping[str, Any] | None = None) -> Architecture:
+    """Return the architecture that a word names; digits at its end are the family's ``depth``.
+
+    Example:
+        >>> create_architecture("resnet20").depth
+        20
+
+    Raises:
+        ConfigurationError: The family is unknown.
+        pydantic.ValidationError: The depth or a setting is not one the family has.
+    """
+    match = re.fullmatch(r"(.*?[a-z])-?(\d+)", word.strip().lower())
+    if match:
+        if match.group(1) not in architectures:
+            spellings = [
+                f"{family.name}{match.group(2)}" if "depth" in family.model_fields else family.name
+                for family in architectures.classes()
+            ]
+            raise ConfigurationError(unknown_name("model", word, spellings))
+        family = architectures.get(match.group(1))
+        if "depth" not in family.model_fields:
+            raise ConfigurationError(f"model '{word}': '{match.group(1)}' comes in one depth only")
+        return architectures.create(
+            match.group(1), {**(settings or {}), "depth": int(match.group(2))}
+        )
+    return architectures.create(word, settings)

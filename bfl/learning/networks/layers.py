@@ -1,0 +1,152 @@
+"""Keras layers whose random numbers are functions of a key, not of what the process did before.
+
+A stateful random operation inside a cached ``tf.function`` keeps a counter of its own, so what a
+client draws would depend on which clients the same process has served. These layers draw from
+stateless operations instead, keyed by the innermost ``keyed(key)`` around the call
+(``bfl.learning.networks.keys``).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from bfl.keras import keras, tf, tfp
+from bfl.learning.networks.keys import next_seed
+from bfl.learning.networks.parameters import ParameterVariables
+from bfl.learning.networks.precision import compute_type
+
+
+def _drawn(standard_deviation: Any) -> Any:
+    """Return a draw from N(0, σ²)."""
+    shape = tf.shape(standard_deviation)
+    return standard_deviation * tf.random.stateless_normal(shape, seed=next_seed())
+
+
+def _signs(shape: Any, dtype: Any) -> Any:
+    return tfp.random.rademacher(shape, dtype=dtype, seed=next_seed())
+
+
+class VariationalLayer:
+    """Marks a TensorFlow Probability layer whose kernel and bias are both Gaussian, and keys it.
+
+    The variables are TensorFlow Probability's, in float32; the activations are computed in the type
+    of the policy under which the layer is made (``bfl.learning.networks.precision``). The
+    divergence from the prior is the network's to compute, for all layers in one expression, from
+    the standard deviations that the last call has left in ``standard_deviations``.
+    """
+
+    name: str
+    kernel_posterior: Any
+    bias_posterior: Any
+    standard_deviations: tuple[Any, Any]
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._activation_type = compute_type()
+        super().__init__(*args, **self._distributions(), **kwargs)
+
+    @staticmethod
+    def _distributions() -> dict[str, Any]:
+        """Return the constructor's arguments: Gaussian posteriors for all, no divergence."""
+        return {
+            "kernel_posterior_fn": tfp.layers.default_mean_field_normal_fn(
+                loc_initializer="zeros", untransformed_scale_initializer="zeros"
+            ),
+            "bias_posterior_fn": tfp.layers.default_mean_field_normal_fn(
+                loc_initializer="zeros", untransformed_scale_initializer="zeros"
+            ),
+            "kernel_prior_fn": None,
+            "bias_prior_fn": None,
+            "kernel_divergence_fn": None,
+            "bias_divergence_fn": None,
+            # Variables stay what they are, and inputs come in the type that the layer before gives.
+            "dtype": "float32",
+            "autocast": False,
+        }
+
+    def parameters(self) -> list[ParameterVariables]:
+        """Return the variables of the kernel and of the bias."""
+        return [
+            ParameterVariables(
+                f"{self.name}/{part}",
+                "he-normal" if part == "kernel" else "zeros",
+                value=posterior.distribution.loc,
+                untransformed_scale=posterior.distribution.scale.pretransformed_input,
+            )
+            for part, posterior in (
+                ("kernel", self.kernel_posterior),
+                ("bias", self.bias_posterior),
+            )
+        ]
+
+    def call(self, inputs: Any) -> Any:
+        """Return the layer's outputs for inputs (N, ..., C), drawn anew for every call."""
+        self.standard_deviations = (
+            tf.convert_to_tensor(self.kernel_posterior.distribution.scale),
+            tf.convert_to_tensor(self.bias_posterior.distribution.scale),
+        )
+        inputs = tf.cast(inputs, self._activation_type)
+        return self._apply_variational_kernel(inputs, tf.cast(self._drawn_bias(), inputs.dtype))
+
+    def _apply_variational_kernel(self, inputs: Any, bias: Any) -> Any:
+        """Return the outputs (N, ..., units) for a drawn bias (units,)."""
+        raise NotImplementedError
+
+    def _kernel_mean(self, dtype: Any) -> Any:
+        return tf.cast(self.kernel_posterior.distribution.loc, dtype)
+
+    def _perturbation(self, dtype: Any) -> Any:
+        """Return a draw of the kernel's deviation from its mean, N(0, σ²)."""
+        return tf.cast(_drawn(self.standard_deviations[0]), dtype)
+
+    def _drawn_bias(self) -> Any:
+        return self.bias_posterior.distribution.loc + _drawn(self.standard_deviations[1])
+
+
+class KeyedConvolution2DFlipout(VariationalLayer, tfp.layers.Convolution2DFlipout):  # type: ignore[misc]
+    """TensorFlow Probability's Flipout convolution, all of its parameters variational, keyed.
+
+    Source: Wen et al. (2018), section 3.2: y = x ∗ μ + ((x ∘ s) ∗ Δ) ∘ r, Δ ~ N(0, σ²), with signs
+    s and r per example and channel.
+    """
+
+    def _apply_variational_kernel(self, inputs: Any, bias: Any) -> Any:
+        batch, channels = tf.shape(inputs)[0], inputs.shape[-1]
+        sign_input = _signs([batch, 1, 1, channels], inputs.dtype)
+        sign_output = _signs([batch, 1, 1, self.filters], inputs.dtype)
+        centre = self._convolution_op(inputs, self._kernel_mean(inputs.dtype))
+        deviation = self._convolution_op(inputs * sign_input, self._perturbation(inputs.dtype))
+        return tf.nn.bias_add(centre, bias) + deviation * sign_output
+
+
+class KeyedDenseFlipout(VariationalLayer, tfp.layers.DenseFlipout):  # type: ignore[misc]
+    """TensorFlow Probability's dense Flipout layer, all of its parameters variational, keyed.
+
+    Source: Wen et al. (2018), section 3.1, Eq. 4.
+    """
+
+    def _apply_variational_kernel(self, inputs: Any, bias: Any) -> Any:
+        batch, features = tf.shape(inputs)[0], inputs.shape[-1]
+        sign_input = _signs([batch, features], inputs.dtype)
+        sign_output = _signs([batch, self.units], inputs.dtype)
+        centre = tf.matmul(inputs, self._kernel_mean(inputs.dtype))
+        deviation = tf.matmul(inputs * sign_input, self._perturbation(inputs.dtype))
+        # The bias last: TensorFlow's graph optimizer fails on a matrix product with a bias, a sum
+        # and a ReLU after it.
+        return centre + (deviation * sign_output + bias)
+
+
+class KeyedDropout(keras.layers.Layer):  # type: ignore[misc]
+    """Dropout that is on in training and in prediction, keyed.
+
+    Source: Gal and Ghahramani (2016).
+    """
+
+    def __init__(self, rate: float, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.rate = rate
+
+    def call(self, inputs: Any) -> Any:
+        """Return the inputs with a share ``rate`` set to 0 and the rest scaled up to match."""
+        # Drawn in float32 whatever the inputs are: a rate has more digits than bfloat16.
+        kept = tf.random.stateless_uniform(tf.shape(inputs), seed=next_seed()) >= self.rate
+        return tf.where(kept, inputs / tf.cast(1.0 - self.rate, inputs.dtype), 0.0)

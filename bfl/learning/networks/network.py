@@ -1,0 +1,224 @@
+"""An architecture built with an inference: a Keras model that takes and gives posteriors."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bfl.keras import keras, tf
+from bfl.learning.inferences import Inference, inferences
+from bfl.learning.models.base import Architecture
+from bfl.learning.networks.keys import keyed
+from bfl.learning.networks.layers import VariationalLayer
+from bfl.learning.networks.parameters import ParameterVariables
+from bfl.learning.networks.precision import Precision, computing_in
+from bfl.learning.networks.prior import PriorVariables, divergence
+from bfl.learning.priors.base import Density
+from bfl.posteriors import Manifest, Posterior
+from bfl.posteriors.parametrization import untransformed_from_variance, variance_from_untransformed
+
+Array = npt.NDArray[np.floating]
+
+
+class Network:
+    """An architecture built with an inference: a Keras model that takes and gives posteriors.
+
+    Attributes:
+        model: The Keras model, from images (N, H, W, C) in [−1, 1] to logits (N, classes).
+        manifest: Which parameter lies where in the posterior's vectors.
+        inference: What the weights are.
+    """
+
+    def __init__(
+        self,
+        architecture: Architecture,
+        inference: Inference,
+        image_shape: tuple[int, int, int],
+        classes: int,
+        precision: Precision = "float32",
+    ) -> None:
+        self.inference = inference
+        self.image_shape = image_shape
+        self.classes = classes
+        with computing_in(precision):
+            # No layer decides by a tensor's value, and AutoGraph takes long to find that out.
+            build = tf.autograph.experimental.do_not_convert(architecture.build)
+            self.model = build(inference, image_shape, classes)
+        self._parameters = tuple(
+            variables for layer in self.model.layers for variables in self._of_layer(layer)
+        )
+        self._gaussian = tuple(p for p in self._parameters if p.untransformed_scale is not None)
+        self._point = tuple(p for p in self._parameters if p.untransformed_scale is None)
+        self.manifest = Manifest(tuple(p.parameter for p in self._parameters))
+        self._variational = tuple(
+            layer for layer in self.model.layers if isinstance(layer, VariationalLayer)
+        )
+        self._prior = PriorVariables(self.manifest.gaussian_size)
+
+    def _of_layer(self, layer: Any) -> list[ParameterVariables]:
+        if isinstance(layer, keras.layers.BatchNormalization):
+            return [
+                ParameterVariables(f"{layer.name}/scale", "ones", value=layer.gamma),
+                ParameterVariables(f"{layer.name}/offset", "zeros", value=layer.beta),
+                ParameterVariables(f"{layer.name}/moving_mean", "zeros", value=layer.moving_mean),
+                ParameterVariables(
+                    f"{layer.name}/moving_variance",
+                    "ones",
+                    value=layer.moving_variance,
+                    minimum=0.0,
+                ),
+            ]
+        return self.inference.parameters(layer)
+
+    @property
+    def trainable_variables(self) -> list[Any]:
+        """The Keras variables that training changes."""
+        return list(self.model.trainable_variables)
+
+    @property
+    def untransformed_scales(self) -> list[Any]:
+        """The variables that hold untransformed scales ρ."""
+        return [p.untransformed_scale for p in self._gaussian]
+
+    def initial_posterior(self, seed: int) -> Posterior:
+        """Return the posterior that a federation with this network begins with."""
+        return self.manifest.initial_posterior(seed, self.inference.initial_standard_deviation)
+
+    def load(self, posterior: Posterior) -> None:
+        """Set the network's weights to a posterior.
+
+        Raises:
+            PosteriorError: A vector has another size than the manifest says.
+        """
+        posterior.check(
+            like=Posterior(
+                np.zeros(self.manifest.gaussian_size, np.float32),
+                np.ones(self.manifest.gaussian_size, np.float32),
+                np.zeros(self.manifest.point_size, np.float32),
+            )
+        )
+        untransformed = untransformed_from_variance(posterior.variance)
+        self._assign([p.value for p in self._gaussian], posterior.mean, gaussian=True)
+        self._assign([p.untransformed_scale for p in self._gaussian], untransformed, gaussian=True)
+        self._assign([p.value for p in self._point], posterior.point, gaussian=False)
+
+    def load_values(self, manifest: Manifest, values: Array, point: Array) -> None:
+        """Set the weights of a network of points: one draw of the Gaussian ones, and the rest.
+
+        Args:
+            manifest: That of the network whose parameters are given; the names are the same.
+            values: (D,) values of its Gaussian parameters.
+            point: (P,) values of its point parameters.
+        """
+        variables = {p.name: p.value for p in self._parameters}
+        for gaussian, vector in ((True, values), (False, point)):
+            parameters = manifest.gaussian if gaussian else manifest.point
+            for parameter, part in zip(
+                parameters, manifest.split(vector, gaussian=gaussian), strict=True
+            ):
+                variables[parameter.name].assign(part)
+
+    def set_prior(self, prior: Density) -> None:
+        """Set the prior that ``divergence`` is taken from; nothing is traced again."""
+        self._prior.assign(prior.standardized())
+
+    def posterior(self) -> Posterior:
+        """Return the network's weights as a posterior of float32 vectors."""
+
+        def join(variables: list[Any]) -> Array:
+            parts = [variable.numpy().ravel() for variable in variables]
+            return np.concatenate(parts) if parts else np.zeros(0, np.float32)
+
+        untransformed = join([p.untransformed_scale for p in self._gaussian])
+        return Posterior(
+            mean=join([p.value for p in self._gaussian]),
+            variance=variance_from_untransformed(untransformed).astype(np.float32),
+            point=join([p.value for p in self._point]),
+        )
+
+    def logits(self, images: Any, key: Any, *, training: bool) -> Any:
+        """Return float32 logits (N, classes), the layers' random draws keyed by ``key`` (2,)."""
+        with keyed(key):
+            return tf.cast(self.model(images, training=training), tf.float32)
+
+    def divergence(self) -> Any:
+        """Return KL[q(θ) ‖ p(θ)] in nats, summed over all Gaussian parameters; 0 without any.
+
+        Where a prior is no density for some parameter it is that up to a constant. It takes the
+        standard deviations of the last call of ``logits``, in the same graph.
+        """
+        if not self._gaussian:
+            return tf.zeros([])
+        return self._prior.divergence(*self._mean_and_deviation())
+
+    def divergence_from(self, mean: Any, scale: Any) -> Any:
+        """Return KL[q(θ) ‖ N(mean, scale²)] for tensors (D,), as ``divergence``."""
+        if not self._gaussian:
+            return tf.zeros([])
+        return divergence(*self._mean_and_deviation(), mean, scale)
+
+    def trainable_points(self) -> Any:
+        """Return the point parameters that training moves by their gradient, as one tensor."""
+        values = [p.value for p in self._point if p.parameter.trainable]
+        return _flat(values) if values else tf.zeros([0])
+
+    def places(self) -> list[tuple[Any, str, slice]]:
+        """Return the variables of means and point values, each with where it lies.
+
+        That is the name of the posterior's vector, ``mean`` or ``point``, and the slice of it.
+        """
+        found = []
+        for name, parameters in (("mean", self._gaussian), ("point", self._point)):
+            start = 0
+            for parameter in parameters:
+                end = start + parameter.parameter.size
+                found.append((parameter.value, name, slice(start, end)))
+                start = end
+        return found
+
+    def _mean_and_deviation(self) -> tuple[Any, Any]:
+        deviation = _flat([s for layer in self._variational for s in layer.standard_deviations])
+        return _flat([p.value for p in self._gaussian]), deviation
+
+    def _assign(self, variables: list[Any], vector: Array, *, gaussian: bool) -> None:
+        parts = self.manifest.split(vector, gaussian=gaussian)
+        for variable, part in zip(variables, parts, strict=True):
+            variable.assign(part)
+
+
+def _flat(tensors: list[Any]) -> Any:
+    return tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], axis=0)
+
+
+def build_network(
+    architecture: Architecture,
+    inference: Inference,
+    image_shape: tuple[int, int, int],
+    classes: int,
+    precision: Precision = "float32",
+) -> Network:
+    """Return the network, built at most once per process for all clients and rounds."""
+    return _built_network(architecture, inference, image_shape, classes, precision)
+
+
+# By itself, since a cache tells a default from the same value given.
+_built_network = lru_cache(maxsize=8)(Network)
+
+
+def build_predictor(
+    network: Network, architecture: Architecture, precision: Precision = "float32"
+) -> Network:
+    """Return the network that predicts with one drawn θ at a time: plain layers where possible."""
+    inference = network.inference
+    if inference.predictor != inference.name:
+        inference = inferences.create(inference.predictor)
+    shape, classes = network.image_shape, network.classes
+    return build_network(architecture, inference, shape, classes, precision)
+
+
+def normalized_images(images: Any) -> Any:
+    """Return uint8 images as floats in [−1, 1]."""
+    return tf.cast(images, tf.float32) / 127.5 - 1.0

@@ -1,0 +1,14 @@
+"""Local training: a posterior in, epochs on some examples, a posterior out.
+
+- ``batches``: in which order an epoch visits the examples.
+- ``task``: what there is to do, and what came out.
+- ``trainer``: the training itself, traced once for all tasks.
+- ``construction``: the trainer that a configuration describes.
+
+Importing this package does not import TensorFlow; ``trainer`` does.
+"""
+
+from bfl.learning.training.batches import batches
+from bfl.learning.training.task import LocalResult, LocalTask
+
+__all__ = ["LocalResult", "LocalTask", "batches"]

@@ -1,0 +1,93 @@
+"""What one client has to do in one round, and what came out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bfl.federation.parts import Arrays, Trained
+from bfl.learning.priors.base import Density
+from bfl.posteriors import Posterior
+
+IntArray = npt.NDArray[np.integer[Any]]
+
+
+@dataclass(frozen=True)
+class LocalTask:
+    """What one client has to do in one round.
+
+    Attributes:
+        received: The global posterior.
+        prior: What the client's posterior is compared with.
+        examples: (N,) positions of the client's examples in the data set.
+        epochs: E.
+        learning_rate: η of this round.
+        key_labels: What keys the randomness beside the seed: round and partition id.
+        seed: The run's seed.
+        optimizer_state: The optimizer's vectors and number of steps, as an earlier
+            ``LocalResult`` has them; empty to begin anew.
+        start: Where the optimizer begins; None for the received posterior.
+        offsets: What a trainer with a correction adds to the gradient of every step: ``mean`` (D,)
+            and ``point`` (P,).
+    """
+
+    received: Posterior
+    prior: Density
+    examples: IntArray
+    epochs: int
+    learning_rate: float
+    key_labels: tuple[int | str, ...]
+    seed: int
+    optimizer_state: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+    start: Posterior | None = None
+    offsets: Arrays = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LocalResult:
+    """What came out: the client's posterior and its means over the last epoch.
+
+    Attributes:
+        posterior: The client's posterior.
+        objective: The mean per example of the last epoch; for the ELBO alone NLL + KL / N, in nats.
+        negative_log_likelihood: The NLL, in nats per example.
+        divergence: KL[q ‖ p] in the last step, in nats, not divided by N.
+        optimizer_state: The optimizer's vectors (n,) by their names, each over all trainable
+            variables, and its number of ``steps`` ().
+        steps: The number of steps that were made.
+        trainable: (P,) which point parameters training moves by their gradient.
+        gradient: The objective's gradient over all examples at the received posterior, ``mean``
+            (D,) and ``point`` (P,), if the correction needs it.
+    """
+
+    posterior: Posterior
+    objective: float
+    negative_log_likelihood: float
+    divergence: float
+    optimizer_state: Mapping[str, npt.NDArray[Any]]
+    steps: int
+    trainable: npt.NDArray[np.bool_]
+    gradient: Arrays = field(default_factory=dict)
+
+    def trained(self, task: LocalTask, sent: Posterior, broadcast: Arrays) -> Trained:
+        """Return what the parts of a method reckon with after training.
+
+        Args:
+            task: What was to be done.
+            sent: The posterior that goes back to the server.
+            broadcast: What the server has sent beside the posterior.
+        """
+        return Trained(
+            received=task.received,
+            sent=sent,
+            broadcast=broadcast,
+            examples=int(task.examples.size),
+            steps=self.steps,
+            learning_rate=task.learning_rate,
+            trainable=self.trainable,
+            gradient=self.gradient,
+        )

@@ -1,0 +1,297 @@
+"""ClientUpdate of Algorithm 1: a posterior in, local epochs on one client's data, a posterior out.
+
+Source: Fischer et al. (2024), section 2.1, Algorithm 1, and section 3.3.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bfl import randomness
+from bfl.federation.parts import Arrays
+from bfl.keras import tf
+from bfl.learning.augmentations import Augmentation
+from bfl.learning.corrections import Correction, corrections
+from bfl.learning.networks.keys import split
+from bfl.learning.networks.network import Network, normalized_images
+from bfl.learning.objectives import Step, Term, objectives
+from bfl.learning.optimizers import Optimizer, TrainedVariable
+from bfl.learning.training.batches import batches, batches_in_order
+from bfl.learning.training.task import IntArray, LocalResult, LocalTask
+from bfl.learning.training.variables import Offsets, TermInputs, vectors
+from bfl.posteriors import Posterior
+
+Order = tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]
+"""Batches: positions and weights, as ``batches`` gives them."""
+
+
+class LocalTrainer:
+    """Trains a network on one client's examples; built and traced once for all clients and rounds.
+
+    The objective is a sum of terms; the default is the ELBO, per example −E_q[log p(y | x, θ)] +
+    KL[q ‖ p] / N with the client's own N (Eq. 6 over N), so that the divergence counts exactly once
+    per epoch. The papers are silent on whether what the optimizer keeps outlives a round: a task
+    says what it begins with.
+
+    Args:
+        network: The network to train.
+        batch_size: B.
+        augmentation: What is done to training images.
+        optimizer: What a step does with the gradient.
+        objective: The terms of the objective; None for the ELBO alone.
+        correction: What is added to the gradients; None for nothing.
+        compiled: Whether XLA compiles a training step.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        batch_size: int,
+        augmentation: Augmentation,
+        optimizer: Optimizer,
+        *,
+        objective: tuple[Term, ...] | None = None,
+        correction: Correction | None = None,
+        compiled: bool = False,
+    ) -> None:
+        self.network = network
+        self.batch_size = batch_size
+        self.augmentation = augmentation
+        self.optimizer = optimizer
+        self.correction = correction or corrections.create("none")
+        self.traces = 0
+        terms = objective or (objectives.create("elbo"),)
+        self._terms = tuple(TermInputs(term, network) for term in terms if term.active)
+        scales = {id(variable) for variable in network.untransformed_scales}
+        self._variables = network.trainable_variables
+        self._trained = [
+            TrainedVariable(
+                variable,
+                tuple(tf.Variable(tf.zeros_like(variable)) for _ in optimizer.slots),
+                scale=id(variable) in scales,
+            )
+            for variable in self._variables
+        ]
+        self._offsets = Offsets(network) if self.correction.active else None
+        self._steps_before = tf.Variable(0, trainable=False)
+        # A step by itself, whose shapes are the same for all clients: XLA compiles each anew. No
+        # AutoGraph, which would look through all that a step calls and find nothing to convert.
+        self._one_step = (
+            tf.function(self._step, jit_compile=True, autograph=False)
+            if compiled
+            else tf.autograph.experimental.do_not_convert(self._step)
+        )
+        self._one_gradient = tf.autograph.experimental.do_not_convert(self._gradients)
+        examples = [
+            tf.TensorSpec([None, *network.image_shape], tf.uint8),
+            tf.TensorSpec([None], tf.int32),
+            tf.TensorSpec([None, batch_size], tf.int32),
+            tf.TensorSpec([None, batch_size], tf.float32),
+            tf.TensorSpec([2], tf.int32),
+            tf.TensorSpec([], tf.float32),
+        ]
+        rate = tf.TensorSpec([], tf.float32)
+        self._run = tf.function(self._steps, input_signature=[*examples, rate])
+        self._run_gradient = tf.function(self._full_gradient, input_signature=examples)
+
+    def train(
+        self, images: npt.NDArray[np.uint8], labels: IntArray, task: LocalTask
+    ) -> LocalResult:
+        """Return the posterior that a client's local epochs lead to.
+
+        Args:
+            images: The data set's training images (N_all, H, W, C).
+            labels: Their labels (N_all,).
+            task: What to do.
+        """
+        count = int(task.examples.size)
+        generator = randomness.generator(task.seed, "batches", *task.key_labels)
+        order = batches(count, self.batch_size, task.epochs, generator)
+        # Only the client's own become tensors: a process holds the data set once.
+        own = tf.constant(images[task.examples]), tf.constant(labels[task.examples], tf.int32)
+        gradient = self._gradient(own, task) if self.correction.needs_full_gradient else {}
+        self._begin(task, task.start or task.received)
+        measured = self._run(
+            *own,
+            *(tf.constant(array) for array in order),
+            tf.constant(randomness.key(task.seed, "steps", *task.key_labels)),
+            tf.constant(count, tf.float32),
+            tf.constant(task.learning_rate, tf.float32),
+        ).numpy()
+        steps = len(measured)
+        last_epoch = measured[-(steps // task.epochs) :]
+        likelihood, summed = last_epoch[:, :2].sum(axis=0, dtype=np.float64) / count
+        divergence, shared = map(float, measured[-1, 2:])
+        return LocalResult(
+            posterior=self.network.posterior(),
+            objective=float(summed) + shared / count,
+            negative_log_likelihood=float(likelihood),
+            divergence=divergence,
+            optimizer_state=self._optimizer_state(steps),
+            steps=steps,
+            trainable=self.network.manifest.trainable_points,
+            gradient=gradient,
+        )
+
+    def _gradient(self, own: tuple[Any, Any], task: LocalTask) -> Arrays:
+        """Return the objective's gradient over all examples at the received posterior.
+
+        One pass over the examples in their own order, in batches and in training mode as the steps
+        are, so with the batches' own statistics; no example is left out. Weights, dropout and
+        augmentation are drawn as for a step, once for each batch, keyed by "gradient" beside the
+        task's labels. Weight decay is a part of it; offsets are not.
+        """
+        count = int(task.examples.size)
+        self._begin(task, task.received)
+        joined = self._run_gradient(
+            *own,
+            *(tf.constant(array) for array in batches_in_order(count, self.batch_size)),
+            tf.constant(randomness.key(task.seed, "gradient", *task.key_labels)),
+            tf.constant(count, tf.float32),
+        )
+        return vectors(self.network, self._split(joined.numpy()))
+
+    def _begin(self, task: LocalTask, start: Posterior) -> None:
+        """Set all variables to what a task begins with."""
+        self.network.load(start)
+        self.network.set_prior(task.prior)
+        for term in self._terms:
+            term.assign(task.received)
+        if self._offsets:
+            self._offsets.assign(task.offsets)
+        state = task.optimizer_state
+        self._steps_before.assign(int(state["steps"]) if state else 0)
+        for index, name in enumerate(self.optimizer.slots):
+            if state:
+                parts = self._split(state[name])
+            else:
+                parts = [np.zeros(variable.shape, np.float32) for variable in self._variables]
+            for trained, part in zip(self._trained, parts, strict=True):
+                trained.slots[index].assign(part)
+
+    def _split(self, joined: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
+        """Return a vector over all trainable variables as one array for each, in its shape."""
+        sizes = [variable.shape.num_elements() for variable in self._variables]
+        parts = np.split(joined, np.cumsum(sizes)[:-1])
+        return [part.reshape(v.shape) for part, v in zip(parts, self._variables, strict=True)]
+
+    def _optimizer_state(self, steps: int) -> dict[str, npt.NDArray[Any]]:
+        joined = {
+            name: np.concatenate(
+                [trained.slots[index].numpy().ravel() for trained in self._trained]
+            )
+            for index, name in enumerate(self.optimizer.slots)
+        }
+        return {**joined, "steps": np.array(int(self._steps_before.numpy()) + steps)}
+
+    def _steps(
+        self,
+        images: Any,
+        labels: Any,
+        order: Any,
+        weights: Any,
+        key: Any,
+        count: Any,
+        rate: Any,
+    ) -> Any:
+        """Run all steps inside the graph; return what was measured in each, (steps, 4)."""
+        self.traces += 1
+        steps = tf.shape(order)[0]
+        measured = tf.TensorArray(tf.float32, size=steps)
+        keys = split(key, steps)
+        for step in tf.range(steps):
+            values = self._one_step(
+                tf.gather(images, order[step]),
+                tf.gather(labels, order[step]),
+                weights[step],
+                keys[step],
+                self._steps_before + step,
+                count,
+                rate,
+            )
+            measured = measured.write(step, values)
+        return measured.stack()
+
+    def _step(
+        self, images: Any, labels: Any, weights: Any, key: Any, number: Any, count: Any, rate: Any
+    ) -> Any:
+        """Train on one batch; return what ``_gradients`` has measured."""
+        gradients, measured = self._gradients(images, labels, weights, key, count)
+        if self._offsets:
+            gradients = self._offsets.added(self._variables, gradients)
+        self.optimizer.step(self._trained, gradients, number, rate)
+        return measured
+
+    def _full_gradient(
+        self, images: Any, labels: Any, order: Any, weights: Any, key: Any, count: Any
+    ) -> Any:
+        """Return the objective's gradient by all trainable variables in a row, in one pass."""
+        self.traces += 1
+        steps = tf.shape(order)[0]
+        keys = split(key, steps)
+        total = tf.zeros([sum(v.shape.num_elements() for v in self._variables)])
+        for step in tf.range(steps):
+            gradients, _ = self._one_gradient(
+                tf.gather(images, order[step]),
+                tf.gather(labels, order[step]),
+                weights[step],
+                keys[step],
+                count,
+            )
+            decayed = self.optimizer.regularized(self._trained, gradients)
+            joined = tf.concat([tf.reshape(gradient, [-1]) for gradient in decayed], axis=0)
+            # Each batch's gradient is a mean over its examples.
+            total += tf.reduce_sum(weights[step]) / count * joined
+        return total
+
+    def _gradients(
+        self, images: Any, labels: Any, weights: Any, key: Any, count: Any
+    ) -> tuple[list[Any], Any]:
+        """Return the gradient of the objective per example on one batch, and what was measured.
+
+        Measured are (4,): the batch's summed NLL, the sum of the terms' values over its examples,
+        the divergence, and the sum of what the terms' values have beside the examples.
+        """
+        images_key, network_key = tf.unstack(split(key, 2))
+        batch = self.augmentation.augment(normalized_images(images), images_key)
+        with tf.GradientTape() as tape:
+            logits = self.network.logits(batch, network_key, training=True)
+            step = Step(self.network, logits, labels, weights)
+            values = [term.value(step, count) for term in self._terms]
+            summed = [value.summed for value in values if value.summed is not None]
+            shared = [value.shared for value in values if value.shared is not None]
+            objective = _sum(summed) / tf.reduce_sum(weights) + _sum(shared) / count
+            measured = [step.negative_log_likelihood, _sum(summed), step.divergence, _sum(shared)]
+        return tape.gradient(objective, self._variables), tf.stack(measured)
+
+
+def _sum(values: list[Any]) -> Any:
+    """Return the sum of scalars: a single one as it is, none as 0."""
+    return sum(values[1:], start=values[0]) if values else tf.zeros([])
+
+
+@lru_cache(maxsize=8)
+def local_trainer(
+    network: Network,
+    batch_size: int,
+    augmentation: Augmentation,
+    optimizer: Optimizer,
+    *,
+    objective: tuple[Term, ...] | None = None,
+    correction: Correction | None = None,
+    compiled: bool = False,
+) -> LocalTrainer:
+    """Return the trainer of a network, built and traced at most once per process."""
+    return LocalTrainer(
+        network,
+        batch_size,
+        augmentation,
+        optimizer,
+        objective=objective,
+        correction=correction,
+        compiled=compiled,
+    )

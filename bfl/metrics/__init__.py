@@ -1,9 +1,0 @@
-"""How good predictions are: one metric per file, found by registration.
-
-Every metric is invariant to the order of the data to the last bit: sums over examples are
-correctly rounded (``math.fsum``).
-"""
-
-from bfl.metrics.base import ExampleMetric, Metric, checked_labels, evaluate, exact_mean, metrics
-
-__all__ = ["ExampleMetric", "Metric", "checked_labels", "evaluate", "exact_mean", "metrics"]

@@ -1,5 +1,0 @@
-"""Model architectures, one file each, built with the layers of any inference."""
-
-from bfl.models.base import Architecture, architectures, create_architecture
-
-__all__ = ["Architecture", "architectures", "create_architecture"]

@@ -1,5 +1,0 @@
-"""Optimizers of local training, one file each."""
-
-from bfl.optimizers.base import Optimizer, TrainedVariable, optimizers
-
-__all__ = ["Optimizer", "TrainedVariable", "optimizers"]

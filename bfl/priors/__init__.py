@@ -1,5 +1,0 @@
-"""Priors of variational clients, one file each: what KL[q ‖ p] in their loss pulls towards."""
-
-from bfl.priors.base import Prior, priors
-
-__all__ = ["Prior", "priors"]

@@ -1,0 +1,175 @@
+"""The accumulator and ``pool``, apart from any one rule."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bfl.aggregation.pooling import Accumulator, pool, pooling_rules
+from bfl.aggregation.pooling.accumulator import BLOCK, GROUP
+from bfl.errors import PosteriorError
+from bfl.posteriors import Posterior
+
+MakeClients = Callable[..., list[Posterior]]
+
+
+def test_streamed_posteriors_are_let_go_by_groups(make_clients: MakeClients) -> None:
+    alive: list[weakref.ref[Posterior]] = []
+    most = 0
+
+    def clients() -> Iterator[Posterior]:
+        nonlocal most
+        for seed in range(3 * GROUP + 1):
+            posterior = make_clients(seed, 1)[0]
+            alive.append(weakref.ref(posterior))
+            yield posterior
+            del posterior
+            gc.collect()
+            most = max(most, sum(ref() is not None for ref in alive))
+
+    weights = np.ones(3 * GROUP + 1)
+    got = pool(pooling_rules.create("lp"), clients(), weights)
+    assert most == GROUP
+    everyone = [make_clients(seed, 1)[0] for seed in range(3 * GROUP + 1)]
+    expected = pool(pooling_rules.create("lp"), everyone, weights)
+    assert got.posterior.digest() == expected.posterior.digest()
+
+
+def test_an_accumulator_keeps_no_posterior(make_clients: MakeClients) -> None:
+    posterior = make_clients(0, 1)[0]
+    mean, whole = weakref.ref(posterior.mean), weakref.ref(posterior)
+    accumulator = Accumulator(pooling_rules.create("lp"), posterior)
+    accumulator.add(posterior, 1.0)
+    del posterior
+    gc.collect()
+    assert whole() is None
+    assert mean() is None
+    accumulator.result()
+
+
+def test_each_value_of_a_list_of_clients_is_read_by_one_block_only() -> None:
+    """Read once: blocks neither overlap nor leave anything out."""
+    seen: list[tuple[int, int]] = []
+
+    class Watched(np.ndarray[Any, np.dtype[np.float32]]):
+        def __getitem__(self, key: Any) -> Any:
+            if isinstance(key, slice):
+                seen.append((key.start, key.stop))
+            return np.asarray(self)[key]
+
+    size = 3 * BLOCK + 5
+    mean = np.zeros(size, np.float32).view(Watched)
+    pool(pooling_rules.create("nwa"), [Posterior(mean, np.ones(size, np.float32))], [1.0])
+    parts = sorted(set(seen))
+    assert [start for start, _ in parts] == [0, *(stop for _, stop in parts[:-1])]
+    assert parts[-1][1] == size
+    # To convert it, to check it while it is in the cache, and, as the first one, for the reference.
+    assert len(seen) == 3 * len(parts)
+
+
+def test_numbers_of_clients_must_agree(make_clients: MakeClients) -> None:
+    rule, clients = pooling_rules.create("nwa"), make_clients(0, 3)
+    with pytest.raises(ValueError, match="3 posteriors for 4 weights"):
+        pool(rule, clients, np.ones(4))
+    with pytest.raises(ValueError, match="more posteriors than the 2"):
+        pool(rule, clients, np.ones(2))
+    with pytest.raises(ValueError, match="1 generators for 3 weights"):
+        pool(rule, clients, np.ones(3), generators=[np.random.default_rng(0)])
+
+
+@pytest.mark.parametrize("weights", [[], [0.0, 0.0]])
+def test_nothing_to_pool_is_said(make_clients: MakeClients, weights: list[float]) -> None:
+    with pytest.raises(PosteriorError, match="nothing to pool"):
+        pool(pooling_rules.create("nwa"), make_clients(0, len(weights)), weights)
+
+
+@pytest.mark.parametrize("bad", [-0.1, np.nan, np.inf])
+def test_weights_are_checked(make_clients: MakeClients, bad: float) -> None:
+    with pytest.raises(ValueError, match="a weight is"):
+        pool(pooling_rules.create("conflation"), make_clients(0, 2), [1.0, bad])
+
+
+def test_extreme_weights_are_normalised(make_clients: MakeClients) -> None:
+    clients, rule = make_clients(0, 2), pooling_rules.create("nwa")
+    expected = pool(rule, clients, [1, 1]).posterior.digest()
+    for weight in (1e308, 5e-324):
+        assert pool(rule, clients, [weight, weight]).posterior.digest() == expected
+
+
+def test_threads_are_counted_from_one(make_clients: MakeClients) -> None:
+    with pytest.raises(ValueError, match="threads is 0; expected at least 1"):
+        pool(pooling_rules.create("nwa"), make_clients(0, 2), [1, 1], threads=0)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_the_first_block_in_error_is_the_one_that_is_told(threads: int) -> None:
+    size = 6 * BLOCK
+    previous = Posterior(np.zeros(size), np.full(size, 3.0))
+    everyone = [Posterior(np.zeros(size), np.ones(size)) for _ in range(2)]
+    # One parameter of the second block and two of the last have too little precision.
+    previous.variance[[BLOCK + 3, 5 * BLOCK, 5 * BLOCK + 1]] = 0.1
+    rule = pooling_rules.create("dwc", {"negative-precision": "error"})
+    with pytest.raises(PosteriorError, match="at least 1 parameters"):
+        pool(rule, everyone, [1, 1], previous=previous, threads=threads)
+
+
+def test_other_rules_and_other_settings_do_not_merge(make_clients: MakeClients) -> None:
+    like = make_clients(0, 1)[0]
+    ppa = Accumulator(pooling_rules.create("ppa"), like)
+    with pytest.raises(ValueError, match="cannot merge"):
+        ppa.merge(Accumulator(pooling_rules.create("ppa", {"population-size": 9}), like))
+    with pytest.raises(ValueError, match="cannot merge"):
+        ppa.merge(Accumulator(pooling_rules.create("lp"), like))
+    with pytest.raises(ValueError, match="sums have shape"):
+        Accumulator.from_state(pooling_rules.create("nwa"), ppa.state())
+
+
+def test_a_state_does_not_share_memory(make_clients: MakeClients) -> None:
+    client = make_clients(0, 1)[0]
+    accumulator = Accumulator(pooling_rules.create("nwa"), client)
+    accumulator.add(client, 1.0)
+    before, state = accumulator.result().posterior.digest(), accumulator.state()
+    for name in ("sums", "point", "reference"):
+        np.asarray(state[name])[...] = 7
+    assert accumulator.result().posterior.digest() == before
+
+
+def test_settings_come_from_the_flat_configuration() -> None:
+    settings = {"population-size": 7, "negative-precision": "error", "dispersion-floor": 0.5}
+    made = [pooling_rules.create(n, settings) for n in ("ppa", "dwc", "client-gaussian", "lp")]
+    assert [rule.model_dump() for rule in made] == [
+        {"population_size": 7},
+        {"negative_precision": "error"},
+        {"dispersion_floor": 0.5},
+        {},
+    ]
+
+
+def test_sums_are_taken_in_float64() -> None:
+    # In float32 the many small contributions beside the large one would vanish.
+    like = Posterior(np.zeros(1, np.float32), np.ones(1, np.float32))
+    accumulator = Accumulator(pooling_rules.create("nwa"), like)
+    accumulator.add(Posterior(np.full(1, 2.0**25, np.float32), like.variance), 1.0)
+    for _ in range(1000):
+        accumulator.add(Posterior(np.ones(1, np.float32), like.variance), 1.0)
+    mean = accumulator.result().posterior.mean
+    assert mean[0] == np.float32((2.0**25 + 1000) / 1001)
+
+
+def test_a_previous_posterior_may_come_with_the_state(make_clients: MakeClients) -> None:
+    # An edge server sums without the previous posterior; only the one above it knows that.
+    previous, *clients = make_clients(1, 4, scales=(0.1, 1.0))
+    wide = Posterior(previous.mean, np.full(37, 50.0), previous.point)
+    rule = pooling_rules.create("dwc")
+    edge = Accumulator(rule, clients[0])
+    for client in clients:
+        edge.add(client, 1.0)
+    got = Accumulator.from_state(rule, edge.state(), wide).result().posterior
+    expected = pool(rule, clients, np.ones(3), previous=wide).posterior
+    np.testing.assert_allclose(got.mean, expected.mean, rtol=1e-12, atol=1e-12)
+    np.testing.assert_allclose(got.variance, expected.variance, rtol=1e-12)

@@ -1,0 +1,79 @@
+"""``pool_weighted``: clients that come one by one, with weights that are taken as they are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bfl.aggregation.pooling import Accumulator, normalised, pool, pool_weighted, pooling_rules
+from bfl.aggregation.pooling.accumulator import GROUP
+from bfl.errors import PosteriorError
+from bfl.posteriors import Posterior
+
+MakeClients = Callable[..., list[Posterior]]
+EVERY = pytest.mark.parametrize(
+    "rule", [c() for c in pooling_rules.classes()], ids=lambda r: r.name
+)
+
+
+def generators(count: int) -> list[np.random.Generator]:
+    return [np.random.default_rng(seed) for seed in range(count)]
+
+
+@EVERY
+@pytest.mark.parametrize("count", [1, GROUP - 1, GROUP, GROUP + 1, 2 * GROUP])
+def test_it_is_the_accumulator(rule: Any, count: int, make_clients: MakeClients) -> None:
+    everyone = make_clients(0, count)
+    weights = normalised([1.0 + k for k in range(count)])
+    accumulator = Accumulator(rule, everyone[0], everyone[-1])
+    for client, weight, generator in zip(everyone, weights, generators(count), strict=True):
+        accumulator.add(client, weight, generator)
+    expected = accumulator.result()
+    coming = zip(everyone, weights, generators(count), strict=True)
+    got = pool_weighted(rule, coming, previous=everyone[-1])
+    assert got.posterior.digest() == expected.posterior.digest()
+    assert got.diagnostics == expected.diagnostics
+    same = pool(rule, everyone, weights, previous=everyone[-1], generators=generators(count))
+    assert same.posterior.digest() == expected.posterior.digest()
+
+
+@EVERY
+def test_only_proportions_matter_unless_weights_are_fractions(
+    rule: Any, make_clients: MakeClients
+) -> None:
+    if rule.weights_are_fractions:
+        pytest.skip("declared")
+    everyone = make_clients(0, 5)
+    got, scaled = (
+        pool_weighted(
+            rule, zip(everyone, scale * np.arange(1, 6), generators(5), strict=True)
+        ).posterior
+        for scale in (1 / 15, 0.04)
+    )
+    np.testing.assert_allclose(got.mean, scaled.mean, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(got.variance, scaled.variance, rtol=1e-5)
+    np.testing.assert_allclose(got.point, scaled.point, rtol=1e-5, atol=1e-6)
+
+
+def test_a_client_of_weight_zero_is_not_looked_at(make_clients: MakeClients) -> None:
+    rule = pooling_rules.create("ws")
+    everyone = make_clients(0, 3)
+    broken: Any = object()
+    got = pool_weighted(
+        rule, [(broken, 0.0, None), *((c, 1 / 3, None) for c in everyone), (broken, 0.0, None)]
+    )
+    assert got.posterior.digest() == pool(rule, everyone, [1, 1, 1]).posterior.digest()
+
+
+def test_without_clients_there_is_nothing_to_pool() -> None:
+    with pytest.raises(PosteriorError, match="nothing to pool"):
+        pool_weighted(pooling_rules.create("ws"), [])
+
+
+@pytest.mark.parametrize("bad", [-1.0, np.nan, np.inf])
+def test_weights_are_checked(bad: float, make_clients: MakeClients) -> None:
+    with pytest.raises(ValueError, match="a weight is"):
+        pool_weighted(pooling_rules.create("ws"), [(make_clients(0, 1)[0], bad, None)])

@@ -1,0 +1,430 @@
+"""What every registered pooling rule promises; legitimate exceptions are declared by the rule."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bfl.aggregation.pooling import Accumulator, Pooled, PoolingRule, pool, pooling_rules
+from bfl.aggregation.pooling.accumulator import DAMPED_FURTHER, DAMPING
+from bfl.aggregation.pooling.outcome import CLIPPED
+from bfl.errors import PosteriorError
+from bfl.posteriors import Posterior
+
+MakeClients = Callable[..., list[Posterior]]
+
+EVERY = pytest.mark.parametrize(
+    "rule", [c() for c in pooling_rules.classes()], ids=lambda r: r.name
+)
+SEEDS = st.integers(0, 100_000)
+NAN, INF = float("nan"), float("inf")
+NAMES = {
+    "client-gaussian": ["fedbe-gaussian"],
+    "conflation": ["inverse-variance-weighting", "iv"],
+    "distributed-weight-consolidation": ["dwc"],
+    "linear-pool": ["lp", "linear-pooling"],
+    "log-linear-pool": ["llp", "log-linear-pooling"],
+    "log-variance-averaging": ["aalv"],
+    "naive-weighted-averaging": ["nwa", "eaa", "clp", "centered-linear-pool"],
+    "population-pooling": ["ppa"],
+    "weighted-conflation": ["wc", "cf"],
+    "weighted-sum-of-normals": ["ws", "gaa", "gaussian-arithmetic-aggregation"],
+}
+
+
+def generators(count: int) -> list[np.random.Generator]:
+    return [np.random.Generator(np.random.Philox(k)) for k in range(count)]
+
+
+def draw_weights(seed: int, count: int) -> npt.NDArray[np.float64]:
+    weights = np.exp(np.random.default_rng(seed).uniform(-2, 2, count))
+    return weights / weights.sum()
+
+
+def pool_all(
+    rule: PoolingRule,
+    clients: Sequence[Posterior],
+    weights: Sequence[float] | npt.NDArray[np.float64],
+    previous: Posterior | None = None,
+) -> Pooled:
+    return pool(rule, clients, weights, previous=previous, generators=generators(len(clients)))
+
+
+def accumulate(
+    rule: PoolingRule,
+    clients: Sequence[Posterior],
+    weights: npt.NDArray[np.float64],
+    members: Sequence[int],
+    previous: Posterior | None = None,
+) -> Accumulator:
+    """Return the accumulator of some of the clients, each with a generator of its own."""
+    accumulator = Accumulator(rule, clients[members[0]], previous)
+    for k in members:
+        accumulator.add(clients[k], float(weights[k]), generators(len(clients))[k])
+    return accumulator
+
+
+def assert_same(got: Pooled, expected: Pooled, rtol: float = 1e-9) -> None:
+    # A mean that lies near 0 has an error that is relative to the clients' means, about 1.
+    a, b = got.posterior, expected.posterior
+    np.testing.assert_allclose(a.mean, b.mean, rtol=rtol, atol=rtol)
+    np.testing.assert_allclose(a.variance, b.variance, rtol=rtol)
+    np.testing.assert_allclose(a.point, b.point, rtol=rtol, atol=rtol)
+    assert got.diagnostics == pytest.approx(expected.diagnostics, rel=rtol)
+
+
+def assert_identical(got: Pooled, expected: Pooled) -> None:
+    for name in ("mean", "variance", "point"):
+        a, b = getattr(got.posterior, name), getattr(expected.posterior, name)
+        assert a.dtype == b.dtype
+        assert a.tobytes() == b.tobytes()
+    assert got.diagnostics == expected.diagnostics
+
+
+def test_the_papers_names_and_aliases_are_found() -> None:
+    assert set(NAMES) <= set(pooling_rules.names())
+    assert all(pooling_rules.get(a).name == name for name, more in NAMES.items() for a in more)
+
+
+@EVERY
+def test_the_docstring_names_a_source_and_settings_are_described(rule: PoolingRule) -> None:
+    assert re.search(r"Source: \S", type(rule).__doc__ or "")
+    assert all(info.description for info in type(rule).model_fields.values())
+
+
+@EVERY
+@given(seed=SEEDS, count=st.integers(1, 6), with_previous=st.booleans())
+@settings(max_examples=20)
+def test_the_order_of_the_clients_does_not_matter(
+    rule: PoolingRule, make_clients: MakeClients, seed: int, count: int, with_previous: bool
+) -> None:
+    previous, *clients = make_clients(seed, count + 1)
+    given_previous = previous if with_previous else None
+    weights, order = draw_weights(seed, count), np.random.default_rng(seed).permutation(count)
+    drawers = generators(count)
+    permuted = pool(
+        rule,
+        [clients[k] for k in order],
+        weights[order],
+        previous=given_previous,
+        generators=[drawers[k] for k in order],
+    )
+    assert_same(permuted, pool_all(rule, clients, weights, given_previous))
+
+
+def expected_variance(
+    rule: PoolingRule, variance: npt.NDArray[np.float64], count: int
+) -> npt.NDArray[np.float64]:
+    floor = np.full_like(variance, getattr(rule, "dispersion_floor", np.nan))
+    return {"same": variance, "divided": variance / count, "floor": floor}[rule.identical]
+
+
+@EVERY
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+@pytest.mark.parametrize("offset", [0.0, 1000.0])
+def test_identical_posteriors_give_the_declared_variance(
+    rule: PoolingRule, make_clients: MakeClients, count: int, offset: float
+) -> None:
+    one = make_clients(count, 1, size=3000)[0]
+    one = Posterior(one.mean + offset, one.variance, one.point)
+    got = pool_all(rule, [one] * count, np.ones(count)).posterior
+    expected = expected_variance(rule, one.variance, count)
+    if not rule.stochastic:
+        np.testing.assert_allclose(got.mean, one.mean, rtol=1e-13)
+        np.testing.assert_allclose(got.variance, expected, rtol=1e-12)
+    else:  # A sample: right on average over the parameters.
+        assert np.mean((got.mean - one.mean) / np.sqrt(one.variance)) == pytest.approx(0, abs=0.01)
+        assert np.mean(got.variance / expected) == pytest.approx(1, abs=0.01)
+    np.testing.assert_allclose(got.point, one.point, rtol=1e-13)
+
+
+@EVERY
+def test_one_client_gives_itself_back(rule: PoolingRule, make_clients: MakeClients) -> None:
+    if rule.stochastic or rule.damped or rule.identical == "floor":
+        pytest.skip("declared: the rule does not give one client back")
+    one, previous = make_clients(5, 2, dtype=np.float32)
+    for given_previous in (None, previous):
+        got = pool_all(rule, [one], [0.3], given_previous).posterior
+        np.testing.assert_allclose(got.mean, one.mean, rtol=1e-6, atol=1e-7)
+        np.testing.assert_allclose(got.variance, one.variance, rtol=1e-6)
+
+
+@EVERY
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@given(seed=SEEDS, count=st.integers(1, 6), with_previous=st.booleans())
+@settings(max_examples=20)
+def test_results_are_valid_of_the_given_type_and_size(
+    rule: PoolingRule,
+    make_clients: MakeClients,
+    dtype: type,
+    seed: int,
+    count: int,
+    with_previous: bool,
+) -> None:
+    previous, *clients = make_clients(seed, count + 1, dtype=dtype)
+    weights = draw_weights(seed, count)
+    pooled = pool_all(rule, clients, weights, previous if with_previous else None)
+    pooled.posterior.check(clients[0])
+    for name in ("mean", "variance", "point"):
+        assert getattr(pooled.posterior, name).dtype == dtype
+    step = (DAMPING, DAMPED_FURTHER) if rule.damped else ()
+    assert tuple(pooled.diagnostics) == (*rule.fractions, CLIPPED, *step)
+    assert all(0 <= fraction <= 1 for fraction in pooled.diagnostics.values())
+
+
+@EVERY
+@pytest.mark.parametrize("extreme", ["tiny", "max"])
+def test_a_variance_that_float32_cannot_hold_is_clipped(rule: PoolingRule, extreme: str) -> None:
+    limit = np.finfo(np.float32)
+    value = np.full(4, getattr(limit, extreme), np.float32)
+    clients = [Posterior(np.full(4, m, np.float32), value) for m in (-1e19, 1e19, 1e19)]
+    for group in (clients, clients[:1] * 3):
+        variance = pool_all(rule, group, np.ones(3)).posterior.variance
+        assert np.all(variance >= limit.tiny)
+        assert np.all(variance <= limit.max)
+
+
+@EVERY
+@given(seed=SEEDS, count=st.integers(1, 5), factor=st.floats(1e-6, 1e6))
+@settings(max_examples=20)
+def test_the_scale_of_the_weights_does_not_matter(
+    rule: PoolingRule, make_clients: MakeClients, seed: int, count: int, factor: float
+) -> None:
+    clients, weights = make_clients(seed, count), draw_weights(seed, count)
+    expected = pool_all(rule, clients, weights)
+    assert_same(pool_all(rule, clients, factor * weights), expected)
+    if not rule.weights_are_fractions:
+        assert_same(accumulate(rule, clients, factor * weights, range(count)).result(), expected)
+
+
+@EVERY
+@given(seed=SEEDS, count=st.integers(2, 7), with_previous=st.booleans())
+@settings(max_examples=20)
+def test_accumulators_merge_in_any_grouping(
+    rule: PoolingRule, make_clients: MakeClients, seed: int, count: int, with_previous: bool
+) -> None:
+    made, *clients = make_clients(seed, count + 1)
+    previous = made if with_previous else None
+    rng, weights = np.random.default_rng(seed), draw_weights(seed, count)
+    order = rng.permutation(count)
+    cuts = sorted(rng.choice(count - 1, size=int(rng.integers(1, count)), replace=False) + 1)
+    groups = [group.tolist() for group in np.split(order, cuts)]
+    # Without a previous posterior each part has a reference of its own: its first client's mean.
+    parts = [accumulate(rule, clients, weights, group, previous) for group in groups]
+    while len(parts) > 1:
+        last = parts.pop()
+        parts[int(rng.integers(len(parts)))].merge(last)
+    assert_same(parts[0].result(), pool_all(rule, clients, weights, previous))
+
+
+@EVERY
+def test_merging_leaves_the_other_as_it_is_and_takes_an_empty_one(
+    rule: PoolingRule, make_clients: MakeClients
+) -> None:
+    clients, weights = make_clients(1, 3), draw_weights(1, 3)
+    left, right = (accumulate(rule, clients, weights, part) for part in ([0, 1], [2]))
+    before = right.result()
+    left.merge(right)
+    assert_identical(right.result(), before)
+    empty = Accumulator(rule, clients[2])
+    merged = left.result()
+    left.merge(empty)
+    assert_identical(left.result(), merged)
+    empty.merge(left)
+    assert_same(empty.result(), merged)
+
+
+@EVERY
+@pytest.mark.parametrize("place", [0, 1, 3])
+def test_a_client_of_weight_zero_is_absent(
+    rule: PoolingRule, make_clients: MakeClients, place: int
+) -> None:
+    previous, *clients = make_clients(2, 4)
+    weights, drawers = [0.5, 0.2, 0.3], generators(3)
+    expected = pool(rule, clients, weights, previous=previous, generators=drawers)
+    nan = np.full(37, np.nan)
+    more, more_weights, more_drawers = list(clients), list(weights), generators(3)
+    more.insert(place, Posterior(nan, nan, np.full(5, np.nan)))
+    more_weights.insert(place, 0.0)
+    more_drawers.insert(place, np.random.default_rng(0))
+    got = pool(rule, more, more_weights, previous=previous, generators=more_drawers)
+    assert_identical(got, expected)
+    accumulator = accumulate(rule, clients, np.array(weights), [0, 1, 2], previous)
+    before = accumulator.result()
+    accumulator.add(more[place], 0.0)
+    assert_identical(accumulator.result(), before)
+
+
+@EVERY
+def test_a_state_comes_back_bit_for_bit(rule: PoolingRule, make_clients: MakeClients) -> None:
+    previous, *clients = make_clients(3, 5, dtype=np.float32)
+    weights = draw_weights(3, 4)
+    for given_previous in (None, previous):
+        accumulator = accumulate(rule, clients, weights, [0, 1, 2], given_previous)
+        file = io.BytesIO()
+        np.savez(file, **accumulator.state())
+        file.seek(0)
+        restored = Accumulator.from_state(rule, dict(np.load(file)), given_previous)
+        for each in (accumulator, restored):
+            each.add(clients[3], float(weights[3]), generators(1)[0])
+        assert_identical(restored.result(), accumulator.result())
+
+
+@EVERY
+def test_declared_inputs_are_the_ones_that_matter(
+    rule: PoolingRule, make_clients: MakeClients
+) -> None:
+    previous, *clients = make_clients(4, 4, scales=(0.1, 1.0))
+    wide = Posterior(previous.mean, np.full(37, 1e2), previous.point)
+    equal = pool_all(rule, clients, np.ones(3), wide).posterior
+    weighted = pool_all(rule, clients, [0.7, 0.2, 0.1], wide).posterior
+    assert np.allclose(equal.variance, weighted.variance, rtol=1e-9) is not rule.uses_weights
+    assert np.allclose(equal.mean, weighted.mean, rtol=1e-9) is not rule.uses_weights
+    without = pool_all(rule, clients, np.ones(3)).posterior
+    assert np.allclose(equal.variance, without.variance, rtol=1e-9) is not rule.uses_previous
+    again = pool(rule, clients, np.ones(3), generators=generators(9)[6:]).posterior
+    assert np.array_equal(again.variance, without.variance) is not rule.stochastic
+
+
+@EVERY
+def test_generators_are_needed_by_stochastic_rules_only(
+    rule: PoolingRule, make_clients: MakeClients
+) -> None:
+    clients = make_clients(4, 2)
+    if rule.stochastic:
+        with pytest.raises(ValueError, match="one generator per client"):
+            pool(rule, clients, [1, 1])
+    else:
+        assert_identical(pool(rule, clients, [1, 1]), pool_all(rule, clients, [1, 1]))
+
+
+@EVERY
+def test_points_are_averaged_with_the_weights(rule: PoolingRule) -> None:
+    none = np.zeros(0, np.float32)
+    clients = [Posterior(none, none, np.array(p, np.float32)) for p in ([1, 2], [3, 6], [9, 9])]
+    got = pool_all(rule, clients, [3, 1, 0]).posterior
+    assert got.size == 0
+    assert got.point.tolist() == [1.5, 3.0]
+
+
+@EVERY
+def test_blocks_do_not_show(
+    rule: PoolingRule, make_clients: MakeClients, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if rule.stochastic:
+        pytest.skip("declared: draws are made block by block")
+    previous, *clients = make_clients(6, 4, size=101)
+    for given_previous in (None, previous):
+        whole = pool_all(rule, clients, [1, 2, 3], given_previous)
+        with monkeypatch.context() as patch:
+            patch.setattr("bfl.aggregation.pooling.accumulator.BLOCK", 16)
+            assert_identical(pool_all(rule, clients, [1, 2, 3], given_previous), whole)
+
+
+@EVERY
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("with_previous", [False, True])
+def test_the_bits_depend_on_neither_threads_nor_groups(
+    rule: PoolingRule,
+    make_clients: MakeClients,
+    monkeypatch: pytest.MonkeyPatch,
+    dtype: type,
+    with_previous: bool,
+) -> None:
+    made, *clients = make_clients(8, 8, size=1003, dtype=dtype)
+    previous = made if with_previous else None
+    # Binary fractions that sum to 1, so that normalising them leaves them as they are.
+    weights = np.array([16, 0, 8, 4, 2, 1, 1]) / 32
+    monkeypatch.setattr(
+        "bfl.aggregation.pooling.accumulator.BLOCK", 64
+    )  # 16 blocks, the last one short
+    expected = pool_all(rule, clients, weights, previous)
+    for threads in (1, 2, 3):
+        for group in (1, 2, 3, 16):
+            monkeypatch.setattr("bfl.aggregation.pooling.accumulator.GROUP", group)
+            for given_clients in (clients, tuple(clients), iter(clients)):
+                got = pool(
+                    rule,
+                    given_clients,
+                    weights,
+                    previous=previous,
+                    generators=generators(7),
+                    threads=threads,
+                )
+                assert_identical(got, expected)
+        accumulator = Accumulator(rule, clients[0], previous, threads=threads)
+        for client, weight, generator in zip(clients, weights, generators(7), strict=True):
+            accumulator.add(client, float(weight), generator)
+        assert_identical(accumulator.result(), expected)
+        assert_identical(accumulator.result(), expected)  # asking changes nothing
+
+
+@EVERY
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize(
+    ("vector", "value"),
+    [(vector, value) for vector in ("mean", "variance", "point") for value in (NAN, INF, -INF)]
+    + [("variance", 0.0), ("variance", -1.0)],
+)
+def test_one_value_that_is_not_valid_is_refused_wherever_it_is(
+    rule: PoolingRule,
+    make_clients: MakeClients,
+    monkeypatch: pytest.MonkeyPatch,
+    threads: int,
+    vector: str,
+    value: float,
+) -> None:
+    monkeypatch.setattr("bfl.aggregation.pooling.accumulator.BLOCK", 16)
+    clients = make_clients(9, 3, size=101)
+    reason = "not positive" if np.isfinite(value) else "not finite|not positive"
+    for client in (0, 2):
+        for place in (0, 50, 100) if vector != "point" else (0, 4):
+            values = np.array(getattr(clients[client], vector))
+            values[place] = value
+            bad = list(clients)
+            bad[client] = replace(clients[client], **{vector: values})
+            for given_clients in (bad, iter(bad)):
+                with pytest.raises(PosteriorError, match=f"{vector} has 1 of .* {reason}"):
+                    pool(
+                        rule,
+                        given_clients,
+                        np.ones(3),
+                        generators=generators(3),
+                        threads=threads,
+                    )
+            accumulator = accumulate(rule, clients, np.ones(3) / 3, [0, 1])
+            before = accumulator.result()
+            with pytest.raises(PosteriorError, match=f"{vector} has 1 of .* {reason}"):
+                accumulator.add(bad[client], 1 / 3, generators(1)[0])
+            assert_identical(accumulator.result(), before)
+
+
+@EVERY
+def test_what_cannot_be_pooled_is_refused(rule: PoolingRule, make_clients: MakeClients) -> None:
+    clients = make_clients(7, 2)
+    accumulator = Accumulator(rule, clients[0])
+    with pytest.raises(PosteriorError, match="nothing to pool"):
+        accumulator.result()
+    for bad in (-1.0, np.nan, np.inf):
+        with pytest.raises(ValueError, match="weight"):
+            accumulator.add(clients[0], bad, generators(1)[0])
+    other = make_clients(7, 1, size=3)[0]
+    with pytest.raises(PosteriorError, match="expected 37"):
+        accumulator.add(other, 1.0, generators(1)[0])
+    with pytest.raises(PosteriorError, match="expected 37"):
+        accumulator.merge(Accumulator(rule, other))
+    negative = Posterior(clients[0].mean, -clients[0].variance, clients[0].point)
+    with pytest.raises(PosteriorError, match="not positive"):
+        accumulator.add(negative, 1.0, generators(1)[0])
+    with pytest.raises(PosteriorError, match="expected 37"):
+        Accumulator(rule, clients[0], previous=other)
+    with pytest.raises(PosteriorError, match="nothing to pool"):
+        accumulator.result()

@@ -1,0 +1,213 @@
+"""What a rule gives is checked like what a client sends: nothing wrong is mended without a word."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from bfl.aggregation.pooling import Accumulator, PoolingRule, pool
+from bfl.aggregation.pooling.base import Array, Block, Decoded, Totals
+from bfl.aggregation.pooling.naive_weighted_averaging import NaiveWeightedAveraging
+from bfl.errors import PosteriorError
+from bfl.posteriors import Posterior
+
+Change = Callable[[Decoded], Decoded]
+D = 100
+
+
+def clients(size: int = D) -> list[Posterior]:
+    rng = np.random.default_rng(1)
+    return [
+        Posterior(
+            rng.standard_normal(size, np.float32), rng.uniform(0.1, 1, size).astype(np.float32)
+        )
+        for _ in range(3)
+    ]
+
+
+def rule_that(change: Change) -> PoolingRule:
+    """Return averaging of which the result is changed, block by block."""
+
+    class Wrong(NaiveWeightedAveraging):
+        name: ClassVar[str] = "wrong-rule"
+
+        def decode(self, sums: tuple[Array, ...], totals: Totals, block: Block) -> Decoded:
+            return change(super().decode(sums, totals, block))
+
+    return Wrong()
+
+
+def encoding(change: Callable[[tuple[Array, ...]], Any]) -> PoolingRule:
+    class Wrong(NaiveWeightedAveraging):
+        name: ClassVar[str] = "wrong-rule"
+
+        def encode(
+            self, mean: Array, variance: Array, weight: float, block: Block
+        ) -> tuple[Array, ...]:
+            encoded: tuple[Array, ...] = change(super().encode(mean, variance, weight, block))
+            return encoded
+
+    return Wrong()
+
+
+def with_variance(value: float, count: int = 7) -> Change:
+    def change(decoded: Decoded) -> Decoded:
+        decoded.variance[:count] = value
+        return decoded
+
+    return change
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("value", [-1.0, -1e-300, 0.0, math.nan, math.inf, -math.inf])
+def test_variances_that_are_none_are_refused(
+    value: float, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As 74,762 negative variances once were not: they became 1.2e-38, with status 0."""
+    monkeypatch.setattr("bfl.aggregation.pooling.accumulator.BLOCK", 16)
+    with pytest.raises(PosteriorError) as caught:
+        pool(rule_that(with_variance(value)), clients(), np.ones(3), threads=threads)
+    words = str(caught.value)
+    assert "wrong-rule" in words
+    assert "parameters 0 to 15" in words  # the first block
+    assert "variance" in words
+    # Of seven blocks, the last of 4, each has up to seven.
+    assert f"{6 * 7 + 4} of 100" in words
+
+
+def test_the_first_wrong_block_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bfl.aggregation.pooling.accumulator.BLOCK", 16)
+
+    def change(decoded: Decoded) -> Decoded:
+        if decoded.mean.size < 16:
+            decoded.mean[1] = np.nan
+        return decoded
+
+    with pytest.raises(PosteriorError, match=r"wrong-rule .*1 of 100 means.*parameters 96 to 99"):
+        pool(rule_that(change), clients(), np.ones(3))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda decoded: Decoded(decoded.mean[:1], decoded.variance),
+        lambda decoded: Decoded(decoded.mean, decoded.variance[:, None]),
+        lambda decoded: Decoded(decoded.mean, 1.0),
+    ],
+    ids=["one mean", "two dimensions", "a number"],
+)
+def test_wrong_shapes_are_refused(change: Change) -> None:
+    with pytest.raises(PosteriorError, match=r"wrong-rule.*shape.*expected \(100,\)"):
+        pool(rule_that(change), clients(), np.ones(3))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda encoded: (*encoded, encoded[0]), "3 statistics; it declares 2"),
+        (lambda encoded: encoded[:1], "1 statistics; it declares 2"),
+        (lambda encoded: (encoded[0], encoded[1][:1]), r"shape \(1,\); expected \(100,\)"),
+        (lambda encoded: (encoded[0], 1.0), r"shape \(\); expected \(100,\)"),
+    ],
+    ids=["one more", "one fewer", "one value", "a number"],
+)
+def test_statistics_are_as_declared(change: Any, words: str) -> None:
+    for pooled in (
+        lambda rule: pool(rule, clients(), np.ones(3)),
+        lambda rule: Accumulator(rule, clients()[0]).add(clients()[0], 1.0),
+    ):
+        with pytest.raises(PosteriorError, match=f"wrong-rule.*{words}"):
+            pooled(encoding(change))
+
+
+@pytest.mark.parametrize(
+    ("rule", "words"),
+    [
+        (rule_that(lambda d: Decoded(d.mean + 1j, d.variance)), "mean of type complex128"),  # type: ignore[arg-type]
+        (rule_that(lambda d: Decoded(d.mean, d.variance + 1j)), "variance of type complex128"),  # type: ignore[arg-type]
+        (rule_that(lambda d: Decoded(d.mean, d.variance > 0)), "variance of type bool"),  # type: ignore[arg-type]
+        (encoding(lambda e: (e[0], e[1] > 0)), "statistic 2 of type bool"),
+        (encoding(lambda e: (e[0] + 1j, e[1])), "statistic 1 of type complex128"),
+    ],
+)
+def test_numbers_are_real(rule: PoolingRule, words: str) -> None:
+    """NumPy would drop imaginary parts, and take a mask for 0 and 1."""
+    with pytest.raises(PosteriorError, match=f"wrong-rule gives a {words}; expected real numbers"):
+        pool(rule, clients(), np.ones(3))
+
+
+@pytest.mark.parametrize("known", ["reference", "previous_mean", "previous_variance"])
+def test_what_is_known_is_not_overwritten(known: str) -> None:
+    """One that used it for room of its own gave the next clients another reference."""
+
+    class Careless(NaiveWeightedAveraging):
+        uses_previous: ClassVar[bool] = True
+
+        def encode(
+            self, mean: Array, variance: Array, weight: float, block: Block
+        ) -> tuple[Array, ...]:
+            encoded = super().encode(mean, variance, weight, block)
+            np.multiply(2.0, mean, out=getattr(block, known))
+            return encoded
+
+    with pytest.raises(ValueError, match="read-only"):
+        pool(Careless(), clients(), np.ones(3), previous=clients()[0])
+
+
+@pytest.mark.parametrize(
+    ("fractions", "mark", "words"),
+    [
+        ((), np.ones(D, bool), r"marks parameters as 'odd'.*its fractions are none"),
+        (("odd",), np.ones((D, 7), bool), r"a mark 'odd' of shape \(100, 7\)"),
+        (("odd",), np.ones(D), r"a mark 'odd' of shape \(100,\) and type float64"),
+    ],
+    ids=["not declared", "more than there are", "no mask"],
+)
+def test_marks_are_declared_masks(fractions: tuple[str, ...], mark: Any, words: str) -> None:
+    """A mark that was not declared was lost, and a larger one gave a fraction of 7."""
+    rule = rule_that(lambda d: Decoded(d.mean, d.variance, {"odd": mark}))
+    type(rule).fractions = fractions
+    with pytest.raises(PosteriorError, match=f"wrong-rule.*{words}"):
+        pool(rule, clients(), np.ones(3))
+
+
+def test_what_float32_cannot_hold_is_clipped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bfl.aggregation.pooling.accumulator.BLOCK", 16)
+    limit = np.finfo(np.float32)
+
+    def change(decoded: Decoded) -> Decoded:
+        if decoded.mean.size < 16:  # the last four
+            decoded.variance[0] = 1e-60
+            decoded.variance[1] = 1e60
+            decoded.mean[1] = -1e60
+        return decoded
+
+    pooled = pool(rule_that(change), clients(), np.ones(3))
+    assert pooled.posterior.variance[96] == limit.tiny
+    assert pooled.posterior.variance[97] == limit.max
+    assert pooled.posterior.mean[97] == -limit.max
+    assert pooled.diagnostics["clipped-fraction"] == 0.02
+    assert pool(rule_that(lambda d: d), clients(), np.ones(3)).diagnostics == {
+        "clipped-fraction": 0.0
+    }
+
+
+def test_samples_that_coincide_to_rounding_are_no_error() -> None:
+    """Two samples in all, of clients far from the reference: their variance may round to 0."""
+    from bfl.aggregation.pooling import pooling_rules
+
+    size = 1000
+    previous = Posterior(np.full(size, -1e9), np.ones(size))
+    far = Posterior(np.zeros(size), np.full(size, 1e-6))
+    pooled = pool(
+        pooling_rules.create("population-pooling", {"population-size": 2}),
+        [far, far],
+        [1, 1],
+        previous=previous,
+        generators=[np.random.default_rng(k) for k in range(2)],
+    )
+    assert np.all(pooled.posterior.variance > 0)

@@ -1,0 +1,167 @@
+"""Archives of one's own: what is read from them, and what is said about bad ones."""
+
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bfl.data.datasets import load_dataset
+from bfl.errors import DataError
+
+GENERATOR = np.random.Generator(np.random.Philox(0))
+IMAGES = GENERATOR.integers(0, 256, (6, 5, 4, 3), np.uint8)
+
+
+def arrays(**changes: Any) -> dict[str, Any]:
+    good = {
+        "x_train": IMAGES[:4],
+        "y_train": np.array([2, 0, 1, 0]),
+        "x_test": IMAGES[4:],
+        "y_test": np.array([1, 2]),
+    }
+    return {name: value for name, value in {**good, **changes}.items() if value is not None}
+
+
+def load(tmp_path: Path, **changes: Any):
+    path = tmp_path / "some.npz"
+    np.savez(path, **arrays(**changes))
+    return load_dataset(f"npz:{path}")
+
+
+def test_uint8_archives_come_back_as_they_are(tmp_path: Path) -> None:
+    dataset = load(tmp_path)
+    assert np.array_equal(dataset.train_images, IMAGES[:4])
+    assert np.array_equal(dataset.test_images, IMAGES[4:])
+    assert dataset.train_labels.dtype == np.int64
+    assert dataset.train_labels.tolist() == [2, 0, 1, 0]
+    assert dataset.class_names == ("0", "1", "2")
+    assert dataset.name == f"npz:{tmp_path / 'some.npz'}"
+
+
+def test_grey_images_and_column_labels(tmp_path: Path) -> None:
+    grey = IMAGES[..., 0]
+    dataset = load(
+        tmp_path,
+        x_train=grey[:4],
+        x_test=grey[4:],
+        y_train=np.array([[2], [0], [1], [0]], np.uint8),
+    )
+    assert dataset.image_shape == (5, 4, 1)
+    assert np.array_equal(dataset.train_images[..., 0], grey[:4])
+    assert dataset.train_labels.tolist() == [2, 0, 1, 0]
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+@pytest.mark.parametrize("divisor", [1, 255])
+def test_floats_are_scaled_by_one_rule(tmp_path: Path, dtype, divisor: int) -> None:
+    images = IMAGES.copy()
+    images[0, 0, 0, 0] = 255
+    scaled = (images / divisor).astype(dtype)
+    dataset = load(tmp_path, x_train=scaled[:4], x_test=scaled[4:])
+    assert np.array_equal(dataset.train_images, images[:4])
+    assert np.array_equal(dataset.test_images, images[4:])
+
+
+def test_floats_are_rounded_not_cut(tmp_path: Path) -> None:
+    for value, pixel in ((0.999, 255), (0.998, 254), (76.6, 77)):
+        dataset = load(tmp_path, x_train=np.full((4, 5, 4, 3), value), x_test=IMAGES[4:] * 0.0)
+        assert np.unique(dataset.train_images).tolist() == [pixel]
+
+
+def test_dark_test_images_are_scaled_as_the_train_images(tmp_path: Path) -> None:
+    dark = np.ones((2, 5, 4, 3), np.float32)
+    dataset = load(tmp_path, x_train=IMAGES[:4].astype(np.float32), x_test=dark)
+    assert np.unique(dataset.test_images).tolist() == [1]
+
+
+def test_wide_integers_within_range_are_pixels(tmp_path: Path) -> None:
+    dataset = load(tmp_path, x_train=IMAGES[:4].astype(np.int64))
+    assert dataset.train_images.dtype == np.uint8
+    assert np.array_equal(dataset.train_images, IMAGES[:4])
+
+
+def test_class_names_may_count_classes_without_examples(tmp_path: Path) -> None:
+    dataset = load(tmp_path, class_names=np.array(["a", "b", "c", "d"]))
+    assert dataset.class_names == ("a", "b", "c", "d")
+
+
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "one missing": ({"y_test": None}, "y_test missing; the archive holds x_test, x_train, y_train"),
+    "two missing": ({"x_train": None, "y_train": None}, "x_train, y_train missing"),
+    "flat images": ({"x_train": np.zeros((4, 60), np.uint8)}, r"x_train has the shape \(4, 60\)"),
+    "videos": ({"x_test": np.zeros((2, 1, 5, 4, 3), np.uint8)}, "x_test has the shape"),
+    "no images": ({"x_train": IMAGES[:0], "y_train": np.zeros(0, int)}, "y_train is empty"),
+    "no images but labels": ({"x_test": IMAGES[:0]}, "x_test is empty"),
+    "boolean images": ({"x_test": np.zeros((2, 5, 4, 3), bool)}, "x_test has the type bool"),
+    "object images": (
+        {"x_train": np.array([None] * 4, object)},
+        "x_train cannot be read: Object arrays",
+    ),
+    "object labels": ({"y_test": np.array([1, "a"], object)}, "y_test cannot be read: Object"),
+    "negative pixels": ({"x_test": -np.ones((2, 5, 4, 3))}, "x_test holds values from -1.0 to"),
+    "bright pixels": ({"x_test": np.full((2, 5, 4, 3), 256)}, "x_test holds values from 256 to"),
+    "nan pixels": ({"x_test": np.full((2, 5, 4, 3), np.nan)}, "x_test holds values from nan"),
+    "infinite pixels": ({"x_test": np.full((2, 5, 4, 3), np.inf)}, "x_test holds values from inf"),
+    "mixed types": ({"x_test": np.ones((2, 5, 4, 3))}, "x_train has the type uint8 but x_test"),
+    "other size": ({"x_test": np.zeros((2, 4, 5, 3), np.uint8)}, r"x_test are \(4, 5, 3\)"),
+    "other channels": ({"x_test": np.zeros((2, 5, 4), np.uint8)}, r"x_test are \(5, 4, 1\)"),
+    "float labels": ({"y_train": np.array([0.0, 1, 2, 0])}, "y_train has the type float64"),
+    "named labels": ({"y_test": np.array(["a", "b"])}, "y_test has the type <U1"),
+    "one-hot labels": ({"y_train": np.eye(4, dtype=int)}, r"y_train has the shape \(4, 4\)"),
+    "scalar labels": ({"y_test": np.array(1)}, r"y_test has the shape \(\)"),
+    "too few labels": ({"y_train": np.array([0, 1, 2])}, "y_train holds 3 labels for 4 images"),
+    "too many labels": ({"y_test": np.array([0, 1, 2])}, "y_test holds 3 labels for 2 images"),
+    "negative train label": ({"y_train": np.array([0, 1, 2, -1])}, "y_train holds the label -1"),
+    "negative test label": ({"y_test": np.array([0, -3])}, "y_test holds the label -3"),
+    "labels from one": ({"y_train": np.array([1, 2, 3, 1])}, "y_train begins at the label 1"),
+    "unseen class": ({"y_test": np.array([0, 3])}, "y_test holds the label 3; with 3 classes"),
+    "huge label": ({"y_test": np.array([0, 2**63], np.uint64)}, "y_test holds the label 9223"),
+    "one class": ({"y_train": np.zeros(4, int)}, "y_train holds the label 0 only; a classifier"),
+    "stray label": (
+        {"y_train": np.array([0, 99_999, 1, 0])},
+        r"y_train\[1\] is the label 99999, which makes 100000 classes, and only 3 have an example",
+    ),
+    "too few names": ({"class_names": np.array(["a", "b"])}, "y_train holds the label 2; with 2"),
+    "numbers as names": ({"class_names": np.arange(3)}, "class_names has the type int64"),
+}
+
+
+@pytest.mark.parametrize(("changes", "said"), BAD.values(), ids=BAD.keys())
+def test_bad_archives_are_refused(tmp_path: Path, changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(DataError, match=rf"some\.npz: .*{said}"):
+        load(tmp_path, **changes)
+
+
+def test_an_array_file_is_not_an_archive(tmp_path: Path) -> None:
+    np.save(tmp_path / "some.npy", IMAGES)
+    with pytest.raises(DataError, match=r"some\.npy: not a NumPy archive"):
+        load_dataset(f"npz:{tmp_path / 'some.npy'}")
+
+
+@pytest.mark.parametrize("content", [b"", b"hello", b"PK\x03\x04 cut short"])
+def test_other_files_are_not_archives(tmp_path: Path, content: bytes) -> None:
+    (tmp_path / "some.npz").write_bytes(content)
+    with pytest.raises(DataError, match=r"some\.npz: not a NumPy archive"):
+        load_dataset(f"npz:{tmp_path / 'some.npz'}")
+
+
+def test_a_damaged_member_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "some.npz"
+    np.savez(path, **arrays())
+    content = bytearray(path.read_bytes())
+    place = bytes(content).index(IMAGES[:4].tobytes())
+    content[place] ^= 255
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"some\.npz: x_train cannot be read"):
+        load_dataset(f"npz:{path}")
+
+
+def test_a_member_that_is_no_array_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "some.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        for name in arrays():
+            archive.writestr(name, "text")
+    with pytest.raises(DataError, match=r"some\.npz: y_train is not an array|x_train is not"):
+        load_dataset(f"npz:{path}")

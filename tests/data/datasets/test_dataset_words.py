@@ -1,0 +1,191 @@
+"""The word in the configuration: parsing, cheap validation, and where archives are looked for."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bfl.data.datasets import Dataset, dataset_sources, load_dataset, validate_dataset
+from bfl.data.datasets.named import NamedSource
+from bfl.errors import ConfigurationError, DataError
+
+NAMED = [source.name for source in dataset_sources.classes() if issubclass(source, NamedSource)]
+
+
+def save_archive(path: Path, labels: int = 3) -> None:
+    images = np.arange(labels * 2 * 2 * 1, dtype=np.uint8).reshape(labels, 2, 2, 1)
+    names = np.arange(labels)
+    np.savez(path, x_train=images, y_train=names, x_test=images[:1], y_test=names[:1])
+
+
+@pytest.fixture
+def no_hub_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "flwr_datasets", None)
+
+
+def test_every_promised_source_is_registered() -> None:
+    assert {"digits", "npz", "hf"} <= set(dataset_sources.names())
+    assert {"mnist", "fashion-mnist", "cifar10", "cifar100", "svhn"} <= set(NAMED)
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("cifar11", "did you mean 'cifar10'"),
+        ("fashon-mnist", "did you mean 'fashion-mnist'"),
+        ("npz", "'npz:PATH' in the key 'dataset'"),
+        ("npz:", "'npz:PATH' in the key 'dataset'"),
+        ("hf", "'hf:NAME[:SUBSET]'"),
+        ("digits:8", "write it as 'digits'"),
+        ("mnist:x", "write it as 'mnist'"),
+    ],
+)
+@pytest.mark.parametrize("call", [validate_dataset, load_dataset])
+def test_a_wrong_word_is_refused(call, word, said) -> None:
+    with pytest.raises(ConfigurationError) as error:
+        call(word)
+    assert said in str(error.value)
+
+
+@pytest.mark.parametrize("call", [validate_dataset, load_dataset])
+def test_a_missing_archive_is_named_with_its_keys(call, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError) as error:
+        call("npz:nowhere.npz", tmp_path)
+    for said in (str(tmp_path / "nowhere.npz"), "'dataset'", "'data-dir'"):
+        assert said in str(error.value)
+
+
+def test_validation_does_not_read_the_archive(tmp_path: Path) -> None:
+    (tmp_path / "broken.npz").write_text("no archive")
+    validate_dataset(f"npz:{tmp_path / 'broken.npz'}")
+    with pytest.raises(DataError, match="not a zip"):
+        load_dataset(f"npz:{tmp_path / 'broken.npz'}")
+
+
+def test_validation_does_not_import_the_hub_library(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.delitem(sys.modules, "flwr_datasets", raising=False)
+    validate_dataset("mnist", tmp_path)
+    validate_dataset("hf:owner/name")
+    assert "flwr_datasets" not in sys.modules
+
+
+def test_relative_archives_are_found_in_the_data_dir(tmp_path: Path) -> None:
+    save_archive(tmp_path / "mine.npz")
+    validate_dataset("npz:mine.npz", str(tmp_path))
+    dataset = load_dataset("npz:mine.npz", str(tmp_path))
+    assert (dataset.name, dataset.image_shape, dataset.num_classes) == (
+        "npz:mine.npz",
+        (2, 2, 1),
+        3,
+    )
+
+
+def test_the_current_folder_comes_before_the_data_dir(tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "data").mkdir()
+    save_archive(tmp_path / "mine.npz", labels=4)
+    save_archive(tmp_path / "data" / "mine.npz", labels=3)
+    monkeypatch.chdir(tmp_path)
+    assert load_dataset("npz:mine.npz", "data").num_classes == 4
+
+
+@pytest.mark.parametrize("spelling", ["fashion-mnist", "fashion_mnist"])
+@pytest.mark.parametrize("word", ["fashion-mnist", "Fashion_MNIST"])
+def test_named_sets_come_from_either_spelling_of_the_archive(tmp_path, spelling, word) -> None:
+    save_archive(tmp_path / f"{spelling}.npz")
+    validate_dataset(word, tmp_path)
+    dataset = load_dataset(word, tmp_path)
+    assert dataset.name == "fashion-mnist"
+    # All classes of the set count, also those of which the archive has no example.
+    assert dataset.num_classes == 10
+    assert dataset.class_names[1] == "Trouser"
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_named_sets_know_their_classes(name: str, tmp_path: Path) -> None:
+    save_archive(tmp_path / f"{name}.npz")
+    assert load_dataset(name, tmp_path).num_classes == (100 if name == "cifar100" else 10)
+    save_archive(tmp_path / f"{name}.npz", labels=101)
+    with pytest.raises(DataError, match=f"{name}.npz: y_train holds the label 100"):
+        load_dataset(name, tmp_path)
+
+
+def test_a_missing_data_dir_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"no folder .*gone.*'data-dir'"):
+        validate_dataset("mnist", tmp_path / "gone")
+
+
+@pytest.mark.usefixtures("no_hub_library")
+@pytest.mark.parametrize("name", NAMED)
+def test_without_archive_and_library_both_are_named(name: str, tmp_path: Path) -> None:
+    assert importlib.util.find_spec("flwr_datasets") is None
+    for call, kind in ((validate_dataset, ConfigurationError), (load_dataset, DataError)):
+        with pytest.raises(kind) as error:
+            call(name, tmp_path)
+        for said in (str(tmp_path / f"{name}.npz"), "flwr-datasets", "'data-dir'", "x_train"):
+            assert said in str(error.value)
+    with pytest.raises(ConfigurationError, match="'data-dir' is not set"):
+        validate_dataset(name)
+
+
+@pytest.mark.usefixtures("no_hub_library")
+def test_the_hub_needs_its_library() -> None:
+    with pytest.raises(ConfigurationError, match="flwr-datasets"):
+        validate_dataset("hf:owner/name")
+    with pytest.raises(DataError, match="flwr-datasets"):
+        load_dataset("hf:owner/name")
+
+
+def test_digits_are_fixed_stratified_and_scaled() -> None:
+    validate_dataset("digits")
+    digits = load_dataset("digits")
+    np.random.seed(7)  # noqa: NPY002 - the split must not listen to the global generator
+    again = load_dataset("digits")
+    assert np.array_equal(digits.train_images, again.train_images)
+    assert np.array_equal(digits.test_labels, again.test_labels)
+    assert (digits.image_shape, digits.num_classes) == ((8, 8, 1), 10)
+    assert (len(digits.train_images), len(digits.test_images)) == (1437, 360)
+    assert digits.train_images.max() == 255
+    assert set(np.unique(digits.train_images)) == {round(v * 255 / 16) for v in range(17)}
+    train, test = (np.bincount(y) for y in (digits.train_labels, digits.test_labels))
+    assert np.abs(test - 0.2 * (train + test)).max() <= 1
+
+
+def test_digits_hold_every_image_once() -> None:
+    from sklearn.datasets import load_digits
+
+    digits = load_dataset("digits")
+    images = np.concatenate([digits.train_images, digits.test_images]).reshape(-1, 64)
+    labels = np.concatenate([digits.train_labels, digits.test_labels])
+    original = load_digits()
+    expected = np.column_stack([np.rint(original.data * 255 / 16), original.target])
+    found = np.column_stack([images, labels])
+    assert np.array_equal(found[np.lexsort(found.T)], expected[np.lexsort(expected.T)])
+
+
+def good() -> dict[str, object]:
+    images, labels = np.zeros((2, 4, 4, 3), np.uint8), np.array([0, 1])
+    return {
+        "name": "x", "train_images": images, "train_labels": labels,
+        "test_images": images, "test_labels": labels, "class_names": ("a", "b"),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"train_images": np.zeros((2, 4, 4, 3))}, "train_images has the type float64"),
+        ({"test_images": np.zeros((2, 4, 4), np.uint8)}, "test_images has the shape"),
+        ({"train_images": np.zeros((0, 4, 4, 3), np.uint8)}, "train_images is empty"),
+        ({"train_labels": np.array([0, 1], np.int32)}, "train_labels has the type int32"),
+        ({"test_labels": np.array([0, 1, 1])}, "test_labels holds 3 labels for 2 images"),
+        ({"test_labels": np.array([0, -1])}, "test_labels holds the label -1"),
+        ({"train_labels": np.array([0, 2])}, "train_labels holds the label 2; with 2 classes"),
+        ({"test_images": np.zeros((2, 5, 4, 3), np.uint8)}, r"test_images are \(5, 4, 3\)"),
+    ],
+)
+def test_the_check_names_what_is_wrong(change, said) -> None:
+    Dataset(**good()).check()
+    with pytest.raises(DataError, match=f"^x: .*{said}"):
+        Dataset(**{**good(), **change}).check()

@@ -1,0 +1,202 @@
+"""Data sets in the hub's format, made in memory; only the download itself is replaced."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+datasets = pytest.importorskip("datasets")
+pytest.importorskip("flwr_datasets")
+
+from bfl.data.datasets import load_dataset  # noqa: E402
+from bfl.data.datasets.hub import to_arrays  # noqa: E402
+from bfl.errors import DataError  # noqa: E402
+
+GENERATOR = np.random.Generator(np.random.Philox(1))
+LABELS = [3, 0, 9, 3, 1]
+
+
+def pictures(number: int, *shape: int) -> list[np.ndarray]:
+    return list(GENERATOR.integers(0, 256, (number, *shape), np.uint8))
+
+
+def split(columns: dict[str, list], **features: Any):
+    import PIL.Image
+
+    as_images = {
+        name: [PIL.Image.fromarray(v) if isinstance(v, np.ndarray) else v for v in values]
+        for name, values in columns.items()
+    }
+    return datasets.Dataset.from_dict(as_images, features=datasets.Features(features))
+
+
+def digit_names() -> Any:
+    return datasets.ClassLabel(names=[str(i) for i in range(10)])
+
+
+def mnist_split(images: list[np.ndarray], labels: list[int]):
+    columns = {"image": images, "label": labels}
+    return split(columns, image=datasets.Image(), label=digit_names())
+
+
+def cifar100_split(images: list[np.ndarray], fine: list[int], coarse: list[int]):
+    return split(
+        {"img": images, "fine_label": fine, "coarse_label": coarse},
+        img=datasets.Image(),
+        fine_label=datasets.ClassLabel(names=[f"fine {i}" for i in range(100)]),
+        coarse_label=datasets.ClassLabel(names=[f"coarse {i}" for i in range(20)]),
+    )
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch):
+    """Let ``datasets.load_dataset`` give what the test says, and note what was asked of it."""
+    import flwr_datasets.common.telemetry as telemetry
+
+    monkeypatch.setattr(telemetry, "FLWR_TELEMETRY_ENABLED", "0")
+    asked: list[tuple[str, str | None]] = []
+
+    def serve(**splits: Any) -> list[tuple[str, str | None]]:
+        def load(path: str, name: str | None = None) -> Any:
+            asked.append((path, name))
+            return datasets.DatasetDict(splits)
+
+        monkeypatch.setattr(datasets, "load_dataset", load)
+        return asked
+
+    return serve
+
+
+@pytest.mark.parametrize(
+    ("word", "asked", "shape"),
+    [
+        ("mnist", ("ylecun/mnist", None), (28, 28)),
+        ("fashion-mnist", ("zalando-datasets/fashion_mnist", None), (28, 28)),
+        ("svhn", ("ufldl-stanford/svhn", "cropped_digits"), (32, 32, 3)),
+        ("cifar10", ("uoft-cs/cifar10", None), (32, 32, 3)),
+        ("hf:owner/set", ("owner/set", None), (7, 9, 3)),
+        ("hf:owner/set:part", ("owner/set", "part"), (7, 9, 3)),
+    ],
+)
+def test_sets_with_one_label(hub, word, asked, shape) -> None:
+    train, test = pictures(5, *shape), pictures(2, *shape)
+    log = hub(train=mnist_split(train, LABELS), test=mnist_split(test, [2, 2]))
+    dataset = load_dataset(word)
+    assert log == [asked]
+    assert dataset.name == word
+    assert dataset.image_shape == (*shape, 1)[:3]
+    # Not shuffled: the images stand in the hub's order.
+    assert np.array_equal(dataset.train_images.reshape(5, *shape), np.stack(train))
+    assert np.array_equal(dataset.test_images.reshape(2, *shape), np.stack(test))
+    assert dataset.train_images.dtype == np.uint8
+    assert dataset.train_labels.dtype == np.int64
+    assert dataset.train_labels.tolist() == LABELS
+    assert dataset.class_names == tuple(str(i) for i in range(10))
+
+
+def test_cifar100_takes_the_fine_labels(hub) -> None:
+    images = pictures(3, 32, 32, 3)
+    part = cifar100_split(images, [99, 0, 50], [1, 2, 3])
+    hub(train=part, test=part)
+    dataset = load_dataset("cifar100")
+    assert dataset.train_labels.tolist() == [99, 0, 50]
+    assert dataset.num_classes == 100
+    assert dataset.class_names[50] == "fine 50"
+
+
+def test_validation_stands_in_for_test(hub) -> None:
+    train, other = mnist_split(pictures(2, 4, 4), [0, 1]), mnist_split(pictures(1, 4, 4), [7])
+    hub(train=train, validation=other)
+    assert load_dataset("hf:a/b").test_labels.tolist() == [7]
+    hub(train=train, validation=train, test=other)
+    assert load_dataset("hf:a/b").test_labels.tolist() == [7]
+
+
+def test_missing_splits_are_named(hub) -> None:
+    part = mnist_split(pictures(1, 4, 4), [0])
+    hub(train=part)
+    with pytest.raises(DataError, match="a/b has no split to test on; tried test, validation"):
+        load_dataset("hf:a/b")
+    hub(test=part)
+    with pytest.raises(DataError, match=r"a/b \(subset c\) cannot be had .*'train'"):
+        load_dataset("hf:a/b:c")
+
+
+def test_an_unreachable_hub_tells_what_was_tried(monkeypatch, tmp_path) -> None:
+    def unreachable(**_: Any) -> None:
+        raise ConnectionError("Couldn't reach the hub")
+
+    monkeypatch.setattr(datasets, "load_dataset", unreachable)
+    with pytest.raises(DataError) as error:
+        load_dataset("cifar10", tmp_path)
+    for said in ("cifar10.npz", "uoft-cs/cifar10", "Couldn't reach", "'data-dir'", "x_train"):
+        assert said in str(error.value)
+
+
+def test_splits_that_do_not_go_together_are_refused(hub) -> None:
+    train = mnist_split(pictures(2, 4, 4), [0, 1])
+    hub(train=train, test=mnist_split(pictures(1, 5, 4), [0]))
+    with pytest.raises(DataError, match=r"test_images are \(5, 4, 1\)"):
+        load_dataset("hf:a/b")
+    names = datasets.ClassLabel(names=["x", "y"])
+    other = split({"image": pictures(1, 4, 4), "label": [0]}, image=datasets.Image(), label=names)
+    hub(train=train, test=other)
+    with pytest.raises(DataError, match="different classes"):
+        load_dataset("hf:a/b")
+
+
+def test_unlabelled_examples_are_refused(hub) -> None:
+    train = mnist_split(pictures(2, 4, 4), [0, 1])
+    hub(train=train, test=mnist_split(pictures(1, 4, 4), [-1]))
+    with pytest.raises(DataError, match="test_labels holds the label -1"):
+        load_dataset("hf:a/b")
+    with pytest.raises(DataError, match="here: column 'label' has examples without a label"):
+        to_arrays(mnist_split(pictures(2, 4, 4), [0, None]), "here")
+
+
+def test_mixed_sizes_are_refused() -> None:
+    part = mnist_split([*pictures(1, 4, 4), *pictures(1, 4, 6)], [0, 1])
+    with pytest.raises(DataError, match=r"here: images of 2 sizes .*\(4, 4\) to \(4, 6\)"):
+        to_arrays(part, "here")
+
+
+def test_empty_splits_and_missing_images_are_refused() -> None:
+    with pytest.raises(DataError, match="here: no images"):
+        to_arrays(mnist_split([], []), "here")
+    with pytest.raises(DataError, match="image 1: there is no image"):
+        to_arrays(mnist_split([*pictures(1, 4, 4), None], [0, 1]), "here")
+
+
+def test_deep_images_are_refused() -> None:
+    deep = [np.full((4, 4), 1000, np.uint16)]
+    with pytest.raises(DataError, match="mode I;16; images have 8 bits"):
+        to_arrays(mnist_split(deep, [0]), "here")
+
+
+def test_a_grey_image_among_coloured_ones_gets_three_channels() -> None:
+    grey, coloured = pictures(1, 4, 4)[0], pictures(1, 4, 4, 3)[0]
+    images, _, _ = to_arrays(mnist_split([grey, coloured], [0, 1]), "here")
+    assert np.array_equal(images[0], np.repeat(grey[..., None], 3, axis=2))
+    assert np.array_equal(images[1], coloured)
+
+
+def test_transparency_is_dropped() -> None:
+    part = mnist_split(pictures(1, 4, 4, 4), [0])
+    assert to_arrays(part, "here")[0].shape == (1, 4, 4, 3)
+
+
+def test_columns_are_found_or_listed() -> None:
+    image, label = datasets.Image(), digit_names()
+    number = datasets.Value("int64")
+    pics = pictures(1, 4, 4)
+    no_label = split({"image": pics, "y": [1]}, image=image, y=number)
+    with pytest.raises(DataError, match=r"0 label columns .*image \(Image\), y \(Value\)"):
+        to_arrays(no_label, "here")
+    no_image = split({"x": [1], "label": [1]}, x=number, label=label)
+    with pytest.raises(DataError, match="0 image columns"):
+        to_arrays(no_image, "here")
+    two = split({"image": pics, "a": [1], "b": [2]}, image=image, a=label, b=label)
+    with pytest.raises(DataError, match="2 label columns"):
+        to_arrays(two, "here")
+    other_name = split({"picture": pics, "digit": [4], "id": [9]}, picture=image, digit=label, id=number)  # fmt: skip # noqa: E501
+    assert to_arrays(other_name, "here")[1].tolist() == [4]

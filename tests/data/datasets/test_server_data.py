@@ -1,0 +1,147 @@
+"""The server's own images: which they are, and that clients and pre-training do without them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bfl.configuration import resolve
+from bfl.configuration.unread import unread_settings
+from bfl.data.datasets import load_dataset
+from bfl.data.datasets.server_data import ServerData
+from bfl.errors import ConfigurationError
+from strategies.division import split
+from strategies.federation import Federation
+from strategies.pretraining import split_off
+from strategies.refusals import check_before_start
+from strategies.validation import server_data
+
+FEDERATION = Federation(nodes={0: 10, 1: 11, 2: 12}, own_examples={0: 0, 1: 0, 2: 0})
+HELD_BACK: dict[str, Any] = {"server-data": "held-back"}
+
+
+def own_images(**values: Any) -> ServerData:
+    given = {key.replace("_", "-"): value for key, value in values.items()}
+    found = server_data(resolve({**HELD_BACK, **given}), load_dataset("digits"), FEDERATION)
+    assert found is not None
+    return found
+
+
+@pytest.fixture
+def archive(tmp_path: Path) -> Any:
+    def write(name: str, side: int = 8, highest: int = 9) -> str:
+        labels = np.arange(60) % (highest + 1)
+        images = np.zeros((60, side, side, 1), np.uint8)
+        np.savez(tmp_path / name, x_train=images, y_train=labels, x_test=images, y_test=labels)
+        return f"npz:{tmp_path / name}"
+
+    return write
+
+
+def test_there_are_none_unless_asked_for() -> None:
+    assert server_data(resolve({}), load_dataset("digits"), FEDERATION) is None
+
+
+def test_they_have_the_mixture_of_classes_and_the_seed_picks_them() -> None:
+    labels = load_dataset("digits").train_labels
+    own = own_images(server_examples=200.0)
+    assert own.images.shape == (200, 8, 8, 1)
+    np.testing.assert_array_equal(own.labels, labels[own.held_back])
+    shares = np.bincount(own.labels, minlength=10) / 200 - np.bincount(labels) / labels.size
+    assert np.abs(shares).max() < 1 / 200
+    again = own_images(server_examples=200.0, clients=7, partition="shards")
+    np.testing.assert_array_equal(own.held_back, again.held_back)
+    assert set(own.held_back) != set(own_images(server_examples=200.0, seed=1).held_back)
+
+
+@pytest.mark.parametrize("partition", ["iid", "shards", "dirichlet"])
+@pytest.mark.parametrize("train_examples", [0.0, 400.0])
+def test_clients_and_server_share_the_images_and_no_image_is_with_both(
+    partition: str, train_examples: float
+) -> None:
+    values = {"partition": partition, "train-examples": train_examples, "shards-per-client": 4}
+    dataset = load_dataset("digits")
+    before = split(resolve(values), dataset, FEDERATION)
+    configuration = resolve({**HELD_BACK, **values, "server-examples": 0.25})
+    own = server_data(configuration, dataset, FEDERATION)
+    assert own is not None
+    after = split(configuration, dataset, FEDERATION, own)
+    clients = np.concatenate([part for part in after if part is not None])
+    assert not set(clients) & set(own.held_back)
+    together = np.sort(np.concatenate([clients, own.held_back]))
+    all_before = np.concatenate([part for part in before if part is not None])
+    np.testing.assert_array_equal(together, np.sort(all_before))
+    assert own.held_back.size == round(0.25 * together.size)
+
+
+def test_pretraining_does_without_them() -> None:
+    dataset = load_dataset("digits")
+    held_back = own_images(server_examples=0.5).held_back
+    train, validation = split_off(dataset, 500, 0.1, held_back)
+    assert (train.size, validation.size) == (450, 50)
+    assert not set(held_back) & {*train, *validation}
+    unchanged = split_off(dataset, 500, 0.1, held_back[:0])
+    for with_none, without in zip(unchanged, split_off(dataset, 500, 0.1), strict=True):
+        np.testing.assert_array_equal(with_none, without)
+
+
+def test_another_data_set_leaves_the_clients_all_of_theirs(archive: Any) -> None:
+    own = own_images(server_data=archive("own.npz"), server_examples=20.0)
+    assert own.images.shape == (20, 8, 8, 1)
+    assert own.held_back.size == 0
+    np.testing.assert_array_equal(np.bincount(own.labels), np.full(10, 2))
+    dataset = load_dataset("digits")
+    parts = split(resolve({}), dataset, FEDERATION, own)
+    assert sum(len(part) for part in parts if part is not None) == dataset.train_labels.size
+
+
+def test_what_does_not_go_with_the_data_set_is_refused(archive: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"images of \(9, 9, 1\)"):
+        own_images(server_data=archive("large.npz", side=9))
+    with pytest.raises(ConfigurationError, match="has the label 11, and dataset digits has 10"):
+        own_images(server_data=archive("many.npz", highest=11))
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"server-data": "held-bak"}, "server-data is 'held-bak'; allowed: '', 'held-back' or"),
+        ({"server-data": "npz:nowhere.npz"}, "server-data is 'npz:nowhere.npz'"),
+        ({"server-data": "digits"}, "the data set that the clients train on"),
+        ({**HELD_BACK, "best-metric": "accurcy"}, "accuracy"),
+        ({"patience": 3}, "patience is 3, and the server has no images of its own"),
+    ],
+)
+def test_wrong_words_are_refused(values: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        resolve(values)
+    assert said in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"server-examples": 0.0}, "all 1437 training images would be held back"),
+        ({"server-examples": 1437.0}, "all 1437 training images would be held back"),
+        ({"server-examples": 1438.0}, "server-examples is 1438"),
+        ({"server-examples": 1430.0}, "only 7 training examples"),
+    ],
+)
+def test_too_many_are_refused_before_the_start(values: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        check_before_start(resolve({**HELD_BACK, **values}), 10)
+
+
+def test_nothing_can_be_held_back_from_nodes_with_data_of_their_own() -> None:
+    federation = Federation(nodes={0: 10, 1: 11}, own_examples={0: 0, 1: 50})
+    with pytest.raises(ConfigurationError, match="partitions 1 have data of their own"):
+        server_data(resolve(HELD_BACK), load_dataset("digits"), federation)
+
+
+def test_settings_without_images_of_the_server_are_warned_of() -> None:
+    given = {"server-examples": 0.2, "best-metric": "accuracy"}
+    assert len(unread_settings(resolve(given), given)) == 2
+    assert not unread_settings(resolve({**HELD_BACK, **given}), given)

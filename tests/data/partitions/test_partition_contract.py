@@ -1,0 +1,139 @@
+"""What every registered partition keeps to; a new one is tested by being there."""
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, reject, settings
+from hypothesis import strategies as st
+
+from bfl.data.partitions import Partition, partitions
+from bfl.data.partitions.base import grouped_by_class
+from bfl.errors import ConfigurationError, DataError
+from bfl.randomness import generator
+
+pytest.importorskip("flwr_datasets")
+
+NAMES = partitions.names()
+PAPER_LABELS = np.repeat(np.arange(10), 60)
+
+
+def sound(parts: list[np.ndarray], num_examples: int, clients: int) -> None:
+    assert len(parts) == clients
+    assert all(part.dtype == np.int64 and part.ndim == 1 and part.size for part in parts)
+    assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(num_examples))
+
+
+@st.composite
+def labelled(draw: st.DrawFn) -> tuple[np.ndarray, int]:
+    clients = draw(st.integers(1, 8))
+    sizes = draw(st.lists(st.integers(clients, 40), min_size=2, max_size=5))
+    # Labels with gaps: not every class of a data set need have an example.
+    numbers = draw(st.permutations(range(7)))[: len(sizes)]
+    labels = np.repeat(numbers, sizes)
+    order = draw(st.sampled_from(["sorted", "unsorted", "reversed"]))
+    arrangements = {
+        "sorted": np.sort(labels),
+        "reversed": np.sort(labels)[::-1],
+        "unsorted": np.random.Generator(np.random.Philox(len(labels))).permutation(labels),
+    }
+    return arrangements[order], clients
+
+
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+@given(case=labelled(), seed=st.integers(0, 2**32))
+def test_parts_are_disjoint_complete_and_not_empty(name: str, case, seed: int) -> None:
+    labels, clients = case
+    try:
+        parts = partitions.create(name).split(labels, clients, generator(seed))
+    except ConfigurationError:
+        reject()
+    sound(parts, labels.size, clients)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("arrange", [np.sort, np.random.Generator(np.random.Philox(0)).permutation])
+def test_the_seed_decides(name: str, arrange) -> None:
+    labels, partition = arrange(PAPER_LABELS), partitions.create(name)
+    first, again, other = (
+        partition.split(labels, 10, generator(seed, "partition")) for seed in (1, 1, 2)
+    )
+    sound(first, labels.size, 10)
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not all(np.array_equal(np.sort(a), np.sort(b)) for a, b in zip(first, other))  # noqa: B905
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_global_generator_is_neither_heard_nor_touched(name: str) -> None:
+    results = []
+    for global_seed in (1, 2):
+        np.random.seed(global_seed)  # noqa: NPY002
+        before = np.random.get_state()[1].copy()  # noqa: NPY002
+        results.append(partitions.create(name).split(PAPER_LABELS, 5, generator(0)))
+        assert np.array_equal(before, np.random.get_state()[1])  # noqa: NPY002
+    assert all(np.array_equal(a, b) for a, b in zip(*results, strict=True))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_which_examples_and_in_which_order_is_random(name: str) -> None:
+    """Sorted data must give clients neither runs of neighbours nor runs of one class."""
+    labels = np.repeat(np.arange(2), 500)
+    for part in partitions.create(name).split(labels, 2, generator(3)):
+        classes = labels[part]
+        if np.unique(classes).size > 1:
+            assert np.count_nonzero(np.diff(classes)) > 2
+        assert np.mean(np.abs(np.diff(part)) == 1) < 0.05
+        for members in (np.sort(part[classes == c]) for c in range(2)):
+            # Neighbours only, were the class cut in the order of the data.
+            if 20 <= members.size <= 400:
+                assert np.mean(np.diff(members) == 1) < 0.95
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(("clients", "said"), [(0, "clients is 0"), (-2, "clients is -2")])
+def test_clients_are_at_least_one(name: str, clients: int, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{said}; allowed: at least 1"):
+        partitions.create(name).check(100, 10, clients)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_more_clients_than_examples_are_refused(name: str) -> None:
+    with pytest.raises(ConfigurationError) as error:
+        partitions.create(name).check(11, 10, 12)
+    for said in (f"partition '{name}'", "clients is 12", "11 training", "from 1 to 11"):
+        assert said in str(error.value)
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "labels", [np.zeros((4, 1), int), np.zeros(4), np.array([0, -1]), np.zeros(0, int)]
+)
+def test_labels_that_are_none_are_refused(name: str, labels) -> None:
+    with pytest.raises(DataError, match="cannot be split"):
+        partitions.create(name).split(labels, 1, generator(0))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_setting_is_described(name: str) -> None:
+    component = partitions.get(name)
+    assert component.summary()
+    for key, field in component.model_fields.items():
+        assert field.description, key
+
+
+@pytest.mark.parametrize("flaw", [[[0, 1], [1, 2]], [[0], [1]], [[0, 1, 2], []], [[0, 1, 2]]])
+def test_an_unsound_partition_is_caught(flaw) -> None:
+    class Flawed(Partition):
+        """A partition that breaks its promise."""
+
+        def assign(self, labels, clients, generator):
+            return [np.array(part, np.int64) for part in flaw]
+
+    with pytest.raises(DataError, match="unsound"):
+        Flawed().split(np.zeros(3, int), 2, generator(0))
+
+
+def test_grouping_keeps_classes_together_in_random_order() -> None:
+    labels = np.array([1, 0, 1, 0, 2] * 10)
+    grouped = grouped_by_class(labels, generator(0))
+    assert np.array_equal(labels[grouped], np.sort(labels))
+    assert not np.array_equal(grouped[:20], np.sort(grouped[:20]))

@@ -1,0 +1,232 @@
+"""The contract of every registered metric, then each against scikit-learn or its closed form."""
+
+import doctest
+import sys
+
+import numpy as np
+import pydantic
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import accuracy_score, log_loss
+
+from bfl.evaluation.metrics import base, evaluate, exact_mean, metrics
+from bfl.evaluation.metrics.expected_calibration_error import ExpectedCalibrationError
+from bfl.evaluation.prediction import PredictionStatistics
+
+
+def softmax(logits):
+    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return powers / powers.sum(axis=-1, keepdims=True)
+
+
+def predictions_of(probability):
+    return PredictionStatistics.of([probability]).result()
+
+
+def random_case(seed, examples=200, classes=5, scale=2.0):
+    random = np.random.default_rng(seed)
+    probability = softmax(random.normal(size=(examples, classes)) * scale)
+    return predictions_of(probability), random.integers(0, classes, examples)
+
+
+def compute(name, predictions, labels, **given):
+    return metrics.create(name, given).compute(predictions, labels)
+
+
+RANGES = {
+    "accuracy": (0.0, 1.0),
+    "negative-log-likelihood": (0.0, np.inf),
+    "brier-score": (0.0, 2.0),
+    "expected-calibration-error": (0.0, 1.0),
+}
+PERFECT = predictions_of(np.eye(4))
+every = pytest.mark.parametrize("name", metrics.names())
+
+
+def test_the_papers_metrics_are_registered():
+    assert set(RANGES) <= set(metrics.names())
+    assert metrics.get("nll").name == "negative-log-likelihood"
+    assert metrics.get("ece").name == "expected-calibration-error"
+
+
+@every
+def test_order_of_the_data_does_not_change_a_bit(name):
+    predictions, labels = random_case(0, examples=1000)
+    order = np.random.default_rng(1).permutation(1000)
+    shuffled = predictions_of(predictions.mean_probability[order])
+    value = compute(name, predictions, labels)
+    assert isinstance(value, float)
+    assert compute(name, shuffled, labels[order]) == value
+
+
+@every
+def test_order_of_the_classes_does_not_matter(name):
+    predictions, labels = random_case(2)
+    order = np.array([3, 0, 4, 1, 2])
+    renamed = predictions_of(predictions.mean_probability[:, order])
+    assert compute(name, renamed, np.argsort(order)[labels]) == pytest.approx(
+        compute(name, predictions, labels), abs=1e-12
+    )
+
+
+@every
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10**6), scale=st.floats(0, 200))
+def test_range(name, seed, scale):
+    predictions, labels = random_case(seed, examples=6, scale=scale)
+    low, high = RANGES.get(name, (-np.inf, np.inf))
+    assert low <= compute(name, predictions, labels) <= high
+
+
+@every
+def test_certain_and_right_is_best(name):
+    best = compute(name, PERFECT, np.arange(4))
+    assert best == (1.0 if metrics.get(name).higher_is_better else 0.0)
+    predictions, labels = random_case(3)
+    sign = 1 if metrics.get(name).higher_is_better else -1
+    assert sign * compute(name, predictions, labels) < sign * best
+
+
+@every
+def test_docstring_names_a_reference_and_its_examples_hold(name):
+    cls = metrics.get(name)
+    assert "Reference:" in cls.__doc__
+    assert isinstance(cls.higher_is_better, bool)
+    outcome = doctest.testmod(sys.modules[cls.__module__])
+    assert outcome.failed == 0
+
+
+@every
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([0, 1, 2], "shape"),
+        ([[0], [1], [2], [3]], "shape"),
+        ([0.0, 1.0, 2.0, 3.0], "integers"),
+        ([True, False, True, False], "integers"),
+        ([0, 1, 2, 4], r"\[0, 3\]"),
+        ([-1, 1, 2, 3], r"\[0, 3\]"),
+    ],
+)
+def test_wrong_labels_are_refused(name, labels, message):
+    with pytest.raises(ValueError, match=message):
+        compute(name, PERFECT, labels)
+    with pytest.raises(ValueError, match=message):
+        evaluate(PERFECT, labels)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int32, np.int64])
+def test_labels_of_any_integer_type(dtype):
+    assert compute("accuracy", PERFECT, np.arange(4, dtype=dtype)) == 1.0
+
+
+def test_accuracy_and_likelihood_equal_those_of_scikit_learn():
+    predictions, labels = random_case(4)
+    probability = predictions.mean_probability
+    accuracy = accuracy_score(labels, probability.argmax(axis=1))
+    assert compute("accuracy", predictions, labels) == pytest.approx(accuracy, abs=1e-14)
+    likelihood = log_loss(labels, probability, labels=np.arange(5))
+    assert compute("nll", predictions, labels) == pytest.approx(likelihood, abs=1e-12)
+
+
+def test_likelihood_of_given_probabilities_of_0_is_finite():
+    assert compute("nll", PERFECT, [1, 2, 3, 0]) == pytest.approx(744.4400719)
+
+
+def test_likelihood_has_no_cap():
+    """Logits that differ by 1,000 cost 1,000 nats; of two samples the better one counts by half."""
+    statistics = PredictionStatistics()
+    statistics.add_logits(np.array([[0.0, 1000.0], [0.0, 1000.0], [0.0, 1000.0]], np.float32))
+    assert compute("nll", statistics.result(), [0, 0, 0]) == pytest.approx(1000, rel=1e-12)
+    assert compute("nll", statistics.result(), [1, 1, 1]) == 0
+    statistics.add_logits([[0.0, 500.0], [0.0, 1000.0], [1000.0, 0.0]])
+    values = metrics.create("nll").values(statistics.result(), [0, 0, 0])
+    np.testing.assert_allclose(values, [500 + np.log(2), 1000, np.log(2)], rtol=1e-12)
+    assert (statistics.result().mean_probability[:2, 0] < 1e-200).all(), "this shows nothing"
+
+
+def test_uniform_predictions():
+    uniform = predictions_of(np.full((10, 5), 0.2))
+    labels = np.arange(10) % 5
+    assert compute("nll", uniform, labels) == pytest.approx(np.log(5))
+    assert compute("brier", uniform, labels) == pytest.approx(0.8)
+    assert compute("ece", uniform, labels) == pytest.approx(0.0, abs=1e-15)
+
+
+def test_brier_score_by_hand():
+    predictions, labels = random_case(5)
+    expected = ((predictions.mean_probability - np.eye(5)[labels]) ** 2).sum(axis=1).mean()
+    assert compute("brier", predictions, labels) == pytest.approx(expected, abs=1e-13)
+    assert compute("brier", PERFECT, [1, 2, 3, 0]) == 2.0
+
+
+def calibration_error_by_loop(predictions, labels, bins):
+    right = predictions.predicted == labels
+    error = 0.0
+    for b in range(bins):
+        low, high = np.linspace(0, 1, bins + 1)[b : b + 2]
+        inside = (predictions.confidence > low) & (predictions.confidence <= high)
+        if inside.any():
+            gap = right[inside].mean() - predictions.confidence[inside].mean()
+            error += inside.mean() * abs(gap)
+    return error
+
+
+@pytest.mark.parametrize("bins", [1, 2, 10, 15, 33])
+def test_calibration_error_by_loop(bins):
+    predictions, labels = random_case(6)
+    value = compute("ece", predictions, labels, **{"calibration-bins": bins})
+    assert value == pytest.approx(calibration_error_by_loop(predictions, labels, bins), abs=1e-12)
+
+
+def test_calibration_error_over_and_under_confidence_do_not_cancel():
+    # Confidence 0.6 and all right, confidence 0.9 and 70 in 100 right: gaps +0.4 and -0.2.
+    probability = np.repeat([[0.6, 0.4], [0.9, 0.1]], 100, axis=0)
+    labels = np.zeros(200, dtype=int)
+    labels[170:] = 1
+    assert compute("ece", predictions_of(probability), labels) == pytest.approx(0.3)
+    one_bin = {"calibration-bins": 1}
+    assert compute("ece", predictions_of(probability), labels, **one_bin) == pytest.approx(0.1)
+
+
+def test_calibration_bins_are_closed_above():
+    predictions = predictions_of([[0.5, 0.5], [0.75, 0.25], [1.0, 0.0]])
+    bins = ExpectedCalibrationError(calibration_bins=4).bins(predictions, [0, 0, 1])
+    assert bins.count.tolist() == [0, 1, 1, 1]
+    np.testing.assert_array_equal(bins.confidence, [np.nan, 0.5, 0.75, 1.0])
+    np.testing.assert_array_equal(bins.accuracy, [np.nan, 1.0, 1.0, 0.0])
+    assert bins.error == pytest.approx((0.5 + 0.25 + 1.0) / 3)
+
+
+def test_calibration_bins_are_a_setting():
+    cls = metrics.get("ece")
+    assert cls.setting_keys() == ("calibration-bins",)
+    assert cls().calibration_bins == 15
+    assert cls.model_fields["calibration_bins"].description
+    with pytest.raises(pydantic.ValidationError):
+        metrics.create("ece", {"calibration-bins": 0})
+
+
+def test_evaluate_gives_every_metric_in_the_order_of_names():
+    predictions, labels = random_case(7)
+    result = evaluate(predictions, labels)
+    assert tuple(result) == metrics.names()
+    assert result == {name: compute(name, predictions, labels) for name in metrics.names()}
+
+
+def test_evaluate_hands_settings_to_those_who_declare_them():
+    predictions, labels = random_case(8)
+    one = evaluate(predictions, labels, {"calibration-bins": 1, "strategy": "linear-pool"})
+    assert one["expected-calibration-error"] == compute(
+        "ece", predictions, labels, **{"calibration-bins": 1}
+    )
+    assert (
+        one["expected-calibration-error"]
+        != evaluate(predictions, labels)["expected-calibration-error"]
+    )
+
+
+def test_exact_mean_is_correctly_rounded():
+    assert exact_mean(np.array([1e100, 1.0, -1e100, 3.0])) == 1.0
+    assert doctest.testmod(base).failed == 0

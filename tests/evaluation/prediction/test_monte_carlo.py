@@ -1,0 +1,327 @@
+"""Monte Carlo prediction against a loop over the draws, and what its bits depend on."""
+
+import numpy as np
+import pytest
+
+from bfl.configuration import resolve
+from bfl.data.datasets import load_dataset
+from bfl.evaluation.metrics import evaluate
+from bfl.evaluation.uncertainty import mean_uncertainties
+from bfl.learning.inferences import inferences
+from bfl.learning.models import create_architecture
+from bfl.posteriors import Posterior
+
+pytestmark = pytest.mark.usefixtures("tensorflow")
+
+SHAPE = (8, 8, 1)
+IMAGES = np.random.default_rng(0).integers(0, 256, (30, *SHAPE), dtype=np.uint8)
+LABELS = ("test", 1)
+
+
+class Case:
+    """A network, a predictor for it, and a posterior whose predictions are not trivial."""
+
+    def __init__(self, inference, scale=0.05, **settings):
+        from bfl.evaluation.prediction.monte_carlo import Predictor
+        from bfl.learning.networks.network import build_network, build_predictor
+
+        architecture = create_architecture("resnet8")
+        chosen = inferences.create(inference, settings)
+        self.network = build_network(architecture, chosen, SHAPE, 10)
+        self.points = build_predictor(self.network, architecture)
+        self.predictor = Predictor(self.network.manifest, self.points)
+        rng = np.random.default_rng(1)
+        initial = self.network.initial_posterior(0)
+        variance = (scale * rng.uniform(0.2, 2, initial.size)) ** 2
+        noise = rng.uniform(-0.2, 0.2, initial.point.size)
+        self.posterior = Posterior(
+            initial.mean, variance.astype(np.float32), (initial.point + noise).astype(np.float32)
+        )
+
+    def predict(self, images=IMAGES, *, samples=3, seed=0, labels=LABELS, predictor=None):
+        return (predictor or self.predictor).predict(
+            self.posterior, images, samples=samples, seed=seed, labels=labels
+        )
+
+
+@pytest.fixture(scope="module")
+def flipout(tensorflow):
+    return Case("flipout")
+
+
+@pytest.fixture(scope="module")
+def deterministic(tensorflow):
+    return Case("deterministic")
+
+
+@pytest.fixture(scope="module")
+def mc_dropout(tensorflow):
+    return Case("mc-dropout")
+
+
+CASES = ("flipout", "deterministic", "mc_dropout")
+
+
+@pytest.fixture(params=CASES)
+def case(request):
+    return request.getfixturevalue(request.param)
+
+
+def digest(predictions):
+    return [
+        getattr(predictions, name).tobytes()
+        for name in (
+            "mean_probability",
+            "log_mean_probability",
+            "expected_entropy",
+            "aleatoric",
+            "epistemic",
+        )
+    ]
+
+
+def softmax(logits):
+    powers = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return powers / powers.sum(axis=1, keepdims=True)
+
+
+def record_draws(monkeypatch, network):
+    """Return a list that gets the weights of each draw that is loaded into a network."""
+    drawn, load_values = [], network.load_values
+
+    def load_and_record(manifest, values, point):
+        drawn.append(values.copy())
+        load_values(manifest, values, point)
+
+    monkeypatch.setattr(network, "load_values", load_and_record)
+    return drawn
+
+
+def test_prediction_is_the_mean_over_draws_of_the_weights(flipout, monkeypatch):
+    drawn = record_draws(monkeypatch, flipout.points)
+    predictions = flipout.predict(samples=4)
+    assert predictions.samples == len(drawn) == 4
+    samples = []
+    monkeypatch.undo()
+    for values in drawn:
+        # One draw of all weights for all images, through the network of point weights.
+        flipout.points.load_values(flipout.network.manifest, values, flipout.posterior.point)
+        images = IMAGES.astype(np.float32) / 127.5 - 1
+        logits = flipout.points.logits(images, np.zeros(2, np.int32), training=False).numpy()
+        samples.append(softmax(logits.astype(np.float64)))
+    stacked = np.stack(samples)
+    np.testing.assert_allclose(predictions.mean_probability, stacked.mean(axis=0), atol=1e-5)
+    epistemic = ((stacked - stacked.mean(axis=0)) ** 2).sum(axis=2).mean(axis=0)
+    np.testing.assert_allclose(predictions.epistemic, epistemic, atol=1e-5)
+    assert epistemic.max() > 1e-3
+
+
+def test_draws_have_the_posteriors_mean_and_variance(flipout, monkeypatch):
+    drawn = record_draws(monkeypatch, flipout.points)
+    flipout.predict(IMAGES[:1], samples=8)
+    standardized = [
+        (values.astype(np.float64) - flipout.posterior.mean) / np.sqrt(flipout.posterior.variance)
+        for values in drawn
+    ]
+    size = flipout.posterior.size
+    for normal in standardized:
+        assert abs(normal.mean()) < 5 / np.sqrt(size)
+        assert np.mean(normal**2) == pytest.approx(1, abs=5 * np.sqrt(2 / size))
+        assert np.mean(normal**4) == pytest.approx(3, abs=0.3)
+    correlation = np.corrcoef(standardized) - np.eye(8)
+    assert np.abs(correlation).max() < 5 / np.sqrt(size)
+
+
+def test_flipout_network_itself_predicts_alike(flipout):
+    """Weights drawn once per sample and Flipout's own perturbations have the same mean."""
+    from bfl.keras import tf
+    from bfl.learning.networks.network import normalized_images
+
+    count = 300
+    expected = flipout.predict(samples=count)
+    flipout.network.load(flipout.posterior)
+
+    @tf.function
+    def probabilities(key):
+        logits = flipout.network.logits(normalized_images(IMAGES), key, training=False)
+        return tf.nn.softmax(logits)
+
+    keys = [tf.constant([m, 99]) for m in range(count)]
+    drawn = np.stack([probabilities(key).numpy() for key in keys]).astype(np.float64)
+    error = np.sqrt(2 * drawn.var(axis=0) / count)
+    assert (np.abs(drawn.mean(axis=0) - expected.mean_probability) / error).max() < 5
+    epistemic = ((drawn - drawn.mean(axis=0)) ** 2).sum(axis=2).mean()
+    assert expected.epistemic.mean() == pytest.approx(epistemic, rel=0.1)
+
+
+def test_points_predict_once(deterministic):
+    predictions = deterministic.predict(samples=7)
+    assert predictions.samples == 1
+    assert (predictions.epistemic == 0).all()
+    other = deterministic.predict(samples=2, seed=5, labels=("other",))
+    assert digest(other) == digest(predictions)
+    network = deterministic.network
+    network.load(deterministic.posterior)
+    images = IMAGES.astype(np.float32) / 127.5 - 1
+    logits = network.logits(images, np.zeros(2, np.int32), training=False).numpy()
+    np.testing.assert_allclose(predictions.mean_probability, softmax(logits), atol=1e-5)
+
+
+def test_dropout_stays_on(mc_dropout):
+    predictions = mc_dropout.predict(samples=5)
+    assert predictions.samples == 5
+    assert (predictions.epistemic > 0).all()
+    # The same image many times, over several batches: every one has masks of its own.
+    from bfl.evaluation.prediction.monte_carlo import Predictor
+
+    small = Predictor(mc_dropout.network.manifest, mc_dropout.points, batch_size=4)
+    rows = mc_dropout.predict(IMAGES[:1].repeat(12, axis=0), samples=1, predictor=small)
+    assert len(np.unique(rows.mean_probability, axis=0)) == 12
+
+
+def test_a_wrong_and_certain_prediction_costs_what_its_logits_say(deterministic):
+    """Beyond the 87 nats at which float32's softmax ends."""
+    points, names = deterministic.points, [p.name for p in deterministic.network.manifest.point]
+    parts = deterministic.network.manifest.split(deterministic.posterior.point, gaussian=False)
+    vector = deterministic.posterior.point.copy()
+    certain = Posterior(deterministic.posterior.mean, deterministic.posterior.variance, vector)
+    bias = deterministic.network.manifest.split(vector, gaussian=False)
+    bias[names.index("logits/bias")][3] = parts[names.index("logits/bias")][3] + 1000.0
+    predictions = deterministic.predictor.predict(certain, IMAGES, samples=1, seed=0, labels=LABELS)
+    points.load_values(deterministic.network.manifest, certain.mean, certain.point)
+    images = IMAGES.astype(np.float32) / 127.5 - 1
+    logits = points.logits(images, np.zeros(2, np.int32), training=False).numpy()
+    expected = logits[:, 3].astype(np.float64) - logits[:, 5]
+    assert expected.min() > 900
+    wrong = evaluate(predictions, np.full(len(IMAGES), 5))["negative-log-likelihood"]
+    assert wrong == pytest.approx(expected.mean(), rel=1e-5)
+
+
+def test_mean_of_the_logits_under_dropout(mc_dropout):
+    """With dropout on the logits alone the expected logits are those without any dropout."""
+    from bfl.learning.networks.keys import keyed
+    from bfl.learning.networks.layers import KeyedDropout
+
+    logits = np.random.default_rng(0).normal(size=(2000, 10)).astype(np.float32)
+    with keyed(np.array([1, 2], np.int32)):
+        dropped = KeyedDropout(0.2)(logits).numpy()
+    assert np.abs((dropped - logits).mean(axis=0)).max() < 5 * 0.5 / np.sqrt(2000)
+
+
+def test_rows_are_probabilities(case):
+    predictions = case.predict()
+    np.testing.assert_allclose(predictions.mean_probability.sum(axis=1), 1, rtol=1e-12)
+    assert (predictions.mean_probability >= 0).all()
+    assert predictions.mean_probability.shape == (30, 10)
+    # They tell the images apart.
+    assert predictions.mean_probability.std(axis=0).max() > 1e-3
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 30])
+def test_batches_do_not_matter_to_drawn_weights(flipout, batch_size):
+    from bfl.evaluation.prediction.monte_carlo import Predictor
+
+    other = Predictor(flipout.network.manifest, flipout.points, batch_size=batch_size)
+    predictions, expected = flipout.predict(predictor=other), flipout.predict()
+    np.testing.assert_allclose(
+        predictions.mean_probability, expected.mean_probability, atol=1e-5, rtol=0
+    )
+    np.testing.assert_allclose(predictions.epistemic, expected.epistemic, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["flipout", "mc_dropout"])
+def test_more_samples_come_nearer(name, request):
+    case = request.getfixturevalue(name)
+    reference = case.predict(samples=400, labels=("reference",)).mean_probability
+
+    def error(samples):
+        errors = [
+            np.mean((case.predict(samples=samples, labels=(n,)).mean_probability - reference) ** 2)
+            for n in range(4)
+        ]
+        return np.mean(errors)
+
+    few, more, many = (error(samples) for samples in (1, 8, 64))
+    # The variance of a mean of M falls as 1 / M.
+    assert few / more == pytest.approx(8, rel=0.6)
+    assert few > more > many
+
+
+@pytest.mark.parametrize("name", ["flipout", "mc_dropout"])
+def test_keyed_by_seed_and_labels(name, request):
+    case = request.getfixturevalue(name)
+    first = digest(case.predict())
+    others = [
+        case.predict(seed=1),
+        case.predict(labels=("test", 2)),
+        case.predict(labels=("other", 1)),
+    ]
+    assert len({tuple(first), *(tuple(digest(other)) for other in others)}) == 4
+
+
+def test_bits_do_not_depend_on_what_was_predicted_before(case, flipout, mc_dropout):
+    first = digest(case.predict())
+    assert digest(case.predict()) == first
+    for other in (flipout, mc_dropout):
+        other.predict(IMAGES[:5], samples=2, labels=("something", "else"))
+    assert digest(case.predict()) == first
+    again = type(case.predictor)(case.network.manifest, case.points)
+    assert digest(case.predict(predictor=again)) == first
+
+
+def test_first_samples_do_not_depend_on_how_many_follow(flipout, monkeypatch):
+    drawn = record_draws(monkeypatch, flipout.points)
+    flipout.predict(IMAGES[:1], samples=2)
+    flipout.predict(IMAGES[:1], samples=3)
+    np.testing.assert_array_equal(drawn[:2], drawn[2:4])
+    assert not np.array_equal(drawn[3], drawn[4])
+
+
+def test_prediction_leaves_the_posterior_alone(case):
+    before = case.posterior.digest()
+    case.predict()
+    assert case.posterior.digest() == before
+
+
+@pytest.mark.parametrize("inference", ["flipout", "deterministic"])
+def test_evaluator_judges_the_test_set(inference):
+    from bfl.evaluation.prediction.evaluation import Evaluator
+
+    dataset = load_dataset("digits")
+    configuration = resolve(
+        {
+            "model": "resnet8",
+            "inference": inference,
+            "strategy": "naive-weighted-averaging",
+            "evaluate-mc-samples": 2,
+            "seed": 3,
+        }
+    )
+    evaluator = Evaluator(configuration, dataset)
+    assert evaluator.initial.size == evaluator.manifest.gaussian_size
+    first = evaluator.metrics(evaluator.initial, 1)
+    predictions = evaluator.predict(evaluator.initial, samples=2, purpose=1)
+    assert predictions.examples == len(dataset.test_labels)
+    assert first == {
+        **evaluate(predictions, dataset.test_labels, configuration.values),
+        **mean_uncertainties(predictions),
+    }
+    hits = predictions.predicted == dataset.test_labels
+    assert first["accuracy"] == pytest.approx(hits.mean())
+    # Rounds have draws of their own.
+    assert (first != evaluator.metrics(evaluator.initial, 2)) == (inference == "flipout")
+
+
+@pytest.mark.parametrize("case", ["flipout", "mc_dropout"], indirect=True)
+def test_batches_side_by_side_give_the_same_bits(case, monkeypatch):
+    from bfl.evaluation.prediction import monte_carlo
+
+    monkeypatch.setattr(monte_carlo, "configured_threads", lambda: 4)
+    case.predictor.batch_size, before = 7, case.predictor.batch_size
+    try:
+        monkeypatch.setattr(monte_carlo, "BATCHES_AT_ONCE", 1)
+        alone = case.predict()
+        monkeypatch.setattr(monte_carlo, "BATCHES_AT_ONCE", 4)
+        assert all(digest(case.predict()) == digest(alone) for _ in range(5))
+    finally:
+        case.predictor.batch_size = before

@@ -1,0 +1,301 @@
+"""Streaming statistics against the full (M, N, C) array."""
+
+import doctest
+import importlib
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from bfl.evaluation.prediction import Predictions, PredictionStatistics
+
+
+def softmax(logits):
+    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return powers / powers.sum(axis=-1, keepdims=True)
+
+
+def random_samples(seed, samples=7, examples=11, classes=4, scale=3.0):
+    return softmax(np.random.default_rng(seed).normal(size=(samples, examples, classes)) * scale)
+
+
+def whole_array(samples):
+    """Every statistic from the (M, N, C) array, as the formulas stand in the paper."""
+    mean = samples.mean(axis=0)
+    logarithm = np.log(np.where(samples > 0, samples, 1.0))
+    return {
+        "mean_probability": mean,
+        "expected_entropy": -(samples * logarithm).sum(axis=2).mean(axis=0)
+        / np.log(samples.shape[2]),
+        "aleatoric": 1.0 - (samples**2).sum(axis=2).mean(axis=0),
+        "epistemic": ((samples - mean) ** 2).sum(axis=2).mean(axis=0),
+    }
+
+
+def assert_equal_statistics(predictions, expected, tolerance=1e-13):
+    for name, value in expected.items():
+        np.testing.assert_allclose(
+            getattr(predictions, name), value, rtol=0, atol=tolerance, err_msg=name
+        )
+
+
+probability_arrays = st.tuples(st.integers(1, 6), st.integers(1, 4), st.integers(2, 5)).flatmap(
+    lambda shape: arrays(np.float64, shape, elements=st.floats(-60, 60, width=32)).map(softmax)
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(probability_arrays)
+def test_streaming_equals_the_whole_array(samples):
+    result = PredictionStatistics.of(samples).result()
+    assert result.samples == len(samples)
+    assert_equal_statistics(result, whole_array(samples))
+    assert (result.epistemic >= 0).all()
+    assert (result.aleatoric >= 0).all()
+    total = 1.0 - (result.mean_probability**2).sum(axis=1)
+    np.testing.assert_allclose(result.aleatoric + result.epistemic, total, rtol=0, atol=1e-12)
+
+
+def test_closed_form_of_kwons_matrices():
+    samples = random_samples(0)
+    result = PredictionStatistics.of(samples).result()
+    for example in range(samples.shape[1]):
+        p = samples[:, example]
+        mean = p.mean(axis=0)
+        aleatoric = np.mean([np.diag(row) - np.outer(row, row) for row in p], axis=0)
+        epistemic = np.mean([np.outer(row - mean, row - mean) for row in p], axis=0)
+        assert result.aleatoric[example] == pytest.approx(np.trace(aleatoric), abs=1e-13)
+        assert result.epistemic[example] == pytest.approx(np.trace(epistemic), abs=1e-13)
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    arrays(np.float32, (3, 5), elements=st.floats(-30, 30, width=32)).map(softmax),
+    st.integers(1, 40),
+)
+def test_identical_samples_leave_no_epistemic_uncertainty(sample, count):
+    result = PredictionStatistics.of([sample] * count).result()
+    once = PredictionStatistics.of([sample]).result()
+    assert (result.epistemic == 0.0).all()
+    for name in ("mean_probability", "log_mean_probability", "expected_entropy", "aleatoric"):
+        np.testing.assert_array_equal(getattr(result, name), getattr(once, name))
+
+
+def test_epistemic_of_nearly_identical_samples_does_not_cancel():
+    sample = np.array([[0.7, 0.2, 0.1]])
+    step = np.array([[1e-9, -1e-9, 0.0]])
+    result = PredictionStatistics.of([sample - step, sample + step]).result()
+    assert result.epistemic[0] == pytest.approx(2e-18, rel=1e-6, abs=0)
+
+
+def test_aleatoric_of_a_nearly_certain_prediction_keeps_its_digits():
+    # Of the exact 2e-18 a p of 1 - 1e-18 cannot hold its half; 1 - sum p^2 would give 0.
+    result = PredictionStatistics.of([[[1.0, 1e-18]]]).result()
+    assert result.aleatoric[0] == pytest.approx(1e-18, rel=1e-6, abs=0)
+
+
+@pytest.mark.parametrize("cuts", [(0, 9), (3, 9), (1, 2), (4, 4)])
+def test_merging_in_any_grouping_equals_one_stream(cuts):
+    samples = random_samples(1, samples=9)
+    first, second = cuts
+    parts = [
+        PredictionStatistics.of(part)
+        for part in (samples[:first], samples[first:second], samples[second:])
+    ]
+    left = PredictionStatistics()
+    for part in parts:
+        left.merge(part)
+    right = PredictionStatistics()
+    parts[1].merge(parts[2])
+    right.merge(parts[1])
+    right.merge(parts[0])
+    for merged in (left, right):
+        assert merged.samples == 9
+        assert_equal_statistics(merged.result(), whole_array(samples))
+
+
+@settings(max_examples=60, deadline=None)
+@given(arrays(np.float64, (5, 3, 4), elements=st.floats(-2000, 2000, width=32)), st.integers(0, 5))
+def test_logits_are_summed_in_the_logarithm(logits, cut):
+    """Against SciPy over the whole array, in one stream and merged from two."""
+    from scipy.special import log_softmax, logsumexp
+
+    first, second = PredictionStatistics(), PredictionStatistics()
+    for number, sample in enumerate(logits):
+        (first if number < cut else second).add_logits(sample)
+    first.merge(second)
+    result = first.result()
+    logarithms = log_softmax(logits, axis=2)
+    expected = logsumexp(logarithms, axis=0) - np.log(5)
+    np.testing.assert_allclose(result.log_mean_probability, expected, rtol=1e-12, atol=1e-12)
+    assert_equal_statistics(result, whole_array(np.exp(logarithms)), 1e-12)
+
+
+def test_logits_and_probabilities_say_the_same():
+    logits = np.random.default_rng(10).normal(size=(6, 11, 4)) * 3
+    by_logits = PredictionStatistics()
+    for sample in logits:
+        by_logits.add_logits(sample)
+    by_probabilities = PredictionStatistics.of(softmax(logits)).result()
+    for name in ("mean_probability", "log_mean_probability", "expected_entropy", "epistemic"):
+        np.testing.assert_allclose(
+            getattr(by_logits.result(), name), getattr(by_probabilities, name), atol=1e-13
+        )
+
+
+def test_identical_logits_leave_every_mean_as_it_is():
+    logits = np.random.default_rng(11).normal(size=(11, 4)) * 30
+    once, often = PredictionStatistics(), PredictionStatistics()
+    once.add_logits(logits)
+    for _ in range(7):
+        often.add_logits(logits)
+    np.testing.assert_array_equal(
+        often.result().log_mean_probability, once.result().log_mean_probability
+    )
+    assert (often.result().epistemic == 0).all()
+
+
+@pytest.mark.parametrize(
+    ("logits", "message"),
+    [
+        ([1.0, 2.0], "shape"),
+        ([[1.0]], "shape"),
+        (np.zeros((0, 3)), "shape"),
+        ([[np.nan, 0.5]], "1 of 2 logits are not finite"),
+        ([[np.inf, -np.inf]], "2 of 2 logits are not finite"),
+    ],
+)
+def test_what_is_no_logit_is_refused(logits, message):
+    with pytest.raises(ValueError, match=message):
+        PredictionStatistics().add_logits(logits)
+    statistics = PredictionStatistics.of(random_samples(9))
+    with pytest.raises(ValueError, match=r"\(11, 4\) as before"):
+        statistics.add_logits(np.zeros((11, 3)))
+    assert statistics.samples == 7
+
+
+def test_merge_of_identical_samples_stays_exact():
+    sample = random_samples(2, samples=1)[0]
+    statistics = PredictionStatistics.of([sample] * 3)
+    statistics.merge(PredictionStatistics.of([sample] * 4))
+    assert (statistics.result().epistemic == 0.0).all()
+
+
+def test_merge_leaves_the_other_alone():
+    one, other = (PredictionStatistics.of(random_samples(seed)) for seed in (3, 4))
+    before = other.result()
+    fresh = PredictionStatistics()
+    fresh.merge(other)
+    fresh.add(random_samples(5)[0])
+    one.merge(other)
+    assert other.samples == 7
+    np.testing.assert_array_equal(other.result().mean_probability, before.mean_probability)
+
+
+def test_a_result_does_not_change_with_later_samples():
+    samples = random_samples(6)
+    statistics = PredictionStatistics.of(samples[:3])
+    early = statistics.result()
+    statistics.add(samples[3])
+    assert early.samples == 3
+    assert_equal_statistics(early, whole_array(samples[:3]))
+
+
+def test_the_given_array_is_not_changed():
+    sample = np.array([[0.5004, 0.5], [0.25, 0.75]])
+    before = sample.copy()
+    PredictionStatistics.of([sample, sample])
+    np.testing.assert_array_equal(sample, before)
+
+
+def test_memory_does_not_grow_with_the_samples():
+    statistics = PredictionStatistics()
+    for sample in random_samples(7, samples=30):
+        statistics.add(sample)
+    held = sum(v.size for v in vars(statistics).values() if isinstance(v, np.ndarray))
+    assert held == 2 * 11 * 4 + 3 * 11
+
+
+def test_float32_rows_are_rescaled_and_summed_in_float64():
+    sample = random_samples(8)[0].astype(np.float32) * np.float32(1.0005)
+    result = PredictionStatistics.of([sample]).result()
+    assert result.mean_probability.dtype == np.float64
+    np.testing.assert_allclose(result.mean_probability.sum(axis=1), 1.0, rtol=0, atol=1e-15)
+
+
+@pytest.mark.parametrize(
+    ("probabilities", "message"),
+    [
+        ([0.5, 0.5], "shape"),
+        ([[1.0]], "shape"),
+        (np.zeros((0, 3)), "shape"),
+        ([[[0.5, 0.5]]], "shape"),
+        ([[np.nan, 0.5]], "finite"),
+        ([[np.inf, 0.5]], "finite"),
+        ([[1.1, -0.1]], r"\[0, 1\]"),
+        ([[1.0001, -0.0001]], r"\[0, 1\]"),
+        ([[0.5, 0.498]], "sum to 1"),
+        ([[0.0, 0.0]], "sum to 1"),
+    ],
+)
+def test_what_is_no_probability_is_refused(probabilities, message):
+    statistics = PredictionStatistics.of([[[0.5, 0.5]]])
+    for tried in (statistics, PredictionStatistics()):
+        samples = tried.samples
+        with pytest.raises(ValueError, match=message):
+            tried.add(probabilities)
+        assert tried.samples == samples
+
+
+def test_another_shape_is_refused():
+    statistics = PredictionStatistics.of(random_samples(9))
+    with pytest.raises(ValueError, match=r"\(11, 4\)"):
+        statistics.add(random_samples(9, examples=12)[0])
+    with pytest.raises(ValueError, match=r"\(11, 4\)"):
+        statistics.merge(PredictionStatistics.of(random_samples(9, classes=3)))
+
+
+def test_a_result_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="no sample"):
+        PredictionStatistics().result()
+
+
+def test_predictions_predict_the_lowest_of_tied_classes():
+    result = PredictionStatistics.of([[[0.2, 0.4, 0.4], [0.1, 0.2, 0.7]]]).result()
+    assert result.predicted.tolist() == [1, 2]
+    assert result.predicted.dtype == np.int64
+    np.testing.assert_allclose(result.confidence, [0.4, 0.7])
+    assert (result.examples, result.classes) == (2, 3)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"epistemic": np.zeros(3)},
+        {"aleatoric": np.zeros((2, 1))},
+        {"samples": 0},
+        {"mean_probability": np.ones((2, 1))},
+        {"log_mean_probability": np.zeros((2, 3))},
+    ],
+)
+def test_predictions_check_their_shapes(change):
+    good = {
+        "mean_probability": np.full((2, 2), 0.5),
+        "log_mean_probability": np.full((2, 2), np.log(0.5)),
+        "expected_entropy": np.zeros(2),
+        "aleatoric": np.zeros(2),
+        "epistemic": np.zeros(2),
+        "samples": 1,
+    }
+    Predictions(**good)
+    with pytest.raises(ValueError, match="expected"):
+        Predictions(**{**good, **change})
+
+
+@pytest.mark.parametrize("module", ["entropy", "predictions", "statistics"])
+def test_prediction_docstring_examples(module):
+    assert (
+        doctest.testmod(importlib.import_module(f"bfl.evaluation.prediction.{module}")).failed == 0
+    )

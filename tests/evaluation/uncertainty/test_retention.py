@@ -1,0 +1,131 @@
+"""Retention curves against all tie-breakings, and against every order of the data."""
+
+import doctest
+import itertools
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bfl.evaluation.uncertainty import retention, retention_curve
+
+
+def over_all_tie_breakings(values, uncertainty):
+    """The mean of the curves of all orders in which the uncertainty does not decrease."""
+    curves = []
+    for order in itertools.permutations(range(len(values))):
+        ranks = [uncertainty[i] for i in order]
+        if ranks == sorted(ranks):
+            kept = np.array([values[i] for i in order], dtype=float)
+            curves.append(np.cumsum(kept) / np.arange(1, len(kept) + 1))
+    return np.mean(curves, axis=0)
+
+
+few_ranks = st.sampled_from([0.0, 0.1, 0.5, 2.0])
+values = st.floats(-100, 100)
+examples = st.lists(st.tuples(values, few_ranks), min_size=1, max_size=6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(examples)
+def test_equals_the_mean_over_all_tie_breakings(pairs):
+    value, rank = zip(*pairs, strict=True)
+    curve = retention_curve(value, rank)
+    expected = over_all_tie_breakings(value, rank)
+    np.testing.assert_allclose(curve.value, expected, rtol=1e-12, atol=1e-12)
+    assert curve.area == pytest.approx(expected.mean(), rel=1e-12, abs=1e-12)
+    assert curve.fraction.tolist() == [n / len(pairs) for n in range(1, len(pairs) + 1)]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(values, few_ranks), min_size=1, max_size=60), st.randoms())
+def test_order_of_the_data_does_not_change_a_bit(pairs, random):
+    shuffled = list(pairs)
+    random.shuffle(shuffled)
+    one, other = (retention_curve(*zip(*data, strict=True)) for data in (pairs, shuffled))
+    assert one.value.tobytes() == other.value.tobytes()
+    assert one.area == other.area
+
+
+def test_order_of_much_data_does_not_change_a_bit():
+    random = np.random.default_rng(0)
+    value = random.exponential(size=5000) * 10.0 ** random.integers(-6, 3, 5000)
+    rank = random.integers(0, 300, 5000) / 7.0  # about 17 examples in each tie
+    curve = retention_curve(value, rank)
+    for _ in range(5):
+        order = random.permutation(5000)
+        other = retention_curve(value[order], rank[order])
+        assert curve.value.tobytes() == other.value.tobytes()
+        assert curve.area == other.area
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(values, st.floats(-1, 1)), min_size=1, max_size=30))
+def test_the_last_value_is_the_mean_of_all(pairs):
+    value, rank = zip(*pairs, strict=True)
+    curve = retention_curve(value, rank)
+    assert curve.value[-1] == pytest.approx(np.mean(value), rel=1e-9, abs=1e-9)
+    assert curve.value.min() >= min(value) - 1e-9
+    assert curve.value.max() <= max(value) + 1e-9
+
+
+def test_only_the_order_of_the_uncertainty_counts():
+    random = np.random.default_rng(1)
+    value, rank = random.normal(size=50), random.normal(size=50)
+    one, other = retention_curve(value, rank), retention_curve(value, np.exp(rank))
+    np.testing.assert_array_equal(one.value, other.value)
+
+
+def test_all_tied_is_the_baseline():
+    curve = retention_curve([1, 0, 0, 1, 1], np.zeros(5))
+    np.testing.assert_allclose(curve.value, 0.6)
+    assert curve.area == pytest.approx(0.6)
+
+
+def test_the_best_ranking_keeps_the_errors_for_last():
+    curve = retention_curve([1, 1, 1, 0], [1, 2, 3, 4])
+    assert curve.value.tolist() == [1.0, 1.0, 1.0, 0.75]
+    assert curve.area == 0.9375
+    worst = retention_curve([1, 1, 1, 0], [4, 3, 2, 1])
+    assert worst.area < 0.75 < curve.area
+
+
+def test_one_example():
+    curve = retention_curve([0.5], [3.0])
+    assert (curve.fraction.tolist(), curve.value.tolist(), curve.area) == ([1.0], [0.5], 0.5)
+
+
+def test_negative_zero_ties_with_zero():
+    assert retention_curve([1, 0], [0.0, -0.0]).value.tolist() == [0.5, 0.5]
+
+
+def test_the_curve_on_a_grid():
+    curve = retention_curve([1, 1, 0, 0], [1, 2, 3, 4])
+    np.testing.assert_allclose(
+        curve.at([0.0, 0.1, 0.25, 0.5, 0.625, 0.75, 1.0]), [1, 1, 1, 1, 5 / 6, 2 / 3, 0.5]
+    )
+    np.testing.assert_array_equal(curve.at(curve.fraction), curve.value)
+    for bad in ([-0.1], [1.1], [np.nan]):
+        with pytest.raises(ValueError, match="fractions"):
+            curve.at(bad)
+
+
+@pytest.mark.parametrize(
+    ("value", "rank", "message"),
+    [
+        ([1.0, 0.0], [0.1, np.nan], "NaN"),
+        ([1.0, np.nan], [0.1, 0.2], "finite"),
+        ([1.0, np.inf], [0.1, 0.2], "finite"),
+        ([1.0, 0.0], [0.1], "shape"),
+        ([], [], "shape"),
+        ([[1.0]], [[1.0]], "shape"),
+    ],
+)
+def test_what_cannot_be_ranked_is_refused(value, rank, message):
+    with pytest.raises(ValueError, match=message):
+        retention_curve(value, rank)
+
+
+def test_retention_docstring_example():
+    assert doctest.testmod(retention).failed == 0

@@ -1,0 +1,162 @@
+"""The contract of every registered uncertainty, then each against its formula."""
+
+import doctest
+import sys
+
+import numpy as np
+import pytest
+from scipy.stats import entropy as scipy_entropy
+
+from bfl.evaluation.prediction import PredictionStatistics
+from bfl.evaluation.uncertainty import Uncertainty, uncertainties
+
+
+def softmax(logits):
+    powers = np.exp(logits - logits.max(axis=-1, keepdims=True))
+    return powers / powers.sum(axis=-1, keepdims=True)
+
+
+SAMPLES = softmax(np.random.default_rng(0).normal(size=(8, 40, 5)) * 3.0)
+# The ends of the scale: certain and right at one, uniform, and certain samples that contradict.
+CERTAIN = np.tile([1.0, 0.0, 0.0, 0.0, 0.0], (5, 1, 1))
+UNIFORM = np.full((5, 1, 5), 0.2)
+CONTRADICTING = np.eye(5)[:, None, :]
+LARGEST = {
+    "predictive-entropy": 1.0,
+    "aleatoric": 0.8,
+    "epistemic": 0.8,
+    "expected-entropy": 1.0,
+    "mutual-information": 1.0,
+}
+
+
+def measure(name, samples):
+    return uncertainties.create(name).measure(PredictionStatistics.of(samples).result())
+
+
+every = pytest.mark.parametrize("name", uncertainties.names())
+
+
+def test_the_papers_uncertainties_are_registered():
+    assert set(LARGEST) <= set(uncertainties.names())
+
+
+def test_retention_curves_are_by_the_papers_three():
+    by = {cls.name for cls in uncertainties.classes() if cls.retention}
+    assert {"predictive-entropy", "aleatoric", "epistemic"} <= by
+
+
+@every
+def test_shape_and_sign(name):
+    value = measure(name, SAMPLES)
+    assert value.shape == (40,)
+    assert value.dtype == np.float64
+    assert np.isfinite(value).all()
+    assert (value >= 0).all()
+
+
+@every
+def test_order_of_examples_does_not_matter(name):
+    order = np.random.default_rng(1).permutation(40)
+    np.testing.assert_allclose(
+        measure(name, SAMPLES[:, order]), measure(name, SAMPLES)[order], rtol=0, atol=1e-12
+    )
+
+
+@every
+def test_order_of_classes_does_not_matter(name):
+    order = np.random.default_rng(2).permutation(5)
+    np.testing.assert_allclose(
+        measure(name, SAMPLES[:, :, order]), measure(name, SAMPLES), rtol=0, atol=1e-12
+    )
+
+
+@every
+def test_order_of_samples_does_not_matter(name):
+    np.testing.assert_allclose(
+        measure(name, SAMPLES[::-1]), measure(name, SAMPLES), rtol=0, atol=1e-12
+    )
+
+
+@every
+def test_certain_predictions_have_none(name):
+    assert measure(name, CERTAIN).tolist() == [0.0]
+
+
+@every
+def test_range(name):
+    extremes = np.concatenate([SAMPLES[:5], CERTAIN, UNIFORM, CONTRADICTING], axis=1)
+    value = measure(name, extremes)
+    largest = LARGEST.get(name, np.inf)
+    assert (value <= largest + 1e-12).all()
+    if name in LARGEST:  # an uncertainty added later states its range in a test of its own
+        assert value.max() == pytest.approx(largest, abs=1e-12)
+
+
+@every
+def test_docstring_names_formula_range_and_reference(name):
+    cls = uncertainties.get(name)
+    assert issubclass(cls, Uncertainty)
+    assert "Reference:" in cls.__doc__
+    assert cls.summary().endswith(".")
+
+
+@every
+def test_uncertainty_docstring_example(name):
+    module = sys.modules[uncertainties.get(name).__module__]
+    outcome = doctest.testmod(module)
+    assert outcome.failed == 0
+
+
+def test_normalised_predictive_entropy():
+    expected = scipy_entropy(SAMPLES.mean(axis=0), axis=1) / np.log(5)
+    np.testing.assert_allclose(measure("predictive-entropy", SAMPLES), expected, atol=1e-13)
+    for classes in range(2, 40):
+        uniform = np.full((1, 1, classes), 1.0 / classes)
+        value = float(measure("predictive-entropy", uniform)[0])
+        assert value <= 1.0
+        assert value == pytest.approx(1.0, abs=1e-14)
+
+
+def test_entropy_split():
+    """In one unit, the share of log C: the parts add up, also as means over the examples."""
+    expected = scipy_entropy(SAMPLES, axis=2).mean(axis=0) / np.log(5)
+    np.testing.assert_allclose(measure("expected-entropy", SAMPLES), expected, atol=1e-13)
+    whole = measure("predictive-entropy", SAMPLES)
+    parts = measure("expected-entropy", SAMPLES) + measure("mutual-information", SAMPLES)
+    np.testing.assert_allclose(parts, whole, atol=1e-12)
+
+
+def test_mutual_information_is_the_mean_divergence_from_the_mean():
+    mean = SAMPLES.mean(axis=0)
+    divergence = (SAMPLES * np.log(SAMPLES / mean)).sum(axis=2).mean(axis=0)
+    divergence /= np.log(5)
+    np.testing.assert_allclose(measure("mutual-information", SAMPLES), divergence, atol=1e-12)
+
+
+def test_variance_split():
+    np.testing.assert_allclose(
+        measure("aleatoric", SAMPLES), 1 - (SAMPLES**2).sum(axis=2).mean(axis=0), atol=1e-13
+    )
+    np.testing.assert_allclose(
+        measure("epistemic", SAMPLES), SAMPLES.var(axis=0).sum(axis=1), atol=1e-13
+    )
+    total = measure("aleatoric", SAMPLES) + measure("epistemic", SAMPLES)
+    np.testing.assert_allclose(total, 1 - (SAMPLES.mean(axis=0) ** 2).sum(axis=1), atol=1e-12)
+
+
+def test_mutual_information_of_nearly_identical_samples_is_not_negative():
+    random = np.random.default_rng(3)
+    noise = random.normal(size=(3, 500, 5)) * 1e-15
+    samples = softmax(random.normal(size=(500, 5)) + noise)
+    predictions = PredictionStatistics.of(samples).result()
+    mean = predictions.mean_probability
+    rounded = -(mean * np.log(mean)).sum(axis=1) / np.log(5) - predictions.expected_entropy
+    assert rounded.min() < 0  # or this shows nothing
+    assert uncertainties.create("mutual-information").measure(predictions).min() == 0.0
+
+
+@pytest.mark.parametrize("name", ["epistemic", "mutual-information"])
+@pytest.mark.parametrize("count", [1, 3, 10, 16])
+def test_model_uncertainty_of_identical_samples_is_exactly_zero(name, count):
+    assert (measure(name, [SAMPLES[0]] * count) == 0.0).all()

@@ -1,0 +1,247 @@
+"""``bfl runs`` and ``bfl compare``: folders of runs, studies, and what is wrong with some."""
+
+from __future__ import annotations
+
+import doctest
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bfl.commands.main import main
+from bfl.configuration import resolve
+from bfl.evaluation.prediction import PredictionStatistics
+from bfl.experiments.comparison import differences
+from bfl.experiments.comparison.differences import differing_keys, labels
+from bfl.experiments.comparison.listing import LOCK, is_written_to, runs_in
+from bfl.experiments.results import RunFolder, write_evaluation
+from bfl.experiments.results.environment import describe_environment
+from bfl.experiments.results.run_folder import METRICS, ROUNDS
+from bfl.experiments.studies.folder import StudyFolder
+from bfl.experiments.studies.reading import read_study
+from bfl.experiments.studies.scale import Scale
+
+Output = pytest.CaptureFixture[str]
+
+STUDY = """
+title = "Two rules"
+[base]
+rounds = 4
+clients = 3
+[[rows]]
+label = "WS"
+strategy = "ws"
+[[rows]]
+label = "NWA"
+strategy = "nwa"
+"""
+
+
+def bfl(*arguments: Any) -> int:
+    return main([str(argument) for argument in arguments])
+
+
+def make_run(
+    parent: Path, name: str, *, rounds: int = 4, finished: bool = True, **keys: Any
+) -> RunFolder:
+    values = resolve({"rounds": 4, **{k.replace("_", "-"): v for k, v in keys.items()}}).values
+    folder = RunFolder.create(parent, name, values, {})
+    for number in range(1, rounds + 1):
+        numbers = {"accuracy": number / 10, "negative-log-likelihood": 1 / number}
+        folder.append_round({"round": number, "seconds": 1.0, **numbers})
+    if finished:
+        samples = np.random.default_rng(0).dirichlet(np.ones(3), size=(2, 30))
+        write_evaluation(folder, PredictionStatistics.of(samples).result(), np.arange(30) % 3)
+    return folder
+
+
+def make_study(parent: Path) -> StudyFolder:
+    file = parent / "two.toml"
+    file.write_text(STUDY)
+    study = StudyFolder(parent / "two")
+    study.begin(Scale.parse("").apply(read_study(file)), describe_environment(), {})
+    return study
+
+
+def table(capsys: Output) -> dict[str, list[str]]:
+    """Return the rows of a printed table by their first cell."""
+    rows = [
+        [cell.strip() for cell in line.strip("│┃").replace("┃", "│").split("│")]
+        for line in capsys.readouterr().out.splitlines()
+        if line.startswith(("│", "┃"))
+    ]
+    return {row[0]: row[1:] for row in rows}
+
+
+def test_runs_are_listed_with_state_differences_and_metrics(
+    tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = make_run(tmp_path, "done", seed=1, learning_rate=0.00012)
+    make_run(tmp_path / "group", "stopped", rounds=2, finished=False)
+    make_run(tmp_path, "begun", rounds=0, finished=False)
+    (tmp_path / "no-run").mkdir()
+    monkeypatch.setenv("COLUMNS", "20")  # narrow terminals cut nothing off
+    assert bfl("runs", tmp_path) == 0
+    rows = table(capsys)
+    assert rows.pop("run") == [
+        "state",
+        "learning-rate",
+        "seed",
+        "accuracy ↑",
+        "negative-log-likelihood ↓",
+        "expected-calibration-error ↓",
+    ]
+    numbers = done.metrics()
+    assert rows["done"][:3] == ["finished", "0.00012", "1"]
+    assert rows["done"][3] == f"{numbers['accuracy']:.4f}"
+    assert rows["group/stopped"] == ["stopped at round 2 of 4", "0.001", "0", "–", "–", "–"]
+    assert rows["begun"][0] == "stopped at round 0 of 4"
+    assert set(rows) == {"done", "group/stopped", "begun"}
+
+
+LOCKED = """
+import fcntl, sys
+stream = open(sys.argv[1], "a+")
+fcntl.flock(stream, fcntl.LOCK_EX)
+print("locked", flush=True)
+sys.stdin.read()
+"""
+
+
+def test_a_run_that_a_server_is_at_is_running(tmp_path: Path) -> None:
+    folder = make_run(tmp_path, "run", rounds=3, finished=False)
+    (run,) = runs_in(tmp_path)
+    assert run.state() == "stopped at round 3 of 4"
+    command = [sys.executable, "-c", LOCKED, str(folder.path / LOCK)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as server:
+        assert server.stdout is not None
+        assert server.stdin is not None
+        server.stdout.readline()
+        assert run.state() == "running, round 3 of 4"
+        server.stdin.close()
+        server.wait(20)
+    assert run.state() == "stopped at round 3 of 4"
+    assert not is_written_to(tmp_path)
+
+
+def test_a_studys_runs_are_listed_begun_or_not(tmp_path: Path, capsys: Output) -> None:
+    study = make_study(tmp_path)
+    make_run(study.runs, "ws", strategy="ws", clients=3)
+    study.record_failure("nwa", "because")
+    for place, name in ((study.path, "ws"), (tmp_path, "two/ws")):
+        assert bfl("runs", place) == 0
+        rows = table(capsys)
+        assert rows[name][0] == "finished"
+        assert rows[name.replace("ws", "nwa")][0] == "failed"
+    study.forget_failure("nwa")
+    assert bfl("runs", study.path) == 0
+    assert table(capsys)["nwa"][0] == "missing"
+
+
+def test_one_corrupt_run_does_not_hide_the_others(tmp_path: Path, capsys: Output) -> None:
+    make_run(tmp_path, "good")
+    (make_run(tmp_path, "bad-metrics").path / METRICS).write_text("{")
+    (make_run(tmp_path, "bad-config").path / "config.toml").write_text("= 3")
+    (make_run(tmp_path, "bad-rounds", finished=False).path / ROUNDS).write_text("{\n{}\n{}\n")
+    assert bfl("runs", tmp_path) == 0
+    rows = table(capsys)
+    assert rows["good"][0] == "finished"
+    for name, file in (("metrics", METRICS), ("config", "config.toml"), ("rounds", ROUNDS)):
+        state = rows[f"bad-{name}"][0]
+        assert state.startswith("unreadable: ")
+        assert file in state
+
+
+@pytest.mark.parametrize("command", ["runs", "compare"])
+def test_a_folder_without_a_run_is_refused(command: str, tmp_path: Path, capsys: Output) -> None:
+    assert bfl(command, tmp_path) == 2
+    assert "there is no run in" in capsys.readouterr().err
+    assert bfl(command, tmp_path / "none") == 2
+    assert "there is no folder" in capsys.readouterr().err
+
+
+def test_two_runs_are_compared(tmp_path: Path, capsys: Output) -> None:
+    one = make_run(tmp_path, "one", seed=1)
+    make_run(tmp_path, "two", seed=2, rounds=3, finished=False)
+    output = tmp_path / "figure.png"
+    assert bfl("compare", one.path, tmp_path / "two", "--output", output) == 0
+    printed = table(capsys)
+    assert printed[""] == ["one", "two"]
+    assert printed["state"] == ["finished", "stopped at round 3 of 4"]
+    assert printed["seed"] == ["1", "2"]
+    assert "rounds" not in printed
+    for name, value in one.metrics().items():
+        assert printed[name][1] == "–"
+        assert printed[name][0] != "–", (name, value)
+    first = output.read_bytes()
+    assert first.startswith(b"\x89PNG")
+    assert bfl("compare", one.path, tmp_path / "two", "--output", output) == 0
+    assert output.read_bytes() == first
+
+
+def test_the_overlay_has_a_line_for_each_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bfl.experiments.comparison import overlay
+
+    drawn: list[Any] = []
+    monkeypatch.setattr(overlay, "png", lambda figure: drawn.append(figure) or b"")
+    runs = {
+        "seed 1": make_run(tmp_path, "one", seed=1),
+        "seed $2": make_run(tmp_path, "two", seed=2, rounds=3, finished=False),
+    }
+    overlay.overlay(runs)
+    (figure,) = drawn
+    accuracy, likelihood, retention = figure.axes
+    assert [line.get_label() for line in accuracy.lines] == list(runs)
+    np.testing.assert_allclose(accuracy.lines[1].get_ydata(), [0.1, 0.2, 0.3])
+    np.testing.assert_allclose(likelihood.lines[0].get_ydata(), [1, 1 / 2, 1 / 3, 1 / 4])
+    curve = runs["seed 1"].retention()["curves"]["accuracy"]["predictive-entropy"]["value"]
+    np.testing.assert_allclose(retention.lines[0].get_ydata(), curve)
+    assert not len(retention.lines[1].get_ydata())
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == list(runs)
+    figure.canvas.draw()
+
+
+def test_a_study_is_compared_run_by_run(tmp_path: Path, capsys: Output) -> None:
+    study = make_study(tmp_path)
+    make_run(study.runs, "ws", strategy="ws", clients=3)
+    make_run(study.runs, "nwa", strategy="nwa", clients=3)
+    output = tmp_path / "figure.png"
+    assert bfl("compare", study.path, "--output", output) == 0
+    printed = table(capsys)
+    assert printed[""] == ["ws", "nwa"]
+    assert printed["strategy"] == ["weighted-sum-of-normals", "naive-weighted-averaging"]
+    assert output.exists()
+
+
+def test_comparisons_that_say_nothing_are_refused(tmp_path: Path, capsys: Output) -> None:
+    one, two = (make_run(tmp_path, name, rounds=0, finished=False).path for name in "ab")
+    study = make_study(tmp_path)
+    cases: list[tuple[tuple[Any, ...], str]] = [
+        ((one,), "takes two"),
+        ((one, one), "given twice"),
+        ((one, two), "no curve to draw"),
+        ((one, study.path), "has begun"),
+        ((one, two, "--output", "figure.pdf"), "ends in .png"),
+    ]
+    for arguments, word in cases:
+        assert bfl("compare", *arguments) == 2
+        assert word in capsys.readouterr().err
+
+
+def test_what_differs() -> None:
+    configs = [
+        {"seed": 0, "name": "a", "data-dir": "x", "rate": 1.0},
+        {"seed": 1, "name": "b", "data-dir": "y", "rate": 1.0, "new": True},
+        {},
+    ]
+    assert differing_keys(configs) == ["seed", "new"]
+    assert labels(["a", "b"], configs[:2]) == ["seed 0 · new –", "seed 1 · new true"]
+    assert labels(["a", "b"], [configs[0]] * 2) == ["a", "b"]
+    assert doctest.testmod(differences).failed == 0

@@ -1,0 +1,286 @@
+"""Figures are drawn from a run folder alone, and the same data give the same bytes."""
+
+import doctest
+import io
+
+import numpy as np
+import pytest
+from matplotlib import image, rc_context
+from rich.console import Console
+
+from bfl.errors import DataError
+from bfl.evaluation.prediction import PredictionStatistics
+from bfl.experiments.results import RunFolder, table, write_evaluation
+from bfl.experiments.results.examples import write_examples
+from bfl.experiments.results.figures import draw_all, figures, style
+from bfl.experiments.results.table import metrics_table, results_table
+
+CONFIG = {
+    "dataset": "npz:/a/folder/images.npz",
+    "model": "resnet20",
+    "inference": "flipout",
+    "clients": 10,
+    "seed": 3,
+    "evaluate-mc-samples": 5,
+    "strategy": "weighted-conflation",
+    "weighting": "train-size",
+    "partition": r"dirichlet-$\frac$",  # no valid mathematics: it must be drawn as it stands
+    "calibration-bins": 10,
+}
+NAMES = {"learning-curve", "partition", "retention-curves", "reliability-diagram"}
+COUNTS = [[30, 0, 5, 1], [2, 60, 0, 90]]
+
+
+def make_run(path, name, samples=4, config=CONFIG, rounds=12):
+    random = np.random.default_rng(0)
+    probability = random.dirichlet(np.ones(4) * 0.4, size=300)
+    noise = random.dirichlet(np.ones(4) * 0.4, size=(samples, 300))
+    predictions = PredictionStatistics.of(0.7 * probability + 0.3 * noise).result()
+    labels = [random.choice(4, p=row) for row in probability]
+    folder = RunFolder.create(path, name, config, {})
+    folder.write_partition({"class_counts": COUNTS})
+    for number in range(1, rounds + 1):
+        entry = {"round": number, "seconds": 0.5, "clients": 10}
+        if number % 3 == 0:
+            entry |= {"accuracy": 1 - 1 / number, "negative-log-likelihood": 2 / number}
+        measured = {"train-negative-log-likelihood": 1 / number, "train-divergence": 9.0}
+        entry["per-client"] = [{"client": k, "weight": 0.5, **measured} for k in range(2)]
+        folder.append_round(entry)
+    images = random.integers(0, 256, (300, 5, 4, 3), dtype=np.uint8)
+    write_examples(folder, predictions, images, labels)
+    write_evaluation(folder, predictions, labels, config)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return make_run(tmp_path_factory.mktemp("runs"), "run")
+
+
+def clipped(figure):
+    """Return how far, in inches, what is drawn reaches beyond the figure's edges."""
+    with style.styled():
+        figure.draw_without_rendering()
+        drawn = figure.get_tightbbox()
+    width, height = figure.get_size_inches()
+    return max(-drawn.x0, -drawn.y0, drawn.x1 - width, drawn.y1 - height)
+
+
+def texts(figure):
+    from matplotlib.text import Text
+
+    return " | ".join(text.get_text() for text in figure.findobj(Text) if text.get_text())
+
+
+def test_all_figures_are_written_readable_and_the_same_twice(run):
+    first = draw_all(run)
+    assert {path.stem for path in first} >= NAMES
+    before = [path.read_bytes() for path in first]
+    # Neither the user's own settings nor an earlier drawing show.
+    with rc_context({"font.size": 20.0, "lines.linewidth": 9.0}):
+        second = draw_all(run)
+    assert second == first
+    assert [path.read_bytes() for path in second] == before
+    for path in first:
+        assert path.parent == run.path / "figures"
+        pixels = image.imread(path)
+        assert min(pixels.shape[:2]) > 400
+        assert pixels[..., :3].std() > 0.05
+
+
+@pytest.mark.parametrize("name", figures.names())
+def test_figures_name_the_run_and_their_axes(run, name):
+    figure = figures.create(name).draw(run)
+    said = texts(figure).replace("\n", " ")
+    assert "npz:images.npz · resnet20 · flipout · 10 clients · seed 3" in said
+    assert r"weighted-conflation · train-size · dirichlet-$\frac$" in said
+    for axes in figure.axes:
+        assert axes.get_ylabel()
+    assert any(axes.get_xlabel() for axes in figure.axes)
+
+
+@pytest.mark.parametrize("name", figures.names())
+def test_no_data_no_figure(tmp_path, name):
+    folder = RunFolder.create(tmp_path, "run", CONFIG, {})
+    folder.append_round({"round": 1, "seconds": 1.0})
+    assert figures.create(name).draw(folder) is None
+    assert draw_all(folder) == []
+    assert not (folder.path / "figures").exists()
+
+
+@pytest.mark.parametrize("name", figures.names())
+def test_figure_docstring_names_a_reference(name):
+    assert "Reference:" in figures.get(name).__doc__
+
+
+@pytest.mark.parametrize("name", figures.names())
+def test_nothing_is_clipped(run, name):
+    assert clipped(figures.create(name).draw(run)) <= 0
+
+
+def test_long_names_are_not_clipped(tmp_path):
+    config = {**CONFIG, "dataset": "npz:/" + "images-of-many-hospitals-" * 4 + ".npz"}
+    folder = make_run(tmp_path, "run", config=config)
+    for name in figures.names():
+        assert clipped(figures.create(name).draw(folder)) <= 0, name
+
+
+def test_reliability_bins_show_their_counts(run):
+    predictions, labels = run.predictions()
+    figure = figures.create("reliability-diagram").draw(run)
+    counts = [int(text.get_text()) for text in figure.axes[1].texts]
+    confidences = predictions.mean_probability.max(axis=1)
+    expected, _ = np.histogram(confidences, bins=10, range=(0, 1))
+    assert counts == expected.tolist()
+    assert sum(counts) == len(labels)
+
+
+def test_curve_and_final_metrics_name_their_samples(run):
+    assert "5 Monte Carlo samples a round" in texts(figures.create("learning-curve").draw(run))
+    table = rendered(metrics_table({"accuracy": 1.0}, 20))
+    assert "Final metrics, 20 Monte Carlo samples" in " ".join(table.split())
+
+
+def test_figures_of_a_short_deterministic_run_without_names(tmp_path):
+    folder = make_run(tmp_path, "run", samples=1, config={}, rounds=3)
+    assert len(draw_all(folder)) >= 3
+
+
+def test_learning_curve_shows_evaluated_rounds_only(run):
+    figure = figures.create("learning-curve").draw(run)
+    left, right = figure.axes
+    np.testing.assert_array_equal(left.lines[0].get_xdata(), [3, 6, 9, 12])
+    np.testing.assert_allclose(right.lines[0].get_ydata(), [2 / 3, 1 / 3, 2 / 9, 1 / 6])
+    assert "best 91.67% (round 12)" in texts(figure)
+    assert "best 0.1667 (round 12)" in texts(figure)
+
+
+def test_learning_curve_leaves_out_what_is_not_finite(tmp_path):
+    folder = RunFolder.create(tmp_path, "run", {}, {})
+    folder.append_round({"round": 1, "accuracy": 0.1, "negative-log-likelihood": float("nan")})
+    folder.append_round({"round": 2, "accuracy": 0.2, "negative-log-likelihood": 1.0})
+    left, right = figures.create("learning-curve").draw(folder).axes
+    assert list(left.lines[0].get_xdata()) == [1, 2]
+    assert list(right.lines[0].get_xdata()) == [2]
+
+
+def test_learning_curve_shows_likelihood_and_divergence_of_training_apart(tmp_path):
+    folder = RunFolder.create(tmp_path, "run", {}, {})
+    for number, divergence in ((1, 90.0), (2, 80.0)):
+        folder.append_round(
+            {
+                "round": number,
+                "accuracy": 0.5,
+                "negative-log-likelihood": 1.0 / number,
+                "client/train-negative-log-likelihood": 2.0 / number,
+                "client/train-divergence-per-example": divergence,
+                "client/train-objective": 2.0 / number + divergence,
+            }
+        )
+    _, middle, right = figures.create("learning-curve").draw(folder).axes
+    drawn = [line.get_ydata().tolist() for line in middle.lines]
+    assert [1.0, 0.5] in drawn
+    assert [2.0, 1.0] in drawn
+    assert right.lines[0].get_ydata().tolist() == [90.0, 80.0]
+    labels = [text.get_text() for text in middle.get_legend().get_texts()]
+    assert labels == ["test data", "training data"]
+
+
+def test_retention_figure_shows_curves_baseline_and_oracle(run):
+    figure = figures.create("retention-curves").draw(run)
+    left, _ = figure.axes
+    lines = {line.get_label().split(" (")[0]: line for line in left.lines}
+    assert {"aleatoric", "epistemic", "predictive entropy", "at random", "oracle"} <= set(lines)
+    curve = run.retention()["curves"]["accuracy"]["epistemic"]
+    np.testing.assert_array_equal(lines["epistemic"].get_ydata(), curve["value"])
+    assert f"{curve['area']:.4f}" in lines["epistemic"].get_label()
+    accuracy = run.metrics()["accuracy"]
+    np.testing.assert_allclose(lines["at random"].get_ydata(), accuracy)
+    assert (lines["oracle"].get_ydata() >= lines["epistemic"].get_ydata() - 0.02).all()
+
+
+def test_reliability_diagram_has_the_runs_bins_and_error(run):
+    figure = figures.create("reliability-diagram").draw(run)
+    error = 100 * run.metrics()["expected-calibration-error"]
+    assert f"ECE {error:.2f}% (10 bins)" in texts(figure)
+    lower = figure.axes[1]
+    assert sum(bar.get_height() for bar in lower.patches) == pytest.approx(1.0)
+
+
+def test_partition_figure_has_clients_by_classes(run):
+    figure = figures.create("partition").draw(run)
+    axes = figure.axes[0]
+    np.testing.assert_array_equal(axes.images[0].get_array(), COUNTS)
+    written = {(text.get_position(), text.get_text()) for text in axes.texts}
+    assert written == {((c, k), str(n)) for (k, c), n in np.ndenumerate(np.array(COUNTS)) if n}
+    assert "Partition of 188 training examples" in texts(figure)
+
+
+def test_partition_figure_of_many_clients_and_of_none(tmp_path):
+    folder = RunFolder.create(tmp_path, "run", CONFIG, {})
+    folder.write_partition({"class_counts": np.full((100, 10), 7).tolist()})
+    figure = figures.create("partition").draw(folder)
+    assert not figure.axes[0].texts, "too small to be read"
+    assert max(figure.get_size_inches()) < 15
+    folder.write_partition({"class_counts": []})
+    assert figures.create("partition").draw(folder) is None
+    folder.write_partition({"class_counts": [1, 2]})
+    with pytest.raises(DataError, match=r"partition.json is corrupt"):
+        figures.create("partition").draw(folder)
+
+
+def test_a_corrupt_retention_file_is_named(tmp_path):
+    folder = RunFolder.create(tmp_path, "run", {}, {})
+    folder.write_retention({"fraction": [0.5, 1.0], "curves": {}})
+    with pytest.raises(DataError, match=r"retention.json is corrupt"):
+        draw_all(folder)
+
+
+def test_run_title_leaves_out_what_is_not_set():
+    assert style.run_title({}) == ""
+    assert style.run_title({"weighting": "uniform", "strategy": None}) == "uniform"
+    assert doctest.testmod(style).failed == 0
+
+
+def rendered(content):
+    console = Console(file=io.StringIO(), width=120, color_system=None)
+    console.print(content)
+    return console.file.getvalue()
+
+
+def test_results_table_has_a_column_per_key():
+    text = rendered(
+        results_table(
+            [
+                {"run": "a[bold]", "accuracy": 0.91239, "clients": 10},
+                {"run": "b", "negative-log-likelihood": 1e-7, "clients": np.int64(3)},
+            ],
+            "Runs [all]",
+        )
+    )
+    for part in ("Runs [all]", "a[bold]", "accuracy ↑", "0.9124", "1.000e-07", "–", "10", "3"):
+        assert part in text
+    assert "negative-log-likelihood ↓" in text
+
+
+def test_an_empty_results_table():
+    assert isinstance(rendered(results_table([], "Nothing")), str)
+
+
+def test_metrics_table_points_to_the_better_side(run):
+    text = rendered(metrics_table(run.metrics()))
+    for name, value in run.metrics().items():
+        assert name in text
+        assert table.cell(value) in text
+    assert "brier-score ↓" in text
+    assert "retention-area-accuracy-epistemic ↑" in text
+    assert "retention-area-negative-log-likelihood-epistemic ↓" in text
+    assert "mean-epistemic  " in text
+
+
+def test_cells():
+    assert table.cell(0.0) == "0.0000"
+    assert table.cell(float("nan")) == "nan"
+    assert table.cell(np.float32(0.5)) == "0.5000"
+    assert table.cell(123456.0) == "1.235e+05"
+    assert doctest.testmod(table).failed == 0

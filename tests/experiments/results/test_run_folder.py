@@ -1,0 +1,364 @@
+"""Every file of a run folder there and back, and what happens to torn and corrupt ones."""
+
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bfl.errors import ConfigurationError, DataError, RunError
+from bfl.evaluation.prediction import PredictionStatistics
+from bfl.evaluation.uncertainty import uncertainties
+from bfl.experiments.results import RunFolder
+from bfl.posteriors import Manifest, Parameter, Posterior
+
+CONFIG = {"strategy": "linear-pool", "seed": 3, "alpha": 0.1, "flags": [1, 2], "on": True}
+MANIFEST = Manifest(
+    (
+        Parameter("layer/kernel", (2, 3), True, "he-normal"),
+        Parameter("norm/scale", (4,), False, "ones"),
+    )
+)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return RunFolder.create(tmp_path, "run", CONFIG, {"python": "3.11", "git-commit": None})
+
+
+def some_predictions(examples=20):
+    random = np.random.default_rng(0)
+    samples = random.dirichlet(np.ones(4) * 0.4, size=(5, examples))
+    return PredictionStatistics.of(samples).result(), random.integers(0, 4, examples)
+
+
+# Creation ------------------------------------------------------------------------------------
+
+
+def test_a_new_run_holds_its_configuration_and_environment(tmp_path):
+    folder = RunFolder.create(tmp_path / "a" / "b", "run", CONFIG, {"git-commit": None})
+    assert folder.path == tmp_path / "a" / "b" / "run"
+    assert folder.config() == CONFIG
+    assert folder.environment() == {"git-commit": None}
+    assert sorted(file.name for file in folder.path.iterdir()) == [
+        "config.toml",
+        "environment.json",
+    ]
+
+
+def test_configuration_values_of_other_types(tmp_path):
+    config = {
+        "path": Path("some") / "data",
+        "nothing": None,
+        "pair": (1, 2),
+        "number": np.float64(0.5),
+        "count": np.int64(3),
+        "text": 'a "quoted" line\nand another: \\ é',
+    }
+    read = RunFolder.create(tmp_path, "run", config, {}).config()
+    assert read == {
+        "path": str(Path("some") / "data"),
+        "pair": [1, 2],
+        "number": 0.5,
+        "count": 3,
+        "text": config["text"],
+    }
+
+
+def test_another_run_is_not_overwritten(tmp_path, folder):
+    folder.append_round({"round": 1})
+    with pytest.raises(ConfigurationError, match=r"run holds another run"):
+        RunFolder.create(tmp_path, "run", {"seed": 4}, {})
+    assert folder.config() == CONFIG
+    assert len(folder.rounds()) == 1
+
+
+@pytest.mark.parametrize("file", ["metrics.json", "rounds.jsonl", "posterior.npz"])
+def test_a_folder_with_any_file_of_a_run_is_taken(tmp_path, file):
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / file).touch()
+    with pytest.raises(ConfigurationError, match="another run"):
+        RunFolder.create(tmp_path, "run", CONFIG, {})
+
+
+def test_an_empty_folder_is_used(tmp_path):
+    (tmp_path / "run").mkdir()
+    assert RunFolder.create(tmp_path, "run", CONFIG, {}).config() == CONFIG
+
+
+@pytest.mark.parametrize("name", ["", " ", ".", "..", "../run", "a/../../run", "/run"])
+def test_a_name_outside_the_output_folder_is_refused(tmp_path, name):
+    with pytest.raises(ConfigurationError, match="not the name of a folder"):
+        RunFolder.create(tmp_path / "runs", name, CONFIG, {})
+    assert not (tmp_path / "runs").exists()
+
+
+def test_what_cannot_be_written_is_a_configuration_error(tmp_path):
+    (tmp_path / "file").touch()
+    for name in ("file", "file/run", "x" * 300):
+        with pytest.raises(ConfigurationError, match=name[:20]):
+            RunFolder.create(tmp_path, name, CONFIG, {})
+
+
+# Rounds --------------------------------------------------------------------------------------
+
+
+def test_rounds_come_back_in_order(folder):
+    assert folder.rounds() == []
+    entries = [
+        {"round": 1, "seconds": 4.2, "clients": 10, "train-loss": 2.0},
+        {"round": 2, "seconds": 0.1, "clients": 10, "accuracy": np.float32(0.5)},
+    ]
+    for entry in entries:
+        folder.append_round(entry)
+    assert folder.rounds() == entries
+    assert (folder.path / "rounds.jsonl").read_text().count("\n") == 2
+
+
+def test_a_diverged_round_keeps_its_nan(folder):
+    folder.append_round({"round": 1, "train-loss": math.nan, "accuracy": math.inf})
+    (entry,) = folder.rounds()
+    assert math.isnan(entry["train-loss"])
+    assert entry["accuracy"] == math.inf
+
+
+@pytest.mark.parametrize("cut", range(1, 20))
+def test_a_torn_last_line_is_left_out_and_cut_off(folder, cut):
+    for number in (1, 2):
+        folder.append_round({"round": number, "x": 0.25})
+    file = folder.path / "rounds.jsonl"
+    whole = file.read_bytes()
+    file.write_bytes(whole[:-cut])
+    # Only the newline is gone for cut = 1: the entry is whole, and counts.
+    kept = [1, 2] if cut == 1 else [1]
+    assert [entry["round"] for entry in folder.rounds()] == kept
+    folder.append_round({"round": 3})
+    assert [entry["round"] for entry in folder.rounds()] == [*kept, 3]
+    assert all(json.loads(line) for line in file.read_text().splitlines())
+
+
+def test_a_last_line_of_zeros_is_left_out(folder):
+    folder.append_round({"round": 1})
+    with (folder.path / "rounds.jsonl").open("ab") as stream:
+        stream.write(b"\0" * 40)
+    assert folder.rounds() == [{"round": 1}]
+
+
+def test_a_corrupt_line_in_the_middle_is_an_error(folder):
+    file = folder.path / "rounds.jsonl"
+    file.write_text('{"round": 1}\n{"rou\n{"round": 3}\n')
+    for action in (folder.rounds, lambda: folder.append_round({"round": 4})):
+        with pytest.raises(DataError, match=r"rounds.jsonl, line 2"):
+            action()
+    assert file.read_text().endswith('{"round": 3}\n')
+
+
+def test_rounds_after_a_checkpoint_are_dropped(folder):
+    for number in range(1, 6):
+        folder.append_round({"round": number})
+    folder.keep_rounds(3)
+    assert [entry["round"] for entry in folder.rounds()] == [1, 2, 3]
+    folder.append_round({"round": 4})
+    assert [entry["round"] for entry in folder.rounds()] == [1, 2, 3, 4]
+    folder.keep_rounds(0)
+    assert folder.rounds() == []
+
+
+# Other files ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["partition", "metrics", "retention"])
+def test_json_files_come_back(folder, name):
+    content = {"a": 1.5, "b": [1, 2]}
+    getattr(folder, f"write_{name}")(content)
+    assert getattr(folder, name)() == content
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_posterior_comes_back_bit_for_bit(folder, dtype):
+    initial = MANIFEST.initial_posterior(0, 0.01)
+    vectors = (initial.mean, initial.variance, initial.point)
+    posterior = Posterior(*(vector.astype(dtype) for vector in vectors))
+    folder.write_posterior(posterior, MANIFEST)
+    read, manifest = folder.posterior()
+    assert manifest == MANIFEST
+    for name in ("mean", "variance", "point"):
+        assert getattr(read, name).dtype == dtype
+        np.testing.assert_array_equal(getattr(read, name), getattr(posterior, name))
+
+
+@pytest.mark.parametrize(
+    "posterior",
+    [
+        Posterior(np.zeros(5), np.ones(5), np.ones(4)),
+        Posterior(np.zeros(6), np.ones(6), np.ones(3)),
+        Posterior(np.zeros(6), np.zeros(6), np.ones(4)),
+    ],
+)
+def test_a_posterior_that_does_not_fit_is_an_error(folder, posterior):
+    folder.write_posterior(posterior, MANIFEST)
+    with pytest.raises(DataError, match=r"posterior.npz is corrupt"):
+        folder.posterior()
+
+
+def test_predictions_come_back_with_every_uncertainty(folder):
+    predictions, labels = some_predictions()
+    folder.write_predictions(predictions, labels)
+    read, read_labels = folder.predictions()
+    np.testing.assert_array_equal(read_labels, labels)
+    assert read.samples == 5
+    for name in (
+        "mean_probability",
+        "log_mean_probability",
+        "expected_entropy",
+        "aleatoric",
+        "epistemic",
+    ):
+        np.testing.assert_array_equal(getattr(read, name), getattr(predictions, name))
+    with np.load(folder.path / "predictions.npz") as archive:
+        assert {"labels", "mean_probability", "predicted", *uncertainties.names()} <= set(archive)
+        np.testing.assert_array_equal(archive["predicted"], predictions.predicted)
+        for name in uncertainties.names():
+            expected = uncertainties.create(name).measure(predictions)
+            np.testing.assert_array_equal(archive[name], expected)
+
+
+def test_predictions_of_an_earlier_version_are_refused_in_words(folder):
+    predictions, labels = some_predictions()
+    folder.write_predictions(predictions, labels)
+    with np.load(folder.path / "predictions.npz") as archive:
+        kept = {name: archive[name] for name in archive if name != "log_mean_probability"}
+    np.savez(folder.path / "predictions.npz", **kept)
+    with pytest.raises(DataError, match="an earlier version of bfl"):
+        folder.predictions()
+
+
+def test_warnings_come_back_a_line_each(folder):
+    assert folder.warnings() == []
+    folder.append_warning("one")
+    folder.append_warning("two: σ")
+    assert folder.warnings() == ["one", "two: σ"]
+
+
+def test_the_same_content_gives_the_same_bytes(tmp_path):
+    folders = [RunFolder.create(tmp_path, name, CONFIG, {"a": 1}) for name in ("one", "two")]
+    predictions, labels = some_predictions()
+    for folder in folders:
+        folder.write_predictions(predictions, labels)
+        folder.write_posterior(MANIFEST.initial_posterior(0, 0.1), MANIFEST)
+    for file in ("config.toml", "environment.json", "predictions.npz", "posterior.npz"):
+        one, two = ((folder.path / file).read_bytes() for folder in folders)
+        assert one == two
+
+
+READERS = {
+    "config.toml": RunFolder.config,
+    "environment.json": RunFolder.environment,
+    "partition.json": RunFolder.partition,
+    "metrics.json": RunFolder.metrics,
+    "retention.json": RunFolder.retention,
+    "posterior.npz": RunFolder.posterior,
+    "predictions.npz": RunFolder.predictions,
+}
+
+
+@pytest.mark.parametrize("file", READERS)
+def test_a_missing_file_is_named(tmp_path, file):
+    with pytest.raises(DataError, match=file):
+        READERS[file](RunFolder(tmp_path))
+    assert not RunFolder(tmp_path).holds(file)
+
+
+@pytest.mark.parametrize("file", READERS)
+@pytest.mark.parametrize("content", [b"\xff\xfe nonsense {", b"[1", b"PK\x03\x04 torn"])
+def test_a_corrupt_file_is_named(tmp_path, file, content):
+    (tmp_path / file).write_bytes(content)
+    with pytest.raises(DataError, match=f"{file} is corrupt"):
+        READERS[file](RunFolder(tmp_path))
+
+
+@pytest.mark.parametrize("file", ["posterior.npz", "predictions.npz"])
+def test_arrays_cut_off_anywhere_are_named(folder, file):
+    folder.write_posterior(MANIFEST.initial_posterior(0, 0.1), MANIFEST)
+    folder.write_predictions(*some_predictions())
+    whole = (folder.path / file).read_bytes()
+    for share in (0.0, 0.1, 0.5, 0.9, 0.99):
+        (folder.path / file).write_bytes(whole[: int(len(whole) * share)])
+        with pytest.raises(DataError, match=file):
+            READERS[file](folder)
+
+
+def test_a_missing_array_is_named(folder):
+    np.savez(folder.path / "posterior.npz", mean=np.zeros(3))
+    with pytest.raises(DataError, match=r"posterior.npz is corrupt"):
+        folder.posterior()
+
+
+def test_pickles_are_not_loaded(folder):
+    np.savez(folder.path / "posterior.npz", mean=np.array([{}], dtype=object))
+    with pytest.raises(DataError, match=r"posterior.npz is corrupt"):
+        folder.posterior()
+
+
+def test_an_interrupted_write_leaves_the_old_file(folder, monkeypatch):
+    folder.write_metrics({"accuracy": 0.5})
+
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", fail)
+    with pytest.raises(RunError, match=r"metrics.json: No space left"):
+        folder.write_metrics({"accuracy": 0.6})
+    assert folder.metrics() == {"accuracy": 0.5}
+    assert not list(folder.path.glob(".*"))
+
+
+def test_every_round_is_synced(folder, monkeypatch):
+    import os
+
+    synced = []
+    sync = os.fsync
+    monkeypatch.setattr(
+        "os.fsync", lambda descriptor: (synced.append(descriptor), sync(descriptor))
+    )
+    folder.append_round({"round": 1})
+    before = len(synced)
+    folder.append_round({"round": 2})
+    assert before >= 1
+    assert len(synced) > before
+
+
+# More rounds ---------------------------------------------------------------------------------
+
+
+def finished_run(tmp_path):
+    folder = RunFolder.create(tmp_path, "finished", {"rounds": 2}, {})
+    folder.write_metrics({"accuracy": 0.5})
+    folder.write_examples(position=np.arange(3))
+    return folder
+
+
+def test_results_of_fewer_rounds_go_when_there_are_to_be_more(tmp_path):
+    folder = finished_run(tmp_path)
+    folder.add_rounds(3)
+    assert folder.config() == {"rounds": 3}
+    assert not folder.holds("metrics.json")
+    assert not folder.holds("examples.npz")
+
+
+def test_a_run_killed_while_it_is_given_more_rounds_does_not_pass_for_finished(
+    tmp_path, monkeypatch
+):
+    folder = finished_run(tmp_path)
+
+    def killed(*_, **__):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", killed)
+        with pytest.raises(KeyboardInterrupt):
+            folder.add_rounds(3)
+    assert folder.config() == {"rounds": 2}
+    folder.add_rounds(3)
+    assert not folder.holds("metrics.json")

@@ -1,0 +1,113 @@
+"""Whose a run's folder is: one run's, and one server's at a time."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from bfl.configuration import resolve
+from bfl.errors import ConfigurationError, DataError
+from bfl.experiments.results.identity import is_run_key, locked, read_run_key, run_key
+from bfl.experiments.results.resume import open_run
+from bfl.experiments.results.run_folder import RunFolder
+
+HOLD = """
+import sys
+from pathlib import Path
+from bfl.experiments.results.identity import locked
+
+with locked(Path(sys.argv[1])):
+    print("locked", flush=True)
+    sys.stdin.read()
+"""
+
+
+def test_a_run_keeps_its_key_and_another_one_has_its_own(tmp_path: Path) -> None:
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    key = run_key(tmp_path / "one")
+    assert is_run_key(key)
+    assert run_key(tmp_path / "one") == read_run_key(tmp_path / "one") == key
+    assert run_key(tmp_path / "two") != key
+    assert read_run_key(tmp_path / "three") is None
+
+
+@pytest.mark.parametrize("text", ["", "0" * 31, "0" * 33, "G" * 32, "../" + "0" * 29, "A" * 32])
+def test_what_is_no_key(text: str) -> None:
+    assert not is_run_key(text)
+
+
+def test_a_corrupt_key_is_not_replaced(tmp_path: Path) -> None:
+    (tmp_path / "run-key").write_text("../..", encoding="ascii")
+    with pytest.raises(DataError, match="run-key is corrupt"):
+        run_key(tmp_path)
+    assert read_run_key(tmp_path) is None
+
+
+@pytest.fixture
+def other_server(tmp_path: Path):
+    """Return a process that holds the lock of the folder ``run``."""
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, str(tmp_path / "run")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "locked\n"
+        yield process
+        process.kill()
+
+
+def test_two_servers_do_not_write_to_one_run(tmp_path: Path, other_server) -> None:
+    before = sorted(tmp_path.rglob("*"))
+    configuration = resolve({"output-dir": str(tmp_path), "name": "run", "resume": True})
+    with (
+        pytest.raises(ConfigurationError) as caught,
+        open_run(configuration, "run", {}),
+    ):
+        pytest.fail("the folder is another server's")
+    assert f"process {other_server.pid} on host {os.uname().nodename}" in str(caught.value)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_run_killed_with_nothing_but_its_configuration_gets_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configuration = resolve({"output-dir": str(tmp_path), "name": "run", "resume": True})
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "write_environment", killed)
+        with pytest.raises(KeyboardInterrupt), open_run(configuration, "run", {"python": "3"}):
+            pytest.fail("it has been killed before")
+    with open_run(configuration, "run", {"python": "3"}) as (folder, _):
+        assert folder.environment() == {"python": "3"}
+
+
+def test_a_killed_server_lets_go(tmp_path: Path, other_server) -> None:
+    other_server.send_signal(signal.SIGKILL)
+    other_server.wait()
+    with locked(tmp_path / "run"):
+        text = (tmp_path / "run" / "run.lock").read_text(encoding="utf-8")
+    assert text.startswith(f"process {os.getpid()} on")
+
+
+def test_within_a_process_as_well_and_until_the_end_of_the_block(tmp_path: Path) -> None:
+    with locked(tmp_path), pytest.raises(ConfigurationError, match="another server"):
+        locked(tmp_path).__enter__()
+    with locked(tmp_path):
+        pass
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigurationError, match="cannot write the run folder"):
+        locked(tmp_path / "file" / "run").__enter__()

@@ -1,0 +1,165 @@
+"""The numbers of metrics.json and the description of the machine."""
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import bfl
+from bfl.evaluation.metrics import evaluate
+from bfl.evaluation.prediction import PredictionStatistics
+from bfl.evaluation.uncertainty import retention_curve, uncertainties
+from bfl.experiments.results import (
+    RunFolder,
+    describe_environment,
+    retention_curves,
+    summarize,
+    write_evaluation,
+)
+from bfl.experiments.results.environment import describe_commit, package_version
+from bfl.posteriors import Posterior
+
+BY = ("aleatoric", "epistemic", "predictive-entropy")
+
+
+@pytest.fixture(scope="module")
+def case():
+    random = np.random.default_rng(0)
+    samples = random.dirichlet(np.ones(4) * 0.4, size=(5, 60))
+    return PredictionStatistics.of(samples).result(), random.integers(0, 4, 60)
+
+
+def test_summary_holds_metrics_means_and_areas(case):
+    predictions, labels = case
+    summary = summarize(predictions, labels)
+    assert set(evaluate(predictions, labels).items()) <= set(summary.items())
+    for name in uncertainties.names():
+        mean = uncertainties.create(name).measure(predictions).mean()
+        assert summary[f"mean-{name}"] == pytest.approx(mean, rel=1e-12)
+    parts = summary["mean-expected-entropy"] + summary["mean-mutual-information"]
+    assert parts == pytest.approx(summary["mean-predictive-entropy"], rel=1e-12)
+    right = predictions.predicted == labels
+    likelihood = -np.log(predictions.mean_probability[np.arange(60), labels])
+    for by in BY:
+        rank = uncertainties.create(by).measure(predictions)
+        for metric, values in (("accuracy", right), ("negative-log-likelihood", likelihood)):
+            expected = retention_curve(values, rank).area
+            key = f"retention-area-{metric}-{by}"
+            assert summary[key] == pytest.approx(expected, rel=1e-12)
+    assert all(type(value) is float for value in summary.values())
+
+
+def test_summary_does_not_depend_on_the_order_of_the_data(case):
+    predictions, labels = case
+    order = np.random.default_rng(1).permutation(60)
+    shuffled = type(predictions)(
+        predictions.mean_probability[order],
+        predictions.log_mean_probability[order],
+        predictions.expected_entropy[order],
+        predictions.aleatoric[order],
+        predictions.epistemic[order],
+        predictions.samples,
+    )
+    assert summarize(shuffled, labels[order]) == summarize(predictions, labels)
+
+
+def test_summary_takes_settings(case):
+    one = summarize(*case, {"calibration-bins": 1})["expected-calibration-error"]
+    assert one == evaluate(*case, {"calibration-bins": 1})["expected-calibration-error"]
+    assert one != summarize(*case)["expected-calibration-error"]
+
+
+def test_curves_are_of_accuracy_and_likelihood_by_the_papers_three(case):
+    curves = retention_curves(*case)
+    assert set(curves) == {"accuracy", "negative-log-likelihood"}
+    for by_uncertainty in curves.values():
+        assert set(BY) <= set(by_uncertainty)
+        assert not {"expected-entropy", "mutual-information"} & set(by_uncertainty)
+
+
+def test_write_evaluation_writes_the_three_files(tmp_path, case):
+    folder = RunFolder.create(tmp_path, "run", {}, {})
+    predictions, labels = case
+    summary = write_evaluation(folder, predictions, labels, {"calibration-bins": 5})
+    assert folder.metrics() == summary == summarize(predictions, labels, {"calibration-bins": 5})
+    read, read_labels = folder.predictions()
+    assert summarize(read, read_labels, {"calibration-bins": 5}) == summary
+    content = folder.retention()
+    assert content["fraction"] == [n / 100 for n in range(1, 101)]
+    for metric, by_uncertainty in retention_curves(predictions, labels).items():
+        for by, curve in by_uncertainty.items():
+            written = content["curves"][metric][by]
+            assert written["area"] == curve.area == summary[f"retention-area-{metric}-{by}"]
+            assert written["value"] == curve.at(content["fraction"]).tolist()
+
+
+def test_degree_of_spread_is_the_norm_of_all_standard_deviations(tmp_path, case):
+    deviations = np.array([3.0, 4.0, 12.0])
+    posterior = Posterior(np.ones(3), deviations**2, point=np.full(5, 7.0))
+    folder = RunFolder.create(tmp_path, "run", {}, {})
+    numbers = write_evaluation(folder, *case, posterior=posterior)
+    assert folder.metrics()["degree-of-spread"] == numbers["degree-of-spread"] == 13.0
+    points = Posterior(np.zeros(0), np.zeros(0), point=np.ones(5))
+    assert "degree-of-spread" not in write_evaluation(folder, *case, posterior=points)
+    # Summed in float64: a million small variances do not vanish beside a large one.
+    many = np.append(np.full(10**6, 1e-8), 1.0).astype(np.float32)
+    assert Posterior(many, many).degree_of_spread == pytest.approx(np.sqrt(1.01), rel=1e-6)
+
+
+def test_wrong_labels_write_nothing(tmp_path, case):
+    folder = RunFolder.create(tmp_path, "run", {}, {})
+    with pytest.raises(ValueError, match="labels"):
+        write_evaluation(folder, case[0], case[1] + 4)
+    assert not folder.holds("predictions.npz")
+
+
+def test_environment_can_be_written_and_names_what_matters():
+    environment = describe_environment()
+    assert json.loads(json.dumps(environment)) == environment
+    assert environment["bfl"] == bfl.__version__
+    assert environment["python"] == ".".join(map(str, sys.version_info[:3]))
+    assert environment["numpy"] == np.__version__
+    assert {"flwr", "tensorflow", "tensorflow-probability", "tf-keras", "ray"} <= set(environment)
+    assert environment["processors"] >= 1
+    assert environment["processor"]
+    assert {"memory-bytes", "platform", "git-commit", "git-changed"} <= set(environment)
+
+
+def test_a_package_that_is_not_there_has_no_version():
+    assert package_version("no-such-package-anywhere") is None
+
+
+def test_the_results_import_no_heavy_package():
+    program = (
+        "import sys, bfl.experiments.results.figures, bfl.experiments.results.table\n"
+        "bfl.experiments.results.describe_environment()\n"
+        "bfl.experiments.results.figures.figures.names()\n"
+        "heavy = {'tensorflow', 'tf_keras', 'flwr', 'ray', 'matplotlib'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def git(folder, *arguments):
+    identity = ("-c", "user.name=a", "-c", "user.email=a@example.org")
+    command = ["git", "-C", str(folder), *identity, *arguments]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
+def test_the_commit_is_that_of_the_checkout_itself(tmp_path):
+    nothing = {"git-commit": None, "git-changed": None}
+    assert describe_commit(tmp_path) == nothing
+    git(tmp_path, "init", "-q")
+    assert describe_commit(tmp_path) == nothing  # no commit yet
+    (tmp_path / "file").write_text("one")
+    (tmp_path / "inner").mkdir()
+    git(tmp_path, "add", ".")
+    git(tmp_path, "commit", "-q", "--no-verify", "-m", "first")
+    commit = git(tmp_path, "rev-parse", "HEAD")
+    assert describe_commit(tmp_path) == {"git-commit": commit, "git-changed": False}
+    (tmp_path / "file").write_text("two")
+    assert describe_commit(tmp_path) == {"git-commit": commit, "git-changed": True}
+    # An installed copy inside somebody else's checkout is not of that commit.
+    assert describe_commit(tmp_path / "inner") == nothing

@@ -1,0 +1,142 @@
+"""A small study of two rows, two partitions and two seeds, and an engine that only pretends."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from bfl.configuration import resolve
+from bfl.engine.run import EngineRun
+from bfl.experiments.results.progress import ProgressReport
+from bfl.experiments.results.resume import check_output
+from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.studies import Scale, read_study
+from bfl.experiments.studies.checks import PlannedRun, plan
+from bfl.experiments.studies.folder import StudyFolder
+from bfl.experiments.studies.scale import ScaledStudy
+
+STUDY = """
+title = "Small"
+
+[base]
+rounds = 4
+local-epochs = 2
+clients = 3
+
+[axes]
+seed = [0, 1]
+partition = ["iid", { label = "Dirichlet 0.5", partition = "dirichlet", alpha = 0.5 }]
+
+[[rows]]
+label = { model = "Flipout", rule = "WS" }
+strategy = "ws"
+
+[[rows]]
+label = { model = "Flipout", rule = "NWA" }
+strategy = "nwa"
+
+[[columns]]
+metric = "accuracy"
+title = "accuracy (%)"
+scale = 100.0
+decimals = 2
+published = "acc"
+published-spread = "sd"
+published-spread-scale = 100.0
+
+[[columns]]
+metric = "negative-log-likelihood"
+title = "NLL"
+published = "nll"
+
+[published]
+file = "published.csv"
+"""
+
+PUBLISHED = """\
+model,rule,partition,acc,sd,nll
+Flipout,WS,iid,90.5,0.01,0.3
+Flipout,WS,Dirichlet 0.5,80.0,0.02,0.6
+Flipout,NWA,iid,70.0,0.03,
+Flipout,NWA,Dirichlet 0.5,60.0,0.04,1.2
+"""
+
+
+def write_study(folder: Path, text: str = STUDY, published: str | None = PUBLISHED) -> Path:
+    """Write a study's file with its published table, and return its path."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if published is not None:
+        (folder / "published.csv").write_text(published, encoding="utf-8")
+    path = folder / "small.toml"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def scaled_study(folder: Path, scale: str = "", **files: Any) -> ScaledStudy:
+    return Scale.parse(scale).apply(read_study(write_study(folder, **files)))
+
+
+def planned(folder: StudyFolder, scaled: ScaledStudy) -> list[PlannedRun]:
+    return list(plan(scaled.runs, folder, {}, lambda c, _: check_output(c)).runs)
+
+
+def finish_run(folder: StudyFolder, name: str, values: Mapping[str, Any], **numbers: float) -> None:
+    """Write what a run leaves, with some metrics."""
+    run = RunFolder.create(folder.runs, name, resolve(values).values, {})
+    run.append_round({"round": 1, "seconds": 2.0, "accuracy": 0.1})
+    run.write_metrics({key.replace("_", "-"): value for key, value in numbers.items()})
+
+
+class PretendingEngine:
+    """Makes runs without training: four rounds, a second each, and some metrics.
+
+    Args:
+        act: Called with a run's name and every round; may raise.
+    """
+
+    def __init__(self, act: Callable[[str, int], None] = lambda name, number: None) -> None:
+        self.act = act
+        self.started = 0
+        self.ended = 0
+        self.asked: list[tuple[str, int]] = []
+        self.runs: list[EngineRun] = []
+        self.died_after = ""
+
+    def __enter__(self) -> PretendingEngine:
+        self.started += 1
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.ended += 1
+
+    @property
+    def alive(self) -> bool:
+        return self.died_after not in [name for name, _ in self.asked]
+
+    def run(self, overrides: Mapping[str, Any], num_supernodes: int, engine_run: EngineRun) -> None:
+        self.runs.append(engine_run)
+        assert overrides["resume"] is True
+        name = str(overrides["name"])
+        self.asked.append((name, num_supernodes))
+        configuration = resolve(overrides)
+        folder = RunFolder(Path(str(overrides["output-dir"])) / name)
+        if not folder.holds("config.toml"):
+            folder = RunFolder.create(folder.path.parent, name, configuration.values, {})
+            (folder.path / "checkpoints").mkdir()
+        rounds = configuration.keys.rounds
+        with ProgressReport(rounds, follower=engine_run.follower) as progress:
+            progress.say(f"this is {name}")
+            for number in range(len(folder.rounds()) + 1, rounds + 1):
+                self.act(name, number)
+                folder.append_round({"round": number, "seconds": 1.0, "accuracy": number / 10})
+                progress.round(number, 1.0, {"accuracy": number / 10})
+        folder.write_metrics({"accuracy": 0.5, "negative-log-likelihood": 1.0})
+
+
+def quiet_console(*, terminal: bool = False) -> tuple[Console, io.StringIO]:
+    stream = io.StringIO()
+    return Console(file=stream, width=160, force_terminal=terminal, highlight=False), stream

@@ -1,0 +1,257 @@
+"""Studies are expanded as they stand, and refused with one message where they cannot be meant."""
+
+from __future__ import annotations
+
+import doctest
+from itertools import product
+from pathlib import Path
+
+import pytest
+from small_study import PUBLISHED, STUDY, write_study
+
+from bfl.configuration.sources import is_study, read_toml
+from bfl.errors import ConfigurationError
+from bfl.experiments.studies import estimate, read_study, scale, study, table
+
+
+def test_a_study_expands_to_rows_times_axes(tmp_path: Path) -> None:
+    runs = read_study(write_study(tmp_path)).runs()
+    by_hand = [
+        f"flipout-{rule}_{partition}_seed-{seed}"
+        for seed, partition, rule in product((0, 1), ("iid", "dirichlet-0.5"), ("ws", "nwa"))
+    ]
+    assert [run.name for run in runs] == by_hand
+    run = runs[3]
+    base = {"rounds": 4, "local-epochs": 2, "clients": 3}
+    chosen = {"seed": 0, "strategy": "nwa", "partition": "dirichlet", "alpha": 0.5}
+    assert run.values == {**base, **chosen}
+    labels = {"model": "Flipout", "rule": "NWA", "partition": "Dirichlet 0.5"}
+    assert run.cell.labels == labels
+    assert run.labels == {**labels, "seed": "0"}
+
+
+def test_lines_of_the_table_follow_the_rows(tmp_path: Path) -> None:
+    cells = read_study(write_study(tmp_path)).cells()
+    assert [(cell.labels["rule"], cell.labels["partition"]) for cell in cells] == [
+        *(("WS", "iid"), ("WS", "Dirichlet 0.5"), ("NWA", "iid"), ("NWA", "Dirichlet 0.5"))
+    ]
+
+
+def test_names_stay_when_something_is_added_or_moved(tmp_path: Path) -> None:
+    """What is done under a name is found again under it."""
+    before = {run.name: run.values for run in read_study(write_study(tmp_path)).runs()}
+    more = (
+        STUDY.replace("seed = [0, 1]", "")
+        .replace('partition = ["iid",', 'partition = [{ label = "new", alpha = 9.0 }, "iid",')
+        .replace("[[rows]]", "seed = [7, 1, 0]\n[[rows]]", 1)
+        .replace("[published]\n", "")
+        .replace('file = "published.csv"', "")
+    )
+    more += '[[rows]]\nlabel = { model = "Other", rule = "LP" }\nstrategy = "lp"\n'
+    after = {run.name: run.values for run in read_study(write_study(tmp_path, more)).runs()}
+    assert len(after) == 3 * 3 * 3
+    assert {name: after[name] for name in before} == before
+
+
+def test_plain_values_and_odd_labels_make_names(tmp_path: Path) -> None:
+    text = """
+    title = "T"
+    [axes]
+    alpha = [0.5, 5.0]
+    clients = [{ label = "10", clients = 10 }]
+    dropout-output = [true]
+    weighting = ["equal"]
+    [[rows]]
+    label = "MC Dropout (n/a)"
+    """
+    runs = read_study(write_study(tmp_path, text)).runs()
+    assert [run.name for run in runs] == [
+        f"mc-dropout-n-a_alpha-{alpha}_clients-10_dropout-output-true_equal"
+        for alpha in ("0.5", "5.0")
+    ]
+    assert runs[0].labels["row"] == "MC Dropout (n/a)"
+
+
+def test_a_study_needs_neither_rows_nor_axes(tmp_path: Path) -> None:
+    (run,) = read_study(write_study(tmp_path, 'title = "T"\n[base]\nrounds = 1\n')).runs()
+    assert (run.name, run.values) == ("run", {"rounds": 1})
+
+
+REFUSED: list[tuple[str, str, list[str]]] = [
+    ("not TOML", "title = ", ["not TOML"]),
+    ("no title", "[base]\nrounds = 1", ["title", "missing"]),
+    ("unknown key", STUDY.replace("[axes]", "[axis]"), ["unknown key 'axis'", "'axes'"]),
+    (
+        "unknown key of a column",
+        STUDY.replace("decimals", "decimal"),
+        ["unknown key 'decimal'", "'decimals'", "columns.0"],
+    ),
+    (
+        "unknown key of the published table",
+        STUDY.replace("file =", "fil ="),
+        ["unknown key 'fil'", "did you mean 'file'"],
+    ),
+    ("empty axis", STUDY.replace("seed = [0, 1]", "seed = []"), ["axis 'seed' is empty"]),
+    ("no rows in rows", 'title = "T"\nrows = []', ["rows is empty"]),
+    (
+        "an axis that is no key",
+        STUDY.replace("seed =", "sed ="),
+        ["axis 'sed'", "did you mean 'seed'"],
+    ),
+    (
+        "two runs of one name",
+        STUDY.replace('"NWA"', '"ws"'),
+        ["2 runs have the name 'flipout-ws_iid_seed-0'"],
+    ),
+    ("a seed twice", STUDY.replace("[0, 1]", "[0, 0]"), ["2 runs have the name"]),
+    (
+        "a key in an axis and in a row",
+        STUDY.replace('strategy = "nwa"', 'strategy = "nwa"\nalpha = 1.0'),
+        ["axis 'partition' and the rows both set 'alpha'"],
+    ),
+    (
+        "a column in an axis and in the rows",
+        STUDY.replace("rule =", "partition ="),
+        ["label column 'partition'"],
+    ),
+    ("the name of a run", STUDY.replace("rounds = 4", 'name = "x"'), ["base sets name"]),
+    (
+        "a folder in a row",
+        STUDY.replace('strategy = "nwa"', 'strategy = "nwa"\noutput-dir = "x"'),
+        ["the rows: output-dir"],
+    ),
+    ("no label", STUDY.replace('label = "Dirichlet 0.5", ', ""), ["axis 'partition'", "label"]),
+    ("no label of a row", 'title = "T"\n[[rows]]\nstrategy = "ws"', ["row 1", "label"]),
+    (
+        "labels of several kinds",
+        STUDY.replace('rule = "NWA"', 'kind = "NWA"'),
+        ["model, rule", "model, kind"],
+    ),
+    ("unknown metric", STUDY.replace('"accuracy"', '"acuracy"'), ["'acuracy'", "'accuracy'"]),
+    ("unknown spread", 'spread = "range"\n' + STUDY, ["spread", "standard-deviation"]),
+    ("a name that is no folder", 'name = "a/b"\n' + STUDY, ["name is 'a/b'"]),
+    (
+        "unknown figure",
+        STUDY + '[[figures]]\nname = "f"\nkind = "learning"',
+        ["'learning'", "learning-curves"],
+    ),
+    (
+        "unknown setting of a figure",
+        STUDY + '[[figures]]\nname = "f"\nkind = "retention-curves"\nbye = ["aleatoric"]',
+        ["unknown key 'bye'", "'by'"],
+    ),
+    (
+        "unknown uncertainty",
+        STUDY + '[[figures]]\nname = "f"\nkind = "retention-curves"\nby = ["entropie"]',
+        ["'entropie'", "predictive-entropy"],
+    ),
+    (
+        "a figure of no row",
+        STUDY + '[[figures]]\nname = "f"\nkind = "learning-curves"\nrows = { rule = ["WS", "LP"] }',
+        ["no row has the rule 'LP'"],
+    ),
+    (
+        "a figure of no rows at all",
+        STUDY + '[[figures]]\nname = "f"\nkind = "learning-curves"\nrows = 3',
+        ["figures.1: rows is 3"],
+    ),
+    ("no published table", STUDY.replace("published.csv", "no.csv"), ["no.csv", "cannot be read"]),
+    (
+        "a published table elsewhere",
+        STUDY.replace("published.csv", "../published.csv"),
+        ["beside the study's file"],
+    ),
+    (
+        "a column that is not published",
+        STUDY.replace('published = "acc"', 'published = "accuracy"'),
+        ["no column accuracy", "acc, sd"],
+    ),
+    (
+        "a row that is not published",
+        STUDY.replace('rule = "NWA"', 'rule = "LP"'),
+        ["no line for", "rule LP", "nothing for its line", "rule NWA"],
+    ),
+    (
+        "labels that are not published",
+        STUDY.replace("rule =", "aggregation ="),
+        ["model, rule, partition", "model, aggregation, partition"],
+    ),
+    (
+        "leaving out by an unknown column",
+        STUDY + 'leave-out = [{ aggregation = "NWA" }]',
+        ["leave-out", "aggregation", "rule"],
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED]
+)
+def test_what_cannot_be_meant_is_refused(text: str, words: list[str], tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        read_study(write_study(tmp_path, text))
+    for word in words:
+        assert word in str(caught.value)
+    assert "small.toml" in str(caught.value) or "published" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("published", "word"),
+    [
+        (PUBLISHED + "Flipout,WS,iid,90.5,0.01,0.3\n", "line 6: model Flipout, partition iid"),
+        (PUBLISHED.replace("90.5", "ninety"), "acc is 'ninety'"),
+        (PUBLISHED.replace(",0.3", ""), "line 2"),
+        (PUBLISHED.replace("NWA,iid", "WC,iid"), "rule WC"),
+        ("", "no column acc"),
+    ],
+)
+def test_unsound_published_tables_are_refused(published: str, word: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=word):
+        read_study(write_study(tmp_path, published=published))
+
+
+def test_what_is_not_published_can_be_said(tmp_path: Path) -> None:
+    """A row of one's own, a value of one's own, and lines that one leaves out."""
+    own = '[[rows]]\nlabel = { model = "Mine", rule = "LP" }\nstrategy = "lp"\npublished = false\n'
+    text = STUDY.replace('{ label = "Dirichlet', '{ published = false, label = "Dirichlet') + own
+    text = text.replace("[published]", '[published]\nleave-out = [{ partition = "Dirichlet 0.5" }]')
+    table = read_study(write_study(tmp_path, text)).published
+    assert table is not None
+    assert [dict(key)["rule"] for key in table.lines] == ["WS", "NWA"]
+
+
+def test_published_numbers_have_the_units_of_their_columns(tmp_path: Path) -> None:
+    small = read_study(write_study(tmp_path))
+    assert small.published is not None
+    nwa = small.cells()[2]
+    accuracy = small.published.entry(nwa.key, "accuracy")
+    assert (accuracy.value, accuracy.spread) == (70.0, 3.0)
+    assert small.published.entry(nwa.key, "negative-log-likelihood").value is None
+
+
+def test_a_label_may_be_a_number_and_other_numbers_are_passed_over(tmp_path: Path) -> None:
+    text = """
+    title = "T"
+    [axes]
+    alpha = [0.5]
+    [[columns]]
+    metric = "accuracy"
+    published = "acc"
+    [published]
+    file = "published.csv"
+    """
+    published = "alpha,acc,other\n0.5,90.0,1.25\n"
+    table = read_study(write_study(tmp_path, text, published)).published
+    assert table is not None
+    assert table.label_columns == ("alpha",)
+
+
+def test_a_configuration_of_one_run_is_no_study(tmp_path: Path) -> None:
+    assert is_study(read_toml(write_study(tmp_path)))
+    (tmp_path / "run.toml").write_text('strategy = "ws"\n', encoding="utf-8")
+    assert not is_study(read_toml(tmp_path / "run.toml"))
+
+
+@pytest.mark.parametrize("module", [study, scale, estimate, table], ids=lambda m: m.__name__)
+def test_examples_in_docstrings(module: object) -> None:
+    assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]

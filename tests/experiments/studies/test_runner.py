@@ -1,0 +1,248 @@
+"""All runs are made, whatever becomes of one: skipped, resumed, failed, interrupted; and shown."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from small_study import (
+    PretendingEngine,
+    finish_run,
+    planned,
+    quiet_console,
+    scaled_study,
+)
+
+from bfl.commands.study import make_runs
+from bfl.errors import RunError
+from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.studies.checks import reusable
+from bfl.experiments.studies.estimate import Estimate
+from bfl.experiments.studies.folder import StudyFolder, state
+from bfl.experiments.studies.runner import Outcome
+from bfl.experiments.studies.scale import ScaledStudy
+
+FIRST = "flipout-ws_iid_seed-0"
+SECOND = "flipout-nwa_iid_seed-0"
+
+
+class Small:
+    """The small study in a folder."""
+
+    def __init__(self, folder: Path, scale: str = "") -> None:
+        self.scaled: ScaledStudy = scaled_study(folder / "files", scale)
+        self.folder = StudyFolder(folder / self.scaled.folder_name)
+        self.folder.begin(self.scaled, {}, {})
+        self.runs = planned(self.folder, self.scaled)
+        self.names = [run.name for run in self.runs]
+        self.shown = ""
+
+    def make(self, engine: PretendingEngine, *, terminal: bool = False) -> Outcome:
+        console, stream = quiet_console(terminal=terminal)
+        try:
+            return make_runs(self.folder, self.runs, lambda: engine, console=console)
+        finally:
+            self.shown = stream.getvalue()
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Small:
+    return Small(tmp_path)
+
+
+def test_all_runs_are_made_on_one_engine(small: Small) -> None:
+    engine = PretendingEngine()
+    outcome = small.make(engine)
+    assert engine.asked == [(name, 3) for name in small.names]
+    assert (engine.started, engine.ended) == (1, 1)
+    assert outcome == Outcome(made=small.names)
+    for place, name in enumerate(small.names, start=1):
+        assert f"{place}/8 {name}: begins" in small.shown
+        assert f"{place}/8 {name}: accuracy 0.5000  NLL 1.0000" in small.shown
+        # What a run says itself is in its folder, not on the terminal.
+        log = (small.folder.run(name).path / "log.txt").read_text(encoding="utf-8")
+        assert f"this is {name}" in log
+        assert "round 4/4" in log
+    assert "this is" not in small.shown
+    assert "left" in small.shown
+
+
+def test_done_runs_are_skipped_and_nothing_is_started_for_them(small: Small) -> None:
+    small.make(PretendingEngine())
+    engine = PretendingEngine()
+    outcome = small.make(engine)
+    assert (engine.started, engine.asked) == (0, [])
+    assert outcome == Outcome(skipped=small.names)
+
+
+def test_a_run_that_has_begun_goes_on(small: Small) -> None:
+    def stop(name: str, number: int) -> None:
+        if (name, number) == (SECOND, 3):
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        small.make(PretendingEngine(stop))
+    assert "1 of 8 runs are done" in small.shown
+    assert state(small.folder, SECOND, small.folder.run(SECOND), 4) == "begun, round 2 of 4"
+    assert not (small.folder.path / "failures").exists()
+    engine = PretendingEngine()
+    outcome = small.make(engine)
+    assert outcome.skipped == [FIRST]
+    assert engine.asked[0] == (SECOND, 3)
+    assert f"2/8 {SECOND}: begins, going on after round 2" in small.shown
+    rounds = small.folder.run(SECOND).rounds()
+    assert [entry["round"] for entry in rounds] == [1, 2, 3, 4]
+
+
+def test_an_interruption_has_the_server_stop_waiting(small: Small) -> None:
+    def stop(name: str, number: int) -> None:
+        raise KeyboardInterrupt
+
+    engine = PretendingEngine(stop)
+    with pytest.raises(KeyboardInterrupt) as interrupt:
+        small.make(engine)
+    assert interrupt.value.__notes__ == ["the same command goes on from here"]
+    assert engine.ended == 1
+    [interrupted] = engine.runs
+    assert interrupted.ended
+    another = PretendingEngine()
+    small.make(another)
+    assert not any(run.ended for run in another.runs)
+    assert interrupted.ended, "the next run does not revive the threads of the last"
+
+
+def test_an_engine_that_has_died_after_a_run_is_not_used_again(small: Small) -> None:
+    engine = PretendingEngine()
+    engine.died_after = small.names[2]
+    made: list[PretendingEngine] = []
+
+    def start() -> PretendingEngine:
+        made.append(engine if not made else PretendingEngine())
+        return made[-1]
+
+    console, _ = quiet_console()
+    outcome = make_runs(small.folder, small.runs, start, console=console)
+    assert outcome == Outcome(made=small.names)
+    assert [len(engine.asked) for engine in made] == [3, 5]
+    assert [(engine.started, engine.ended) for engine in made] == [(1, 1), (1, 1)]
+
+
+def test_a_failure_is_recorded_and_the_others_go_on(small: Small) -> None:
+    def fail(name: str, number: int) -> None:
+        if name == SECOND:
+            raise RunError("the round failed\nwith details") if number == 2 else ValueError("x")
+
+    engine = PretendingEngine(fail)
+    outcome = small.make(engine)
+    assert list(outcome.failed) == [SECOND]
+    assert len(outcome.made) == 7
+    assert (engine.started, engine.ended) == (2, 2), "a failure leaves the engine in no known state"
+    text = small.folder.failure_file(SECOND).read_text(encoding="utf-8")
+    assert "Traceback" in text
+    assert state(small.folder, SECOND, small.folder.run(SECOND), 4) == "failed"
+    small.make(PretendingEngine())
+    assert not small.folder.failure_file(SECOND).exists()
+
+
+def test_an_engine_that_returns_without_a_result_has_failed(small: Small) -> None:
+    class Idle(PretendingEngine):
+        def run(self, *_: object) -> None:
+            """Do nothing."""
+
+    outcome = small.make(Idle())
+    assert list(outcome.failed) == small.names
+    assert set(outcome.failed.values()) == {
+        "the engine has returned, but the run has left no metrics"
+    }
+
+
+def test_an_engine_that_cannot_be_started_ends_the_study(small: Small) -> None:
+    class Broken(PretendingEngine):
+        def __enter__(self) -> Broken:
+            raise RunError("cannot start Ray")
+
+    with pytest.raises(RunError, match="cannot start Ray"):
+        small.make(Broken())
+
+
+CLAIM = """
+import sys
+from pathlib import Path
+from bfl.experiments.studies.folder import StudyFolder
+with StudyFolder(Path(sys.argv[1])).claimed(sys.argv[2]) as ours:
+    print(ours, flush=True)
+    sys.stdin.readline()
+"""
+
+
+def test_a_run_that_another_process_makes_is_left_to_it(small: Small) -> None:
+    other = subprocess.Popen(
+        [sys.executable, "-c", CLAIM, str(small.folder.path), SECOND],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert other.stdout is not None
+    assert other.stdout.readline().strip() == "True"
+    try:
+        outcome = small.make(PretendingEngine())
+    finally:
+        other.communicate("\n")
+    assert outcome.elsewhere == [SECOND]
+    assert len(outcome.made) == 7
+    assert small.make(PretendingEngine()).made == [SECOND]
+
+
+def test_bars_are_drawn_in_a_terminal_only(small: Small) -> None:
+    small.make(PretendingEngine(), terminal=True)
+    assert "runs" in small.shown
+    assert "7/8" in small.shown
+    assert "rounds" in small.shown
+    assert "\x1b[" in small.shown
+
+
+def test_a_folder_tells_its_study_and_its_scale(tmp_path: Path) -> None:
+    small = Small(tmp_path, "rounds=0.5,seeds=1")
+    described = json.loads((small.folder.path / "study.json").read_text(encoding="utf-8"))
+    assert described["scale"] == {"rounds": 0.5, "seeds": 1.0}
+    assert described["note"] == "scaled down: rounds 4 → 2, seeds 2 → 1"
+    assert described["runs"] == small.names
+    again = small.folder.study()
+    assert again.runs == small.scaled.runs
+    assert again.note == small.scaled.note
+
+
+def test_the_same_run_of_another_study_is_taken(tmp_path: Path) -> None:
+    small = Small(tmp_path)
+    one, two = small.runs[0], small.runs[1]
+    other = StudyFolder(tmp_path / "other")
+    # Another name, seed the same: it is the configuration that counts.
+    finish_run(other, "as-it-is", one.run.values, accuracy=0.7)
+    finish_run(other, "not-quite", {**two.run.values, "local-epochs": 9}, accuracy=0.8)
+    RunFolder.create(other.runs, "begun", two.configuration.values, {})
+    reused = reusable(small.runs, [other, StudyFolder(tmp_path / "none")])
+    assert reused == {one.name: str(other.runs / "as-it-is")}
+    small.folder.begin(small.scaled, {}, reused)
+    outcome = small.make(PretendingEngine())
+    assert outcome.skipped == [one.name]
+    assert small.folder.run(one.name).metrics() == {"accuracy": 0.7}
+
+
+def test_the_time_left_follows_the_work(tmp_path: Path) -> None:
+    configurations = {run.name: run.configuration for run in Small(tmp_path).runs}
+    first = configurations[FIRST]
+    longer = first.replace(local_epochs=6)  # three times as many
+    dropout = first.replace(inference="mc-dropout", strategy="nwa")
+    estimate = Estimate()
+    assert estimate.left([(first, 1.0)]) is None
+    estimate.record(first, 10.0, 0.5)
+    assert estimate.left([(first, 1.0), (first, 0.25)]) == pytest.approx(25.0)
+    assert estimate.left([(longer, 1.0)]) == pytest.approx(60.0)
+    assert estimate.left([(dropout, 1.0)]) == pytest.approx(20.0), "not met yet: an average one"
+    estimate.record(dropout, 4.0)
+    assert estimate.left([(dropout, 1.0)]) == pytest.approx(4.0)
+    assert estimate.left([(first, 1.0)]) == pytest.approx(20.0)
+    assert estimate.left([]) == 0.0

@@ -1,0 +1,93 @@
+"""A reduction changes what it says and nothing else, and says so."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from small_study import STUDY, scaled_study
+
+from bfl.errors import ConfigurationError
+from bfl.experiments.studies import Scale
+
+
+def test_a_reduction_changes_every_run_and_its_name_stays(tmp_path: Path) -> None:
+    full = scaled_study(tmp_path)
+    small = scaled_study(tmp_path, "rounds=0.25,local-epochs=0.1,train-examples=0.2,seeds=1")
+    by_name = {run.name: run for run in full.runs}
+    assert [run.name for run in small.runs] == [n for n in by_name if n.endswith("seed-0")]
+    for run in small.runs:
+        changed = {"rounds": 1, "local-epochs": 1, "train-examples": 0.2}
+        assert run.values == {**by_name[run.name].values, **changed}
+    assert small.note == (
+        "scaled down: local-epochs 2 → 1, rounds 4 → 1, seeds 2 → 1, train-examples all → 0.2"
+    )
+    assert small.folder_name == "small_local-epochs-0.1_rounds-0.25_seeds-1_train-examples-0.2"
+    assert (full.note, full.folder_name) == ("", "small")
+
+
+def test_the_order_of_a_scale_does_not_matter() -> None:
+    one, other = Scale.parse("seeds=1, rounds=0.5"), Scale.parse("rounds=0.50,seeds=1")
+    assert one == other
+    assert one.suffix == other.suffix == "_rounds-0.5_seeds-1"
+
+
+def test_numbers_never_raise_anything(tmp_path: Path) -> None:
+    small = scaled_study(tmp_path, "rounds=100,seeds=9,mc-samples=7")
+    assert len(small.runs) == 8
+    assert {run.values["rounds"] for run in small.runs} == {4}
+    assert {run.values["mc-samples"] for run in small.runs} == {7}
+    assert "mc-samples 20 → 7" in small.note  # the default counts where the study is silent
+
+
+def test_rows_with_numbers_of_their_own_are_both_named(tmp_path: Path) -> None:
+    text = (
+        STUDY.replace("rounds = 4", "")
+        .replace('strategy = "ws"', 'strategy = "ws"\nrounds = 100')
+        .replace('strategy = "nwa"', 'strategy = "nwa"\nrounds = 50')
+    )
+    small = scaled_study(tmp_path, "rounds=0.1", text=text)
+    assert small.note == "scaled down: rounds 100 → 10 and 50 → 5"
+
+
+@pytest.mark.parametrize(
+    ("now", "scale", "then"),
+    [
+        ("0.5", "train-examples=0.5", 0.25),
+        ("1000.0", "train-examples=0.5", 500.0),
+        ("1000.0", "train-examples=100", 100.0),
+        ("1000.0", "train-examples=5000", 1000.0),
+        ("0.0", "train-examples=100", 100.0),
+    ],
+)
+def test_examples_are_shares_or_numbers(now: str, scale: str, then: float, tmp_path: Path) -> None:
+    text = STUDY.replace("rounds = 4", f"train-examples = {now}")
+    values = {run.values["train-examples"] for run in scaled_study(tmp_path, scale, text=text).runs}
+    assert values == {then}
+
+
+@pytest.mark.parametrize(
+    ("scale", "word"),
+    [
+        ("round=0.5", "did you mean 'rounds'"),
+        ("rounds", "rounds is ''"),
+        ("rounds=0", "rounds is '0'"),
+        ("rounds=-1", "share between 0 and 1"),
+        ("rounds=1.5", "whole number"),
+        ("rounds=half", "'half'"),
+        ("rounds=nan", "'nan'"),
+        ("rounds=inf", "'inf'"),
+        ("rounds=0.5,rounds=0.1", "given twice"),
+    ],
+)
+def test_unsound_scales_are_refused(scale: str, word: str) -> None:
+    with pytest.raises(ConfigurationError, match=word):
+        Scale.parse(scale)
+
+
+def test_what_a_study_has_not_cannot_be_reduced(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="no axis 'seed'"):
+        scaled_study(tmp_path, "seeds=1", text=STUDY.replace("seed = [0, 1]", ""))
+    share = STUDY.replace("rounds = 4", "train-examples = 0.5")
+    with pytest.raises(ConfigurationError, match="give a share"):
+        scaled_study(tmp_path, "train-examples=100", text=share)

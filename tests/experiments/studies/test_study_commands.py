@@ -1,0 +1,277 @@
+"""``bfl study``, ``bfl table``, ``bfl plot``: refused before the first run, or made to the end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from small_study import PUBLISHED, STUDY, PretendingEngine, write_study
+
+from bfl.commands import study as commands
+from bfl.commands.main import main
+from bfl.errors import DataError, RunError
+from bfl.experiments.studies import checks
+
+Output = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def pretending(monkeypatch: pytest.MonkeyPatch) -> PretendingEngine:
+    engine = PretendingEngine()
+    monkeypatch.setattr(commands, "_engine", lambda *_: lambda: engine)
+    return engine
+
+
+def bfl(*arguments: Any) -> int:
+    return main([str(argument) for argument in arguments])
+
+
+REFUSED: list[tuple[str, str, str]] = [
+    ("unknown key in base", STUDY.replace("rounds =", "round ="), "did you mean 'rounds'"),
+    ("unknown key in a row", STUDY.replace('strategy = "nwa"', 'stratgy = "nwa"'), "strategy"),
+    ("unknown key of the file", STUDY.replace("title", "titel"), "did you mean 'title'"),
+    ("an empty axis", STUDY.replace("seed = [0, 1]", "seed = []"), "'seed' is empty"),
+    ("two runs of one name", STUDY.replace('"NWA"', '"WS"'), "2 runs have the name"),
+    ("a published table that does not match", STUDY.replace('"iid"', '"shards"'), "iid"),
+    ("an unknown rule", STUDY.replace('"nwa"', '"nwaa"'), "did you mean 'nwa'"),
+    ("a value out of range", STUDY.replace("rounds = 4", "rounds = 0"), "rounds is 0"),
+    ("data that cannot be split", STUDY.replace("clients = 3", "clients = 2000"), "1437"),
+    ("too many examples", STUDY.replace("rounds =", "train-examples = 9e9\nrounds ="), "1437"),
+    ("no such data", STUDY.replace("rounds =", 'dataset = "npz:x.npz"\nrounds ='), "x.npz"),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "word"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED]
+)
+def test_bad_studies_are_refused_before_the_first_run(
+    text: str, word: str, tmp_path: Path, capsys: Output, pretending: PretendingEngine
+) -> None:
+    path = write_study(tmp_path / "files", text)
+    assert bfl("study", path, "--output", tmp_path / "out") == 2
+    said = capsys.readouterr().err
+    assert word in said
+    assert said.startswith("refused: ")
+    assert "Traceback" not in said
+    assert pretending.asked == []
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "word"),
+    [
+        (["--scale", "round=0.5"], "rounds"),
+        (["--backend", "rays"], "did you mean 'ray'"),
+        (["--backend-config", "{"], "not JSON"),
+        (["--only", "nothing"], "no run's name"),
+        (["--run-config", "rounds=3"], "cannot be given for a study"),
+        (["--run-config", "data-dri='x'"], "data-dir"),
+    ],
+)
+def test_bad_options_are_refused(
+    arguments: list[str], word: str, tmp_path: Path, capsys: Output, pretending: PretendingEngine
+) -> None:
+    path = write_study(tmp_path / "files")
+    assert bfl("study", path, "--output", tmp_path / "out", *arguments) == 2
+    assert word in capsys.readouterr().err
+    assert pretending.asked == []
+    assert not (tmp_path / "out").exists()
+
+
+def test_one_reason_is_said_once_with_its_runs(
+    tmp_path: Path, capsys: Output, pretending: PretendingEngine
+) -> None:
+    path = write_study(tmp_path / "files", STUDY.replace('"nwa"', '"nwaa"'))
+    assert bfl("study", path, "--output", tmp_path / "out") == 2
+    said = capsys.readouterr().err
+    assert len(said.splitlines()) == 1
+    assert "(run flipout-nwa_iid_seed-0 and 3 more)" in said
+
+
+def test_a_study_from_the_first_run_to_its_table(
+    tmp_path: Path, capsys: Output, pretending: PretendingEngine
+) -> None:
+    path, out = write_study(tmp_path / "files"), tmp_path / "out"
+    assert bfl("study", path, "--output", out, "--only", "seed-0", "--scale", "rounds=0.5") == 0
+    folder = out / "small_rounds-0.5"
+    assert len(pretending.asked) == 4
+    printed = capsys.readouterr().out
+    assert "scaled down: rounds 4 → 2" in printed
+    assert "4 of 4 runs are done" in printed
+    by_folder = (["table", folder], ["table", path, "--output", out, "--scale", "rounds=0.5"])
+    texts = []
+    for arguments in by_folder:
+        assert bfl(*arguments) == 0
+        texts.append(capsys.readouterr().out)
+    assert texts[0] == texts[1]
+    assert "| Flipout | WS | iid | 1 of 2 | 50.00 | 90.50 ± 1.00 | -40.50 |" in texts[0]
+    assert bfl("table", folder, "--format", "csv", "--only", "*nwa*", "--write") == 0
+    assert capsys.readouterr().out == (folder / "table.csv").read_text(encoding="utf-8")
+    assert {"table.md", "table.tex"} <= {file.name for file in folder.iterdir()}
+    assert bfl("plot", folder) == 0
+    assert "learning-curves.png" in capsys.readouterr().out
+
+
+def test_a_failure_ends_with_status_1(
+    tmp_path: Path, capsys: Output, pretending: PretendingEngine
+) -> None:
+    def fail(name: str, number: int) -> None:
+        if name == "flipout-ws_iid_seed-1":
+            raise RunError("no luck")
+
+    pretending.act = fail
+    path = write_study(tmp_path / "files")
+    assert bfl("study", path, "--output", tmp_path / "out") == 1
+    said = capsys.readouterr()
+    assert "1 of 8 runs have failed" in said.err
+    assert "flipout-ws_iid_seed-1: no luck" in said.err
+    assert "7 of 8 runs are done" in said.out
+
+
+def test_an_interruption_ends_with_status_130(
+    tmp_path: Path, capsys: Output, pretending: PretendingEngine
+) -> None:
+    def stop(name: str, number: int) -> None:
+        raise KeyboardInterrupt
+
+    pretending.act = stop
+    assert bfl("study", write_study(tmp_path / "files"), "--output", tmp_path / "out") == 130
+    said = capsys.readouterr()
+    assert "interrupted\n  the same command goes on from here" in said.err
+    assert "0 of 8 runs are done" in said.out
+
+
+def test_a_changed_study_does_not_go_on_with_the_old_runs(
+    tmp_path: Path, capsys: Output, pretending: PretendingEngine
+) -> None:
+    out = tmp_path / "out"
+    assert bfl("study", write_study(tmp_path / "files"), "--output", out, "--only", "ws_iid") == 0
+    path = write_study(tmp_path / "files", STUDY.replace("local-epochs = 2", "local-epochs = 3"))
+    assert bfl("study", path, "--output", out) == 2
+    assert "local-epochs was 2 and is 3" in capsys.readouterr().err
+    # One that has grown does.
+    grown = STUDY.replace("seed = [0, 1]", "seed = [0, 1, 2]")
+    assert bfl("study", write_study(tmp_path / "files", grown), "--output", out) == 0
+    assert len(pretending.asked) == 12
+
+
+def test_a_dry_run_lists_and_writes_nothing(
+    tmp_path: Path, capsys: Output, pretending: PretendingEngine
+) -> None:
+    axis = 'dataset = ["digits", "svhn", "npz:x.npz"]\nseed ='
+    text = STUDY.split("[[columns]]")[0].replace("seed =", axis)
+    path = write_study(tmp_path / "files", text)
+    assert bfl("study", path, "--output", tmp_path / "out", "--dry-run") == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "flipout-ws_digits_iid_seed-0: missing" in said
+    assert "24 runs" in said
+    assert "missing: dataset 'svhn'" in said
+    assert "missing: dataset 'npz:x.npz'" in said
+    assert not (tmp_path / "out").exists()
+    assert pretending.asked == []
+
+
+def test_runs_that_are_not_wanted_need_no_data_and_still_have_to_be_sound(
+    tmp_path: Path, capsys: Output, pretending: PretendingEngine
+) -> None:
+    text = STUDY.split("[[columns]]")[0].replace(
+        "seed =", 'dataset = ["digits", "npz:missing.npz"]\nseed ='
+    )
+    place = ("--output", tmp_path / "out", "--only", "ws_digits_iid_seed-0")
+    path = write_study(tmp_path / "files", text)
+    assert bfl("study", path, *place) == 0
+    assert len(pretending.asked) == 1
+    assert bfl("study", path, "--output", tmp_path / "out") == 2
+    said = capsys.readouterr().err
+    assert "missing.npz" in said
+    assert "(run flipout-ws_npz-missing.npz_iid_seed-0 and 7 more)" in said
+    write_study(tmp_path / "files", text.replace('"nwa"', '"nwaa"'))
+    assert bfl("study", path, *place) == 2
+    assert "did you mean 'nwa'" in capsys.readouterr().err
+
+
+def test_a_data_set_is_loaded_once_also_if_that_fails(
+    tmp_path: Path, capsys: Output, pretending: PretendingEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Asking a hub that cannot be reached takes half a minute."""
+    asked = []
+
+    def load(dataset: str, data_dir: str) -> None:
+        asked.append(dataset)
+        raise DataError("the hub cannot be reached")
+
+    monkeypatch.setattr(checks, "cached_dataset", load)
+    path = write_study(tmp_path / "files", STUDY.replace("rounds =", 'dataset = "svhn"\nrounds ='))
+    assert bfl("study", path, "--output", tmp_path / "out") == 2
+    assert capsys.readouterr().err == "refused: the hub cannot be reached (all runs)\n"
+    assert asked == ["svhn"]
+    assert bfl("study", path, "--output", tmp_path / "out", "--dry-run") == 0
+    assert asked == ["svhn"], "a dry run fetches nothing"
+
+
+def test_a_dry_run_still_refuses_what_is_wrong(tmp_path: Path, capsys: Output) -> None:
+    text = STUDY.replace("rounds = 4", 'dataset = "svhm"\nrounds = 4')
+    assert bfl("study", write_study(tmp_path, text), "--dry-run") == 2
+    assert "did you mean 'svhn'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["table", "plot"])
+def test_what_is_no_study_is_refused(command: str, tmp_path: Path, capsys: Output) -> None:
+    assert bfl(command, tmp_path) == 2
+    assert "is not the folder of a" in capsys.readouterr().err
+    assert bfl(command, tmp_path / "no.toml") == 2
+    assert "no.toml" in capsys.readouterr().err
+
+
+def test_formats_are_checked(tmp_path: Path, capsys: Output) -> None:
+    assert bfl("table", write_study(tmp_path), "--format", "latx") == 2
+    assert "did you mean 'latex'" in capsys.readouterr().err
+
+
+REAL = """
+title = "Real"
+[base]
+model = "convolutional"
+dataset = "npz:images.npz"
+clients = 2
+rounds = 2
+local-epochs = 1
+train-examples = 0.5
+test-examples = 16
+mc-samples = 2
+evaluate-mc-samples = 1
+[axes]
+seed = [0]
+strategy = ["ws", "nwa"]
+"""
+
+
+@pytest.mark.slow
+def test_a_real_study_in_this_process(
+    tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Small images, two rules: run, run again, tabulated, drawn."""
+    import numpy as np
+
+    monkeypatch.chdir(tmp_path)
+    random = np.random.default_rng(0)
+    images = random.integers(0, 255, (80, 16, 16), np.uint8)
+    labels = np.arange(80) % 4
+    np.savez(tmp_path / "images.npz", x_train=images, y_train=labels, x_test=images, y_test=labels)
+    path = write_study(tmp_path / "files", REAL, PUBLISHED)
+    assert bfl("study", path, "--backend", "serial") == 0
+    assert "2 of 2 runs are done" in capsys.readouterr().out
+    folder = tmp_path / "runs" / "small"
+    run = commands.StudyFolder(folder).run("nwa_seed-0")
+    assert sum(run.partition()["num_examples"]) == 40
+    assert run.predictions()[1].shape == (16,)
+    assert [entry["round"] for entry in run.rounds()] == [1, 2]
+    assert (run.path / "figures" / "partition.png").is_file()
+    assert bfl("study", path, "--backend", "serial") == 0
+    # The folder keeps the absolute path of the data.
+    assert bfl("study", path, "--backend", "serial", "--only", "nwa") == 0
+    assert bfl("table", folder) == 0
+    assert "| nwa | 1 of 1 |" in capsys.readouterr().out
+    assert bfl("plot", folder) == 0
+    assert "retention-curves.png" in capsys.readouterr().out

@@ -1,0 +1,178 @@
+"""A study's figures: which curves, which panels, which bands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from matplotlib import image
+from small_study import STUDY, scaled_study
+
+from bfl.configuration import resolve
+from bfl.errors import DataError
+from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.studies.figures import draw_study, study_figures
+from bfl.experiments.studies.figures.base import Overlay
+from bfl.experiments.studies.folder import StudyFolder
+from bfl.experiments.studies.scale import ScaledStudy
+from bfl.experiments.studies.study import FigureSpec, Run
+
+FIGURES = """
+[[figures]]
+name = "Figure 2"
+kind = "retention-curves"
+title = "Calibration"
+by = ["epistemic"]
+rows = { rule = "WS" }
+
+[[figures]]
+name = "curves"
+kind = "learning-curves"
+metric = "negative-log-likelihood"
+"""
+GRID = [0.25, 0.5, 0.75, 1.0]
+
+
+def made(folder: Path, text: str = STUDY, scale: str = "") -> tuple[StudyFolder, ScaledStudy]:
+    """Make a study whose run of the n-th place has curves that depend on n."""
+    scaled = scaled_study(folder / "files", scale, text=text)
+    study = StudyFolder(folder / "study")
+    study.begin(scaled, {}, {})
+    for place, run in enumerate(scaled.runs):
+        run_folder = RunFolder.create(study.runs, run.name, resolve(run.values).values, {})
+        for number in (1, 2, 3):
+            evaluated = {"accuracy": (place + number) / 20, "negative-log-likelihood": place}
+            run_folder.append_round({"round": number, **(evaluated if number != 2 else {})})
+        curve = {"area": 0.5, "value": [float(place < 4), 0.9, 0.8, place / 10]}
+        curves: dict[str, Any] = {
+            "accuracy": dict.fromkeys(("predictive-entropy", "aleatoric", "epistemic"), curve)
+        }
+        run_folder.write_retention({"fraction": GRID, "curves": curves})
+    return study, scaled
+
+
+def overlay(
+    study: StudyFolder,
+    scaled: ScaledStudy,
+    wanted: Callable[[Run], bool] = lambda run: True,
+    **labels: str,
+) -> Overlay:
+    shown = {column: (label,) for column, label in labels.items()}
+    spec = FigureSpec("f", "", "", (shown,), {})
+    rows = tuple(row for row in scaled.study.rows if spec.shows(row.labels))
+    return Overlay(study, scaled, spec, rows, wanted)
+
+
+def test_learning_curves_are_means_over_the_seeds(tmp_path: Path) -> None:
+    study, scaled = made(tmp_path)
+    figure = study_figures.create("learning-curves").draw(overlay(study, scaled))
+    assert figure is not None
+    assert [axes.get_title() for axes in figure.axes] == ["iid", "Dirichlet 0.5"]
+    line = figure.axes[0].lines[0]
+    assert line.get_label() == "WS", "labels that all rows share are left out"
+    # Places 0 and 4; round 2 was not evaluated.
+    np.testing.assert_array_equal(line.get_xdata(), [1, 3])
+    np.testing.assert_allclose(line.get_ydata(), [(1 + 5) / 40, (3 + 7) / 40])
+    band = figure.axes[0].collections[0].get_paths()[0].vertices
+    assert band[:, 1].max() == pytest.approx(5 / 20 + np.std([3, 7], ddof=1) / 20)
+
+
+def test_retention_curves_have_a_line_of_panels_for_each_uncertainty(tmp_path: Path) -> None:
+    study, scaled = made(tmp_path)
+    figure = study_figures.create("retention-curves").draw(overlay(study, scaled))
+    assert figure is not None
+    assert len(figure.axes) == 3 * 2
+    ws, nwa = figure.axes[1].lines
+    np.testing.assert_allclose(ws.get_ydata(), [0.5, 0.9, 0.8, (0.2 + 0.6) / 2])
+    np.testing.assert_allclose(nwa.get_ydata()[-1], (0.3 + 0.7) / 2)
+    np.testing.assert_array_equal(ws.get_xdata(), GRID)
+    assert ws.get_linestyle() != nwa.get_linestyle()
+    for axes in figure.axes:
+        low, high = axes.collections[0].get_paths()[0].get_extents().intervaly
+        # The seeds have 1 and 0 at the left: 0.5 ± 0.7 leaves what an accuracy can be.
+        assert (low, high) == (0.0, 1.0)
+
+
+def test_panels_without_a_run_that_counts_are_left_out(tmp_path: Path) -> None:
+    study, scaled = made(tmp_path)
+    one = overlay(study, scaled, lambda run: run.labels["partition"] == "iid")
+    for kind, panels in (("learning-curves", 1), ("retention-curves", 3)):
+        figure = study_figures.create(kind).draw(one)
+        assert figure is not None
+        assert len(figure.axes) == panels
+
+
+def test_a_figure_shows_the_rows_that_it_names(tmp_path: Path) -> None:
+    study, scaled = made(tmp_path)
+    figure = study_figures.create("learning-curves").draw(overlay(study, scaled, rule="NWA"))
+    assert figure is not None
+    assert len(figure.axes[0].lines) == 1
+
+
+def test_rows_are_named_by_one_table_or_by_several(tmp_path: Path) -> None:
+    one = FIGURES.replace('rows = { rule = "WS" }', 'rows = { model = "Flipout", rule = ["NWA"] }')
+    several = FIGURES.replace(
+        'rows = { rule = "WS" }', 'rows = [{ rule = "NWA" }, { rule = "WS" }]'
+    )
+    for text, count in ((FIGURES, 1), (one, 1), (several, 2)):
+        scaled = scaled_study(tmp_path / "files", text=STUDY + text)
+        first, second = scaled.study.figures
+        assert sum(first.shows(row.labels) for row in scaled.study.rows) == count
+        assert all(second.shows(row.labels) for row in scaled.study.rows)
+
+
+def test_panels_share_their_axes(tmp_path: Path) -> None:
+    study, scaled = made(tmp_path)
+    for name in study_figures.names():
+        shown = overlay(study, scaled)
+        figure = study_figures.create(name, {}).draw(shown)
+        assert figure is not None
+        panels = [axes for axes in figure.axes if axes.lines]
+        assert len(panels) > 1
+        assert len({axes.get_ylim() for axes in panels}) == 1
+        assert len({axes.get_xlim() for axes in panels}) == 1
+
+
+def test_all_figures_are_written_with_title_and_scale(tmp_path: Path) -> None:
+    study, scaled = made(tmp_path, STUDY + FIGURES, "seeds=1,rounds=0.5")
+    paths = draw_study(study, scaled)
+    assert [path.name for path in paths] == ["figure-2.png", "curves.png"]
+    before = [path.read_bytes() for path in paths]
+    assert [path.read_bytes() for path in draw_study(study, scaled)] == before
+    for path in paths:
+        assert image.imread(path)[..., :3].std() > 0.01
+    spec = scaled.study.figures[0]
+    title = Overlay(study, scaled, spec, (), lambda run: True).title()
+    assert title == (
+        "Calibration\ndigits · resnet20 · flipout · 3 clients · seed 0\n"
+        "scaled down: rounds 4 → 2, seeds 2 → 1"
+    ), "one seed has no band"
+    both = scaled_study(tmp_path / "files")
+    title = Overlay(study, both, spec, (), lambda run: True).title()
+    assert title.endswith("\nbands: ± standard deviation over the seeds")
+
+
+def test_a_study_without_figures_gets_one_of_each_kind(tmp_path: Path) -> None:
+    study, scaled = made(tmp_path)
+    assert {path.stem for path in draw_study(study, scaled)} == set(study_figures.names())
+
+
+def test_no_runs_no_figures(tmp_path: Path) -> None:
+    scaled = scaled_study(tmp_path / "files")
+    assert draw_study(StudyFolder(tmp_path / "study"), scaled) == []
+    assert not (tmp_path / "study" / "figures").exists()
+
+
+def test_a_corrupt_curve_is_named(tmp_path: Path) -> None:
+    study, scaled = made(tmp_path)
+    study.run(scaled.runs[0].name).write_retention({"fraction": GRID, "curves": {}})
+    with pytest.raises(DataError, match=r"seed-0/retention.json is corrupt"):
+        draw_study(study, scaled)
+
+
+@pytest.mark.parametrize("name", study_figures.names())
+def test_docstrings_name_a_reference(name: str) -> None:
+    assert "Reference:" in (study_figures.get(name).__doc__ or "")

@@ -1,0 +1,120 @@
+"""The studies that come with the project: sound, complete, and as the papers have them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from bfl.aggregation.pooling import pooling_rules
+from bfl.aggregation.weightings import weightings
+from bfl.configuration import resolve
+from bfl.configuration.sources import is_study, read_toml
+from bfl.experiments.studies import read_study
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+FILES = sorted(path for path in (ROOT / "configs").rglob("*.toml") if is_study(read_toml(path)))
+# Runs, and lines of the table: rows times partitions (times data sets), and seeds.
+SIZES = {
+    "fischer2024-table1": (9, 3),
+    "fischer2024-table2": (180, 15 * 4),
+    "fischer2024-table3": (180, 15 * 4),
+    "fischer2024-table4": (36, 12),
+    "fischer2024-table5": (10, 5),
+    "ozer2022-table1": (360, 12 * 2 * 3),
+    "ozer2022-table3": (360, 12 * 2 * 3),
+    "ozer2022-table4": (150, 5 * 2 * 3),
+}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: f"{p.parent.name}/{p.name}")
+def test_every_run_of_every_study_resolves(path: Path) -> None:
+    study = read_study(path)
+    configurations = {}
+    for run in study.runs():
+        configuration = resolve(dict(run.values), check_data=False)
+        configurations[run.name] = tuple(sorted(configuration.values.items()))
+    assert len(set(configurations.values())) == len(configurations), "two runs are the same"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: f"{p.parent.name}/{p.name}")
+def test_no_run_sets_a_key_that_it_does_not_read(path: Path) -> None:
+    """A setting of a component that no run picks would be a mistake that nothing shows."""
+    study = read_study(path)
+    read: set[str] = set()
+    for run in study.runs():
+        read |= resolve(dict(run.values), check_data=False).values.keys()
+    assert {key for run in study.runs() for key in run.values} <= read
+
+
+def test_the_papers_tables_are_whole() -> None:
+    studies = {study.name: study for study in map(read_study, FILES)}
+    sizes = {name: (len(s.runs()), len(s.cells())) for name, s in studies.items() if name in SIZES}
+    assert sizes == SIZES
+    for name in SIZES:
+        published = studies[name].published
+        assert published is not None
+        assert len(published.lines) == len(studies[name].cells())
+
+
+def test_every_strategy_and_weighting_of_the_tables_is_in_the_study_of_them_all() -> None:
+    """By their full names, each once; parts of one's own need not be in a study of the project."""
+    study = read_study(ROOT / "configs" / "digits-every-strategy.toml")
+    axes = {axis.name: axis.choices for axis in study.axes}
+    published = [study for path in FILES if (study := read_study(path)).published]
+    for registry in (pooling_rules, weightings):
+        key = "strategy" if registry is pooling_rules else registry.kind
+        chosen = [str(choice.values[key]) for choice in axes[key]]
+        assert [registry.get(name).name for name in chosen] == sorted(set(chosen))
+        used = {
+            resolve(dict(run.values), check_data=False).values[key]
+            for study in published
+            for run in study.runs()
+        }
+        assert used <= set(chosen)
+
+
+def test_published_numbers_are_read_in_the_units_of_the_tables() -> None:
+    study = read_study(ROOT / "configs" / "fischer2024" / "table2.toml")
+    assert study.published is not None
+    labels = {"model": "Flipout", "aggregation": "WS", "weighting": "train-size"}
+    key = tuple(sorted({**labels, "partition": "2-class"}.items()))
+    accuracy = study.published.entry(key, "accuracy")
+    assert accuracy.value == 53.52
+    assert accuracy.spread == pytest.approx(5.6), "printed as 0.056"
+    assert study.published.entry(key, "negative-log-likelihood").value == 1.41
+
+
+def test_the_documented_example_is_a_study(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "studies.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
+    (tmp_path / "example.toml").write_text(example, encoding="utf-8")
+    lines = [
+        f"{row},{partition},{weighting},90.0,0.001\n"
+        for row in ("Flipout,WS", "Deterministic,NWA", "Flipout,LP")
+        for partition in ("iid", "dirichlet-0.5")
+        for weighting in ("equal", "train-size")
+    ]
+    header = "model,aggregation,partition,weighting,accuracy_pct,accuracy_spread\n"
+    (tmp_path / "published.csv").write_text(header + "".join(lines), encoding="utf-8")
+    runs = read_study(tmp_path / "example.toml").runs()
+    assert len(runs) == 2 * 3 * 2 * 2
+    assert "flipout-ws_dirichlet-0.5_equal_seed-0" in {run.name for run in runs}
+    for run in runs:
+        resolve(dict(run.values))
+
+
+def test_table_4_of_ozer_takes_its_runs_from_tables_1_and_3() -> None:
+    folder = ROOT / "configs" / "ozer2022"
+    names = ("table1", "table3", "table4")
+    resolved = {
+        name: [
+            resolve(dict(run.values), check_data=False).values
+            for run in read_study(folder / f"{name}.toml").runs()
+        ]
+        for name in names
+    }
+    assert read_study(folder / "table4.toml").reuse == ("ozer2022-table1", "ozer2022-table3")
+    for values in resolved["table4"]:
+        assert values in (resolved["table1"] if values["clients"] == 10 else resolved["table3"])

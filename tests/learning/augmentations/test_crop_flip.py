@@ -1,0 +1,108 @@
+"""Crops and flips against all crops and flips."""
+
+import numpy as np
+import pydantic
+import pytest
+
+from bfl.learning.augmentations import augmentations
+
+pytestmark = pytest.mark.usefixtures("tensorflow")
+
+KEY = np.array([1, 2], np.int32)
+
+
+def make_images(count, height=5, width=4, channels=2):
+    """Images whose values are all different, and none of them 0."""
+    values = np.arange(1, count * height * width * channels + 1, dtype=np.float32)
+    return np.random.default_rng(0).permutation(values).reshape(count, height, width, channels)
+
+
+def crops_and_flips(image, pad):
+    """Return every (top, left, flipped) with the image that it gives."""
+    height, width = image.shape[:2]
+    padded = np.pad(image, [(pad, pad), (pad, pad), (0, 0)])
+    found = {}
+    for top in range(2 * pad + 1):
+        for left in range(2 * pad + 1):
+            crop = padded[top : top + height, left : left + width]
+            found[top, left, False] = crop
+            found[top, left, True] = crop[:, ::-1]
+    return found
+
+
+def which(image, result, pad):
+    """Return the (top, left, flipped) that give the result; one of them, if it is a crop at all."""
+    matches = [
+        choice
+        for choice, crop in crops_and_flips(image, pad).items()
+        if np.array_equal(crop, result)
+    ]
+    assert len(matches) == 1
+    return matches[0]
+
+
+@pytest.mark.parametrize("shape", [(5, 4, 2), (4, 7, 1), (8, 8, 3)])
+@pytest.mark.parametrize("pad", [1, 2])
+def test_every_output_is_a_crop_of_the_padded_image(shape, pad):
+    images = make_images(30, *shape)
+    crop_flip = augmentations.create("crop-flip", {"crop-padding": pad})
+    results = crop_flip.augment(images, KEY).numpy()
+    assert results.shape == images.shape
+    assert results.dtype == images.dtype
+    choices = [which(image, result, pad) for image, result in zip(images, results, strict=True)]
+    # Each image has a choice of its own.
+    assert len(set(choices)) > 10
+
+
+def test_choices_are_uniform_and_independent():
+    pad, count = 1, 3600
+    images = make_images(1, 4, 3, 1).repeat(count, axis=0)
+    crop_flip = augmentations.create("crop-flip", {"crop-padding": pad})
+    results = crop_flip.augment(images, KEY).numpy()
+    table = np.zeros((3, 3, 2))
+    for result in results:
+        top, left, flipped = which(images[0], result, pad)
+        table[top, left, int(flipped)] += 1
+    expected = count / table.size
+    # χ² with 17 degrees of freedom: beyond 50 once in 24,000 keys.
+    assert ((table - expected) ** 2 / expected).sum() < 50
+
+
+def test_no_padding_leaves_flips():
+    images = make_images(40)
+    results = augmentations.create("crop-flip", {"crop-padding": 0}).augment(images, KEY).numpy()
+    flipped = [which(image, result, 0)[2] for image, result in zip(images, results, strict=True)]
+    assert 8 < sum(flipped) < 32
+
+
+def test_default_is_the_paper_s():
+    crop_flip = augmentations.create("crop-flip")
+    assert crop_flip.crop_padding == 4
+    images = make_images(60, 8, 8, 1)
+    results = crop_flip.augment(images, KEY).numpy()
+    choices = {which(image, result, 4)[:2] for image, result in zip(images, results, strict=True)}
+    assert {max(top for top, _ in choices), max(left for _, left in choices)} == {8}
+    assert {min(top for top, _ in choices), min(left for _, left in choices)} == {0}
+
+
+def test_keyed_in_a_graph_and_out_of_it(tensorflow):
+    images = make_images(40)
+    crop_flip = augmentations.create("crop-flip")
+    first = crop_flip.augment(images, KEY).numpy()
+    others = [crop_flip.augment(images, np.array(k, np.int32)).numpy() for k in ([1, 3], [2, 2])]
+    for other in others:
+        same = (first == other).all(axis=(1, 2, 3))
+        assert same.mean() < 0.2
+    graph = tensorflow.function(crop_flip.augment)
+    np.testing.assert_array_equal(crop_flip.augment(images, KEY).numpy(), first)
+    np.testing.assert_array_equal(graph(tensorflow.constant(images), KEY), first)
+
+
+def test_none_changes_nothing(tensorflow):
+    images = tensorflow.constant(make_images(3))
+    assert augmentations.create("none").augment(images, KEY) is images
+
+
+def test_negative_padding_is_refused():
+    with pytest.raises(pydantic.ValidationError, match="crop-padding"):
+        augmentations.create("crop-flip", {"crop-padding": -1})

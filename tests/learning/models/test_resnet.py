@@ -1,0 +1,276 @@
+"""The residual network against the paper's numbers and a forward pass written out in NumPy."""
+
+from itertools import pairwise
+
+import numpy as np
+import pydantic
+import pytest
+
+from bfl.errors import ConfigurationError
+from bfl.learning.inferences import inferences
+from bfl.learning.models import architectures, create_architecture
+from bfl.posteriors import Posterior
+
+pytestmark = pytest.mark.usefixtures("tensorflow")
+
+SMALL = (8, 8, 1)
+INFERENCES = ("deterministic", "flipout", "mc-dropout")
+
+
+def build(word, inference, shape=SMALL, classes=10, **settings):
+    from bfl.learning.networks.network import build_network
+
+    return build_network(
+        create_architecture(word), inferences.create(inference, settings), shape, classes
+    )
+
+
+def count_weights(n, channels, classes, *, biases):
+    """Weights of the convolutions and the dense layer of a ResNet of depth 6n + 2."""
+
+    def convolution(fan_in, fan_out):
+        return 9 * fan_in * fan_out + (fan_out if biases else 0)
+
+    total = convolution(channels, 16) + 64 * classes + classes
+    for before, filters in pairwise((16, 16, 32, 64)):
+        total += convolution(before, filters) + (2 * n - 1) * convolution(filters, filters)
+    return total
+
+
+def count_normalized(n):
+    """Channels that are batch-normalised: one for each filter of each convolution."""
+    return 16 + 2 * n * (16 + 32 + 64)
+
+
+def trainable_size(network):
+    return sum(int(np.prod(v.shape)) for v in network.trainable_variables)
+
+
+def test_formula_gives_the_published_number():
+    # He et al. (2016), Table 6: 0.27 million for ResNet-20, 0.46 million for ResNet-32.
+    assert count_weights(3, 3, 10, biases=False) + 2 * count_normalized(3) == 269_722
+    assert count_weights(3, 3, 10, biases=True) + 2 * count_normalized(3) == 270_410
+    assert round((count_weights(5, 3, 10, biases=False) + 2 * count_normalized(5)) / 1e6, 2) == 0.46
+
+
+@pytest.mark.parametrize(
+    ("n", "shape", "classes"),
+    [(1, SMALL, 10), (3, (32, 32, 3), 10), (3, SMALL, 7), (5, (32, 32, 3), 10)],
+)
+def test_parameter_counts(n, shape, classes):
+    weights = count_weights(n, shape[2], classes, biases=True)
+    normalized = count_normalized(n)
+    flipout = build(f"resnet{6 * n + 2}", "flipout", shape, classes)
+    assert flipout.manifest.gaussian_size == weights
+    assert flipout.manifest.point_size == 4 * normalized
+    assert trainable_size(flipout) == 2 * weights + 2 * normalized
+    for inference in ("deterministic", "mc-dropout"):
+        points = build(f"resnet{6 * n + 2}", inference, shape, classes)
+        assert points.manifest.gaussian_size == 0
+        assert points.manifest.point_size == weights + 4 * normalized
+        assert trainable_size(points) == weights + 2 * normalized
+        assert [(p.name, p.shape, p.initialization) for p in points.manifest] == [
+            (p.name, p.shape, p.initialization) for p in flipout.manifest
+        ]
+
+
+def test_every_kernel_and_bias_is_variational_and_only_normalization_is_not():
+    manifest = build("resnet8", "flipout").manifest
+    layers = ["conv1", *(f"conv{s}_1{half}" for s in (2, 3, 4) for half in "ab"), "logits"]
+    assert {p.name for p in manifest.gaussian} == {
+        f"{layer}/{part}" for layer in layers for part in ("kernel", "bias")
+    }
+    assert {p.name for p in manifest.point} == {
+        f"{layer}_norm/{part}"
+        for layer in layers[:-1]
+        for part in ("scale", "offset", "moving_mean", "moving_variance")
+    }
+
+
+@pytest.mark.parametrize("inference", INFERENCES)
+def test_shapes_of_outputs(inference):
+    from bfl.learning.networks.keys import keyed
+
+    network = build("resnet20", inference, (32, 32, 3))
+    sides = {
+        name: network.model.get_layer(name).output.shape[1:]
+        for name in ("conv1_norm", "conv2_3_add", "conv3_1_add", "conv3_3_add", "conv4_3_add")
+    }
+    assert {name: tuple(shape) for name, shape in sides.items()} == {
+        "conv1_norm": (32, 32, 16),
+        "conv2_3_add": (32, 32, 16),
+        "conv3_1_add": (16, 16, 32),
+        "conv3_3_add": (16, 16, 32),
+        "conv4_3_add": (8, 8, 64),
+    }
+    with keyed(np.array([1, 2], np.int32)):
+        assert network.model(np.zeros((3, 32, 32, 3), np.float32)).shape == (3, 10)
+    other = build("resnet8", inference, SMALL, 7)
+    with keyed(np.array([1, 2], np.int32)):
+        assert other.model(np.zeros((1, *SMALL), np.float32)).shape == (1, 7)
+
+
+def test_shortcut_strides_pads_channels_with_zeros_and_has_no_parameters():
+    model = build("resnet8", "deterministic").model
+    names = [layer.name for layer in model.layers if layer.name.endswith("_shortcut")]
+    assert names == ["conv3_1_shortcut", "conv4_1_shortcut"]
+    for name, (before, after) in zip(names, ((16, 32), (32, 64)), strict=True):
+        shortcut = model.get_layer(name)
+        assert shortcut.weights == []
+        features = np.random.default_rng(0).normal(size=(2, 6, 4, before)).astype(np.float32)
+        result = shortcut(features).numpy()
+        assert result.shape == (2, 3, 2, after)
+        new = (after - before) // 2
+        np.testing.assert_array_equal(result[..., new : new + before], features[:, ::2, ::2])
+        assert not result[..., :new].any()
+        assert not result[..., new + before :].any()
+
+
+def random_posterior(manifest, seed=0, scale=1e-6):
+    """Parameters that all matter: no 0, no 1, nothing negative where it must not be."""
+    rng = np.random.default_rng(seed)
+    initial = manifest.initial_posterior(seed, scale)
+    mean = initial.mean + rng.normal(0, 0.05, initial.size)
+    point = initial.point + rng.uniform(-0.3, 0.3, initial.point.size)
+    return Posterior(mean.astype(np.float32), initial.variance, point.astype(np.float32))
+
+
+def forward_in_numpy(parameters, images, n):
+    """Logits of a ResNet of depth 6n + 2 in prediction, from its named parameters."""
+
+    def convolution(x, name, strides=1):
+        kernel, bias = parameters[f"{name}/kernel"], parameters[f"{name}/bias"]
+        # Padded to keep the size; the odd pixel of a strided one goes to the end.
+        total = [max((-(-s // strides) - 1) * strides + 3 - s, 0) for s in x.shape[1:3]]
+        x = np.pad(x, [(0, 0), *((t // 2, t - t // 2) for t in total), (0, 0)])
+        windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), axis=(1, 2))
+        return np.einsum("nhwcij,ijco->nhwo", windows[:, ::strides, ::strides], kernel) + bias
+
+    def normalization(x, name):
+        scale, offset, mean, variance = (
+            parameters[f"{name}_norm/{part}"]
+            for part in ("scale", "offset", "moving_mean", "moving_variance")
+        )
+        return (x - mean) / np.sqrt(variance + 1e-3) * scale + offset
+
+    def relu(x):
+        return np.maximum(x, 0)
+
+    x = relu(normalization(convolution(images, "conv1"), "conv1"))
+    for stage, filters in ((2, 16), (3, 32), (4, 64)):
+        for block in range(1, n + 1):
+            name, strides = f"conv{stage}_{block}", 2 if stage > 2 and block == 1 else 1
+            inner = relu(normalization(convolution(x, f"{name}a", strides), f"{name}a"))
+            inner = normalization(convolution(inner, f"{name}b"), f"{name}b")
+            new = (filters - x.shape[-1]) // 2
+            shortcut = np.pad(x[:, ::strides, ::strides], [(0, 0)] * 3 + [(new, new)])
+            x = relu(shortcut + inner)
+    return x.mean(axis=(1, 2)) @ parameters["logits/kernel"] + parameters["logits/bias"]
+
+
+@pytest.mark.parametrize(("n", "shape"), [(1, SMALL), (1, (9, 12, 3)), (3, SMALL)])
+def test_forward_pass_is_that_of_the_paper(n, shape):
+    network = build(f"resnet{6 * n + 2}", "deterministic", shape)
+    posterior = random_posterior(network.manifest, seed=n)
+    network.load(posterior)
+    images = np.random.default_rng(1).uniform(-1, 1, (3, *shape)).astype(np.float32)
+    logits = network.logits(images, np.zeros(2, np.int32), training=False).numpy()
+    parameters = {
+        p.name: values.astype(np.float64)
+        for p, values in zip(
+            network.manifest, network.manifest.split(posterior.point, gaussian=False), strict=True
+        )
+    }
+    expected = forward_in_numpy(parameters, images.astype(np.float64), n)
+    np.testing.assert_allclose(logits, expected, rtol=1e-4, atol=1e-4)
+
+
+def test_three_inferences_are_one_architecture():
+    images = np.random.default_rng(1).uniform(-1, 1, (4, *SMALL)).astype(np.float32)
+    key = np.array([3, 4], np.int32)
+    flipout = build("resnet8", "flipout")
+    posterior = random_posterior(flipout.manifest)
+    flipout.load(posterior)
+    expected = flipout.logits(images, key, training=False).numpy()
+    for points in (
+        build("resnet8", "deterministic"),
+        build("resnet8", "mc-dropout", **{"dropout-rate": 0.0}),
+    ):
+        points.load_values(flipout.manifest, posterior.mean, posterior.point)
+        logits = points.logits(images, key, training=False).numpy()
+        np.testing.assert_allclose(logits, expected, atol=1e-4, rtol=1e-4)
+    assert np.abs(expected).max() > 0.1
+
+
+def layers_after(layer):
+    return [node.layer for node in layer.outbound_nodes]
+
+
+@pytest.mark.parametrize(("word", "n"), [("resnet8", 1), ("resnet20", 3)])
+@pytest.mark.parametrize("dropout_output", [True, False])
+def test_dropout_follows_every_convolution_and_dense_layer(word, n, dropout_output):
+    from bfl.keras import keras
+    from bfl.learning.networks.layers import KeyedDropout
+
+    settings = {"dropout-output": dropout_output, "dropout-rate": 0.3}
+    model = build(word, "mc-dropout", SMALL, **settings).model
+    dropouts = [layer for layer in model.layers if isinstance(layer, KeyedDropout)]
+    weighted = [
+        layer
+        for layer in model.layers
+        if isinstance(layer, keras.layers.Conv2D | keras.layers.Dense)
+    ]
+    assert len(weighted) == 2 * 3 * n + 1 + 1
+    assert len(dropouts) == len(weighted) - (not dropout_output)
+    assert {dropout.rate for dropout in dropouts} == {0.3}
+    followed = [layer for layer in weighted if layer.name != "logits" or dropout_output]
+    assert [layers_after(layer) for layer in followed] == [[dropout] for dropout in dropouts]
+    if not dropout_output:
+        assert layers_after(model.get_layer("logits")) == []
+
+
+def test_momentum_of_batch_normalization_is_a_setting():
+    from bfl.keras import keras
+
+    architecture = create_architecture("resnet8", {"batch-norm-momentum": 0.5})
+    model = architecture.build(inferences.create("deterministic"), SMALL, 10)
+    layers = [la for la in model.layers if isinstance(la, keras.layers.BatchNormalization)]
+    assert {layer.momentum for layer in layers} == {0.5}
+
+
+@pytest.mark.parametrize(
+    ("word", "depth"),
+    [("resnet", 20), ("resnet20", 20), ("resnet-32", 32), (" ResNet8 ", 8), ("resnet110", 110)],
+)
+def test_words_of_known_networks(word, depth):
+    architecture = create_architecture(word)
+    assert isinstance(architecture, architectures.get("resnet"))
+    assert architecture.depth == depth
+
+
+def test_word_wins_over_a_depth_in_the_settings():
+    assert create_architecture("resnet8", {"depth": 20, "prior-scale": 1.0}).depth == 8
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("resnet21", "nearest: resnet20, resnet26"),
+        ("resnet19", "nearest: resnet14, resnet20"),
+        ("resnet2", "greater than or equal to 8"),
+    ],
+)
+def test_impossible_depths(word, message):
+    with pytest.raises(pydantic.ValidationError, match=message):
+        create_architecture(word)
+
+
+@pytest.mark.parametrize("word", ["resnt20", "resnt", "densenet121", "20", "", "resnet20x"])
+def test_unknown_words(word):
+    with pytest.raises(ConfigurationError, match=r"unknown model .*allowed: .*resnet"):
+        create_architecture(word)
+
+
+def test_unknown_word_gets_the_nearest():
+    with pytest.raises(ConfigurationError, match="'resnt20'; did you mean 'resnet20'"):
+        create_architecture("resnt20")

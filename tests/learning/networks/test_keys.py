@@ -1,0 +1,229 @@
+"""No random number is drawn twice: by seeds, and by the numbers themselves.
+
+A recorder stands in for TensorFlow's stateless operations. It notes the seed of every draw and what
+has been drawn, also inside a training loop's graph.
+"""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from bfl.data.datasets import load_dataset
+from bfl.learning.augmentations import augmentations
+from bfl.learning.inferences import inferences
+from bfl.learning.models import create_architecture
+from bfl.learning.optimizers import optimizers
+from bfl.learning.priors.base import NormalPrior
+
+pytestmark = pytest.mark.usefixtures("tensorflow")
+
+STEPS = 50
+STOCHASTIC = ("flipout", "mc-dropout", "reparameterization")
+DRAWS = {"flipout": 4, "mc-dropout": 1, "reparameterization": 1}
+"""Random draws of a layer in a training step."""
+
+
+class Recorder:
+    """Notes seeds and numbers; ``seeds`` in no order, ``numbers`` by the shape of the draw."""
+
+    def __init__(self):
+        self.seeds = []
+        self.numbers = {}
+
+    def watch(self, monkeypatch):
+        """Record every draw of TensorFlow's stateless operations from now on."""
+        from bfl.keras import tf, tfp
+
+        for module, names in (
+            (tf.random, [name for name in dir(tf.random) if name.startswith("stateless_")]),
+            (tfp.random, ["rademacher"]),
+        ):
+            for name in names:
+                monkeypatch.setattr(module, name, self._recorded(tf, getattr(module, name)))
+        return self
+
+    def _recorded(self, tf, draw):
+        def drawing(shape, seed=None, **more):
+            result = draw(shape, seed=seed, **more)
+            if seed is not None and type(result) is not tuple:
+                tf.numpy_function(self._note, [seed, tf.cast(result, tf.float32)], [])
+            return result
+
+        return drawing
+
+    def _note(self, seed, numbers):
+        self.seeds.append(tuple(int(word) for word in seed))
+        if len(self.seeds) < 2000:
+            self.numbers.setdefault(numbers.shape, []).append(numbers.ravel())
+
+    def assert_new_seeds(self, draws):
+        """Check that so many draws were made, each of its own seed."""
+        assert len(self.seeds) == draws
+        assert len(set(self.seeds)) == draws
+
+    def assert_uncorrelated(self, least=200):
+        """Check that no two draws of a shape go together, as the same numbers would.
+
+        For independent draws of n numbers the correlation is about N(0, 1/n): of fewer than 10^6
+        pairs none is 6.5 standard errors away, but once in 10,000 seeds.
+        """
+        compared = 0
+        for shape, drawn in self.numbers.items():
+            size = int(np.prod(shape))
+            if size < least or len(drawn) < 2:
+                continue
+            together = np.corrcoef(np.stack(drawn)) - np.eye(len(drawn))
+            assert np.abs(together).max() < 6.5 / np.sqrt(size), shape
+            compared += 1
+        assert compared
+
+
+@pytest.fixture
+def recorder(monkeypatch):
+    return Recorder().watch(monkeypatch)
+
+
+def new_trainer(inference, word="resnet8", augmentation="none", side=8):
+    """Return a trainer with a network of its own, which no other test has traced."""
+    from bfl.learning.networks.network import Network
+    from bfl.learning.training.trainer import LocalTrainer
+
+    network = Network(create_architecture(word), inferences.create(inference), (side, side, 1), 10)
+    return LocalTrainer(network, 2, augmentations.create(augmentation), optimizers.create("adam"))
+
+
+def train(trainer, steps=STEPS, server_round=1, partition=0):
+    from bfl.learning.training import LocalTask
+
+    dataset = load_dataset("digits")
+    trainer.train(
+        dataset.train_images,
+        dataset.train_labels,
+        LocalTask(
+            received=trainer.network.initial_posterior(0),
+            prior=NormalPrior(0.0, 1.0),
+            examples=np.arange(2 * steps),
+            epochs=1,
+            learning_rate=1e-4,
+            key_labels=(server_round, partition),
+            seed=0,
+        ),
+    )
+
+
+def test_the_stochastic_inferences_are_all_here():
+    from bfl.learning.networks.network import build_network
+
+    drawn = set()
+    for name in inferences.names():
+        inference = inferences.create(name)
+        if inference.gaussian or inference.stochastic_prediction:
+            drawn.add(name)
+        build_network(create_architecture("resnet8"), inference, (8, 8, 1), 10)
+    assert drawn == set(STOCHASTIC)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("inference", STOCHASTIC)
+def test_draws_of_fifty_steps_of_resnet20_are_all_different(inference, recorder):
+    train(new_trainer(inference, "resnet20", "crop-flip"))
+    layers, augmentation = 20, 2
+    recorder.assert_new_seeds(STEPS * (DRAWS[inference] * layers + augmentation))
+    recorder.assert_uncorrelated()
+
+
+@pytest.mark.parametrize("inference", STOCHASTIC)
+def test_draws_of_different_clients_and_rounds_are_all_different(inference, recorder):
+    trainer = new_trainer(inference)
+    tasks = list(itertools.product((1, 2, 3), (0, 1, 2)))
+    for server_round, partition in tasks:
+        train(trainer, 3, server_round, partition)
+    recorder.assert_new_seeds(len(recorder.seeds))
+    assert len(recorder.seeds) % (3 * len(tasks)) == 0
+    recorder.assert_uncorrelated()
+
+
+AUGMENTATIONS = [name for name in augmentations.names() if name != "none"]
+
+
+@pytest.mark.parametrize("augmentation", AUGMENTATIONS)
+def test_changes_of_images_are_uncorrelated_over_steps(augmentation, recorder, tensorflow):
+    """As a training step keys them, of as many images as a correlation needs."""
+    from bfl.learning.networks.keys import split
+
+    images = np.zeros((400, 8, 8, 1), np.float32)
+    chosen = augmentations.create(augmentation)
+    for step_key in tensorflow.unstack(split(tensorflow.constant([1, 2]), STEPS)):
+        chosen.augment(images, tensorflow.unstack(split(step_key, 2))[0])
+    recorder.assert_new_seeds(len(recorder.seeds))
+    assert len(recorder.seeds) >= STEPS
+    recorder.assert_uncorrelated()
+
+
+@pytest.mark.parametrize("inference", STOCHASTIC)
+def test_draws_of_a_prediction_are_all_different(inference, monkeypatch):
+    """Over samples, and for masks over batches as well; also where a batch is one image."""
+    from bfl.evaluation.prediction.monte_carlo import Predictor
+    from bfl.learning.networks.network import Network, build_predictor
+
+    network = Network(create_architecture("resnet8"), inferences.create(inference), (8, 8, 1), 10)
+    posterior = network.initial_posterior(0)
+    points = build_predictor(network, create_architecture("resnet8"))
+    drawn, load_values = [], points.load_values
+    monkeypatch.setattr(
+        points, "load_values", lambda *given: (drawn.append(given[1].copy()), load_values(*given))
+    )
+    recorder = Recorder().watch(monkeypatch)
+    images = load_dataset("digits").test_images[:12]
+    samples = 6
+    for batch_size in (1, 6):
+        Predictor(network.manifest, points, batch_size).predict(
+            posterior, images, samples=samples, seed=0, labels=("test", batch_size)
+        )
+    if inference == "mc-dropout":
+        layers = 8  # convolutions, and the dense layer that gives the logits
+        recorder.assert_new_seeds(layers * samples * (12 + 2))
+        recorder.assert_uncorrelated()
+    else:
+        assert recorder.seeds == []
+        deviations = np.stack(drawn) - posterior.mean
+        together = np.corrcoef(deviations) - np.eye(len(drawn))
+        assert len(drawn) == 2 * samples
+        assert np.abs(together).max() < 6 / np.sqrt(posterior.size)
+
+
+def test_a_key_gives_keys_that_sums_do_not_reach(tensorflow):
+    """Neighbouring keys and neighbouring places in a split have nothing in common."""
+    from bfl.learning.networks.keys import DRAWS_AT_ONCE, keyed, next_seed, split
+
+    seeds = []
+    for words in itertools.product(range(5), range(20)):
+        with keyed(tensorflow.constant(words)):
+            seeds += [tuple(next_seed().numpy()) for _ in range(DRAWS_AT_ONCE + 40)]
+    assert len(set(seeds)) == len(seeds)
+    words = np.array(seeds, np.int64)
+    # Uniform over all 32 bits of both words.
+    assert np.abs(words.mean(axis=0)).max() < 6 * 2**32 / np.sqrt(12 * len(seeds))
+    bits = (words[:, :, None] >> np.arange(32)) & 1
+    assert np.abs(bits.mean(axis=0) - 0.5).max() < 6 * 0.5 / np.sqrt(len(seeds))
+    keys = split(tensorflow.constant([1, 2]), 5).numpy()
+    assert keys.shape == (5, 2)
+    np.testing.assert_array_equal(split(tensorflow.constant([1, 2]), 5), keys)
+    np.testing.assert_array_equal(split(tensorflow.constant([1, 2]), 9)[:5], keys)
+
+
+def test_seeds_of_steps_that_xla_compiles_are_all_different(tensorflow):
+    """Others than without XLA; the recorder notes nothing inside a compiled step."""
+    from bfl.learning.networks.keys import DRAWS_AT_ONCE, keyed, next_seed, split
+
+    def seeds(key):
+        images_key, network_key = tensorflow.unstack(split(key, 2))
+        with keyed(network_key):
+            drawn = [next_seed() for _ in range(DRAWS_AT_ONCE + 10)]
+        return tensorflow.stack([*tensorflow.unstack(split(images_key, 2)), *drawn])
+
+    compiled = tensorflow.function(seeds, jit_compile=True)
+    keys = tensorflow.unstack(split(tensorflow.constant([3, 4]), 20))
+    found = np.concatenate([compiled(key) for key in keys])
+    assert len(np.unique(found, axis=0)) == len(found) == 20 * (DRAWS_AT_ONCE + 12)

@@ -1,0 +1,299 @@
+"""Keyed layers: bits by key alone, and the distribution that Flipout and dropout should have."""
+
+import numpy as np
+import pytest
+
+pytestmark = pytest.mark.usefixtures("tensorflow")
+
+KEYS = 4000
+
+
+def key(*words):
+    return np.array(words, np.int32)
+
+
+def make_layer(kind, *, seed=0, bias_scale=0.4):
+    """Return a built layer with random parameters, and these: means and σ of kernel and bias."""
+    from bfl.learning.networks.layers import KeyedConvolution2DFlipout, KeyedDenseFlipout
+
+    if kind == "conv":
+        layer = KeyedConvolution2DFlipout(4, 3, strides=2, padding="same")
+        layer.build((None, 6, 5, 3))
+    else:
+        layer = KeyedDenseFlipout(4)
+        layer.build((None, 5))
+    return layer, set_parameters(layer, seed, bias_scale)
+
+
+def set_parameters(layer, seed=0, bias_scale=0.4):
+    rng = np.random.default_rng(seed)
+    parameters = {}
+    for part, scale in (("kernel", 0.5), ("bias", bias_scale)):
+        posterior = getattr(layer, f"{part}_posterior").distribution
+        mean = rng.normal(size=posterior.loc.shape).astype(np.float32)
+        sigma = (scale * rng.uniform(0.5, 2.0, posterior.loc.shape)).astype(np.float32)
+        posterior.loc.assign(mean)
+        posterior.scale.pretransformed_input.assign(np.log(np.expm1(sigma)))
+        parameters[part] = (mean, sigma)
+    return parameters
+
+
+def make_inputs(kind, batch=3, seed=1):
+    shape = (batch, 6, 5, 3) if kind == "conv" else (batch, 5)
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+def linear(kind, inputs, kernel):
+    """The plain operation, by the framework, without a bias."""
+    from bfl.keras import tf
+
+    if kind == "conv":
+        return tf.nn.conv2d(inputs, kernel, strides=2, padding="SAME").numpy()
+    return inputs @ kernel
+
+
+def call(layer, inputs, layer_key):
+    from bfl.learning.networks.keys import keyed
+
+    with keyed(layer_key):
+        return layer(inputs).numpy()
+
+
+def draw_many(layer, inputs, count=KEYS):
+    """Return the outputs under many keys, (count, *output)."""
+    from bfl.keras import tf
+    from bfl.learning.networks.keys import keyed
+
+    @tf.function
+    def run(keys):
+        def one(layer_key):
+            with keyed(layer_key):
+                return layer(inputs)
+
+        return tf.map_fn(one, keys, fn_output_signature=tf.float32)
+
+    keys = np.stack([np.arange(count), np.full(count, 7)], axis=1).astype(np.int32)
+    return run(keys).numpy().astype(np.float64)
+
+
+def assert_mean_and_variance(draws, mean, variance):
+    """Compare within 5 standard errors, of every output."""
+    count = len(draws)
+    error = np.abs(draws.mean(axis=0) - mean) / np.sqrt(variance / count)
+    assert error.max() < 5
+    ratio = draws.var(axis=0) / variance
+    assert np.abs(ratio - 1).max() < 5 * np.sqrt(2 / count)
+
+
+@pytest.mark.parametrize("kind", ["conv", "dense"])
+def test_same_key_same_bits_whatever_was_called_before(kind):
+    layer, _ = make_layer(kind)
+    twin, _ = make_layer(kind)
+    inputs = make_inputs(kind)
+    first = call(layer, inputs, key(1, 2))
+    others = [call(layer, inputs, key(*words)) for words in ((1, 3), (2, 2), (-5, 2**31 - 1))]
+    for other in others:
+        assert not np.isclose(first, other).any()
+    np.testing.assert_array_equal(call(layer, inputs, key(1, 2)), first)
+    np.testing.assert_array_equal(call(twin, inputs, key(1, 2)), first)
+
+
+@pytest.mark.parametrize("kind", ["conv", "dense"])
+def test_calls_under_one_key_draw_anew_and_keys_nest(kind):
+    from bfl.learning.networks.keys import keyed
+
+    layer, _ = make_layer(kind)
+    inputs = make_inputs(kind)
+    with keyed(key(1, 2)):
+        first = layer(inputs).numpy()
+        inner = call(layer, inputs, key(1, 2))
+        second = layer(inputs).numpy()
+    np.testing.assert_array_equal(first, inner)
+    assert not np.isclose(first, second).any()
+    with keyed(key(1, 2)):
+        layer(inputs)
+        np.testing.assert_array_equal(layer(inputs).numpy(), second)
+
+
+@pytest.mark.parametrize("kind", ["conv", "dense"])
+def test_graph_draws_the_bits_of_eager_execution(kind):
+    from bfl.keras import tf
+    from bfl.learning.networks.keys import keyed
+
+    layer, _ = make_layer(kind)
+    inputs = make_inputs(kind)
+
+    @tf.function
+    def run(layer_key):
+        with keyed(layer_key):
+            return layer(inputs)
+
+    for words in ((1, 2), (3, 4), (1, 2)):
+        np.testing.assert_allclose(run(key(*words)), call(layer, inputs, key(*words)), atol=1e-6)
+    np.testing.assert_array_equal(run(key(1, 2)), run(key(1, 2)))
+
+
+@pytest.mark.parametrize("kind", ["conv", "dense"])
+def test_mean_and_variance_are_the_closed_form(kind):
+    layer, parameters = make_layer(kind)
+    inputs = make_inputs(kind)
+    draws = draw_many(layer, inputs)
+    (kernel, kernel_sigma), (bias, bias_sigma) = parameters["kernel"], parameters["bias"]
+    assert_mean_and_variance(
+        draws,
+        linear(kind, inputs, kernel) + bias,
+        linear(kind, inputs**2, kernel_sigma**2) + bias_sigma**2,
+    )
+
+
+@pytest.mark.parametrize("kind", ["conv", "dense"])
+def test_same_distribution_as_the_unmodified_layer(kind, tensorflow):
+    from bfl.keras import tfp
+
+    layer, parameters = make_layer(kind)
+    inputs = make_inputs(kind)
+    mean_field = tfp.layers.default_mean_field_normal_fn()
+    if kind == "conv":
+        original = tfp.layers.Convolution2DFlipout(
+            4, 3, strides=2, padding="same", bias_posterior_fn=mean_field
+        )
+    else:
+        original = tfp.layers.DenseFlipout(4, bias_posterior_fn=mean_field)
+    tensorflow.random.set_seed(0)
+    try:
+        original.build(inputs.shape)
+        set_parameters(original)
+
+        @tensorflow.function
+        def run():
+            return tensorflow.map_fn(
+                lambda _: original(inputs), tensorflow.range(KEYS), fn_output_signature="float32"
+            )
+
+        expected = run().numpy().astype(np.float64)
+    finally:
+        tensorflow.random.set_seed(None)
+    draws = draw_many(layer, inputs)
+    error = np.sqrt((draws.var(axis=0) + expected.var(axis=0)) / KEYS)
+    assert (np.abs(draws.mean(axis=0) - expected.mean(axis=0)) / error).max() < 5
+    ratio = draws.std(axis=0) / expected.std(axis=0)
+    assert np.abs(ratio - 1).max() < 5 * np.sqrt(1 / KEYS)
+    # The examples of a batch are uncorrelated but for the bias, which they share.
+    for sample in (draws, expected):
+        flat = sample.reshape(KEYS, len(inputs), -1)
+        deviation = flat - flat.mean(axis=0)
+        covariance = (deviation[:, 0] * deviation[:, 1]).mean(axis=0).reshape(-1, 4).mean(axis=0)
+        np.testing.assert_allclose(covariance, parameters["bias"][1] ** 2, atol=0.15)
+
+
+def test_signs_of_the_dense_layer():
+    """Outputs deviate by (x_i ∘ s_i) Δ ∘ r_i, with one Δ for the batch and signs per example."""
+    layer, parameters = make_layer("dense", bias_scale=1e-6)
+    mean, (bias, _) = parameters["kernel"][0], parameters["bias"]
+    batch, features, units = 6, 5, 4
+    deviations = np.zeros((batch, features, units))
+    for feature in range(features):
+        inputs = np.zeros((batch, features), np.float32)
+        inputs[:, feature] = 1.0
+        outputs = call(layer, inputs, key(1, 2))
+        deviations[:, feature] = outputs - mean[feature] - bias
+    assert_signs(deviations)
+    inputs = make_inputs("dense", batch)
+    expected = np.einsum("if,ifu->iu", inputs, deviations) + inputs @ mean + bias
+    np.testing.assert_allclose(call(layer, inputs, key(1, 2)), expected, atol=1e-4)
+
+
+def test_signs_of_the_convolution():
+    layer, parameters = make_layer("conv", bias_scale=1e-6)
+    mean, (bias, _) = parameters["kernel"][0], parameters["bias"]
+    batch, channels = 6, 3
+    deviations = []
+    for channel in range(channels):
+        inputs = np.zeros((batch, 6, 5, channels), np.float32)
+        inputs[..., channel] = 1.0
+        outputs = call(layer, inputs, key(1, 2))
+        deviations.append(outputs - linear("conv", inputs, mean) - bias)
+    stacked = np.stack(deviations, axis=1)  # (batch, channels, height, width, filters)
+    ratio = stacked / stacked[:1]
+    # One sign for all places of a channel.
+    np.testing.assert_allclose(ratio, ratio[:, :, :1, :1].repeat(3, 2).repeat(3, 3), atol=1e-2)
+    assert_signs(stacked[:, :, 1, 1])
+    inputs = make_inputs("conv", batch)
+    outputs = call(layer, inputs, key(1, 2)) - linear("conv", inputs, mean) - bias
+    by_channel = 0.0
+    for channel in range(channels):
+        alone = np.where(np.arange(channels) == channel, inputs, np.float32(0))
+        by_channel += call(layer, alone, key(1, 2)) - linear("conv", alone, mean) - bias
+    np.testing.assert_allclose(outputs, by_channel, atol=1e-4)
+
+
+def assert_signs(deviations):
+    """Check that (batch, inputs, outputs) are |Δ| times s_i r_i, which differ between examples."""
+    size = np.abs(deviations)
+    np.testing.assert_allclose(size, size[:1].repeat(len(size), axis=0), atol=2e-5)
+    relative = np.sign(deviations * deviations[:1])  # s_i s_0 · r_i r_0
+    outer = relative[:, :, :1] * relative[:, :1, :] * relative[:, :1, :1]
+    np.testing.assert_array_equal(relative, outer)
+    assert len(np.unique(relative[1:].reshape(len(relative) - 1, -1), axis=0)) > 2
+    # Both signs vary: over the inputs and over the outputs.
+    assert (relative[:, :, 0].min(axis=1) != relative[:, :, 0].max(axis=1)).any()
+    assert (relative[:, 0, :].min(axis=1) != relative[:, 0, :].max(axis=1)).any()
+
+
+@pytest.mark.parametrize("kind", ["conv", "dense"])
+def test_parameters(kind):
+    layer, _ = make_layer(kind)
+    kernel, bias = layer.parameters()
+    assert [p.parameter.name for p in (kernel, bias)] == [
+        f"{layer.name}/kernel",
+        f"{layer.name}/bias",
+    ]
+    assert all(p.parameter.gaussian for p in (kernel, bias))
+    assert {id(v) for v in layer.trainable_variables} == {
+        id(v) for p in (kernel, bias) for v in (p.value, p.untransformed_scale)
+    }
+    assert layer.non_trainable_variables == []
+
+
+@pytest.mark.parametrize("rate", [0.1, 0.5])
+@pytest.mark.parametrize("training", [False, True])
+def test_dropout(rate, training):
+    from bfl.learning.networks.keys import keyed
+    from bfl.learning.networks.layers import KeyedDropout
+
+    layer = KeyedDropout(rate)
+    inputs = np.random.default_rng(0).uniform(1, 2, (40, 10, 10, 5)).astype(np.float32)
+
+    def run(*words):
+        with keyed(key(*words)):
+            return layer(inputs, training=training).numpy() if training else layer(inputs).numpy()
+
+    output = run(1, 2)
+    kept = output != 0
+    assert kept.mean() == pytest.approx(1 - rate, abs=5 * np.sqrt(rate * (1 - rate) / inputs.size))
+    np.testing.assert_allclose(output[kept], (inputs / (1 - rate))[kept], rtol=1e-6)
+    # Every unit of every example by itself.
+    shares = kept.mean(axis=(1, 2, 3))
+    assert len(np.unique(kept.reshape(40, -1), axis=0)) == 40
+    assert np.abs(shares - (1 - rate)).max() < 5 * np.sqrt(rate * (1 - rate) / 500)
+    np.testing.assert_array_equal(run(1, 2), output)
+    assert ((run(1, 3) != 0) != kept).mean() == pytest.approx(2 * rate * (1 - rate), abs=0.03)
+
+
+def test_dropout_of_rate_0_changes_nothing():
+    from bfl.learning.networks.layers import KeyedDropout
+
+    inputs = np.random.default_rng(0).normal(size=(3, 4)).astype(np.float32)
+    np.testing.assert_array_equal(call(KeyedDropout(0.0), inputs, key(1, 2)), inputs)
+
+
+def test_seeds_outside_of_a_key_are_constant():
+    from bfl.learning.networks.keys import keyed, next_seed
+
+    assert next_seed().numpy().tolist() == [0, 0]
+    with keyed(key(5, 6)):
+        seeds = [tuple(next_seed().numpy().tolist()) for _ in range(50)]
+    assert len(set(seeds)) == 50
+    with pytest.raises(RuntimeError), keyed(key(5, 6)):
+        raise RuntimeError
+    assert next_seed().numpy().tolist() == [0, 0]

@@ -1,0 +1,344 @@
+"""A network as a function of posteriors: in and out, the divergence, the beginning, the cache."""
+
+import numpy as np
+import pytest
+
+from bfl.errors import PosteriorError
+from bfl.learning.inferences import inferences
+from bfl.learning.models import create_architecture
+from bfl.learning.priors.base import NormalPrior
+from bfl.posteriors import Manifest, Posterior
+from bfl.posteriors import divergence as divergences
+from bfl.posteriors.manifest import Parameter
+
+pytestmark = pytest.mark.usefixtures("tensorflow")
+
+SHAPE = (8, 8, 1)
+INFERENCES = ("deterministic", "flipout", "mc-dropout")
+IMAGES = np.random.default_rng(0).uniform(-1, 1, (5, *SHAPE)).astype(np.float32)
+KEY = np.array([1, 2], np.int32)
+
+
+def build(inference, word="resnet8", **settings):
+    from bfl.learning.networks.network import build_network
+
+    chosen = inferences.create(inference, settings)
+    return build_network(create_architecture(word), chosen, SHAPE, 10)
+
+
+@pytest.fixture(scope="module")
+def flipout(tensorflow):
+    return build("flipout")
+
+
+def random_posterior(manifest, seed=0, low=1e-4, high=1.0):
+    rng = np.random.default_rng(seed)
+    size = manifest.gaussian_size
+    variance = np.exp(rng.uniform(np.log(low), np.log(high), size))
+    vectors = rng.normal(size=size), variance, rng.uniform(0.5, 2, manifest.point_size)
+    return Posterior(*(vector.astype(np.float32) for vector in vectors))
+
+
+def divergence(network, times=1):
+    for _ in range(times):
+        network.logits(IMAGES, KEY, training=True)
+    return float(network.divergence())
+
+
+def closed_form(posterior, mean, scale):
+    """Σ KL(N(μ, σ²) ‖ N(m, s²)) in float64, written out."""
+    mu, variance = posterior.mean.astype(np.float64), posterior.variance.astype(np.float64)
+    m, s = np.asarray(mean, np.float64), np.asarray(scale, np.float64)
+    terms = np.log(s / np.sqrt(variance)) + (variance + (mu - m) ** 2) / (2 * s**2) - 0.5
+    return terms.sum()
+
+
+@pytest.mark.parametrize("scale", [10.0, 1.0, 0.3])
+def test_divergence_from_a_fixed_prior_is_the_closed_form(flipout, scale):
+    posterior = random_posterior(flipout.manifest)
+    flipout.load(posterior)
+    flipout.set_prior(NormalPrior(0.0, scale))
+    expected = closed_form(posterior, 0.0, scale)
+    assert divergence(flipout) == pytest.approx(expected, rel=1e-5)
+    # It is that of the last call, not of all calls.
+    assert divergence(flipout, times=3) == pytest.approx(expected, rel=1e-5)
+
+
+def test_divergence_from_another_posterior_is_the_closed_form(flipout):
+    posterior, prior = (random_posterior(flipout.manifest, seed) for seed in (0, 1))
+    flipout.load(posterior)
+    flipout.set_prior(NormalPrior(prior.mean, np.sqrt(prior.variance)))
+    value = divergence(flipout)
+    assert value == pytest.approx(closed_form(posterior, prior.mean, np.sqrt(prior.variance)), 1e-5)
+    assert value == pytest.approx(
+        divergences.divergence(
+            posterior.mean, posterior.variance, prior.mean, prior.variance
+        ).value,
+        1e-5,
+    )
+
+
+def test_divergence_from_itself_is_0(flipout):
+    posterior = random_posterior(flipout.manifest)
+    flipout.load(posterior)
+    flipout.set_prior(NormalPrior(posterior.mean, np.sqrt(posterior.variance)))
+    assert divergence(flipout) == pytest.approx(0.0, abs=1e-3)
+
+
+@pytest.mark.parametrize("inference", ["deterministic", "mc-dropout"])
+def test_divergence_of_points_is_0_and_a_prior_does_nothing(inference):
+    network = build(inference)
+    network.set_prior(NormalPrior(0.0, 10.0))
+    assert divergence(network) == 0.0
+
+
+@pytest.mark.parametrize("inference", INFERENCES)
+def test_posterior_that_is_loaded_comes_out_again(inference):
+    network = build(inference)
+    posterior = random_posterior(network.manifest, low=1e-12, high=10.0)
+    network.load(posterior)
+    result = network.posterior()
+    np.testing.assert_array_equal(result.mean, posterior.mean)
+    np.testing.assert_array_equal(result.point, posterior.point)
+    np.testing.assert_allclose(result.variance, posterior.variance, rtol=1e-5)
+    assert {v.dtype for v in (result.mean, result.variance, result.point)} == {np.dtype("f4")}
+    # What has been through once goes through unchanged.
+    network.load(result)
+    np.testing.assert_allclose(network.posterior().variance, result.variance, rtol=1e-6)
+
+
+def test_manifest_says_what_lies_where(flipout):
+    posterior = random_posterior(flipout.manifest)
+    flipout.load(posterior)
+    layer = flipout.model.get_layer("conv3_1b")
+    names = [p.name for p in flipout.manifest.gaussian]
+    index = names.index("conv3_1b/kernel")
+    for variable, vector in (
+        (layer.kernel_posterior.distribution.loc, posterior.mean),
+        (layer.kernel_posterior.distribution.scale, np.sqrt(posterior.variance)),
+    ):
+        part = flipout.manifest.split(vector, gaussian=True)[index]
+        np.testing.assert_allclose(np.asarray(variable), part, rtol=1e-5)
+    norm = flipout.model.get_layer("conv3_1b_norm")
+    names = [p.name for p in flipout.manifest.point]
+    parts = flipout.manifest.split(posterior.point, gaussian=False)
+    for part, variable in (
+        ("scale", norm.gamma),
+        ("offset", norm.beta),
+        ("moving_mean", norm.moving_mean),
+        ("moving_variance", norm.moving_variance),
+    ):
+        np.testing.assert_array_equal(parts[names.index(f"conv3_1b_norm/{part}")], variable)
+
+
+@pytest.mark.parametrize("inference", INFERENCES)
+def test_every_variable_is_in_the_manifest_once(inference):
+    network = build(inference)
+    weights = sum(int(np.prod(w.shape)) for w in network.model.weights)
+    # A Gaussian parameter has two variables.
+    assert weights == 2 * network.manifest.gaussian_size + network.manifest.point_size
+    names = [p.name for p in network.manifest]
+    assert len(set(names)) == len(names)
+
+
+def test_wrong_sizes_are_refused(flipout):
+    right = random_posterior(flipout.manifest)
+    wrong = [
+        Posterior(right.mean[:-1], right.variance[:-1], right.point),
+        Posterior(right.mean, right.variance[:-1], right.point),
+        Posterior(right.mean, right.variance, right.point[:-1]),
+        Posterior(right.mean, right.variance, np.append(right.point, np.float32(1))),
+        build("deterministic").initial_posterior(0),
+        Posterior(right.mean, -right.variance, right.point),
+        Posterior(right.mean * np.float32(np.nan), right.variance, right.point),
+    ]
+    flipout.load(right)
+    before = flipout.posterior()
+    for posterior in wrong:
+        with pytest.raises(PosteriorError):
+            flipout.load(posterior)
+    assert flipout.posterior().digest() == before.digest()
+    with pytest.raises(PosteriorError, match=f"mean has {right.size} values; expected 0"):
+        build("deterministic").load(right)
+
+
+def test_values_of_another_network_are_loaded_by_name(flipout):
+    posterior = random_posterior(flipout.manifest)
+    points = build("deterministic")
+    points.load_values(flipout.manifest, posterior.mean, posterior.point)
+    loaded = dict(
+        zip(
+            [p.name for p in points.manifest],
+            points.manifest.split(points.posterior().point, gaussian=False),
+            strict=True,
+        )
+    )
+    for gaussian, vector in ((True, posterior.mean), (False, posterior.point)):
+        parameters = flipout.manifest.gaussian if gaussian else flipout.manifest.point
+        parts = flipout.manifest.split(vector, gaussian=gaussian)
+        for parameter, part in zip(parameters, parts, strict=True):
+            np.testing.assert_array_equal(loaded.pop(parameter.name), part)
+    assert not loaded
+
+
+def by_name(network, posterior):
+    manifest = network.manifest
+    parts = zip(
+        (*manifest.gaussian, *manifest.point),
+        (
+            *manifest.split(posterior.mean, gaussian=True),
+            *manifest.split(posterior.point, gaussian=False),
+        ),
+        strict=True,
+    )
+    return {parameter.name: part for parameter, part in parts}
+
+
+def test_beginning_is_keyed_by_seed_and_by_nothing_else(flipout):
+    from bfl.learning.networks.network import Network
+
+    first = flipout.initial_posterior(3)
+    build("deterministic", "resnet14")
+    flipout.load(random_posterior(flipout.manifest))
+    again = Network(create_architecture("resnet8"), inferences.create("flipout"), SHAPE, 10)
+    assert again.initial_posterior(3).digest() == first.digest()
+    assert flipout.initial_posterior(3).digest() == first.digest()
+    assert flipout.initial_posterior(4).digest() != first.digest()
+    # By name: the same means whatever the inference, and the same first layers of a deeper one.
+    begun = by_name(flipout, first)
+    for other in (build("deterministic"), build("mc-dropout"), build("flipout", "resnet14")):
+        values = by_name(other, other.initial_posterior(3))
+        assert begun.keys() <= values.keys()
+        for name, value in begun.items():
+            np.testing.assert_array_equal(values[name], value)
+
+
+def test_beginning_is_he_normal(flipout):
+    begun = by_name(flipout, flipout.initial_posterior(0))
+    kernels = {name: value for name, value in begun.items() if name.endswith("/kernel")}
+    assert len(kernels) == 8
+    standardized = []
+    for name, value in kernels.items():
+        fan_in = np.prod(value.shape[:-1])
+        assert fan_in == (64 if name == "logits/kernel" else 9 * value.shape[2])
+        scaled = value.ravel().astype(np.float64) / np.sqrt(2 / fan_in)
+        assert np.mean(scaled**2) == pytest.approx(1, abs=5 * np.sqrt(2 / scaled.size))
+        assert abs(scaled.mean()) < 5 / np.sqrt(scaled.size)
+        standardized.append(scaled)
+    # Kernels of one shape do not begin alike.
+    assert not np.isclose(begun["conv2_1a/kernel"], begun["conv2_1b/kernel"]).mean() > 0.01
+    everything = np.concatenate(standardized)
+    assert np.mean(everything**4) == pytest.approx(3, abs=0.15)  # normal, not truncated
+    for name, value in begun.items():
+        ending = name.rsplit("/", 1)[1]
+        if ending != "kernel":
+            assert (value == (1 if ending in ("scale", "moving_variance") else 0)).all(), name
+
+
+def test_initial_scale_is_a_setting():
+    standard = build("flipout").initial_posterior(0)
+    other = build("flipout", **{"initial-scale": 0.2}).initial_posterior(0)
+    np.testing.assert_allclose(standard.variance, 0.05**2, rtol=1e-6)
+    np.testing.assert_allclose(other.variance, 0.2**2, rtol=1e-6)
+    np.testing.assert_array_equal(standard.mean, other.mean)
+
+
+def test_manifest_as_json(flipout):
+    manifest = flipout.manifest
+    again = Manifest.from_json(manifest.to_json())
+    assert again == manifest
+    assert again.digest() == manifest.digest()
+    assert all(isinstance(p.shape, tuple) for p in again)
+    first = manifest.parameters[0]
+    changes = (
+        Parameter("other", first.shape, first.gaussian, first.initialization),
+        Parameter(first.name, (*first.shape, 1), first.gaussian, first.initialization),
+        Parameter(first.name, first.shape, not first.gaussian, first.initialization),
+        Parameter(first.name, first.shape, first.gaussian, "ones"),
+    )
+    digests = {Manifest((change, *manifest.parameters[1:])).digest() for change in changes}
+    digests |= {manifest.digest(), Manifest(manifest.parameters[::-1]).digest()}
+    assert len(digests) == 6
+
+
+@pytest.mark.parametrize("inference", INFERENCES)
+def test_moving_variances_and_nothing_else_have_a_minimum(inference):
+    manifest = build(inference).manifest
+    expected = {p.name for p in manifest if p.name.endswith("/moving_variance")}
+    assert len(expected) > 3
+    assert {p.name for p in manifest if p.minimum is not None} == expected
+    assert {p.minimum for p in manifest if p.name in expected} == {0.0}
+    start = manifest.initial_posterior(0, 0.1)
+    with pytest.raises(PosteriorError, match="moving_variance"):
+        manifest.check(Posterior(start.mean, start.variance, -start.point))
+
+
+@pytest.mark.parametrize("inference", INFERENCES)
+def test_manifest_does_not_depend_on_what_was_built_before(inference):
+    from bfl.learning.networks.network import Network
+
+    def make(word="resnet8"):
+        return Network(create_architecture(word), inferences.create(inference), SHAPE, 10).manifest
+
+    first = make()
+    make("resnet14")
+    assert make() == first
+    assert make().to_json() == first.to_json()
+
+
+def test_networks_are_built_once():
+    from bfl.learning.networks.network import build_network, build_predictor
+
+    for inference in INFERENCES:
+        assert build(inference) is build(inference)
+    assert build("flipout") is not build("flipout", **{"initial-scale": 0.2})
+    assert build("flipout") is not build("deterministic")
+    assert build("flipout") is not build("flipout", "resnet14")
+    architecture = create_architecture("resnet8")
+    assert build("flipout") is not build_network(
+        architecture, inferences.create("flipout"), SHAPE, 7
+    )
+    # A variational network predicts with plain layers, the others with themselves.
+    assert build_predictor(build("flipout"), architecture) is build("deterministic")
+    assert build_predictor(build("deterministic"), architecture) is build("deterministic")
+    dropped = build("mc-dropout", **{"dropout-rate": 0.4})
+    assert build_predictor(dropped, architecture) is dropped
+
+
+@pytest.mark.parametrize("inference", INFERENCES)
+def test_logits_are_keyed(inference):
+    network = build(inference)
+    network.load(network.initial_posterior(0))
+    for training in (False, True):
+        network.load(network.initial_posterior(0))
+        first = network.logits(IMAGES, KEY, training=training).numpy()
+        network.load(network.initial_posterior(0))
+        other = network.logits(IMAGES, KEY + 1, training=training).numpy()
+        network.load(network.initial_posterior(0))
+        again = network.logits(IMAGES, KEY, training=training).numpy()
+        np.testing.assert_array_equal(first, again)
+        assert (inference == "deterministic") == np.array_equal(first, other)
+
+
+def test_layers_of_a_network_draw_different_masks():
+    """Dropout of layers of one shape: no two masks of a call are the same."""
+    from bfl.keras import keras
+    from bfl.learning.networks.keys import keyed
+
+    network = build("mc-dropout", **{"dropout-rate": 0.5})
+    names = [f"{layer}_dropout" for layer in ("conv1", "conv2_1a", "conv2_1b")]
+    outputs = [network.model.get_layer(name).output for name in names]
+    masks = keras.Model(network.model.input, outputs)
+    network.load(random_posterior(network.manifest))
+    with keyed(KEY):
+        first, second, third = (mask.numpy() == 0 for mask in masks(IMAGES))
+    for one, other in ((first, second), (second, third), (first, third)):
+        assert (one == other).mean() == pytest.approx(0.5, abs=0.06)
+
+
+def test_images_are_scaled_to_both_sides_of_0():
+    from bfl.learning.networks.network import normalized_images
+
+    values = normalized_images(np.array([0, 127, 128, 255], np.uint8)).numpy()
+    np.testing.assert_allclose(values, [-1, -1 / 255, 1 / 255, 1], atol=1e-6)
+    assert values.dtype == np.float32

@@ -1,0 +1,79 @@
+"""Computing in bfloat16: the same network, parameters in float32, logits a little rounder."""
+
+import numpy as np
+import pytest
+
+from bfl.learning.inferences import inferences
+from bfl.learning.models import create_architecture
+from bfl.learning.priors.base import NormalPrior
+from bfl.posteriors import Posterior
+
+pytestmark = pytest.mark.usefixtures("tensorflow")
+
+SHAPE = (8, 8, 3)
+RNG = np.random.default_rng(0)
+IMAGES = RNG.uniform(-1, 1, (16, *SHAPE)).astype(np.float32)
+KEY = np.array([3, 4], np.int32)
+
+
+def build(inference, precision):
+    from bfl.learning.networks.network import build_network
+
+    architecture = create_architecture("resnet8")
+    return build_network(architecture, inferences.create(inference), SHAPE, 10, precision)
+
+
+def posterior_of(manifest):
+    rng = np.random.default_rng(1)
+    mean = rng.normal(size=manifest.gaussian_size) * 0.1
+    variance = np.full(manifest.gaussian_size, 0.01)
+    point = rng.uniform(0.1, 0.5, manifest.point_size)
+    return Posterior(*(vector.astype(np.float32) for vector in (mean, variance, point)))
+
+
+@pytest.mark.parametrize("inference", inferences.names())
+def test_logits_differ_by_rounding_only(inference):
+    logits = {}
+    for precision in ("float32", "bfloat16"):
+        network = build(inference, precision)
+        network.load(posterior_of(network.manifest))
+        logits[precision] = np.asarray(network.logits(IMAGES, KEY, training=True))
+    assert logits["bfloat16"].dtype == np.float32
+    scale = np.abs(logits["float32"]).max()
+    difference = np.abs(logits["bfloat16"] - logits["float32"]).max() / scale
+    # bfloat16 has 8 bits: not the same, and not another network.
+    assert 0 < difference < 0.1
+
+
+@pytest.mark.parametrize("inference", inferences.names())
+def test_parameters_stay_in_float32(inference):
+    network = build(inference, "bfloat16")
+    assert {str(weight.dtype) for weight in network.model.weights} == {"<dtype: 'float32'>"}
+    posterior = posterior_of(network.manifest)
+    network.load(posterior)
+    np.testing.assert_array_equal(network.posterior().mean, posterior.mean)
+    np.testing.assert_array_equal(network.posterior().point, posterior.point)
+
+
+def test_divergence_does_not_depend_on_the_precision():
+    values = []
+    for precision in ("float32", "bfloat16"):
+        network = build("flipout", precision)
+        network.load(posterior_of(network.manifest))
+        network.set_prior(NormalPrior(0.0, 1.0))
+        network.logits(IMAGES, KEY, training=True)
+        values.append(float(network.divergence()))
+    assert values[0] == values[1]
+
+
+def test_policy_is_as_before_afterwards():
+    from bfl.keras import keras
+    from bfl.learning.networks.precision import computing_in
+
+    before = keras.mixed_precision.global_policy().name
+    with computing_in("bfloat16"):
+        assert keras.mixed_precision.global_policy().name == "mixed_bfloat16"
+    assert keras.mixed_precision.global_policy().name == before
+    with pytest.raises(ZeroDivisionError), computing_in("bfloat16"):
+        1 / 0  # noqa: B018
+    assert keras.mixed_precision.global_policy().name == before == "float32"

@@ -1,0 +1,105 @@
+"""The Gaussians that the divergence is taken from."""
+
+from dataclasses import fields
+
+import numpy as np
+import pydantic
+import pytest
+
+from bfl.errors import ConfigurationError
+from bfl.learning.priors import priors
+from bfl.learning.priors.base import NormalPrior
+from bfl.posteriors import Posterior
+
+
+@pytest.fixture
+def received():
+    rng = np.random.default_rng(0)
+    mean, variance = rng.normal(size=20), rng.uniform(1e-6, 4, 20)
+    return Posterior(mean.astype(np.float32), variance.astype(np.float32))
+
+
+@pytest.mark.parametrize("name", priors.names())
+def test_the_contract_of_every_prior(received, name):
+    """Numbers that broadcast to the parameters, scales above 0, the same for the same posterior."""
+    points = Posterior(np.zeros(0, np.float32), np.zeros(0, np.float32), np.ones(3, np.float32))
+    for posterior in (received, points):
+        before = posterior.digest()
+        prior = priors.create(name)
+        state = prior.begin_client(posterior)
+        form = prior.density(posterior, state).standardized()
+        for numbers in (form.centre, form.scale, form.sign, form.slope):
+            assert np.isfinite(np.broadcast_to(numbers, posterior.mean.shape)).all()
+        assert np.all(np.asarray(form.scale) > 0)
+        assert np.isin(form.sign, (-1, 0, 1)).all()
+        assert posterior.digest() == before
+        again = priors.create(name).density(posterior, state).standardized()
+        for field in fields(form):
+            np.testing.assert_array_equal(getattr(again, field.name), getattr(form, field.name))
+
+
+def test_fixed_is_the_papers_and_ignores_what_is_received(received):
+    # Fischer et al. (2024), section 3.3: N(0, 100 I).
+    assert priors.create("fixed").density(received, {}) == NormalPrior(0.0, 10.0)
+    assert priors.create("fixed", {"prior-scale": 0.5}).density(received, {}) == NormalPrior(
+        0.0, 0.5
+    )
+
+
+def test_previous_global_is_what_is_received(received):
+    prior = priors.create("previous-global").density(received, {})
+    np.testing.assert_array_equal(prior.mean, received.mean)
+    np.testing.assert_allclose(prior.scale**2, received.variance, rtol=1e-6)
+    assert prior.scale.shape == (20,)
+
+
+def test_previous_global_of_points_is_empty():
+    points = Posterior(np.zeros(0, np.float32), np.zeros(0, np.float32), np.ones(3, np.float32))
+    prior = priors.create("previous-global").density(points, {})
+    assert prior.mean.size == prior.scale.size == 0
+
+
+def test_previous_global_has_no_scale_of_its_own(received):
+    assert priors.create("previous-global", {"prior-scale": 3.0}) == priors.create(
+        "previous-global"
+    )
+
+
+@pytest.mark.parametrize("scale", [0.0, -1.0, float("inf"), float("nan"), "10"])
+def test_impossible_scales(scale):
+    with pytest.raises(pydantic.ValidationError, match="prior-scale"):
+        priors.create("fixed", {"prior-scale": scale})
+
+
+def test_unknown_word():
+    with pytest.raises(ConfigurationError, match="did you mean 'previous-global'"):
+        priors.create("previous")
+
+
+@pytest.mark.parametrize("name", priors.names())
+def test_first_posterior_is_the_networks_unless_the_prior_is_what_a_run_begins_with(received, name):
+    initial = Posterior(received.mean, received.variance, np.ones(3, np.float32))
+    before = initial.digest()
+    first = priors.create(name).first_posterior(initial)
+    first.check(like=initial)
+    assert initial.digest() == before
+    np.testing.assert_array_equal(first.point, initial.point)
+    assert [getattr(first, v).dtype for v in ("mean", "variance", "point")] == [np.float32] * 3
+    if name != "cavity":
+        assert first.digest() == before
+
+
+def test_a_cavity_begins_with_the_prior_itself(received):
+    """q = p ∏ t_k with factors that say nothing."""
+    prior = priors.create("cavity", {"prior-scale": 0.5})
+    first = prior.first_posterior(received)
+    np.testing.assert_array_equal(first.mean, np.zeros(20))
+    np.testing.assert_array_equal(first.variance, np.full(20, 0.25))
+    density = prior.density(first, prior.begin_client(first))
+    assert (density.slope == 0).all()
+    np.testing.assert_array_equal(density.precision, np.full(20, 4.0))
+
+
+@pytest.mark.parametrize("scale", [1e-9, 1e6])
+def test_the_prior_of_a_cavity_is_a_posterior_in_float32(received, scale):
+    priors.create("cavity", {"prior-scale": scale}).first_posterior(received).check()

@@ -1,0 +1,48 @@
+"""Where a client's optimizer begins."""
+
+import numpy as np
+import pytest
+
+from bfl.configuration import resolve
+from bfl.errors import ConfigurationError
+from bfl.federation.parts import Trained
+from bfl.learning.starts import starts
+from bfl.posteriors import Posterior
+
+
+def posterior(value):
+    return Posterior(np.full(2, value), np.full(2, value), np.full(1, value))
+
+
+RECEIVED, INITIAL, SENT = (posterior(value) for value in (1.0, 2.0, 3.0))
+TRAINED = Trained(RECEIVED, SENT, {}, 1, 1, 0.1, np.ones(1, bool))
+
+
+def gaussians(begun):
+    assert begun.point[0] == RECEIVED.point[0]  # points have no prior
+    assert (begun.mean == begun.variance).all()
+    return begun.mean[0]
+
+
+def test_by_default_training_begins_with_what_was_received():
+    start = starts.create("posterior")
+    assert start.begin({}, RECEIVED, lambda: INITIAL) is RECEIVED
+
+
+@pytest.mark.parametrize(("afterwards", "expected"), [("received", 1.0), ("own", 3.0)])
+def test_a_client_begins_with_the_initial_network_until_it_has_been_pooled(afterwards, expected):
+    start = starts.create("initial-network", {"start-afterwards": afterwards})
+    state = start.begin_client(RECEIVED)
+    assert gaussians(start.begin(state, RECEIVED, lambda: INITIAL)) == 2.0
+    sent, kept = start.conclude(state, TRAINED)
+    assert not sent
+    # An update that was lost leaves the state as it was.
+    assert gaussians(start.begin(state, RECEIVED, lambda: INITIAL)) == 2.0
+    state = start.commit(kept, 0.1)
+    assert gaussians(start.begin(state, RECEIVED, lambda: INITIAL)) == expected
+
+
+def test_control_variates_need_the_received_posterior_as_start():
+    assert resolve({"strategy": "scaffold", "start": "posterior"}).correction.name == "scaffold"
+    with pytest.raises(ConfigurationError, match="goes with no start elsewhere"):
+        resolve({"strategy": "scaffold", "start": "initial-network"})

@@ -1,0 +1,43 @@
+"""What a process builds once for all tasks of a configuration."""
+
+import pytest
+
+from bfl.configuration import resolve
+from bfl.errors import ConfigurationError
+from bfl.learning.training.construction import trainer_for
+
+
+def configuration(**changes):
+    changed = {key.replace("_", "-"): value for key, value in changes.items()}
+    return resolve({"model": "resnet8", "dataset": "digits", **changed})
+
+
+def test_trainers_are_built_once_for_all_clients_rounds_and_rules(tensorflow):
+    def trainer(**changes):
+        return trainer_for(configuration(**changes), (8, 8, 1), 10)
+
+    first = trainer()
+    for changes in (
+        {},
+        {"rounds": 3, "local_epochs": 2, "seed": 5, "learning_rate": 0.01},
+        {"strategy": "conflation", "weighting": "equal", "partition": "shards"},
+        {"prior": "previous-global", "prior_scale": 2.0},
+    ):
+        assert trainer(**changes) is first
+    for changes in ({"batch_size": 16}, {"augmentation": "crop-flip"}, {"optimizer": "sgd"}):
+        other = trainer(**changes)
+        assert other is not first
+        assert other.network is first.network
+    points = trainer(inference="deterministic", strategy="naive-weighted-averaging")
+    assert points.network is not first.network
+    assert trainer(batch_norm_momentum=0.5).network is not first.network
+    assert first.batch_size == 32
+    assert first.network.image_shape == (8, 8, 1)
+    assert first.network.classes == 10
+
+
+@pytest.mark.parametrize("shape", [(3, 8, 1), (8, 3, 1), (1, 1, 3)])
+def test_images_that_are_too_small_for_the_model(tensorflow, shape):
+    message = f"'resnet8' takes images of at least 4 pixels a side, not {shape[0]} x {shape[1]}"
+    with pytest.raises(ConfigurationError, match=message):
+        trainer_for(configuration(), shape, 10)
