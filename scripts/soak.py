@@ -20,7 +20,7 @@ CONFIG = (
     'evaluate-mc-samples=1 strategy="ppa" optimizer-state="keep" fraction-train=0.7 min-clients=4'
 )
 CLIENTS = 4
-MOST_SECONDS = {"serial": 20.0, "ray": 60.0}
+MOST_SECONDS = 60.0
 """The longest that a run is let live: start-up, and some rounds."""
 
 
@@ -60,17 +60,18 @@ def actors(pid: int) -> list[int]:
     return [child for child, name in named.items() if name.startswith(b"ray::ClientAppActor")]
 
 
-def live(begin: list[str], seconds: float, victim: str, log: Path) -> bool:
-    """Let a run live for some seconds and kill it or an actor; return whether it had ended."""
+def live(begin: list[str], seconds: float, victim: str, log: Path) -> str:
+    """Let a run live for some seconds and kill it or an actor; return what was killed, if any."""
     with log.open("ab") as out:
         process = subprocess.Popen(begin, stdout=out, stderr=out, start_new_session=True)
     try:
         process.wait(seconds)
-        return process.returncode == 0
+        return ""
     except subprocess.TimeoutExpired:
         pass
-    if victim == "actor" and actors(process.pid):
-        os.kill(random.choice(actors(process.pid)), signal.SIGKILL)
+    living = actors(process.pid) if victim == "actor" else []
+    if living:
+        os.kill(random.choice(living), signal.SIGKILL)
         time.sleep(5)  # and then the command, so that the number of kills is what was asked for
     children = descendants(process.pid)
     process.kill()
@@ -80,7 +81,7 @@ def live(begin: list[str], seconds: float, victim: str, log: Path) -> bool:
             os.kill(child, signal.SIGKILL)
         except ProcessLookupError:
             continue
-    return False
+    return "actor" if living else "command"
 
 
 def history(folder: RunFolder) -> list[dict[str, Any]]:
@@ -104,14 +105,18 @@ def main() -> int:
         whole, disturbed = Path(scratch) / "whole", Path(scratch) / "disturbed"
         log = Path(scratch) / "log"
         print("a run that nobody disturbs", flush=True)
+        begun = time.monotonic()
         subprocess.run(command(whole, backend, rounds), check=True, stdout=subprocess.DEVNULL)
+        # On whatever machine, it does not end before it can be killed.
+        longest = min(MOST_SECONDS, 0.6 * (time.monotonic() - begun))
         for kill in range(1, kills + 1):
-            seconds = random.uniform(0.2, 1.0) * MOST_SECONDS[backend]
-            victim = random.choice(["command", "actor"]) if backend == "ray" else "command"
-            ended = live(command(disturbed, backend, rounds), seconds, victim, log)
+            seconds = random.uniform(0.4, 1.0) * longest
+            victim = "actor" if backend == "ray" and kill % 2 == 0 else "command"
+            killed = live(command(disturbed, backend, rounds), seconds, victim, log)
             done = len(RunFolder(disturbed).rounds()) if disturbed.exists() else 0
-            print(f"kill {kill}: {victim} after {seconds:.1f} s; {done} rounds done", flush=True)
-            if ended:
+            what = killed or "nothing"
+            print(f"kill {kill}: {what} after {seconds:.1f} s; {done} rounds done", flush=True)
+            if not killed:
                 print("the run had ended before it could be killed; more rounds are needed")
                 break
         subprocess.run(command(disturbed, backend, rounds), check=True, stdout=subprocess.DEVNULL)

@@ -238,7 +238,7 @@ def test_a_link_refuses_its_settings(chain: Kind) -> None:
         ),
         (
             {"strategy": "pvi", "weighting": "distance"},
-            ["pooling 'factor-changes'", "weighting 'distance'", "equal, train-size"],
+            ["pooling 'factor-changes'", "weighting 'distance'", "allowed: weighting equal,"],
         ),
         ({"strategy": "pvi", "defence": "winsorization"}, ["defence 'winsorization'", "none"]),
         (

@@ -73,12 +73,6 @@ class QuadraticPrior:
     slope: Array
     precision: Array
 
-    def cross_entropy(self, mean: Array, variance: Array) -> float:
-        """Return −E_q[log p] up to its constant for q = N(mean, variance), in nats."""
-        shift = mean - self.centre
-        terms = 0.5 * self.precision * (np.square(shift) + variance) - self.slope * shift
-        return float(terms.sum())
-
     def standardized(self) -> Standardized:
         """Return it around its centre; the constant is that of all densities among the D."""
         sign = np.where(np.abs(self.precision) < LEAST_PRECISION, 0.0, np.sign(self.precision))
