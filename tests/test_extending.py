@@ -119,6 +119,7 @@ def test_a_setting_that_pyproject_lacks_is_taken_and_its_line_is_said(copy: Path
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_every_example_passes_the_tests_of_its_kind(copy: Path) -> None:
     """By the documented option: ``--part weighting:power-of-size``."""
     from bfl.configuration.kinds import REGISTRIES

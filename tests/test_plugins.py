@@ -271,6 +271,7 @@ def digest_of(folder: Path) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_run_outside_the_checkout_is_made_of_parts_of_ones_own(tmp_path: Path) -> None:
     """Serially, and on Ray's actors with the same result."""
     serial, ray = tmp_path / "serial", tmp_path / "ray"

@@ -126,6 +126,7 @@ def test_a_killed_node_is_gone_without_and_taken_up_again(
     check_complete(tmp_path / "run", {"rounds": 4, "clients": 2})
 
 
+@pytest.mark.long
 def test_nodes_train_on_data_of_their_own(tmp_path: Path, flower: Flower) -> None:
     """The command of the README, with data of its own for every node."""
     digits, configs, start = load_dataset("digits"), [], 0

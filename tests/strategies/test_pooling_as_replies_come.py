@@ -188,6 +188,7 @@ def test_examples_of_a_nodes_own_are_known(came: list[str]) -> None:
     assert came == ["weighted-sum-of-normals"]
 
 
+@pytest.mark.usefixtures("quick_collections")
 def test_few_updates_are_held_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     alive: list[weakref.ref[Posterior]] = []
     most = 0

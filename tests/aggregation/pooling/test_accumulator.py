@@ -18,6 +18,7 @@ from bfl.posteriors import Posterior
 MakeClients = Callable[..., list[Posterior]]
 
 
+@pytest.mark.usefixtures("quick_collections")
 def test_streamed_posteriors_are_let_go_by_groups(make_clients: MakeClients) -> None:
     alive: list[weakref.ref[Posterior]] = []
     most = 0
