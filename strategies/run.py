@@ -40,12 +40,10 @@ from strategies.federation import Federation, discover
 from strategies.method import Method
 from strategies.posterior_pooling import PosteriorPooling
 from strategies.pretraining import Pretraining
-from strategies.refusals import check_before_start, lost_states, refuse_attackers
+from strategies.refusals import lost_states, refuse_attackers
 from strategies.round_recorder import RoundRecorder
 from strategies.server_state import ServerState
 from strategies.validation import evaluation, server_data
-
-__all__ = ["check_before_start", "make_strategy", "run_federation"]
 
 SILENCE_BEYOND_TIMEOUT = 30.0
 """Seconds that the server waits longer than a client may take: for the message's way and back."""

@@ -6,7 +6,6 @@ Flower shipped this command until 1.26; this one has its options.
 from __future__ import annotations
 
 import argparse
-import importlib
 import json
 import sys
 from collections.abc import Mapping
@@ -219,6 +218,4 @@ def check(app: FlowerApp, overrides: Mapping[str, Any], clients: int, *, backend
         _note(f"warning: {warning}")
     where = "this process" if backend == "serial" else "Ray actors"
     print(f"run of {clients} clients in {where}: {configuration.title}", flush=True)
-    # The server side is not imported by the library; it is looked up as Flower does.
-    run = importlib.import_module("strategies.run")
-    run.check_before_start(configuration, clients)
+    app.check_before_start(configuration, clients)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
@@ -12,9 +11,10 @@ from pathlib import Path
 from rich.console import Console
 
 from bfl.commands.flower_simulation import BACKENDS, read_backend_config
-from bfl.configuration import Configuration
 from bfl.configuration.configuration import Value
 from bfl.configuration.sources import read_run_config
+from bfl.engine.flower import FlowerApp, RayEngine
+from bfl.engine.flower.app import own_folder
 from bfl.errors import ConfigurationError, DataError, RunError, nearest, unknown_name
 from bfl.experiments.results.environment import describe_environment
 from bfl.experiments.results.resume import FREE_TO_CHANGE
@@ -116,11 +116,12 @@ def run_study(given: argparse.Namespace) -> None:
     if scaled.note:
         console.print(scaled.note, markup=False)
     wanted = only(given.only, scaled.runs)
+    app = FlowerApp.own()
     checked = plan(
         scaled.runs,
         folder,
         machine,
-        _check,
+        app.check_before_start,
         wanted=wanted,
         data_may_be_missing=given.dry_run,
     )
@@ -132,7 +133,9 @@ def run_study(given: argparse.Namespace) -> None:
         _show_plan(console, folder, checked, runs, reused)
         return
     folder.begin(scaled, describe_environment(), reused)
-    outcome = make_runs(folder, runs, _engine(given, runs, backend_config), verbose=given.verbose)
+    outcome = make_runs(
+        folder, runs, _engine(app, given, runs, backend_config), verbose=given.verbose
+    )
     _report(console, folder, outcome, len(runs))
 
 
@@ -143,8 +146,6 @@ def study_file(path: Path) -> Path:
     """
     if path.exists() or path.is_absolute():
         return path
-    from bfl.engine.flower.app import own_folder
-
     for place in (own_folder(), own_folder() / "configs"):
         for found in (place / path, place / f"{path}.toml"):
             if found.is_file():
@@ -190,18 +191,13 @@ def _matches(name: str, pattern: str) -> bool:
     return fnmatchcase(name, pattern) if set(pattern) & set("*?[") else pattern in name
 
 
-def _check(configuration: Configuration, clients: int) -> None:
-    # The server side is not imported by the library; it is looked up as Flower does.
-    importlib.import_module("strategies.run").check_before_start(configuration, clients)
-
-
 def _engine(
-    given: argparse.Namespace, runs: Sequence[PlannedRun], backend_config: dict[str, object]
+    app: FlowerApp,
+    given: argparse.Namespace,
+    runs: Sequence[PlannedRun],
+    backend_config: dict[str, object],
 ) -> MakeEngine:
     """Return what makes the engine of a study's runs."""
-    from bfl.engine.flower import FlowerApp, RayEngine
-
-    app = FlowerApp.own()
     if given.backend == "serial":
         return lambda: SerialEngine(app, backend_config)
     most = max(run.clients for run in runs)
