@@ -24,13 +24,13 @@ from bfl.experiments.results.environment import describe_environment
 from bfl.experiments.results.examples import write_examples
 from bfl.experiments.results.figures import draw_all
 from bfl.experiments.results.identity import run_key
-from bfl.experiments.results.network import NetworkDescription
 from bfl.experiments.results.progress import ProgressReport
-from bfl.experiments.results.resume import Checkpoint, Checkpoints, open_run
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.experiments.results.run_name import made_up_name
 from bfl.experiments.results.summary import write_evaluation
 from bfl.experiments.results.table import metrics_table
+from bfl.experiments.run.network import NetworkDescription
+from bfl.experiments.run.resume import Checkpoint, Checkpoints, open_run
+from bfl.experiments.run.run_name import made_up_name
 from bfl.experiments.tracking import LiveLog, TrackedRun, live_log
 from bfl.federation.wire import Positions, posterior_from_arrays, posterior_to_arrays
 from bfl.posteriors import Posterior
@@ -58,7 +58,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         RunError: The federation could not go on.
         DataError: The data are not what they should be.
     """
-    from bfl.evaluation.prediction.evaluation import Evaluator
+    from bfl.experiments.run.evaluator import Evaluator
     from bfl.keras import configure, configured_threads
 
     keys = configuration.keys

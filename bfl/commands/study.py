@@ -10,21 +10,21 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bfl.commands.flower_simulation import BACKENDS, read_backend_config
 from bfl.configuration.configuration import Value
 from bfl.configuration.sources import read_run_config
 from bfl.engine.flower import FlowerApp, RayEngine
 from bfl.engine.flower.app import own_folder
 from bfl.errors import ConfigurationError, DataError, RunError, nearest, unknown_name
 from bfl.experiments.results.environment import describe_environment
-from bfl.experiments.results.resume import FREE_TO_CHANGE
+from bfl.experiments.run.resume import FREE_TO_CHANGE
+from bfl.experiments.run.simulation import BACKENDS, read_backend_config
 from bfl.experiments.studies.checks import Plan, PlannedRun, plan, reusable
 from bfl.experiments.studies.engines import MakeEngine, SerialEngine
 from bfl.experiments.studies.figures import draw_study
 from bfl.experiments.studies.folder import StudyFolder, is_done, state
 from bfl.experiments.studies.formats import FORMATS
 from bfl.experiments.studies.progress import StudyProgress
-from bfl.experiments.studies.reading import GIVEN_BY_THE_RUNNER, read_study
+from bfl.experiments.studies.reading import GIVEN_BY_THE_RUNNER, read_study, study_in
 from bfl.experiments.studies.runner import Outcome, StudyRunner
 from bfl.experiments.studies.scale import REDUCIBLE, Scale, ScaledStudy
 from bfl.experiments.studies.study import Run
@@ -279,7 +279,7 @@ def opened(path: Path, output: Path, scale: str) -> tuple[StudyFolder, ScaledStu
     if scale:
         raise ConfigurationError(f"--scale: {path} has a scale already; it goes with a TOML file")
     folder = StudyFolder(path)
-    return folder, folder.study()
+    return folder, study_in(folder)
 
 
 def print_table(given: argparse.Namespace) -> None:

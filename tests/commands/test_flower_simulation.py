@@ -6,9 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bfl.commands.flower_simulation import agree_on_clients, main, read_backend_config
+from bfl.commands.flower_simulation import main
 from bfl.engine.flower import FlowerApp
 from bfl.errors import ConfigurationError
+from bfl.experiments.run.simulation import agree_on_clients, read_backend_config
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 

@@ -12,8 +12,8 @@ import pytest
 
 from bfl.aggregation.pooling import pool, pooling_rules
 from bfl.errors import PosteriorError
-from bfl.experiments.results.resume import Checkpoint, Checkpoints
 from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.run.resume import Checkpoint, Checkpoints
 from bfl.posteriors import Manifest, Parameter, Posterior
 
 MANIFEST = Manifest(
