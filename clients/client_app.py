@@ -27,6 +27,7 @@ from bfl.configuration import Configuration
 from bfl.data.datasets.cache import cached_dataset
 from bfl.engine.resources import resident_memory
 from bfl.errors import ConfigurationError
+from bfl.experiments.run.trainer import trainer_for
 from bfl.federation.client_metrics import (
     MEMORY,
     NUM_EXAMPLES,
@@ -47,7 +48,6 @@ from bfl.federation.wire import (
     reply_content,
 )
 from bfl.learning.training import LocalTask
-from bfl.learning.training.construction import trainer_for
 from bfl.plugins import activate
 from bfl.posteriors import Posterior
 from clients.guard import deadline, reports_errors

@@ -6,7 +6,7 @@ from bfl.configuration import Configuration
 from bfl.data.datasets.cache import cached_dataset
 from bfl.data.datasets.subset import with_test_examples
 from bfl.errors import ConfigurationError
-from bfl.experiments.results.resume import Checkpoint, check_output
+from bfl.experiments.run.resume import Checkpoint, check_output
 from strategies.division import clients_positions
 from strategies.federation import Federation
 from strategies.pretraining import split_off

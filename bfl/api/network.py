@@ -12,7 +12,7 @@ from bfl.api.alone import predicting_alone
 from bfl.engine.resources import cpus_of_this_process
 from bfl.errors import DataError
 from bfl.experiments.results.environment import describe_environment
-from bfl.experiments.results.network import NetworkDescription
+from bfl.experiments.run.network import NetworkDescription
 from bfl.posteriors import Manifest, Posterior
 
 if TYPE_CHECKING:

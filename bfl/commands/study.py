@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
@@ -11,20 +10,21 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bfl.commands.flower_simulation import BACKENDS, read_backend_config
-from bfl.configuration import Configuration
 from bfl.configuration.configuration import Value
 from bfl.configuration.sources import read_run_config
+from bfl.engine.flower import FlowerApp, RayEngine
+from bfl.engine.flower.app import own_folder
 from bfl.errors import ConfigurationError, DataError, RunError, nearest, unknown_name
 from bfl.experiments.results.environment import describe_environment
-from bfl.experiments.results.resume import FREE_TO_CHANGE
+from bfl.experiments.run.resume import FREE_TO_CHANGE
+from bfl.experiments.run.simulation import BACKENDS, read_backend_config
 from bfl.experiments.studies.checks import Plan, PlannedRun, plan, reusable
 from bfl.experiments.studies.engines import MakeEngine, SerialEngine
 from bfl.experiments.studies.figures import draw_study
 from bfl.experiments.studies.folder import StudyFolder, is_done, state
 from bfl.experiments.studies.formats import FORMATS
 from bfl.experiments.studies.progress import StudyProgress
-from bfl.experiments.studies.reading import GIVEN_BY_THE_RUNNER, read_study
+from bfl.experiments.studies.reading import GIVEN_BY_THE_RUNNER, read_study, study_in
 from bfl.experiments.studies.runner import Outcome, StudyRunner
 from bfl.experiments.studies.scale import REDUCIBLE, Scale, ScaledStudy
 from bfl.experiments.studies.study import Run
@@ -116,11 +116,12 @@ def run_study(given: argparse.Namespace) -> None:
     if scaled.note:
         console.print(scaled.note, markup=False)
     wanted = only(given.only, scaled.runs)
+    app = FlowerApp.own()
     checked = plan(
         scaled.runs,
         folder,
         machine,
-        _check,
+        app.check_before_start,
         wanted=wanted,
         data_may_be_missing=given.dry_run,
     )
@@ -132,7 +133,9 @@ def run_study(given: argparse.Namespace) -> None:
         _show_plan(console, folder, checked, runs, reused)
         return
     folder.begin(scaled, describe_environment(), reused)
-    outcome = make_runs(folder, runs, _engine(given, runs, backend_config), verbose=given.verbose)
+    outcome = make_runs(
+        folder, runs, _engine(app, given, runs, backend_config), verbose=given.verbose
+    )
     _report(console, folder, outcome, len(runs))
 
 
@@ -143,8 +146,6 @@ def study_file(path: Path) -> Path:
     """
     if path.exists() or path.is_absolute():
         return path
-    from bfl.engine.flower.app import own_folder
-
     for place in (own_folder(), own_folder() / "configs"):
         for found in (place / path, place / f"{path}.toml"):
             if found.is_file():
@@ -190,18 +191,13 @@ def _matches(name: str, pattern: str) -> bool:
     return fnmatchcase(name, pattern) if set(pattern) & set("*?[") else pattern in name
 
 
-def _check(configuration: Configuration, clients: int) -> None:
-    # The server side is not imported by the library; it is looked up as Flower does.
-    importlib.import_module("strategies.run").check_before_start(configuration, clients)
-
-
 def _engine(
-    given: argparse.Namespace, runs: Sequence[PlannedRun], backend_config: dict[str, object]
+    app: FlowerApp,
+    given: argparse.Namespace,
+    runs: Sequence[PlannedRun],
+    backend_config: dict[str, object],
 ) -> MakeEngine:
     """Return what makes the engine of a study's runs."""
-    from bfl.engine.flower import FlowerApp, RayEngine
-
-    app = FlowerApp.own()
     if given.backend == "serial":
         return lambda: SerialEngine(app, backend_config)
     most = max(run.clients for run in runs)
@@ -283,7 +279,7 @@ def opened(path: Path, output: Path, scale: str) -> tuple[StudyFolder, ScaledStu
     if scale:
         raise ConfigurationError(f"--scale: {path} has a scale already; it goes with a TOML file")
     folder = StudyFolder(path)
-    return folder, folder.study()
+    return folder, study_in(folder)
 
 
 def print_table(given: argparse.Namespace) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bfl.configuration import unset_values
+from bfl.configuration import Configuration, unset_values
 from bfl.configuration.messages import declaration_advice
 from bfl.configuration.sources import flatten, read_toml
 from bfl.errors import ConfigurationError, nearest
@@ -93,6 +93,45 @@ class FlowerApp:
                     f"[tool.flwr.app.config] of {self.folder / 'pyproject.toml'})"
                 )
         return {**known, **overrides}
+
+    def load_server(self) -> Any:
+        """Return the ServerApp, loaded as Flower loads it: by the name in pyproject.toml.
+
+        Raises:
+            Exception: Flower's LoadServerAppError: there is none of that name, or it cannot be
+                imported.
+        """
+        from flwr.serverapp.server_app import LoadServerAppError
+        from flwr.supercore.object_ref import load_app
+
+        return load_app(self.server, LoadServerAppError, str(self.folder))
+
+    def load_client(self) -> Any:
+        """Return the ClientApp likewise.
+
+        Raises:
+            Exception: Flower's LoadClientAppError.
+        """
+        from flwr.clientapp.client_app import LoadClientAppError
+        from flwr.supercore.object_ref import load_app
+
+        return load_app(self.client, LoadClientAppError, str(self.folder))
+
+    def check_before_start(self, configuration: Configuration, clients: int) -> None:
+        """Have this project's ServerApp raise what can be known to be wrong before it is started.
+
+        The library does not import the server's side: what there is to check belongs to the
+        ServerApp, which is known by its name alone.
+
+        Args:
+            configuration: The run's configuration.
+            clients: The number of clients.
+
+        Raises:
+            ConfigurationError: The run cannot be made as configured.
+            DataError: The data are not what their format promises.
+        """
+        self.load_server().check_before_start(configuration, clients)
 
     def check_declared(self, overrides: Mapping[str, Any]) -> None:
         """Check that Flower itself takes all keys, as ``flwr run`` needs.

@@ -13,8 +13,8 @@ from bfl.configuration.configuration import Value
 from bfl.data.datasets import dataset_on_this_machine, dataset_sources
 from bfl.data.datasets.cache import cached_dataset
 from bfl.errors import ConfigurationError, DataError
-from bfl.experiments.results.resume import changed_keys, check_output
 from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.run.resume import changed_keys, check_output
 from bfl.experiments.studies.folder import StudyFolder, is_begun, is_done
 from bfl.experiments.studies.study import Run
 

@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from bfl.errors import ConfigurationError, DataError, RunError
-from bfl.experiments.results.resume import CHECKPOINTS
 from bfl.experiments.results.run_folder import CONFIG, METRICS, RunFolder
-from bfl.experiments.studies.reading import read_study
+from bfl.experiments.run.resume import CHECKPOINTS
 from bfl.experiments.studies.scale import Scale, ScaledStudy
 from bfl.files import try_lock, write_atomically
 
@@ -84,14 +83,19 @@ class StudyFolder:
                 self.write(name, source.read_bytes())
         self.write(STUDY_JSON, (json.dumps(described, indent=2) + "\n").encode())
 
-    def study(self) -> ScaledStudy:
-        """Return the study that lies here.
+    @property
+    def study_file(self) -> Path:
+        """The study's own file, a copy of what it was begun with."""
+        return self.path / STUDY_TOML
+
+    def scale(self) -> Scale:
+        """Return the scale at which the study has been begun.
 
         Raises:
             ConfigurationError: The folder holds none.
             DataError: Its files are corrupt.
         """
-        return Scale(self._described("scale")).apply(read_study(self.path / STUDY_TOML))
+        return Scale(self._described("scale"))
 
     def reused(self) -> dict[str, str]:
         """Return which runs are those of other studies, and where these lie."""

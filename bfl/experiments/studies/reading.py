@@ -17,7 +17,10 @@ from bfl.configuration.settings import default_values
 from bfl.configuration.sources import read_toml
 from bfl.errors import ConfigurationError
 from bfl.experiments.studies.columns import Column, default_columns
+from bfl.experiments.studies.figures import study_figures
+from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.published import PublishedTable, mismatches, read_published
+from bfl.experiments.studies.scale import ScaledStudy
 from bfl.experiments.studies.study import Axis, Choice, FigureSpec, Study, slug
 from bfl.plugins import activate, named_plugins
 from bfl.registry import STRICT
@@ -105,6 +108,16 @@ def read_study(path: Path) -> Study:
     study = replace(study, published=_published(path, file.published, study))
     _raise_if_any(path, _unmatched(study, study.published))
     return study
+
+
+def study_in(folder: StudyFolder) -> ScaledStudy:
+    """Return the study that lies in a folder, at its scale.
+
+    Raises:
+        ConfigurationError: The folder holds none.
+        DataError: Its files are corrupt.
+    """
+    return folder.scale().apply(read_study(folder.study_file))
 
 
 def _refused(path: Path, problems: Iterable[str]) -> ConfigurationError:
@@ -207,8 +220,6 @@ def _keys(
 
 def _figure(number: int, table: Mapping[str, Any], problems: list[str]) -> FigureSpec:
     """Return a figure's description; its kind and settings are checked when it is made."""
-    from bfl.experiments.studies.figures import study_figures
-
     where = f"figures.{number}"
     own = {key: table.get(key, "") for key in ("name", "kind", "title")}
     for key, text in own.items():

@@ -3,7 +3,6 @@
 - ``batches``: in which order an epoch visits the examples.
 - ``task``: what there is to do, and what came out.
 - ``trainer``: the training itself, traced once for all tasks.
-- ``construction``: the trainer that a configuration describes.
 
 Importing this package does not import TensorFlow; ``trainer`` does.
 """

@@ -12,8 +12,8 @@ from rich.console import Console
 from bfl.configuration import resolve
 from bfl.engine.run import EngineRun
 from bfl.experiments.results.progress import ProgressReport
-from bfl.experiments.results.resume import check_output
 from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.run.resume import check_output
 from bfl.experiments.studies import Scale, read_study
 from bfl.experiments.studies.checks import PlannedRun, plan
 from bfl.experiments.studies.folder import StudyFolder
