@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bfl.configuration import Configuration, unset_values
-from bfl.configuration.messages import declaration_advice
+from bfl.configuration.pairs import format_pairs, parse_pairs
 from bfl.configuration.sources import flatten, read_toml
 from bfl.errors import ConfigurationError, nearest
 from bfl.plugins import activate, named_plugins
@@ -19,6 +19,9 @@ Values = dict[str, str | int | float | bool]
 
 OWN_SERVER = "strategies.server_app:app"
 """The ServerApp by which this project's own app is known."""
+
+SETTINGS = "plugin-settings"
+"""The key whose text has settings that Flower does not know, those of parts of one's own."""
 
 PACKAGE = Path(__file__).resolve().parent.parent.parent
 """The folder of the package bfl."""
@@ -133,16 +136,19 @@ class FlowerApp:
         """
         self.load_server().check_before_start(configuration, clients)
 
-    def check_declared(self, overrides: Mapping[str, Any]) -> None:
-        """Check that Flower itself takes all keys, as ``flwr run`` needs.
+    def for_flwr_run(self, overrides: Mapping[str, Any]) -> Values:
+        """Return overrides that Flower itself takes: keys that it does not know go into a text.
 
         Raises:
-            ConfigurationError: Keys are not declared in pyproject.toml; the message has the lines.
+            ConfigurationError: A key is not among the app's.
         """
-        undeclared = overrides.keys() - self.declared.keys()
-        missing = [key for key in self.defaults if key in undeclared]
-        if missing:
-            raise ConfigurationError(declaration_advice(missing))
+        self.run_config(overrides)
+        undeclared = {k: v for k, v in overrides.items() if k not in self.declared}
+        taken = {k: v for k, v in overrides.items() if k in self.declared}
+        if undeclared:
+            text = str(taken.get(SETTINGS, ""))
+            taken[SETTINGS] = format_pairs({**parse_pairs(text), **undeclared})
+        return taken
 
 
 def own_folder() -> Path:
