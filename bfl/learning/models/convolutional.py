@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
 
 from bfl.learning.inferences.base import Inference
 from bfl.learning.models.base import Architecture, architectures
@@ -21,18 +23,25 @@ class Convolutional(Architecture):
     et al. write "three linear layers with 400, 120, and 84 hidden dimensions": these are the widths
     of their inputs. In their Bayesian network only the dense layers are variational
     (``variational-layers`` = "dense"). Pooling comes before ReLU here: both orders give the same
-    values and gradients, and this one has a quarter of the work.
+    values and gradients, and this one has a quarter of the work. Their code takes images in [0, 1]
+    (``input-range`` = "unit").
     """
 
     minimum_side: ClassVar[int] = 16
     # TensorFlow 2.21: the gradient of max-pooling has no deterministic implementation in XLA.
     compilable: ClassVar[bool] = False
 
+    input_range: Literal["symmetric", "unit"] = Field(
+        "symmetric", description="whether the first layer takes images in [-1, 1] or in [0, 1]"
+    )
+
     def build(self, inference: Inference, image_shape: tuple[int, int, int], classes: int) -> Any:
         """Return the Keras model from images in [−1, 1] to logits."""
         from bfl.keras import keras
 
         features = images = keras.Input(image_shape, name="images")
+        if self.input_range == "unit":
+            features = keras.layers.Rescaling(0.5, offset=0.5, name="unit")(images)
         for index, filters in enumerate((6, 16), start=1):
             convolution = inference.convolution(
                 filters, 5, strides=1, name=f"conv{index}", padding="valid"

@@ -49,11 +49,11 @@ def run(optimizer, variables):
     return values
 
 
-def adam_by_hand(n):
+def adam_by_hand(n, decay=0.0):
     theta = START[n].astype(np.float64)
     first, second = np.zeros_like(theta), np.zeros_like(theta)
     for step, rate in enumerate(RATES.astype(np.float64), start=1):
-        gradient = CURVATURE[n] * theta
+        gradient = CURVATURE[n] * theta + decay * theta
         first = 0.9 * first + 0.1 * gradient
         second = 0.999 * second + 0.001 * gradient**2
         # Kingma and Ba (2015), end of section 2: ε beside the uncorrected moment.
@@ -86,6 +86,17 @@ def assert_follows(optimizer, by_hand, scales=()):
 
 def test_adam_is_that_of_the_paper():
     assert_follows(optimizers.create("adam"), adam_by_hand)
+
+
+@pytest.mark.parametrize(("of", "decay"), [("values", 0.0), ("everything", 0.3)])
+def test_weight_decay_of_adam_is_a_part_of_the_gradient(of, decay):
+    """As in ``torch.optim.Adam``, and not as in AdamW."""
+    optimizer = optimizers.create("adam", {"weight-decay": 0.3, "weight-decay-of": of})
+    assert_follows(optimizer, lambda n: adam_by_hand(n, decay if n == 1 else 0.3), scales=(1,))
+
+
+def test_adam_does_not_decay_by_default():
+    assert optimizers.create("adam").weight_decay == 0.0
 
 
 def test_adam_is_that_of_keras():
