@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from bfl.configuration import expanded
 from bfl.experiments.studies.columns import Column
-from bfl.experiments.studies.folder import StudyFolder, is_done, state
+from bfl.experiments.studies.folder import StudyFolder
+from bfl.experiments.studies.gathering import StudyResults, gather
 from bfl.experiments.studies.published import Entry, Key, PublishedTable
 from bfl.experiments.studies.scale import ScaledStudy
 from bfl.experiments.studies.study import Cell, Run
@@ -107,7 +108,10 @@ def mean_and_spread(values: Sequence[float], spread: str) -> tuple[float | None,
 
 
 def study_table(
-    folder: StudyFolder, scaled: ScaledStudy, wanted: Callable[[Run], bool] = lambda _: True
+    folder: StudyFolder,
+    scaled: ScaledStudy,
+    wanted: Callable[[Run], bool] = lambda _: True,
+    places: Sequence[Path] = (),
 ) -> StudyTable:
     """Return the table of a study as far as its runs are done.
 
@@ -115,17 +119,21 @@ def study_table(
         folder: The study's folder.
         scaled: The study.
         wanted: Which runs count; lines without any are left out.
+        places: Other folders with results.
 
     Raises:
-        DataError: A run's metrics are corrupt.
+        ConfigurationError: A result does not belong to the study as it stands, or two contradict
+            each other.
+        DataError: A result is corrupt.
     """
     study = scaled.study
+    results = gather(folder, scaled.runs, places, wanted)
     runs: dict[Key, list[Run]] = {}
     for run in scaled.runs:
         if wanted(run):
             runs.setdefault(run.cell.key, []).append(run)
     lines = [
-        _line(folder, scaled, cell, runs[cell.key]) for cell in study.cells() if cell.key in runs
+        _line(results, scaled, cell, runs[cell.key]) for cell in study.cells() if cell.key in runs
     ]
     return StudyTable(
         title=study.title,
@@ -137,14 +145,11 @@ def study_table(
     )
 
 
-def _line(folder: StudyFolder, scaled: ScaledStudy, cell: Cell, runs: Sequence[Run]) -> Line:
+def _line(results: StudyResults, scaled: ScaledStudy, cell: Cell, runs: Sequence[Run]) -> Line:
     study = scaled.study
-    folders = {run.name: folder.run(run.name) for run in runs}
-    done = [run for run in runs if is_done(folders[run.name])]
-    metrics = [folders[run.name].metrics() for run in done]
-    states = [
-        state(folder, run.name, folders[run.name], _rounds(run)) for run in runs if run not in done
-    ]
+    done = [run for run in runs if run.name in results.finished]
+    metrics = [results.finished[run.name].metrics for run in done]
+    states = [results.states[run.name] for run in runs if run not in done]
     numbers = []
     for column in study.columns:
         values = [
@@ -168,10 +173,6 @@ def _published(table: PublishedTable | None, cell: Cell, column: Column) -> Entr
     if table is None or not cell.published:
         return Entry(None, None)
     return table.entry(cell.key, column.metric)
-
-
-def _rounds(run: Run) -> int:
-    return int(expanded(run.values)["rounds"])
 
 
 def _notes(scaled: ScaledStudy, lines: Sequence[Line]) -> tuple[str, ...]:
