@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.markup import escape
 from rich.table import Table
 
-from bfl.commands import predict, runs, show, study
+from bfl.commands import predict, runs, show, study, study_results
 from bfl.commands.errors import exits_with_status
 from bfl.commands.terminal import console
 from bfl.configuration.kinds import REGISTRIES
@@ -44,6 +44,7 @@ def parser() -> argparse.ArgumentParser:
     plot.set_defaults(run=plot_folder)
     show.add_to(commands)
     study.add_to(commands)
+    study_results.add_to(commands)
     predict.add_to(commands)
     runs.add_to(commands)
     return options

@@ -44,6 +44,16 @@ class Column(pydantic.BaseModel):
         return metric
 
     @property
+    def higher_is_better(self) -> bool | None:
+        """Which way is up; None: there is no better side."""
+        for metric in metrics.classes():
+            if self.metric == metric.name or self.metric.startswith(
+                f"retention-area-{metric.name}-"
+            ):
+                return metric.higher_is_better
+        return None
+
+    @property
     def heading(self) -> str:
         """What stands above the column."""
         return self.title or self.metric

@@ -15,7 +15,7 @@ from bfl.configuration.messages import refused_values, unknown_key
 from bfl.configuration.pairs import Value
 from bfl.configuration.settings import default_values
 from bfl.configuration.sources import read_toml
-from bfl.errors import ConfigurationError
+from bfl.errors import ConfigurationError, unknown_name
 from bfl.experiments.studies.columns import Column, default_columns
 from bfl.experiments.studies.figures import study_figures
 from bfl.experiments.studies.folder import StudyFolder
@@ -56,6 +56,7 @@ class _File(pydantic.BaseModel):
     published: _Published | None = None
     figures: list[dict[str, Any]] = Field(default_factory=list)
     reuse: list[str] = Field(default_factory=list)
+    compare: list[str] = Field(default_factory=list)
 
 
 _TABLES: dict[str, type[pydantic.BaseModel]] = {"columns": Column, "published": _Published}
@@ -100,9 +101,10 @@ def read_study(path: Path) -> Study:
         published=None,
         figures=figures,
         reuse=tuple(file.reuse),
+        compare=tuple(file.compare),
         source=path,
     )
-    _raise_if_any(path, _same_names(study) + _figure_problems(study))
+    _raise_if_any(path, _same_names(study) + _figure_problems(study) + _compare_problems(study))
     if file.published is None:
         return study
     study = replace(study, published=_published(path, file.published, study))
@@ -321,6 +323,14 @@ def _figure_problems(study: Study) -> list[str]:
                 if label not in known
             ]
     return problems
+
+
+def _compare_problems(study: Study) -> list[str]:
+    return [
+        f"compare: {unknown_name('column', column, study.label_columns)}"
+        for column in study.compare
+        if column not in study.label_columns
+    ]
 
 
 def _published(path: Path, given: _Published, study: Study) -> PublishedTable:
