@@ -20,8 +20,8 @@ class StochasticGradientDescent(Optimizer):
     PyTorch lets all parameters decay. Of a mean-field Gaussian, that would pull ρ to 0 and σ to
     softplus(0) = 0.69, and a log-variance to σ = 1: it depends on the parametrisation, and the
     divergence from the prior is there for it already. So by default only means and point values
-    decay (kernels, biases, batch normalisation's scales and offsets); ``weight-decay-of`` =
-    "everything" lets ρ decay as well.
+    decay (kernels, biases, normalisation's scales and offsets); ``weight-decay-of`` = "everything"
+    lets ρ decay as well, and "kernels" spares biases and normalisation, as FedBE's code does.
 
     Source: Ozer et al. (2022), section 4: "Stochastic Gradient Descent (SGD) with the parameters
     0.01 for learning rate, 0.9 for momentum, and 10⁻⁵ for weight decay"; their code leaves it to
@@ -36,9 +36,10 @@ class StochasticGradientDescent(Optimizer):
     weight_decay: float = Field(
         1e-5, ge=0.0, le=1.0, description="multiple of the weights that is added to their gradient"
     )
-    weight_decay_of: Literal["values", "everything"] = Field(
+    weight_decay_of: Literal["kernels", "values", "everything"] = Field(
         "values",
-        description="what decays: means and point values, or untransformed scales as well",
+        description="what decays: kernels, or all means and point values, or untransformed scales "
+        "as well",
     )
 
     def has(self) -> frozenset[str]:
@@ -55,8 +56,8 @@ class StochasticGradientDescent(Optimizer):
         ]
 
     def _decays(self, trained: TrainedVariable) -> bool:
-        everything = self.weight_decay_of == "everything"
-        return self.weight_decay > 0 and (everything or not trained.scale)
+        decays = {"kernels": trained.kernel, "values": not trained.scale, "everything": True}
+        return self.weight_decay > 0 and decays[self.weight_decay_of]
 
     def step(
         self,
