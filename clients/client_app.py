@@ -155,8 +155,12 @@ def _train(
     local_task = LocalTask(
         received=received,
         examples=examples,
-        epochs=keys.local_epochs,
-        learning_rate=configuration.schedule.learning_rate(keys.learning_rate, task.server_round),
+        epochs=configuration.workload.epochs(
+            keys.seed, task.server_round, task.partition_id, node.num_partitions, keys.local_epochs
+        ),
+        learning_rate=configuration.schedule.learning_rate(
+            keys.learning_rate, task.server_round, keys.rounds
+        ),
         seed=keys.seed,
         key_labels=(task.server_round, task.partition_id),
         optimizer_state=optimizer_arrays(kept) if keeps_optimizer else {},

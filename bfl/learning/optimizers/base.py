@@ -19,11 +19,14 @@ class TrainedVariable:
         slots: One variable of its shape for each of the optimizer's ``slots``; all begin at 0.
         scale: Whether it holds untransformed scales ρ (σ = ε + softplus(ρ)), and not means or
             point values.
+        kernel: Whether its values are those of a kernel, or their means: not of a bias, nor of
+            normalisation.
     """
 
     variable: Any
     slots: tuple[Any, ...]
     scale: bool = False
+    kernel: bool = False
 
 
 class Optimizer(Component):

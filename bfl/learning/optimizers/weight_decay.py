@@ -16,8 +16,9 @@ class CoupledWeightDecay(Optimizer):
     PyTorch lets all parameters decay. Of a mean-field Gaussian, that would pull ρ to 0 and σ to
     softplus(0) = 0.69, and a log-variance to σ = 1: it depends on the parametrisation, and the
     divergence from the prior is there for it already. So by default only means and point values
-    decay (kernels, biases, batch normalisation's scales and offsets); ``weight-decay-of`` =
-    "everything" lets ρ or log-variances decay as well.
+    decay (kernels, biases, normalisation's scales and offsets); ``weight-decay-of`` = "everything"
+    lets ρ or log-variances decay as well, and "kernels" spares biases and normalisation, as FedBE's
+    code does.
 
     Source: ``weight_decay`` of PyTorch's ``torch.optim.SGD`` and ``torch.optim.Adam``.
     """
@@ -25,9 +26,10 @@ class CoupledWeightDecay(Optimizer):
     weight_decay: float = Field(
         0.0, ge=0.0, le=1.0, description="multiple of the weights that is added to their gradient"
     )
-    weight_decay_of: Literal["values", "everything"] = Field(
+    weight_decay_of: Literal["kernels", "values", "everything"] = Field(
         "values",
-        description="what decays: means and point values, or untransformed scales as well",
+        description="what decays: kernels, or all means and point values, or untransformed scales "
+        "as well",
     )
 
     def regularized(
@@ -40,5 +42,5 @@ class CoupledWeightDecay(Optimizer):
         ]
 
     def _decays(self, trained: TrainedVariable) -> bool:
-        everything = self.weight_decay_of == "everything"
-        return self.weight_decay > 0 and (everything or not trained.scale)
+        decays = {"kernels": trained.kernel, "values": not trained.scale, "everything": True}
+        return self.weight_decay > 0 and decays[self.weight_decay_of]

@@ -19,6 +19,7 @@ from bfl.experiments.studies.comparisons import all_comparisons
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.formats import by_pair, by_seed, latex, markdown
 from bfl.experiments.studies.paired import compare_pairs
+from bfl.experiments.studies.reading import study_in
 from bfl.experiments.studies.table import StudyTable, study_table
 from bfl.experiments.studies.verdicts import verdicts, with_verdicts
 
@@ -111,7 +112,7 @@ def test_runs_of_other_partitions_are_no_pairs(tmp_path: Path) -> None:
         for rule, clients in (("ws", 3), ("nwa", 3 if seed < 4 else 4)):
             folder = RunFolder(study.runs / f"flipout-{rule}_iid_seed-{seed}")
             folder.write_partition({"num_examples": [7] * clients})
-    again = study_table(study, study.study())
+    again = study_table(study, study_in(study))
     assert {each.paired.pairs for each in all_comparisons(table.pairing)} == {6}
     assert {each.paired.pairs for each in all_comparisons(again.pairing)} == {4}
 
