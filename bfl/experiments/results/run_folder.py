@@ -12,7 +12,7 @@
 | ``posterior.npz`` | the global posterior: mean, variance, point, manifest |
 | ``best-posterior.npz`` | that of the best round so far, with the round, and metric and value |
 | ``predictions.npz`` | labels, mean probabilities and uncertainties of the test examples |
-| ``metrics.json`` | metrics, mean uncertainties and retention areas |
+| ``metrics.json`` | metrics, mean uncertainties and retention areas; written last of all |
 | ``retention.json`` | retention curves on a grid of percents, with their areas |
 | ``examples.npz`` | the test images that are predicted with the most and the least certainty |
 | ``figures/`` | PNG files |
@@ -59,6 +59,9 @@ METRICS = "metrics.json"
 RETENTION = "retention.json"
 EXAMPLES = "examples.npz"
 FIGURES = "figures"
+
+FINAL_EVALUATION = "final evaluation"
+"""How a warning begins that is about the final posterior, and not about a round's."""
 
 PER_CLIENT = "per-client"
 """The key of a round's line that has one entry for each client."""
@@ -165,6 +168,8 @@ class RunFolder:
     def add_rounds(self, rounds: int) -> None:
         """Give the run more rounds; its final results, of fewer, are removed.
 
+        So are the warnings of them.
+
         Raises:
             RunError: A file cannot be written or removed.
         """
@@ -176,6 +181,10 @@ class RunFolder:
                 (self.path / name).unlink(missing_ok=True)
             for figure in (self.path / FIGURES).glob("*.png"):
                 figure.unlink()
+            told = self.warnings()
+            kept = [text for text in told if not text.startswith(FINAL_EVALUATION)]
+            if kept != told:
+                self._write_warnings(kept)
             write_atomically(self.path / CONFIG, text.encode())
 
     def write_environment(self, environment: Mapping[str, Any]) -> None:
@@ -203,7 +212,10 @@ class RunFolder:
         return self._read_json(PARTITION)
 
     def write_metrics(self, metrics: Mapping[str, float]) -> None:
-        """Write the final metrics, see ``bfl.experiments.results.summary``."""
+        """Write the final metrics, see ``results.summary``.
+
+        With them the run is finished: they are the last of its files to be written.
+        """
         self._write_json(METRICS, metrics)
 
     def metrics(self) -> dict[str, float]:
@@ -295,7 +307,10 @@ class RunFolder:
         Raises:
             RunError: The file cannot be written.
         """
-        self._write(WARNINGS, "".join(f"{line}\n" for line in [*self.warnings(), text]).encode())
+        self._write_warnings([*self.warnings(), text])
+
+    def _write_warnings(self, lines: list[str]) -> None:
+        self._write(WARNINGS, "".join(f"{line}\n" for line in lines).encode())
 
     def warnings(self) -> list[str]:
         """Return the warnings, a line each; none when there is no file."""

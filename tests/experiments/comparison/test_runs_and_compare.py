@@ -54,7 +54,8 @@ def make_run(
         folder.append_round({"round": number, "seconds": 1.0, **numbers})
     if finished:
         samples = np.random.default_rng(0).dirichlet(np.ones(3), size=(2, 30))
-        write_evaluation(folder, PredictionStatistics.of(samples).result(), np.arange(30) % 3)
+        predictions = PredictionStatistics.of(samples).result()
+        folder.write_metrics(write_evaluation(folder, predictions, np.arange(30) % 3))
     return folder
 
 
