@@ -187,7 +187,7 @@ class RunFolder(Files):
         return self.read_json(ENVIRONMENT)
 
     def write_network(self, description: Mapping[str, Any]) -> None:
-        """Write what predicting takes besides the posterior, see ``results.network``."""
+        """Write what predicting takes besides the posterior, see ``run.network``."""
         self.write_json(NETWORK, description)
 
     def network(self) -> dict[str, Any]:
