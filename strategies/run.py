@@ -25,7 +25,7 @@ from bfl.experiments.results.examples import write_examples
 from bfl.experiments.results.figures import draw_all
 from bfl.experiments.results.identity import run_key
 from bfl.experiments.results.progress import ProgressReport
-from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import FINAL_EVALUATION, RunFolder
 from bfl.experiments.results.summary import write_evaluation
 from bfl.experiments.results.table import metrics_table
 from bfl.experiments.run.network import NetworkDescription
@@ -287,8 +287,9 @@ def _finish(server: _Server, posterior: Posterior) -> None:
     test = evaluator.dataset
     write_examples(folder, predictions, test.test_images, test.test_labels)
     if posterior.size:
-        CollapseWatch(folder, progress.say).look(numbers, samples, "final evaluation")
+        CollapseWatch(folder, progress.say).look(numbers, samples, FINAL_EVALUATION)
     figures = draw_all(folder)
+    folder.write_metrics(numbers)
     server.log.end(numbers, figures)
     progress.console.print(metrics_table(numbers, samples))
     progress.say(f"figures: {', '.join(path.name for path in figures)}")

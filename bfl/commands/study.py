@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from bfl.commands.options import add_run_config_to
 from bfl.configuration.configuration import Value
 from bfl.configuration.sources import read_run_config
 from bfl.engine.flower import FlowerApp, RayEngine
@@ -43,12 +44,9 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     study = commands.add_parser("study", help="make all runs of a study that are left")
     study.add_argument("file", type=Path, metavar="FILE", help="the study's TOML file")
     add_place_to(study)
-    study.add_argument(
-        "--run-config",
-        action="append",
-        default=[],
-        metavar="PAIRS|FILE",
-        help=f"""keys of this machine, 'data-dir="FOLDER"'; allowed: {", ".join(MACHINE_KEYS)}""",
+    add_run_config_to(
+        study,
+        f"""keys of this machine, 'data-dir="FOLDER"'; allowed: {", ".join(MACHINE_KEYS)}""",
     )
     study.add_argument(
         "--backend",

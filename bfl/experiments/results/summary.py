@@ -92,7 +92,9 @@ def write_evaluation(
     settings: Mapping[str, Any] | None = None,
     posterior: Posterior | None = None,
 ) -> dict[str, float]:
-    """Write the final predictions, metrics and retention curves of a run; return the metrics.
+    """Write the final predictions and retention curves of a run; return its metrics.
+
+    These are not written: ``metrics.json`` says that a run is finished, so it comes last of all.
 
     Args:
         folder: The run's folder.
@@ -111,7 +113,6 @@ def write_evaluation(
         numbers.update(describe_posterior(posterior))
     folder.write_predictions(predictions, labels)
     folder.write_retention(_on_grid(curves))
-    folder.write_metrics(numbers)
     return numbers
 
 
