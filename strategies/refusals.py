@@ -69,7 +69,7 @@ def lost_states(
         ConfigurationError: The run is one to go on with, and such states are lost.
     """
     stateless = [str(p) for p in federation.nodes if p not in federation.stateful]
-    keepers = [part.name for part in configuration.parts if part.state_name]
+    keepers = [part.name for part in configuration.parts if part.client_state_name]
     if configuration.keys.optimizer_state == "keep":
         keepers.append("optimizer-state")
     if not keepers or not stateless:

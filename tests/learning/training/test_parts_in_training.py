@@ -88,6 +88,21 @@ def test_a_proximal_term_holds_a_client_near_what_it_received() -> None:
     assert (firmly < 0.02).all(), moved
 
 
+@pytest.mark.parametrize("name", objectives.names())
+def test_a_term_trains_to_the_same_bits_and_is_traced_once(name: str) -> None:
+    terms = tuple(objectives.create(word) for word in dict.fromkeys(("elbo", name)))
+    trainer = trainer_of("flipout", objective=terms)
+    tasks = [task_of(posterior_of(trainer.network, seed)) for seed in (1, 2, 1)]
+    first, other, again = (train(trainer, task) for task in tasks)
+    for result in (first, other):
+        assert np.isfinite(result.objective)
+        result.posterior.check(like=tasks[0].received)
+    assert first.posterior.digest() == again.posterior.digest() != other.posterior.digest()
+    assert trainer.traces == 1
+    plain = train(trainer_of("flipout"), tasks[0])
+    assert (first.posterior.digest() == plain.posterior.digest()) == (name == "elbo")
+
+
 def test_parts_that_do_nothing_leave_the_bits() -> None:
     plain = trainer_of("flipout")
     nothing = (objectives.create("elbo"), objectives.create("proximal", {"proximal-mu": 0.0}))
