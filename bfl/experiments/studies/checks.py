@@ -107,12 +107,12 @@ def plan(
             with_data = []
         with reasons.of(with_data):
             if with_data:
-                keys = _with_absolute_data(with_data[0]).keys
+                keys = with_absolute_data(with_data[0]).keys
                 cached_dataset(keys.dataset, keys.data_dir)
             for run in group:
                 with reasons.of([run]):
                     if run in with_data:
-                        check(_with_absolute_data(run), run.clients)
+                        check(with_absolute_data(run), run.clients)
                     elif configuration := _with_data_if_there(run):
                         check_output(configuration)
     reasons.raise_if_any()
@@ -192,7 +192,7 @@ def _missing_data(runs: Iterable[PlannedRun]) -> dict[tuple[str, str], str]:
     return missing
 
 
-def _with_absolute_data(run: PlannedRun) -> Configuration:
+def with_absolute_data(run: PlannedRun) -> Configuration:
     """Return a run's configuration as its folder keeps it: with the data's absolute path.
 
     Raises:
@@ -204,7 +204,7 @@ def _with_absolute_data(run: PlannedRun) -> Configuration:
 def _with_data_if_there(run: PlannedRun) -> Configuration | None:
     """Return the same, or None where the data are missing."""
     try:
-        return _with_absolute_data(run)
+        return with_absolute_data(run)
     except ConfigurationError:
         return None
 

@@ -17,7 +17,8 @@ from bfl.experiments.studies.engines import MakeEngine, WarmEngine
 from bfl.experiments.studies.estimate import Estimate, duration
 from bfl.experiments.studies.folder import StudyFolder, is_begun, is_done, rounds_done
 from bfl.experiments.studies.progress import RunFollower, StudyProgress, left
-from bfl.experiments.studies.run_result import RunResult, result_of, write_result
+from bfl.experiments.studies.run_result import RunResult, read_result, result_of, write_result
+from bfl.experiments.studies.same_runs import as_run
 
 LOG = "log.txt"
 
@@ -50,6 +51,7 @@ class StudyRunner:
         make_engine: Makes the engine that all runs share.
         progress: What is shown.
         finished: Results that are there already, by the run's name.
+        same: Runs that are the computation of an earlier one, and this one's name.
     """
 
     def __init__(
@@ -59,11 +61,13 @@ class StudyRunner:
         make_engine: MakeEngine,
         progress: StudyProgress,
         finished: Mapping[str, RunResult] | None = None,
+        same: Mapping[str, str] | None = None,
     ) -> None:
         self.folder = folder
         self.runs = runs
         self.progress = progress
         self.finished = finished or {}
+        self.same = same or {}
         self.outcome = Outcome()
         self._make_engine = make_engine
         self._estimate = Estimate()
@@ -84,6 +88,9 @@ class StudyRunner:
             self._look_back(run)
         with WarmEngine(self._make_engine) as engine:
             for run, _ in list(self._pending.values()):
+                if run.name in self.same:
+                    self._take_over(run, self.same[run.name])
+                    continue
                 with self.folder.claimed(run.name) as ours:
                     if not ours:
                         self.outcome.elsewhere.append(run.name)
@@ -105,6 +112,21 @@ class StudyRunner:
         result = self.finished.get(run.name) or result_of(self.folder.run(run.name), run.name)
         if path.resolve() != result.source.resolve():
             write_result(path, result)
+
+    def _take_over(self, run: PlannedRun, first: str) -> None:
+        """Give a run the result of the one whose computation it is."""
+        path = self.folder.result_file(first)
+        if path.is_file() and (result := read_result(path)).number_of_rounds == run.rounds:
+            write_result(self.folder.result_file(run.name), as_run(result, run))
+            self.folder.forget_failure(run.name)
+            self.outcome.made.append(run.name)
+            self.progress.say(f"{self._place(run)} {run.name}: the same computation as {first}")
+        elif first in self.outcome.failed:
+            self.outcome.failed[run.name] = f"the same computation as {first}, which has failed"
+        else:
+            self.outcome.elsewhere.append(run.name)
+        self._pending.pop(run.name)
+        self.progress.run_is_over()
 
     def _look_back(self, run: PlannedRun) -> None:
         """Put a run on the list of those to make, and learn from what earlier rounds have taken."""
