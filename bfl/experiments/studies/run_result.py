@@ -21,11 +21,11 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
-from bfl.data.datasets import dataset_sources
-from bfl.errors import ConfigurationError, DataError, RunError
+from bfl.data.datasets import portable_dataset
+from bfl.errors import DataError, RunError
 from bfl.evaluation.metrics import metrics as registered_metrics
 from bfl.experiments.results.run_folder import ENVIRONMENT, METRICS, PARTITION, RETENTION, RunFolder
 from bfl.experiments.run.resume import FREE_TO_CHANGE
@@ -98,18 +98,10 @@ def portable(values: Mapping[str, Any]) -> dict[str, Any]:
         values: A complete configuration.
     """
     kept = {key: value for key, value in values.items() if key not in FREE_TO_CHANGE}
-    for key in _DATA_KEYS:
-        source, colon, location = str(kept.get(key, "")).partition(":")
-        if colon and _is_path(source):
-            kept[key] = f"{source}:{PurePath(location).name}"
-    return kept
-
-
-def _is_path(source: str) -> bool:
-    try:
-        return dataset_sources.get(source).location_form == "PATH"
-    except ConfigurationError:
-        return False
+    return {
+        key: portable_dataset(str(value)) if key in _DATA_KEYS else value
+        for key, value in kept.items()
+    }
 
 
 def digest(content: Mapping[str, Any]) -> str:
