@@ -17,6 +17,7 @@ from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.resume import changed_keys, check_output
 from bfl.experiments.studies.folder import StudyFolder, is_begun, is_done
 from bfl.experiments.studies.gathering import values_of
+from bfl.experiments.studies.scale import ScaledStudy
 from bfl.experiments.studies.study import Run
 
 
@@ -117,6 +118,35 @@ def plan(
                         check_output(configuration)
     reasons.raise_if_any()
     return Plan(tuple(sound), {dataset: text for (dataset, _), text in missing.items()})
+
+
+def check_steps(
+    scaled: ScaledStudy,
+    runs: Sequence[PlannedRun],
+    sizes: Callable[[Configuration, int], Sequence[int]],
+) -> None:
+    """Check that a reduction of the images leaves every client the steps that the study asks for.
+
+    Args:
+        scaled: The study.
+        runs: Runs whose data are on this machine.
+        sizes: Tells the clients' numbers of examples.
+
+    Raises:
+        ConfigurationError: A client would make fewer steps in a round.
+    """
+    least = scaled.study.least_steps
+    if not least or "train-examples" not in scaled.scale.amounts:
+        return
+    for run in runs:
+        keys = run.configuration.keys
+        smallest = min(sizes(with_absolute_data(run), run.clients))
+        steps = -(-smallest // keys.batch_size) * keys.local_epochs
+        if steps < least:
+            raise ConfigurationError(
+                f"--scale: train-examples leaves a client of {run.name} {smallest} images, {steps} "
+                f"steps a round; allowed: at least {least} ({scaled.study.source})"
+            )
 
 
 class _Reasons:

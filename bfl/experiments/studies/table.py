@@ -256,6 +256,7 @@ def _notes(scaled: ScaledStudy, lines: Sequence[Line]) -> tuple[str, ...]:
         notes.append(f"Ours ± {SPREADS[scaled.study.spread]}.")
     if scaled.study.published is not None:
         notes.append("Published ± the spread that the paper gives; difference: ours − published.")
+        notes += scaled.study.published.notes
     if any(number.mark for line in lines for number in line.numbers):
         notes.append(MARKS)
     return tuple(notes)
