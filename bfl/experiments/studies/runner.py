@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from bfl.engine.run import EngineRun
+from bfl.engine.watched import watched_process
 from bfl.errors import BflError, DataError, RunError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.results.table import cell
@@ -88,6 +89,10 @@ class StudyRunner:
             self._look_back(run)
         with WarmEngine(self._make_engine) as engine:
             for run, _ in list(self._pending.values()):
+                if run.name in watched_process().died:
+                    self._failed(run, RunError(watched_process().died[run.name]))
+                    self._leave(run)
+                    continue
                 if run.name in self.same:
                     self._take_over(run, self.same[run.name])
                     continue
@@ -99,9 +104,12 @@ class StudyRunner:
                         self.outcome.skipped.append(run.name)
                     else:
                         self._make(run, engine)
-                self._pending.pop(run.name)
-                self.progress.run_is_over()
+                self._leave(run)
         return self.outcome
+
+    def _leave(self, run: PlannedRun) -> None:
+        self._pending.pop(run.name)
+        self.progress.run_is_over()
 
     def _is_done(self, run: PlannedRun) -> bool:
         return run.name in self.finished or is_done(self.folder.run(run.name), run.rounds)
@@ -125,8 +133,7 @@ class StudyRunner:
             self.outcome.failed[run.name] = f"the same computation as {first}, which has failed"
         else:
             self.outcome.elsewhere.append(run.name)
-        self._pending.pop(run.name)
-        self.progress.run_is_over()
+        self._leave(run)
 
     def _look_back(self, run: PlannedRun) -> None:
         """Put a run on the list of those to make, and learn from what earlier rounds have taken."""
@@ -149,6 +156,7 @@ class StudyRunner:
         begun = f", going on after round {rounds_done(folder)}" if rounds_done(folder) else ""
         self.progress.say(f"{self._place(run)} {run.name}: begins{begun}")
         engine_run = EngineRun(advice=GO_ON)
+        watched_process().begins(run.name)
         with engine_run.in_progress():
             ready = engine.get()
             clock = _RunClock(self, run)
@@ -162,7 +170,9 @@ class StudyRunner:
             except Exception as error:
                 self._failed(run, error)
                 engine.end()
+                watched_process().ends()
                 return
+        watched_process().ends()
         self.folder.forget_failure(run.name)
         self.outcome.made.append(run.name)
         self.progress.say(f"{self._place(run)} {run.name}: {_numbers(folder)}{clock.over()}")
