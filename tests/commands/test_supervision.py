@@ -1,4 +1,4 @@
-"""A study whose process dies in a run records that run and goes on; told to end, it ends at once."""
+"""A study whose process dies in a run records that run and goes on; told to end, it ends."""
 
 from __future__ import annotations
 
