@@ -7,6 +7,13 @@ import math
 import re
 from pathlib import Path
 
+import pytest
+
+from bfl.experiments.studies.folder import StudyFolder
+from bfl.experiments.studies.formats import markdown
+from bfl.experiments.studies.reading import study_in
+from bfl.experiments.studies.table import study_table
+
 RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
 
 
@@ -44,14 +51,42 @@ def test_which_accuracies_under_the_2_class_partition_are_above_chance() -> None
     assert found[-1] > 10 + 3 * 0.7
 
 
-def test_distributed_weight_consolidation_is_above_chance() -> None:
-    said, rows = _page("digits-every-strategy.md")
-    found = [float(row[2]) for row in rows if row[0] == "distributed-weight-consolidation"]
-    assert f"{100 * min(found):.0f} to {100 * max(found):.0f} %" in said
-    error = math.sqrt(0.1 * 0.9 / 360)
-    assert f"({100 * error:.1f} points)" in said
-    assert sum(value > 0.1 + 3 * error for value in found) == 3
-    assert "34.95 %" in said
+def test_every_strategys_numbers_are_those_of_its_runs() -> None:
+    said, shown = _page("digits-every-strategy.md")
+    folder = StudyFolder(RESULTS / "digits-every-strategy")
+    table = study_table(folder, study_in(folder))
+    lines = [line for line in markdown(table).splitlines() if line.startswith("| ")]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+    assert shown == rows
+    assert len(rows) == 40
+    numbers = {(line.labels["strategy"], line.labels["weighting"]): line for line in table.lines}
+    learned = {"client-gaussian", "conflation", "weighted-conflation", "weighted-sum-of-normals"}
+    groups: dict[str, list[tuple[float, float]]] = {}
+    for (strategy, _), line in numbers.items():
+        kind = "learned" if strategy in learned else strategy[:11]
+        kind = kind if kind in ("learned", "distributed") else "slow"
+        accuracy, epistemic = line.numbers[0].ours, line.numbers[3].ours
+        assert accuracy is not None
+        assert epistemic is not None
+        groups.setdefault(kind, []).append((100 * accuracy, epistemic))
+    for kind, words in (
+        ("learned", "have {:.0f} to {:.0f} % after six"),
+        ("slow", "{:.0f} to {:.0f} % and"),
+    ):
+        accuracies = [accuracy for accuracy, _ in groups[kind]]
+        assert words.format(min(accuracies), max(accuracies)) in said
+    assert max(epistemic for _, epistemic in groups["learned"]) < 0.00305
+    assert min(epistemic for _, epistemic in groups["slow"]) > 0.11
+    assert [accuracy for accuracy, _ in groups["distributed"]] == pytest.approx([10.0] * 4)
+    assert "at most 0.003 in the first group, and at least 0.11 in the second" in said
+    assert "the result is 10 %, which is chance" in said
+
+
+def test_the_epistemic_parts_beside_partitioned_variational_inference() -> None:
+    said, _ = _page("partitioned-variational-inference-digits.md")
+    rows = {row["method"]: row for row in _csv("partitioned-variational-inference-digits")}
+    means = [float(rows[name]["mean-epistemic"]) for name in ("WS", "conflation")]
+    assert "{:.0e} and {:.0e} on average".format(*means).replace("e-09", "e-9") in said
 
 
 def test_what_withstands_hostile_clients() -> None:
