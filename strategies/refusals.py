@@ -7,7 +7,7 @@ from bfl.data.datasets.cache import cached_dataset
 from bfl.data.datasets.subset import with_test_examples
 from bfl.errors import ConfigurationError
 from bfl.experiments.run.resume import Checkpoint, check_output
-from strategies.division import clients_positions
+from strategies.division import clients_positions, split
 from strategies.federation import Federation
 from strategies.pretraining import split_off
 from strategies.validation import server_data
@@ -39,6 +39,23 @@ def check_before_start(configuration: Configuration, clients: int) -> None:
             f"{configuration.architecture.minimum_side} pixels a side; those of dataset "
             f"'{keys.dataset}' have {side}"
         )
+
+
+def client_sizes(configuration: Configuration, clients: int) -> tuple[int, ...]:
+    """Return the number of training examples of each client of a simulation.
+
+    Raises:
+        ConfigurationError: The data cannot be split as configured.
+        DataError: The data are not what their format promises.
+    """
+    dataset = cached_dataset(configuration.keys.dataset, configuration.keys.data_dir)
+    federation = Federation(
+        nodes={number: number for number in range(clients)},
+        own_examples=dict.fromkeys(range(clients), 0),
+    )
+    own = server_data(configuration, dataset)
+    parts = split(configuration, dataset, federation, own)
+    return tuple(0 if part is None else len(part) for part in parts)
 
 
 def refuse_attackers(configuration: Configuration, federation: Federation) -> None:

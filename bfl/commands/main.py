@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -62,7 +63,8 @@ def _add_plugins_to(command: argparse.ArgumentParser) -> None:
 @exits_with_status
 def main(arguments: list[str] | None = None) -> None:
     """Run the command."""
-    given = parser().parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    given = parser().parse_args(study_results.in_words(words))
     given.run(given)
 
 
@@ -139,8 +141,8 @@ def _meaning(declared: Sequence[Setting]) -> str:
 
 def plot_folder(given: argparse.Namespace) -> None:
     """Draw the figures of a run, or of a study, from its folder."""
-    if study.is_study_place(given.folder):
-        study.plot_study(given.folder, given)
+    if study_results.is_study_place(given.folder):
+        study_results.plot_study(given.folder, given)
         return
     paths = draw_all(show.run_folder(given.folder))
     if not paths:

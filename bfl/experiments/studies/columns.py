@@ -8,6 +8,8 @@ from pydantic import Field, field_validator
 from bfl.errors import unknown_name
 from bfl.evaluation.metrics import ExampleMetric, metrics
 from bfl.evaluation.uncertainty import uncertainties
+from bfl.experiments.results.summary import RANDOM
+from bfl.experiments.studies.run_result import GAIN
 from bfl.registry import STRICT
 
 
@@ -46,6 +48,8 @@ class Column(pydantic.BaseModel):
     @property
     def higher_is_better(self) -> bool | None:
         """Which way is up; None: there is no better side."""
+        if self.metric.startswith(GAIN):
+            return None if self.metric.endswith(f"-{RANDOM}") else True
         for metric in metrics.classes():
             if self.metric == metric.name or self.metric.startswith(
                 f"retention-area-{metric.name}-"
@@ -60,13 +64,14 @@ class Column(pydantic.BaseModel):
 
 
 def numbers_of_a_run() -> tuple[str, ...]:
-    """Return the names of all numbers that a run's ``metrics.json`` may have."""
+    """Return the names of all numbers that a run may have."""
     retained = [m.name for m in metrics.classes() if issubclass(m, ExampleMetric) and m.retention]
     ranking = [u.name for u in uncertainties.classes() if u.retention]
     return (
         *metrics.names(),
         *(f"mean-{name}" for name in uncertainties.names()),
         *(f"retention-area-{metric}-{by}" for metric in retained for by in ranking),
+        *(f"{GAIN}{metric}-{by}" for metric in retained for by in (*ranking, RANDOM)),
         "degree-of-spread",
     )
 

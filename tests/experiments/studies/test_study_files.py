@@ -133,3 +133,52 @@ def test_the_same_tables_are_published_whether_as_written_or_as_coded() -> None:
     for name in ("table1.csv", "table3.csv", "table4.csv"):
         first, second = ((folder / name).read_bytes() for folder in folders)
         assert first == second
+
+
+def test_fischers_learning_curves_are_judged_with_ten_samples() -> None:
+    studies = [*(ROOT / "configs" / "fischer2024").glob("*.toml"), ROOT / "configs/precision.toml"]
+    assert len(studies) == 6
+    for path in studies:
+        for run in read_study(path).runs():
+            keys = resolve(dict(run.values), check_data=False).keys
+            assert keys.evaluate_mc_samples >= 10, path
+            assert keys.pretrain_mc_samples >= 10, path
+
+
+def test_the_pretrained_rows_of_fischers_table_4_have_one_pretraining() -> None:
+    """What the pooling does comes after it; all that pre-training reads is the same."""
+    after = {"strategy", "pooling", "weighting", "prior"}
+    by_seed_and_partition: dict[str, list[dict[str, object]]] = {}
+    for run in read_study(ROOT / "configs" / "fischer2024" / "table4.toml").runs():
+        if run.labels["pretrain"] != "yes":
+            continue
+        configuration = resolve(dict(run.values), check_data=False)
+        prior = configuration.replace(prior=configuration.words["pretrain-prior"]).values
+        later = after | configuration.pooling.model_dump(by_alias=True).keys()
+        read = {key: value for key, value in prior.items() if key not in later}
+        group = f"{run.labels['seed']} {run.labels['partition']}"
+        by_seed_and_partition.setdefault(group, []).append(read)
+    assert len(by_seed_and_partition) == 12
+    for dwc, ws in by_seed_and_partition.values():
+        assert dwc == ws
+        assert dwc["pretrain-examples"] == 0.1
+        assert dwc["prior-scale"] == 10.0
+
+
+def test_a_spread_that_looks_like_a_fraction_is_shown_in_percent() -> None:
+    study = read_study(ROOT / "configs" / "fischer2024" / "table4.toml")
+    assert study.published is not None
+    spreads = {
+        (dict(key)["aggregation"], dict(key)["partition"]): entry["accuracy"].spread
+        for key, entry in study.published.lines.items()
+        if dict(key)["pretrain"] == "yes"
+    }
+    assert spreads["WS", "iid"] == pytest.approx(0.8), "printed as 0.008"
+    assert spreads["WS", "dirichlet-5.0"] == pytest.approx(2.0)
+    assert spreads["WS", "2-class"] == pytest.approx(1.02)
+    assert spreads["DWC", "iid"] == pytest.approx(0.27)
+    assert "looks like a fraction" in study.published.notes[0]
+    nll = study.published.lines[
+        next(k for k in study.published.lines if ("aggregation", "WS") in k)
+    ]
+    assert nll["negative-log-likelihood"].spread == pytest.approx(0.017), "as it is printed"
