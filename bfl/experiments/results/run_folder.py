@@ -226,11 +226,11 @@ class RunFolder(Files):
 
     def write_ensemble(self, ensemble: Mapping[str, Any]) -> None:
         """Write what an ensemble's members and its retention are, see ``results.summary``."""
-        self._write_json(ENSEMBLE, ensemble)
+        self.write_json(ENSEMBLE, ensemble)
 
     def ensemble(self) -> dict[str, Any]:
         """Return what ``write_ensemble`` has written."""
-        return self._read_json(ENSEMBLE)
+        return self.read_json(ENSEMBLE)
 
     # Rounds ------------------------------------------------------------------------------------
 
