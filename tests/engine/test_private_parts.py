@@ -242,6 +242,7 @@ PARTS = (
         parameters=("module_attribute_str", "error_type", "project_dir"),
     ),
     Part("flwr.cli.build", "build_fab_from_disk", "tests/deployment/test_bundle.py"),
+    Part("flwr.supernode", "fleet_http_client", "tests/deployment/test_proxy.py"),
     # Ray.
     Part("ray._private", "worker", RAY, offers=("_global_node",)),
     Part("ray._private.node", "Node", RAY, offers=("all_processes",)),

@@ -1,0 +1,477 @@
+"""``bfl federation init`` and what changes it: certificates, keys, permissions, the list."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import ssl
+import stat
+import subprocess
+import threading
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from bfl.commands.main import main
+from bfl.deployment import setup
+from bfl.deployment.authority import AUTHORITY_DAYS, SERVER_DAYS, load_certificate
+from bfl.deployment.client import check_client, check_clock, check_connection, node_config
+from bfl.deployment.client_list import ClientList
+from bfl.deployment.folder import FederationFolder
+from bfl.deployment.server import check_server
+from bfl.deployment.settings import Identity, ServerSettings
+from bfl.errors import BflError, ConfigurationError, DataError
+
+HOSTS = ("fed.example.org", "192.0.2.7")
+NOW = datetime.now(UTC)
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("made") / "federation"
+    setup.init(path, ServerSettings(HOSTS), 3, NOW)
+    return path
+
+
+@pytest.fixture
+def federation(made: Path, tmp_path: Path) -> FederationFolder:
+    shutil.copytree(made, tmp_path / "federation")
+    return FederationFolder(tmp_path / "federation")
+
+
+def listed(federation: FederationFolder) -> ClientList:
+    return ClientList.read(federation.server / "clients.toml")
+
+
+def handshake(server: Path, authority: Path, host: str) -> None:
+    """Shake hands as a client that trusts an authority and calls a host does."""
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.load_cert_chain(server / "server.crt", server / "server.key")
+    calling = ssl.create_default_context(cafile=str(authority))
+    # As strict as OpenSSL can be about what an authority's certificate has to say.
+    calling.verify_flags |= ssl.VERIFY_X509_STRICT
+    ours, theirs = socket.socketpair()
+    ours.settimeout(10)
+    theirs.settimeout(10)
+
+    def serve() -> None:
+        try:
+            with serving.wrap_socket(theirs, server_side=True):
+                pass
+        except OSError:
+            theirs.close()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        with calling.wrap_socket(ours, server_hostname=host):
+            pass
+    finally:
+        ours.close()
+        thread.join()
+
+
+# Certificates ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("host", [*HOSTS, "localhost", "127.0.0.1", "::1"])
+def test_clients_accept_the_server_by_its_names(made: Path, host: str) -> None:
+    handshake(made / "server", made / "clients" / "client-0" / "ca.crt", host)
+
+
+@pytest.mark.parametrize("host", ["example.org", "other.example.org", "192.0.2.8"])
+def test_clients_accept_it_by_no_other_name(made: Path, host: str) -> None:
+    with pytest.raises(ssl.SSLCertVerificationError, match="match"):
+        handshake(made / "server", made / "clients" / "client-0" / "ca.crt", host)
+
+
+def test_clients_accept_no_server_of_another_authority(made: Path, tmp_path: Path) -> None:
+    """The other authority has the same name, so that only its key tells it apart."""
+    other = setup.init(tmp_path / "other", ServerSettings(HOSTS), 1, NOW)
+    with pytest.raises(ssl.SSLCertVerificationError):
+        handshake(other.server, made / "clients" / "client-0" / "ca.crt", HOSTS[0])
+
+
+def test_certificates_are_for_what_they_are_for(made: Path) -> None:
+    authority = load_certificate(made / "authority" / "ca.crt")
+    server = load_certificate(made / "server" / "server.crt")
+
+    def extension(certificate: x509.Certificate, kind: type) -> object:
+        return certificate.extensions.get_extension_for_class(kind).value
+
+    assert extension(authority, x509.BasicConstraints) == x509.BasicConstraints(True, 0)
+    assert extension(server, x509.BasicConstraints) == x509.BasicConstraints(False, None)
+    usage = extension(authority, x509.KeyUsage)
+    assert (usage.key_cert_sign, usage.digital_signature) == (True, False)
+    usage = extension(server, x509.KeyUsage)
+    assert (usage.key_cert_sign, usage.digital_signature) == (False, True)
+    purposes = list(extension(server, x509.ExtendedKeyUsage))
+    assert purposes == [ExtendedKeyUsageOID.SERVER_AUTH]
+    for certificate, days in ((authority, AUTHORITY_DAYS), (server, SERVER_DAYS)):
+        begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+        assert begins <= NOW - timedelta(minutes=1)
+        assert abs(ends - NOW - timedelta(days=days)) < timedelta(minutes=1)
+
+
+# Keys and files -------------------------------------------------------------------------------
+
+
+def test_private_files_are_private_and_lie_where_they_belong(made: Path) -> None:
+    private = {
+        path.relative_to(made).as_posix()
+        for path in made.rglob("*")
+        if path.is_file() and not stat.S_IMODE(path.stat().st_mode) & 0o077
+    }
+    clients = {f"clients/client-{number}/client.key" for number in range(3)}
+    assert private == {
+        *("authority/ca.key", "server/server.key", "server/superexec.secret"),
+        *clients,
+    }
+    for path in made.rglob("*"):
+        if path.is_file() and b"PRIVATE KEY" in path.read_bytes():
+            assert path.relative_to(made).as_posix() in private
+        if path.is_dir():
+            assert stat.S_IMODE(path.stat().st_mode) == 0o700
+
+
+def test_private_files_are_never_open_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not for a moment: they are made with their mode, whatever the process's mask is."""
+    opened: dict[str, int] = {}
+    to_open = os.open
+
+    def watch(path: object, flags: int, mode: int = 0o777, **more: int | None) -> int:
+        if flags & os.O_CREAT:
+            opened[str(path)] = mode
+        return to_open(path, flags, mode, **more)  # type: ignore[call-overload, no-any-return]
+
+    monkeypatch.setattr(os, "open", watch)
+    before = os.umask(0)
+    try:
+        setup.init(tmp_path / "federation", ServerSettings(HOSTS), 1, NOW)
+    finally:
+        os.umask(before)
+    keys = [mode for path, mode in opened.items() if ".key." in path or ".secret." in path]
+    assert keys == [0o600] * 4
+
+
+def test_each_client_has_its_own_key_and_the_list_has_its_public_half(made: Path) -> None:
+    clients = ClientList.read(made / "server" / "clients.toml")
+    assert [(c.name, c.partition_id) for c in clients.clients] == [
+        (f"client-{number}", number) for number in range(3)
+    ]
+    assert len({client.public_key for client in clients.clients}) == 3
+    for client in clients.clients:
+        place = made / "clients" / client.name
+        key = serialization.load_ssh_private_key((place / "client.key").read_bytes(), None)
+        public = key.public_key().public_bytes(
+            serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+        )
+        assert public.decode() == client.public_key == (place / "client.pub").read_text().strip()
+        identity, _ = check_client(place, NOW)
+        assert identity == Identity(client.name, HOSTS[0], 8443, client.partition_id, 3)
+    check_server(made / "server", NOW)
+
+
+def test_start_scripts_are_shell_and_units_are_systemds(made: Path) -> None:
+    for place in (made / "server", made / "clients" / "client-2"):
+        assert stat.S_IMODE((place / "start.sh").stat().st_mode) == 0o755
+        subprocess.run(["sh", "-n", place / "start.sh"], check=True)
+    unit = (made / "clients" / "client-2" / "bfl-client-2.service").read_text()
+    assert "ExecStart=/opt/bfl/bin/bfl federation client /etc/bfl/client-2 --state" in unit
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="there is no systemd-analyze here")
+@pytest.mark.parametrize("name", ["server/bfl-server", "clients/client-0/bfl-client-0"])
+def test_systemd_takes_the_units(made: Path, tmp_path: Path, name: str) -> None:
+    unit = tmp_path / f"{Path(name).name}.service"
+    # The only change: a command that is on this machine.
+    unit.write_text((made / f"{name}.service").read_text().replace("/opt/bfl/bin/bfl", "/bin/sh"))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True, check=False
+    )
+    mine = [line for line in done.stderr.splitlines() if unit.name in line]
+    assert not mine
+
+
+# Changes --------------------------------------------------------------------------------------
+
+
+def test_a_revoked_client_is_gone_and_stays_out(federation: FederationFolder) -> None:
+    key = listed(federation).client("client-1").public_key
+    setup.revoke_client(federation.path, "client-1")
+    assert [client.name for client in listed(federation).clients] == ["client-0", "client-2"]
+    assert listed(federation).num_partitions == 3
+    assert not federation.client("client-1").exists()
+    with pytest.raises(ConfigurationError, match="client again: its public-key is revoked"):
+        setup.add_client(federation.path, "again", public_key=key)
+    assert not federation.client("again").exists()
+    # Another one takes its place, with a key of its own.
+    added = setup.add_client(federation.path, "newcomer")
+    assert added.partition_id == 1
+    assert added.public_key != key
+    check_client(federation.client("newcomer"), NOW)
+
+
+def test_one_client_more_is_told_to_all(federation: FederationFolder) -> None:
+    assert setup.add_client(federation.path, "fourth").partition_id == 3
+    for name in ("client-0", "fourth"):
+        assert Identity.read(federation.client(name) / "identity.toml").num_partitions == 4
+
+
+def test_a_client_may_bring_its_own_key(federation: FederationFolder, tmp_path: Path) -> None:
+    other = setup.init(tmp_path / "other", ServerSettings(HOSTS), 1, NOW)
+    public = (other.client("client-0") / "client.pub").read_text().strip()
+    added = setup.add_client(federation.path, "own", public_key=f"{public} someone@somewhere\n")
+    assert added.public_key == public
+    assert not (federation.client("own") / "client.key").exists()
+    assert listed(federation).client("own").public_key == public
+
+
+def test_renewal_keeps_the_keys(federation: FederationFolder) -> None:
+    def keys() -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in federation.path.rglob("*.key")}
+
+    before, clients = keys(), listed(federation)
+    old = load_certificate(federation.server / "server.crt")
+    later = NOW + timedelta(days=300)
+    assert not setup.renew(federation.path, ["new.example.org"], later)
+    new = load_certificate(federation.server / "server.crt")
+    assert keys() == before
+    assert listed(federation) == clients
+    assert new.serial_number != old.serial_number
+    assert new.not_valid_after_utc > later + timedelta(days=SERVER_DAYS - 1)
+    check_server(federation.server, later)
+    assert Identity.read(federation.client("client-0") / "identity.toml").server == (
+        "new.example.org"
+    )
+
+
+def test_a_client_with_the_old_authority_accepts_the_renewed_server(
+    federation: FederationFolder, made: Path
+) -> None:
+    """The authority's certificate is renewed before it ends, and clients have time to get it."""
+    begun = NOW - timedelta(days=AUTHORITY_DAYS - 100)
+    aged = setup.init(federation.path.with_name("aged"), ServerSettings(HOSTS), 1, begun)
+    old = aged.path / "old-ca.crt"
+    shutil.copy(aged.client("client-0") / "ca.crt", old)
+    with pytest.raises(DataError, match="server: the server's certificate is over"):
+        check_server(aged.server, NOW)
+    assert setup.renew(aged.path, [], NOW)
+    check_server(aged.server, NOW)
+    assert (aged.client("client-0") / "ca.crt").read_bytes() != old.read_bytes()
+    for authority in (old, aged.client("client-0") / "ca.crt"):
+        handshake(aged.server, authority, HOSTS[0])
+
+
+# Bad input ------------------------------------------------------------------------------------
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+
+
+def test_a_host_without_a_certificate_is_refused(federation: FederationFolder) -> None:
+    edit(federation.server / "server.toml", HOSTS[0], "new.example.org")
+    with pytest.raises(DataError, match=r"server: host new\.example\.org is not in its certif"):
+        check_server(federation.server, NOW)
+
+
+def test_a_server_of_another_authority_is_refused(
+    federation: FederationFolder, tmp_path: Path
+) -> None:
+    other = setup.init(tmp_path / "other", ServerSettings(HOSTS), 1, NOW)
+    shutil.copy(other.server / "ca.crt", federation.server / "ca.crt")
+    with pytest.raises(DataError, match="server: its certificate is not of the authority"):
+        check_server(federation.server, NOW)
+    shutil.copy(other.server / "server.crt", federation.server / "server.crt")
+    with pytest.raises(DataError, match=r"server: server\.key is not the key"):
+        check_server(federation.server, NOW)
+
+
+@pytest.mark.parametrize(
+    ("apart", "state"),
+    [(timedelta(days=SERVER_DAYS + 1), "is over"), (-timedelta(days=1), "has not begun")],
+)
+def test_a_clock_outside_the_lifetime_is_refused(
+    federation: FederationFolder, apart: timedelta, state: str
+) -> None:
+    with pytest.raises(DataError, match=rf"server: the .*certificate {state}.*clock says"):
+        check_server(federation.server, NOW + apart)
+    if apart < timedelta():
+        with pytest.raises(DataError, match=f"client client-0: .*certificate {state}"):
+            check_client(federation.client("client-0"), NOW + apart)
+
+
+def test_a_key_that_stands_in_the_list_twice_is_refused(federation: FederationFolder) -> None:
+    clients = listed(federation).clients
+    edit(federation.server / "clients.toml", clients[2].public_key, clients[0].public_key)
+    with pytest.raises(ConfigurationError, match="clients client-0 and client-2 have the same"):
+        check_server(federation.server, NOW)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('name = "client-1"', 'name = "client-0"', "two clients are named client-0"),
+        ("partition-id = 1", "partition-id = 0", "client-0 and client-1 both have partition-id 0"),
+        ("partition-id = 1", "partition-id = 3", "client client-1: partition-id is 3; allowed: 0"),
+        ("partition-id = 1", 'partition-id = "1"', "client client-1: partition-id is '1'"),
+        ("partition-id = 1", "partition = 1", "client client-1: unknown key 'partition'"),
+        ("num-partitions = 3", "num-partitions = 0", "num-partitions is 0; allowed: at least 1"),
+        ('"ecdsa-sha2-nistp384 ', '"ssh-ed25519 ', "client client-0: its public-key is not one"),
+        ('name = "client-1"', 'name = "../x"', "client name '../x'"),
+        ("[[client]]", "[[clients]]", "unknown key 'clients'; did you mean 'client'"),
+    ],
+)
+def test_a_wrong_list_is_refused_by_client(
+    federation: FederationFolder, old: str, new: str, message: str
+) -> None:
+    edit(federation.server / "clients.toml", old, new)
+    with pytest.raises(ConfigurationError) as caught:
+        check_server(federation.server, NOW)
+    assert message in str(caught.value)
+    assert "clients.toml" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("node", "message"),
+    [
+        ('dataset = "npz:data.npz"', "client client-0: dataset is npz:data.npz, and there is no"),
+        ('data-dir = "/nowhere/data"', "client client-0: data-dir is /nowhere/data, and there"),
+        ("cpus = -1", "client client-0: cpus is -1"),
+        ('datset = "npz:data.npz"', "unknown key 'datset'; did you mean 'dataset'"),
+    ],
+)
+def test_data_that_are_not_there_are_refused_by_client(
+    federation: FederationFolder, node: str, message: str
+) -> None:
+    (federation.client("client-0") / "node.toml").write_text(node)
+    with pytest.raises(ConfigurationError) as caught:
+        check_client(federation.client("client-0"), NOW)
+    assert message in str(caught.value)
+
+
+def test_a_clients_data_are_below_its_folder_or_absolute(federation: FederationFolder) -> None:
+    place = federation.client("client-0")
+    (place / "data.npz").touch()
+    (place / "node.toml").write_text('dataset = "npz:data.npz"\n')
+    config = node_config(*check_client(place, NOW), Path("/state"))
+    assert config == {
+        "partition-id": 0,
+        "num-partitions": 3,
+        "state-dir": "/state/client",
+        "dataset": f"npz:{place.resolve() / 'data.npz'}",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "node"),
+    [
+        ("server/server.key", "server"),
+        ("server/superexec.secret", "server"),
+        ("clients/client-0/client.key", "client client-0"),
+        ("authority/ca.key", "authority"),
+    ],
+)
+@pytest.mark.parametrize("fault", ["open to others", "missing"])
+def test_private_files_have_to_be_private(
+    federation: FederationFolder, name: str, node: str, fault: str
+) -> None:
+    path = federation.path / name
+    if fault == "missing":
+        path.unlink()
+    else:
+        path.chmod(0o640)
+    checks = {
+        "server": lambda: check_server(federation.server, NOW),
+        "client client-0": lambda: check_client(federation.client("client-0"), NOW),
+        "authority": lambda: setup.renew(federation.path, [], NOW),
+    }
+    with pytest.raises(DataError, match=f"{node}: .*{path.name}"):
+        checks[node]()
+
+
+@pytest.mark.parametrize("ahead", [5.0, 3600.0, -301.0])
+def test_clocks_apart_are_refused(ahead: float) -> None:
+    with pytest.raises(DataError, match=r"client a: this machine's clock is \d+ s"):
+        check_clock("client a", ahead)
+
+
+@pytest.mark.parametrize("ahead", [3.9, 0.0, -299.0])
+def test_clocks_that_flower_takes_are_taken(ahead: float) -> None:
+    check_clock("client a", ahead)
+
+
+def test_a_server_that_does_not_speak_tls_is_refused(made: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        identity = Identity("a", "127.0.0.1", listening.getsockname()[1], 0, 1)
+
+        def answer() -> None:
+            called, _ = listening.accept()
+            with called:
+                called.recv(1000)
+                called.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        with pytest.raises(DataError, match=r"client a: 127\.0\.0\.1:\d+ does not speak TLS"):
+            check_connection(identity, made / "server" / "ca.crt")
+        thread.join()
+
+
+def test_a_server_that_is_not_up_yet_is_waited_for(made: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # nobody listens
+        identity = Identity("a", "127.0.0.1", taken.getsockname()[1], 0, 1)
+        later = check_connection(identity, made / "server" / "ca.crt")
+    assert "does not answer yet" in str(later)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["init", "{new}", "--host", "fed.example.org:8443", "--clients", "2"],
+        ["init", "{new}", "--host", "fed_example", "--clients", "2"],
+        ["init", "{new}", "--host", "fed.example.org", "--clients", "0"],
+        ["init", "{new}", "--host", "a", "--clients", "1", "--port", "70000"],
+        ["init", "{new}", "--host", "a", "--clients", "1", "--port", "9443"],
+        ["init", "{made}", "--host", "fed.example.org", "--clients", "2"],
+        ["add-client", "{new}", "someone"],
+        ["add-client", "{made}", "client-0"],
+        ["add-client", "{made}", "Some One"],
+        ["add-client", "{made}", "server"],
+        ["add-client", "{made}", "someone", "--partition", "2"],
+        ["revoke-client", "{made}", "client-9"],
+        ["server", "{new}"],
+        ["client", "{new}"],
+    ],
+)
+def test_the_command_refuses_with_one_message(
+    made: Path, tmp_path: Path, words: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    new = tmp_path / "new"
+    before = sorted(made.rglob("*"))
+    given = [word.format(made=made, new=new) for word in words]
+    assert main(["federation", *given]) == 2
+    assert capsys.readouterr().err.startswith("refused: ")
+    assert not new.exists()
+    assert sorted(made.rglob("*")) == before
+
+
+def test_no_error_holds_a_private_key(federation: FederationFolder) -> None:
+    path = federation.client("client-0") / "client.key"
+    damaged = path.read_text().replace("\n", "\nx", 1)
+    path.write_text(damaged)
+    with pytest.raises(BflError) as caught:
+        check_client(federation.client("client-0"), NOW)
+    assert not any(line in str(caught.value) for line in damaged.splitlines() if len(line) > 20)
+    assert "not a private key in OpenSSH's format" in str(caught.value)
