@@ -115,16 +115,15 @@ def node_config(identity: Identity, node: NodeSettings, state: Path) -> dict[str
         node: What its machine decides.
         state: Where what the client keeps between rounds is.
     """
-    given = {
-        "dataset": node.dataset,
-        "data-dir": str(node.data_dir or ""),
-        "plugins-dir": str(node.plugins_dir or ""),
-    }
+    own = {"dataset": node.dataset} if node.dataset else {}
     return {
         "partition-id": identity.partition_id,
         "num-partitions": identity.num_partitions,
         "state-dir": str(state / "client"),
-        **{key: value for key, value in given.items() if value},
+        # Always: without them, the app looks where the run says.
+        "data-dir": str(node.data_dir),
+        "plugins-dir": str(node.plugins_dir),
+        **own,
     }
 
 

@@ -27,7 +27,8 @@ NODE_FILE = """\
 # come from the test images in it. Without it, the client takes its part of the run's data set.
 # dataset = "npz:data.npz"
 
-# Where this machine keeps the archives of named data sets (mnist.npz, ...) and of plugins.
+# Where this machine keeps the archives of named data sets (mnist.npz, ...), and files of
+# plugins; by default data and plugins in this folder, and never where the server says.
 # data-dir = "/data"
 # plugins-dir = "/data/plugins"
 
@@ -153,15 +154,15 @@ class NodeSettings:
 
     Attributes:
         dataset: Data of the client's own, with an absolute path; empty: its part of the run's.
-        data_dir: Where archives are; None: where the run says.
-        plugins_dir: Where plugins are; None: where the run says.
+        data_dir: Where archives are.
+        plugins_dir: Where the files of plugins are.
         cpus: How many CPUs it computes with; 0: all.
     """
 
-    dataset: str = ""
-    data_dir: Path | None = None
-    plugins_dir: Path | None = None
-    cpus: int = 0
+    dataset: str
+    data_dir: Path
+    plugins_dir: Path
+    cpus: int
 
     @classmethod
     def read(cls, path: Path, client: str) -> NodeSettings:
@@ -174,9 +175,7 @@ class NodeSettings:
         Raises:
             ConfigurationError: A key is unknown, or what it names is not on this machine.
         """
-        if not path.exists():
-            return cls()
-        given = read_toml(path)
+        given = read_toml(path) if path.exists() else {}
         _check_keys(given, ("dataset", "data-dir", "plugins-dir", "cpus"), path)
         cpus = given.get("cpus", 0)
         if type(cpus) is not int or cpus < 0:
@@ -206,9 +205,9 @@ def _own_data(dataset: object, here: Path, client: str) -> str:
     return f"npz:{path}"
 
 
-def _folder(given: Mapping[str, Any], key: str, here: Path, client: str) -> Path | None:
+def _folder(given: Mapping[str, Any], key: str, here: Path, client: str) -> Path:
     if key not in given:
-        return None
+        return here / key.removesuffix("-dir")
     path = here / str(given[key])
     if not path.is_dir():
         raise ConfigurationError(

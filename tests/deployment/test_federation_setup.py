@@ -369,6 +369,8 @@ def test_a_clients_data_are_below_its_folder_or_absolute(federation: FederationF
         "partition-id": 0,
         "num-partitions": 3,
         "state-dir": "/state/client",
+        "data-dir": str(place.resolve() / "data"),
+        "plugins-dir": str(place.resolve() / "plugins"),
         "dataset": f"npz:{place.resolve() / 'data.npz'}",
     }
 

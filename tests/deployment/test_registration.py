@@ -37,7 +37,7 @@ class Flower:
                 return 1, json.dumps({"success": False, "error-message": "already in use"})
             node = 1000 + self.calls
             self.nodes[node] = key
-            return 0, 'a line beside it\n{"success": true, "node-id": "%d"}\n' % node
+            return 0, f'a line beside it\n{{"success": true, "node-id": "{node}"}}\n'
         assert words[:2] == ("supernode", "unregister")
         if int(words[2]) not in self.nodes:
             return 1, json.dumps({"success": False, "error-message": "Node ID not found."})
