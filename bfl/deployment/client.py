@@ -1,8 +1,9 @@
-"""A client of a federation: checks before its start, and Flower's SuperNode."""
+"""A client of a federation: checks before its start, Flower's SuperNode, and its worker."""
 
 from __future__ import annotations
 
 import http.client
+import secrets
 import socket
 import ssl
 import time
@@ -19,9 +20,10 @@ from cryptography.hazmat.primitives import serialization
 from bfl.deployment import folder as names
 from bfl.deployment.authority import load_certificate
 from bfl.deployment.certificates import check_dates
-from bfl.deployment.private_files import check_private, private_folder
+from bfl.deployment.private_files import check_private, private_folder, write_private
 from bfl.deployment.processes import Processes, command, flower_environment
 from bfl.deployment.settings import Identity, NodeSettings
+from bfl.engine.flower.warm import Tasks, WarmWorker
 from bfl.errors import DataError
 from bfl.files import write_atomically
 
@@ -30,7 +32,8 @@ CLOCK_AHEAD, CLOCK_BEHIND = 4.0, 300.0
 time, and takes what is 5 s from the future to 305 s old."""
 
 CALL_TIMEOUT = 10.0
-LOOK_INTERVAL = 1.0
+LOOK_INTERVAL = 0.1
+"""Seconds between looks for a task, on this machine."""
 
 Say = Callable[[str], None]
 
@@ -148,25 +151,36 @@ def run_client(folder: Path, state: Path, say: Say) -> None:
     home, work = private_folder(state / "flower"), private_folder(state / "work")
     config = state / "node-config.toml"
     write_atomically(config, tomli_w.dumps(node_config(identity, node, state)).encode())
+    secret = state / names.SECRET
+    write_private(secret, secrets.token_hex(32).encode())
     environment = flower_environment(home)
     if node.cpus:
         environment["BFL_CPUS"] = str(node.cpus)
-    with Processes(environment, work) as processes:
+    runtime = f"127.0.0.1:{_free_port()}"
+    with (
+        Processes(environment, work) as processes,
+        WarmWorker(runtime, environment, work, say) as worker,
+    ):
         processes.start(
             f"the SuperNode of client {identity.name}",
             *(command("flower-supernode"), "--superlink", identity.address),
             *("--root-certificates", folder / names.CA),
             *("--auth-supernode-private-key", folder / names.CLIENT_KEY),
-            *("--host", "127.0.0.1", "--port", str(_free_port())),
+            *("--host", "127.0.0.1", "--port", runtime.rpartition(":")[2]),
+            *("--isolation", "process", "--superexec-auth-secret-file", secret),
             *("--node-config", config),
         )
         say(
             f"client {identity.name} plays partition {identity.partition_id} of "
             f"{identity.num_partitions} at {identity.address}"
         )
+        tasks = Tasks(runtime, secret.read_bytes())
         while True:
-            time.sleep(LOOK_INTERVAL)
             processes.check()
+            if task := tasks.next():
+                worker.play(task, processes.check)
+            else:
+                time.sleep(LOOK_INTERVAL)
 
 
 def _free_port() -> int:
