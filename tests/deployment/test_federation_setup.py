@@ -477,3 +477,30 @@ def test_no_error_holds_a_private_key(federation: FederationFolder) -> None:
         check_client(federation.client("client-0"), NOW)
     assert not any(line in str(caught.value) for line in damaged.splitlines() if len(line) > 20)
     assert "not a private key in OpenSSH's format" in str(caught.value)
+
+
+def test_the_commands_do_what_they_say(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """From the first to the last of docs/deployment.md, and what is to be copied is said."""
+    made = FederationFolder(tmp_path / "federation")
+
+    def bfl(*words: str | Path) -> str:
+        assert main(["federation", *map(str, words)]) == 0
+        return capsys.readouterr().out
+
+    bfl("init", made.path, "--host", "a.example", "--clients", "2", "--port", "443")
+    assert Identity.read(made.client("client-1") / "identity.toml").address == "a.example:443"
+    assert "it lets in client-0, client-1" in bfl("check", made.server)
+    assert "client client-1: nothing is missing" in bfl("check", made.client("client-1"))
+    assert "partition 1 is vacant" in bfl("revoke-client", made.path, "client-1")
+    assert "it lets in client-0\n" in bfl("check", made.server)
+    said = bfl("add-client", made.path, "one")
+    assert "client one plays partition 1" in said
+    assert "identity.toml" not in said
+    assert "there are 3 partitions now: each client needs its new identity.toml" in bfl(
+        "add-client", made.path, "two"
+    )
+    before = load_certificate(made.server / "server.crt").serial_number
+    assert "start the server anew" in bfl("renew", made.path, "--host", "b.example")
+    assert load_certificate(made.server / "server.crt").serial_number != before
+    assert Identity.read(made.client("two") / "identity.toml").server == "b.example"
+    assert "it lets in client-0, one, two" in bfl("check", made.server)
