@@ -48,6 +48,7 @@ CHAPTERS = (
     "bfl.experiments.results",
     "bfl.configuration",
     "bfl.engine",
+    "bfl.deployment",
     "bfl.experiments.run",
     "bfl.experiments.studies",
     "bfl.experiments.comparison",
