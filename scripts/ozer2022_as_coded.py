@@ -3,6 +3,7 @@
 
     python scripts/ozer2022_as_coded.py            # prints the tables
     python scripts/ozer2022_as_coded.py --write    # into docs/results/ozer2022-as-coded.md
+    python scripts/ozer2022_as_coded.py --record FOLDER    # keeps a run of spread.toml
 
 In the authors' code a weight's standard deviation is exp(α/2), with α clamped to [−8, 8] wherever
 it is used. Every α begins at −9, below the clamp, where neither the likelihood nor the divergence
@@ -19,10 +20,13 @@ from __future__ import annotations
 
 import argparse
 import csv
+import json
 import math
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +34,8 @@ import numpy.typing as npt
 ROOT = Path(__file__).resolve().parent.parent
 PUBLISHED = ROOT / "configs" / "ozer2022" / "published"
 PAGE = ROOT / "docs" / "results" / "ozer2022-as-coded.md"
+RUNS = PAGE.with_suffix("")
+"""What is kept of runs made, one JSON file each."""
 
 Array = npt.NDArray[np.floating]
 Sizes = npt.NDArray[np.int64]
@@ -96,7 +102,7 @@ def trained_sizes(seed: int, classes: Sequence[int], clients: int) -> Sizes:
 # ------------------------------------------------------------------------- local training
 
 
-def trained(alpha: Array, examples: Sizes, *, clamp: bool) -> Array:
+def trained(alpha: Array, examples: Sizes, *, clamp: bool, batch: int = BATCH) -> Array:
     """Return the log-variances after a round's local epochs, float32 in the shape of ``examples``.
 
     Each step is PyTorch's, in float32: g ← g + λα, v ← mv + g, α ← α − ηv, the velocity v
@@ -108,11 +114,12 @@ def trained(alpha: Array, examples: Sizes, *, clamp: bool) -> Array:
         alpha: Log-variances, of a shape that broadcasts to that of ``examples``.
         examples: N, the clients' examples.
         clamp: Whether they are clamped in the forward pass.
+        batch: Examples in a batch; the last one of an epoch may have fewer.
     """
     shape = examples.shape
     value = np.broadcast_to(alpha, shape).astype(np.float32).ravel()
     count = examples.astype(np.float32).ravel()
-    steps = (EPOCHS * -(-examples // BATCH)).ravel()
+    steps = (EPOCHS * -(-examples // batch)).ravel()
     # Those with the most steps first: who has made all of theirs is cut off behind.
     order = np.argsort(-steps, kind="stable")
     value, half = value[order], (np.float32(0.5) / count)[order]
@@ -287,6 +294,92 @@ def agreement(table: str, one: str, other: str, metric: str) -> Agreement:
     )
 
 
+# ------------------------------------------------------------------------------- runs of ours
+
+
+def mean_over_orders(terms: Array) -> Array:
+    """Return the logarithm of the sums of ``partial_sums``, on average over all orders."""
+    shortfall = np.maximum(math.exp(-CLAMP) - terms, 0.0)
+    return np.asarray(np.log(terms.sum(-1) + shortfall.mean(-1)))
+
+
+OURS: Mapping[str, tuple[str, Rule]] = {
+    "log-variance-averaging": ("AALV", AS_CODED["AALV"]),
+    "weighted-conflation": ("CF", AS_CODED["CF"]),
+    "clamped-naive-weighted-averaging": (
+        "EAA",
+        lambda a, w: mean_over_orders(w * variances(a)),
+    ),
+    "clamped-weighted-sum-of-normals": (
+        "GAA",
+        lambda a, w: mean_over_orders(w**2 * variances(a)),
+    ),
+}
+"""The rules of this project that are the code's, by the key ``pooling``."""
+
+
+def recorded(folder: Path) -> dict[str, Any]:
+    """Return what is kept of a run: its configuration, its clients' examples and its spreads."""
+    texts = {
+        name: (folder / name).read_text(encoding="utf-8")
+        for name in ("config.toml", "partition.json", "rounds.jsonl", "environment.json")
+    }
+    rounds = [json.loads(line) for line in texts["rounds.jsonl"].splitlines()]
+    of_this_machine = ("data-dir", "output-dir", "resume")
+    environment = json.loads(texts["environment.json"])
+    return {
+        "configuration": {
+            key: value
+            for key, value in tomllib.loads(texts["config.toml"]).items()
+            if key not in of_this_machine
+        },
+        "examples": json.loads(texts["partition.json"])["num_examples"],
+        "spreads": [entry["degree-of-spread"] for entry in rounds],
+        "seconds": round(sum(entry["seconds"] for entry in rounds), 1),
+        "versions": {
+            name: environment[name]
+            for name in ("bfl", "python", "tensorflow", "tensorflow-probability", "numpy")
+        },
+    }
+
+
+def derived_of(run: Mapping[str, Any], rounds: int) -> list[float]:
+    """Return the spreads that a run ought to have after each of its first rounds."""
+    settings = run["configuration"]
+    _, rule = OURS[settings["pooling"]]
+    examples = np.array(run["examples"])
+    weights = examples / examples.sum()
+    alpha, spreads = np.array([BEGIN]), []
+    for _ in range(rounds):
+        own = trained(alpha, examples, clamp=True, batch=int(settings["batch-size"]))
+        alpha = rule(own.astype(np.float64), weights)[None]
+        spreads.append(math.sqrt(WEIGHTS["fmnist"] * math.exp(float(alpha[0]))))
+    return spreads
+
+
+def runs() -> list[dict[str, Any]]:
+    """Return the runs that have been kept."""
+    return [json.loads(path.read_text(encoding="utf-8")) for path in sorted(RUNS.glob("*.json"))]
+
+
+def run_table() -> list[str]:
+    """Return runs of ours beside what the derivation gives for their clients and rounds."""
+    lines = [
+        "| rule | examples, batch | rounds | spread after each | derived | after all 50 | s |",
+        "| --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for run in runs():
+        settings = run["configuration"]
+        count, asked = len(run["spreads"]), derived_of(run, ROUNDS[10])
+        columns = (run["spreads"], asked[:count], asked[-1:])
+        made, derivation, end = (", ".join(f"{value:.3f}" for value in c) for c in columns)
+        lines.append(
+            f"| {OURS[settings['pooling']][0]} | {sum(run['examples'])}, {settings['batch-size']} "
+            f"| {count} of {ROUNDS[10]} | {made} | {derivation} | {end} | {run['seconds']:.0f} |"
+        )
+    return lines
+
+
 # --------------------------------------------------------------------------------- the page
 
 
@@ -332,6 +425,7 @@ def agreement_table() -> list[str]:
 TABLES: Mapping[str, Callable[[], list[str]]] = {
     "spreads": spread_table,
     "agreement": agreement_table,
+    "runs": run_table,
 }
 
 
@@ -346,10 +440,19 @@ def page_with(text: str, name: str, lines: Sequence[str]) -> str:
 
 
 def main() -> None:
-    """Print the tables, or write them into the page."""
+    """Print the tables, or write them into the page, or keep a run."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--write", action="store_true", help=f"into {PAGE.relative_to(ROOT)}")
-    if not parser.parse_args().write:
+    parser.add_argument("--record", type=Path, metavar="FOLDER", help="the folder of a run to keep")
+    given = parser.parse_args()
+    if given.record:
+        run = recorded(given.record)
+        settings = run["configuration"]
+        name = f"{OURS[settings['pooling']][0].lower()}-seed-{settings['seed']}.json"
+        RUNS.mkdir(exist_ok=True)
+        (RUNS / name).write_text(json.dumps(run, indent=2) + "\n", encoding="utf-8")
+        return
+    if not given.write:
         print("\n\n".join("\n".join(table()) for table in TABLES.values()))
         return
     text = PAGE.read_text(encoding="utf-8")

@@ -103,6 +103,22 @@ def test_one_algorithm_under_three_names_has_rows_that_agree(script: ModuleType)
             assert script.agreement(table, one, other, "ece").root_mean_square > 10
 
 
+def test_runs_of_ours_have_the_spreads_that_are_derived_for_their_clients(
+    script: ModuleType,
+) -> None:
+    within = {"AALV": 0.0005, "GAA": 0.01, "CF": 0.0005, "EAA": 0.01}
+    runs = script.runs()
+    assert {script.OURS[run["configuration"]["pooling"]][0] for run in runs} >= {"AALV", "GAA"}
+    for run in runs:
+        rule, _ = script.OURS[run["configuration"]["pooling"]]
+        asked = script.derived_of(run, script.ROUNDS[10])
+        made = run["spreads"]
+        np.testing.assert_allclose(made, asked[: len(made)], rtol=within[rule])
+        published = script.published_spreads()[10, rule, "fmnist"].mean
+        if rule in ("AALV", "GAA"):
+            assert asked[-1] == pytest.approx(published, rel=0.02)
+
+
 def test_the_page_is_current(
     script: ModuleType, coded: Any, written: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
