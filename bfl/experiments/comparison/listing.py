@@ -13,6 +13,7 @@ from bfl.experiments.comparison.differences import said
 from bfl.experiments.results.run_folder import CONFIG, METRICS, RunFolder
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.reading import study_in
+from bfl.experiments.studies.run_result import read_result
 
 LOCK = "run.lock"
 """The file that a server locks while it makes a run."""
@@ -26,11 +27,13 @@ class ListedRun:
         name: Its name; below a folder of several, its path from there.
         folder: Its folder, which a study's run that has not begun does not have yet.
         failure: The file that says why a study's run has failed, if there is one.
+        result: The file with what a study's run has given, made here or elsewhere, if there is one.
     """
 
     name: str
     folder: RunFolder
     failure: Path | None = None
+    result: Path | None = None
 
     @property
     def config(self) -> dict[str, Any]:
@@ -39,7 +42,9 @@ class ListedRun:
         Raises:
             DataError: The file is corrupt.
         """
-        return self.folder.config() if self.folder.holds(CONFIG) else {}
+        if self.folder.holds(CONFIG):
+            return self.folder.config()
+        return dict(read_result(self.result).configuration) if self.result else {}
 
     def state(self) -> str:
         """Return in words where the run stands: finished, running, stopped, failed or missing.
@@ -48,6 +53,8 @@ class ListedRun:
             DataError: A file of the run is corrupt.
         """
         if not self.folder.holds(CONFIG):
+            if self.result:
+                return "finished"
             return "failed" if self.failure else "missing"
         if self.folder.holds(METRICS):
             return "finished"
@@ -64,7 +71,11 @@ class ListedRun:
         Raises:
             DataError: The file is corrupt.
         """
-        return self.folder.metrics() if self.folder.holds(METRICS) else {}
+        if self.folder.holds(METRICS):
+            return self.folder.metrics()
+        if self.result and not self.folder.holds(CONFIG):
+            return dict(read_result(self.result).metrics)
+        return {}
 
 
 def runs_in(path: Path) -> list[ListedRun]:
@@ -101,9 +112,12 @@ def _runs(top: Path) -> Iterator[ListedRun]:
 def _study_runs(study: StudyFolder, prefix: str) -> Iterator[ListedRun]:
     """Yield all runs of a study, begun or not."""
     for run in study_in(study).runs:
-        failure = study.failure_file(run.name)
+        failure, result = study.failure_file(run.name), study.result_file(run.name)
         yield ListedRun(
-            prefix + run.name, study.run(run.name), failure if failure.is_file() else None
+            prefix + run.name,
+            study.run(run.name),
+            failure if failure.is_file() else None,
+            result if result.is_file() else None,
         )
 
 

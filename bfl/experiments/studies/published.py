@@ -97,13 +97,7 @@ def read_published(
         for name in header
         if name in label_columns or (name not in numeric and not _decimals(name, lines))
     )
-    for option, named in {"leave-out": leave_out, "spread-as-fraction": fractions}.items():
-        unknown = sorted({name for labels in named for name in labels} - set(labelled))
-        if unknown:
-            raise ConfigurationError(
-                f"published table {path}: {option} names the column {', '.join(unknown)}; allowed: "
-                f"{', '.join(labelled)}"
-            )
+    _refuse_unknown(path, labelled, {"leave-out": leave_out, "spread-as-fraction": fractions})
     table: dict[Key, dict[str, Entry]] = {}
     for number, line in enumerate(lines, start=2):
         where = f"published table {path}, line {number}"
@@ -120,6 +114,19 @@ def read_published(
             c.metric: _entry(where, line, c, fraction=fraction) for c in columns if c.published
         }
     return PublishedTable(path, labelled, table)
+
+
+def _refuse_unknown(
+    path: Path, labelled: Sequence[str], options: Mapping[str, Sequence[Mapping[str, str]]]
+) -> None:
+    """Raise where an option names lines by a column that is none of the labels'."""
+    for option, named in options.items():
+        unknown = sorted({name for labels in named for name in labels} - set(labelled))
+        if unknown:
+            raise ConfigurationError(
+                f"published table {path}: {option} names the column {', '.join(unknown)}; allowed: "
+                f"{', '.join(labelled)}"
+            )
 
 
 def _decimals(name: str, lines: Iterable[Mapping[str, str]]) -> bool:

@@ -236,3 +236,17 @@ def test_results_of_fewer_rounds_do_not_pass_for_finished_runs(
     checkout.made("--only", ONE)
     assert checkout.study("--scale", "rounds=2", "--only", ONE, "--output", checkout.out / "x") == 2
     assert "rounds was 4 and is 2" in capsys.readouterr().err
+
+
+def test_runs_made_elsewhere_are_listed(checkout: Checkout, capsys: Output) -> None:
+    assert checkout.study("--scale", "seeds=1") == 0
+    folder = checkout.out / "small" / "runs" / ONE
+    shutil.rmtree(folder)
+    shutil.rmtree(folder.with_name("flipout-nwa_iid_seed-0"))
+    folder.with_name("flipout-nwa_iid_seed-0.json").unlink()
+    capsys.readouterr()
+    assert bfl("runs", checkout.out / "small") == 0
+    rows = {line.split()[1]: line for line in capsys.readouterr().out.splitlines() if "│" in line}
+    assert "finished" in rows[ONE]
+    assert "0.5000" in rows[ONE]
+    assert "missing" in rows["flipout-nwa_iid_seed-0"]
