@@ -222,3 +222,9 @@ def test_resolving_a_configuration_imports_no_tensorflow_and_no_flower() -> None
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert out.stdout.strip() == "[]"
+
+
+def test_test_files_have_names_of_their_own() -> None:
+    """They lie in folders that are no packages: pytest takes one file of each name."""
+    names = [path.name for path in (ROOT / "tests").rglob("*.py") if path.name != "conftest.py"]
+    assert sorted(set(names)) == sorted(names)

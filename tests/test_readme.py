@@ -4,11 +4,20 @@ from pathlib import Path
 
 import pytest
 
+from bfl.configuration import resolve
+from bfl.configuration.sources import parse_pairs
 from bfl.configuration.strategies import named_strategy
 from bfl.presets import presets
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+NAMED = re.compile(
+    r"(?<![\w./-])((?:bfl|strategies|clients|tests|scripts|configs|docs|benchmarks)/[\w./-]*[\w/])"
+)
+GIVEN = re.compile(r"(?:--run-config|-c) '([^']+)'")
+RULES_OF_EXAMPLES = ('strategy="hmv"', 'strategy="sda"')
+OF_AN_EXAMPLE = ("test_power_of_size.py", "harmonic_mean_of_variances.py")
 
 MEASURED = "benchmarks.md"
 """What it says was measured with the versions that it names."""
@@ -36,3 +45,21 @@ def test_every_strategy_of_the_table_is_one() -> None:
     words = re.findall(r"`([\w-]+)`", row)
     named = {named_strategy(word).name for word in words}
     assert set(presets.names()) <= named
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
+def test_files_that_are_named_are_there(page: Path) -> None:
+    """But for those of examples, and for names in capitals, which stand for others."""
+    text = re.sub(r"```python\n# bfl/.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+    for name in NAMED.findall(text):
+        if not name.endswith(OF_AN_EXAMPLE) and not re.search(r"/[A-Z]+(/|$)", name):
+            assert (ROOT / name).exists(), name
+
+
+def test_run_configurations_that_are_written_resolve() -> None:
+    """In commands, with the keys and words that there are; the data need not be here."""
+    found = [given for page in PAGES for given in GIVEN.findall(page.read_text(encoding="utf-8"))]
+    for text in found:
+        if text != "…" and not text.endswith(RULES_OF_EXAMPLES):
+            resolve(parse_pairs(text), check_data=False)
+    assert len(found) > 15

@@ -14,7 +14,7 @@ from rich.table import Table
 from bfl.commands import federation, predict, runs, show, study, study_results
 from bfl.commands.errors import exits_with_status
 from bfl.commands.terminal import console
-from bfl.configuration.kinds import REGISTRIES
+from bfl.configuration.kinds import KINDS, REGISTRIES
 from bfl.configuration.settings import Setting, settings, settings_of, unset_values
 from bfl.data.datasets import dataset_sources
 from bfl.errors import ConfigurationError, DataError, unknown_name
@@ -37,8 +37,8 @@ def parser() -> argparse.ArgumentParser:
     keys.add_argument("--toml", action="store_true", help="as TOML")
     _add_plugins_to(keys)
     keys.set_defaults(run=list_keys)
-    glossary = commands.add_parser("glossary", help="what the metrics mean, as Markdown")
-    glossary.set_defaults(run=lambda _: print(glossary_page(), end=""))
+    glossary = commands.add_parser("glossary", help="what metrics and keys mean, as Markdown")
+    glossary.set_defaults(run=print_glossary)
     plot = commands.add_parser("plot", help="draw the figures of a run or of a study")
     plot.add_argument("folder", type=Path, help="the folder, or a study's TOML file")
     study.add_place_to(plot)
@@ -99,6 +99,11 @@ def _choices_table(registry: Registry) -> Table:  # type: ignore[type-arg]
             escape(component.summary()),
         )
     return table
+
+
+def print_glossary(given: argparse.Namespace) -> None:
+    """Print the page ``docs/glossary.md``."""
+    print(glossary_page({kind.key: kind.description for kind in KINDS}), end="")
 
 
 def list_keys(given: argparse.Namespace) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from textwrap import dedent
 
 from bfl.evaluation.metrics import metrics
@@ -10,12 +11,13 @@ from bfl.evaluation.metrics.base import Metric
 from bfl.evaluation.uncertainty import uncertainties
 from bfl.registry import Component
 
-_HEAD = """# Glossary of metrics
+_HEAD = """# Glossary
 
-`bfl glossary` prints this page from the docstrings of the metrics and uncertainties, and a test
-compares. An arrow points to the better side. Each number is that of the test data, of the posterior
-after a round (`rounds.jsonl`, `evaluate-mc-samples` samples) or of the final one (`metrics.json`,
-`mc-samples` samples); p̂_m is the prediction of sample m, p̄ their mean, C the number of classes.
+`bfl glossary` prints this page from the docstrings of the metrics and uncertainties and from the
+kinds of parts, and a test compares. An arrow points to the better side. Each number is that of the
+test data, of the posterior after a round (`rounds.jsonl`, `evaluate-mc-samples` samples) or of the
+final one (`metrics.json`, `mc-samples` samples); p̂_m is the prediction of sample m, p̄ their mean, C
+the number of classes.
 
 """
 _DERIVED = """## Made from these
@@ -35,14 +37,36 @@ _DERIVED = """## Made from these
 - `degree-of-spread`: the norm of all standard deviations, √Σ_d σ_d², without a better side. Ozer et
   al. (2022), section 4.
 """
+_TERMS = """
+## Terms of the parts
+
+- *posterior*: independent Gaussians N(μ, σ²) over a network's weights, and *point parameters*,
+  which have a value and no distribution (batch normalisation's; all of a deterministic network). A
+  *global* one is the server's, which a *round* sends to *clients* and makes anew of theirs.
+- *pool*, *weight*: the one posterior that a rule makes of the clients', and what each counts in it.
+- *partition id*: which client, from 0; what its *partition* of the training data is.
+- *prior*: what a variational client's loss compares its posterior with, KL[q ‖ p] beside the
+  negative log-likelihood. *Cavity*: the global posterior without the client's own *factor*, its
+  share in the product of prior and factors that the global posterior is in partitioned variational
+  inference; *damping* is the share of a factor's change that a round makes.
+- *control variate*: a running mean of gradients; SCAFFOLD's correction is a difference of two.
+
+| key | what it picks |
+| --- | --- |
+"""
 _SOURCE = re.compile(r"^(?:Reference|Source)s?:\s*")
 
 
-def glossary_page() -> str:
-    """Return the page ``docs/glossary.md``."""
+def glossary_page(keys: Mapping[str, str]) -> str:
+    """Return the page ``docs/glossary.md``.
+
+    Args:
+        keys: What each key says that picks a part.
+    """
     parts = ["## Metrics\n", *map(glossary_entry, metrics.classes())]
     parts += ["## Uncertainties\n", *map(glossary_entry, uncertainties.classes())]
-    return _HEAD + "\n".join(parts) + "\n" + _DERIVED
+    rows = (f"| `{key}` | {keys[key]} |\n" for key in sorted(keys))
+    return _HEAD + "\n".join(parts) + "\n" + _DERIVED + _TERMS + "".join(rows)
 
 
 def glossary_entry(component: type[Component]) -> str:
