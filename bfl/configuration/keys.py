@@ -75,6 +75,13 @@ class Keys(pydantic.BaseModel):
     learning_rate: float = Field(
         1e-3, gt=0.0, le=1.0, description="initial learning rate of the optimizer"
     )
+    temperature: float = Field(
+        1.0,
+        gt=0.0,
+        le=1e6,
+        description="T: clients temper the likelihood, p(D|θ)^(1/T), whatever their objective; "
+        "below 1 their posteriors are colder",
+    )
     optimizer_state: Literal["reset", "keep"] = Field(
         "reset",
         description="whether the optimizer begins anew each round or goes on where the client's "

@@ -5,7 +5,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
 
 from bfl.registry import Component, Registry
 
@@ -59,6 +61,38 @@ class Optimizer(Component):
             steps_before: How many steps the slots have seen, an int32 tensor ().
             rate: The learning rate η, a float32 tensor ().
         """
+
+
+class DecayingOptimizer(Optimizer):
+    """An optimizer with weight decay as a part of the gradient, g + λ θ, λ being the decay.
+
+    PyTorch lets all parameters decay. Of a mean-field Gaussian, that would pull ρ to 0 and σ to
+    softplus(0) = 0.69, and a log-variance to σ = 1: it depends on the parametrisation, and the
+    divergence from the prior is there for it already. So by default only means and point values
+    decay (kernels, biases, batch normalisation's scales and offsets); ``weight-decay-of`` =
+    "everything" lets ρ decay as well.
+    """
+
+    weight_decay: float = Field(
+        1e-5, ge=0.0, le=1.0, description="multiple of the weights that is added to their gradient"
+    )
+    weight_decay_of: Literal["values", "everything"] = Field(
+        "values",
+        description="what decays: means and point values, or untransformed scales as well",
+    )
+
+    def regularized(
+        self, variables: Sequence[TrainedVariable], gradients: Sequence[Any]
+    ) -> list[Any]:
+        """Return the gradients with weight decay, g + λ θ."""
+        return [
+            gradient + self.weight_decay * trained.variable if self._decays(trained) else gradient
+            for trained, gradient in zip(variables, gradients, strict=True)
+        ]
+
+    def _decays(self, trained: TrainedVariable) -> bool:
+        everything = self.weight_decay_of == "everything"
+        return self.weight_decay > 0 and (everything or not trained.scale)
 
 
 optimizers: Registry[Optimizer] = Registry("optimizer", "bfl.learning.optimizers")

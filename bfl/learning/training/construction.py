@@ -47,5 +47,6 @@ def trainer_for(
         configuration.optimizer,
         objective=configuration.objective,
         correction=configuration.correction,
+        temperature=keys.temperature,
         compiled=compiled,
     )

@@ -53,7 +53,8 @@ class LocalResult:
 
     Attributes:
         posterior: The client's posterior.
-        objective: The mean per example of the last epoch; for the ELBO alone NLL + KL / N, in nats.
+        objective: The mean per example of the last epoch; for the ELBO alone NLL + T KL / N, in
+            nats, with T the temperature.
         negative_log_likelihood: The NLL, in nats per example.
         divergence: KL[q ‖ p] in the last step, in nats, not divided by N.
         optimizer_state: The optimizer's vectors (n,) by their names, each over all trainable

@@ -37,6 +37,12 @@ class LocalTrainer:
     per epoch. The papers are silent on whether what the optimizer keeps outlives a round: a task
     says what it begins with.
 
+    With a temperature T the likelihood is raised to 1/T, in whatever objective: what the terms sum
+    over examples counts 1/T times. The whole is multiplied by T, so that it is the rest, such as
+    KL[q ‖ p] / N, that has a factor T in the graph, and learning rates mean what they mean at T = 1
+    (Wenzel et al. 2020, "How good is the Bayes posterior in deep neural networks really?", section
+    2.3, for the Langevin dynamics of the same density).
+
     Args:
         network: The network to train.
         batch_size: B.
@@ -44,6 +50,7 @@ class LocalTrainer:
         optimizer: What a step does with the gradient.
         objective: The terms of the objective; None for the ELBO alone.
         correction: What is added to the gradients; None for nothing.
+        temperature: T.
         compiled: Whether XLA compiles a training step.
     """
 
@@ -56,6 +63,7 @@ class LocalTrainer:
         *,
         objective: tuple[Term, ...] | None = None,
         correction: Correction | None = None,
+        temperature: float = 1.0,
         compiled: bool = False,
     ) -> None:
         self.network = network
@@ -63,6 +71,7 @@ class LocalTrainer:
         self.augmentation = augmentation
         self.optimizer = optimizer
         self.correction = correction or corrections.create("none")
+        self.temperature = temperature
         self.traces = 0
         terms = objective or (objectives.create("elbo"),)
         self._terms = tuple(TermInputs(term, network) for term in terms if term.active)
@@ -263,10 +272,19 @@ class LocalTrainer:
             step = Step(self.network, logits, labels, weights)
             values = [term.value(step, count) for term in self._terms]
             summed = [value.summed for value in values if value.summed is not None]
-            shared = [value.shared for value in values if value.shared is not None]
+            shared = [
+                tempered(value.shared, self.temperature)
+                for value in values
+                if value.shared is not None
+            ]
             objective = _sum(summed) / tf.reduce_sum(weights) + _sum(shared) / count
             measured = [step.negative_log_likelihood, _sum(summed), step.divergence, _sum(shared)]
         return tape.gradient(objective, self._variables), tf.stack(measured)
+
+
+def tempered(shared: Any, temperature: float) -> Any:
+    """Return T times what an objective has beside the likelihood; at T = 1 the same tensor."""
+    return shared if temperature == 1.0 else temperature * shared
 
 
 def _sum(values: list[Any]) -> Any:
@@ -283,6 +301,7 @@ def local_trainer(
     *,
     objective: tuple[Term, ...] | None = None,
     correction: Correction | None = None,
+    temperature: float = 1.0,
     compiled: bool = False,
 ) -> LocalTrainer:
     """Return the trainer of a network, built and traced at most once per process."""
@@ -293,5 +312,6 @@ def local_trainer(
         optimizer,
         objective=objective,
         correction=correction,
+        temperature=temperature,
         compiled=compiled,
     )

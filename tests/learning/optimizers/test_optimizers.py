@@ -49,11 +49,11 @@ def run(optimizer, variables):
     return values
 
 
-def adam_by_hand(n):
+def adam_by_hand(n, decay=0.0):
     theta = START[n].astype(np.float64)
     first, second = np.zeros_like(theta), np.zeros_like(theta)
     for step, rate in enumerate(RATES.astype(np.float64), start=1):
-        gradient = CURVATURE[n] * theta
+        gradient = CURVATURE[n] * theta + decay * theta
         first = 0.9 * first + 0.1 * gradient
         second = 0.999 * second + 0.001 * gradient**2
         # Kingma and Ba (2015), end of section 2: ε beside the uncorrected moment.
@@ -116,6 +116,13 @@ def test_untransformed_scales_decay_only_on_demand(of, decay):
     assert_follows(
         optimizer, lambda n: descent_by_hand(n, 0.9, decay if n == 1 else 0.3), scales=(1,)
     )
+
+
+@pytest.mark.parametrize("decay", [0.0, 0.3])
+def test_adam_with_weight_decay_is_adam_on_decayed_gradients(decay):
+    """Coupled, as PyTorch's Adam has it; AdamW's decay would leave the moments alone."""
+    optimizer = optimizers.create("adam-with-weight-decay", {"weight-decay": decay})
+    assert_follows(optimizer, lambda n: adam_by_hand(n, 0.0 if n == 1 else decay), scales=(1,))
 
 
 def test_defaults_are_those_of_the_paper():
