@@ -143,7 +143,9 @@ def _train(
     examples = _examples(task, data, node)
     start_tensorflow()
     arrays: Any = message.content[ARRAYS]
-    received, parts = posterior_from_arrays(arrays), configuration.parts
+    # The virtual client that pre-trains is sent all, whatever the broadcast.
+    received = posterior_from_arrays(arrays, _variance_not_sent(configuration))
+    parts = configuration.parts
     keeps_optimizer = keys.optimizer_state == "keep"
     keeps = keeps_optimizer or keeps_state(parts)
     store = client_state(context, node, task) if keeps else None
@@ -184,6 +186,13 @@ def _train(
         optimizer = named_optimizer(result.optimizer_state) if keeps_optimizer else {}
         store.save(task.server_round, {**state, **optimizer})
     return Message(reply_content(posterior, metrics, replies), reply_to=message)
+
+
+def _variance_not_sent(configuration: Configuration) -> float | None:
+    """Return the variance that stands for those that a broadcast leaves out; None: none does."""
+    if "variance" in configuration.broadcast.vectors:
+        return None
+    return configuration.inference.initial_standard_deviation**2
 
 
 def _of_parts(

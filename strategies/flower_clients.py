@@ -176,7 +176,8 @@ class FlowerClients:
 
     def _messages(self, request: TrainingRequest) -> list[Message]:
         # One record for all: the clients of a round are sent the same.
-        arrays, beside = posterior_to_arrays(request.posterior), record_beside(request.broadcast)
+        arrays = posterior_to_arrays(request.posterior, request.vectors)
+        beside = record_beside(request.broadcast)
         template = self._template
         return [
             Message(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from bfl.aggregation.defences import Defence
 from bfl.aggregation.pooling import PoolingRule
@@ -11,6 +11,8 @@ from bfl.aggregation.server_optimizers import ServerOptimizer
 from bfl.aggregation.weightings import Weighting
 from bfl.configuration import Configuration
 from bfl.errors import ConfigurationError
+from bfl.federation.broadcasts import Broadcast
+from bfl.federation.broadcasts.posterior import PosteriorBroadcast
 from bfl.federation.parts import Arrays, Counts, DeclaredArray, Part
 from bfl.federation.sampling import Sampling
 from bfl.posteriors import Posterior
@@ -27,6 +29,7 @@ class Method:
         weighting: How much each client counts in it.
         defence: What is done to the clients' posteriors before.
         server_optimizer: What becomes of the step to the pool.
+        outgoing: What of the global posterior clients are sent.
         scale_floor: The least standard deviation of the posterior that comes out; 0: none.
         parts: Those with a half on either side, in the order in which the server folds them.
     """
@@ -36,6 +39,7 @@ class Method:
     weighting: Weighting
     defence: Defence
     server_optimizer: ServerOptimizer
+    outgoing: Broadcast = field(default_factory=PosteriorBroadcast)
     scale_floor: float = SCALE_FLOOR
     parts: tuple[Part, ...] = ()
 
@@ -48,6 +52,7 @@ class Method:
             weighting=configuration.weighting,
             defence=configuration.defence,
             server_optimizer=configuration.server_optimizer,
+            outgoing=configuration.broadcast,
             scale_floor=configuration.keys.scale_floor,
             parts=configuration.parts,
         )

@@ -18,6 +18,7 @@ from bfl.aggregation.pooling import PoolingRule, pooling_rules
 from bfl.aggregation.server_optimizers import ServerOptimizer, server_optimizers
 from bfl.aggregation.weightings import Weighting, weightings
 from bfl.engine.flower import log
+from bfl.federation.broadcasts import Broadcast, broadcasts
 from bfl.federation.parts import Part
 from bfl.federation.sampling import Sampling, samplings
 from bfl.federation.wire import Positions, posterior_to_arrays
@@ -82,6 +83,7 @@ class PosteriorPooling(Strategy):
         defence: What is done to the clients' posteriors before, likewise; by default nothing.
         sampling: Who takes part in a round, likewise; by default all.
         server_optimizer: What becomes of the step to the pool, likewise; by default nothing.
+        broadcast: What of the global posterior clients are sent, likewise; by default all.
         parts: Parts of the method with a half on either side.
         manifest: The parameters of the network, whose minima updates and pooled posteriors are held
             to; None where the server does not know them.
@@ -116,6 +118,7 @@ class PosteriorPooling(Strategy):
         defence: Defence | str = "none",
         sampling: Sampling | str = "random",
         server_optimizer: ServerOptimizer | str = "none",
+        broadcast: Broadcast | str = "posterior",
         parts: Sequence[Part] = (),
         manifest: Manifest | None = None,
         configuration: str = "{}",
@@ -144,6 +147,7 @@ class PosteriorPooling(Strategy):
             server_optimizer=server_optimizers.create(server_optimizer)
             if isinstance(server_optimizer, str)
             else server_optimizer,
+            outgoing=broadcasts.create(broadcast) if isinstance(broadcast, str) else broadcast,
             scale_floor=scale_floor,
             parts=tuple(parts),
         )

@@ -134,6 +134,8 @@ class Pretraining:
                 attackers=0,
                 prior=configuration.words["pretrain-prior"],
                 correction="none",
+                broadcast="posterior",
+                start="posterior",
                 schedule="exponential",
                 lr_decay=keys.pretrain_lr_decay,
             ).values

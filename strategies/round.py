@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from bfl import randomness
 from bfl.aggregation.pooling.accumulator import DAMPING
+from bfl.aggregation.precision_spread import PrecisionSpread
 from bfl.errors import PosteriorError, RunError
 from bfl.federation.parts import Arrays, Counts, DeclaredArray
 from bfl.posteriors import Manifest, Posterior
@@ -31,7 +32,8 @@ class TrainingRequest:
     Attributes:
         server_round: The round, from 1.
         partition_ids: Which clients are asked, sorted.
-        posterior: The global posterior that they are sent.
+        posterior: The global posterior.
+        vectors: The names of those of its vectors that they are sent.
         broadcast: What they are sent beside it.
         declared: What they have to send beside theirs.
         pooled_rounds: By partition id, the last round in which a client's update was pooled; 0:
@@ -42,6 +44,7 @@ class TrainingRequest:
     server_round: int
     partition_ids: Sequence[int]
     posterior: Posterior
+    vectors: Sequence[str]
     broadcast: Arrays
     declared: tuple[DeclaredArray, ...]
     pooled_rounds: Mapping[int, int]
@@ -112,11 +115,14 @@ def federated_round(
     asked = method.sampling.sample(seed, number, clients.size)
     request = _request(method, state, number, asked)
     tally, combination = Tally(), Combination(request.declared)
+    spread = PrecisionSpread() if method.pooling.by_precision else None
     known = clients.num_examples
 
     def add(update: ClientUpdate, weight: float) -> None:
         tally.add(update)
         combination.add(update.beside, weight)
+        if spread:
+            spread.add(update.posterior, weight)
 
     try:
         pooled = pool_updates(
@@ -154,6 +160,7 @@ def federated_round(
     metrics = {
         **tally.metrics(asked=len(asked)),
         **pooled.diagnostics,
+        **(spread.metrics(previous, pooled.posterior) if spread else {}),
         **floored.diagnostics,
     }
     return following, RoundReport(metrics, tally.clients(pooled.weights))
@@ -166,6 +173,7 @@ def _request(
         server_round=number,
         partition_ids=asked,
         posterior=state.posterior,
+        vectors=method.outgoing.vectors,
         broadcast=method.broadcast(state.parts),
         declared=method.declared(state.posterior),
         pooled_rounds={i: int(state.pooled_rounds[i]) for i in asked},

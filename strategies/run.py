@@ -243,6 +243,7 @@ def make_strategy(
         defence=method.defence,
         sampling=method.sampling,
         server_optimizer=method.server_optimizer,
+        broadcast=method.outgoing,
         parts=method.parts,
         scale_floor=method.scale_floor,
         configuration=json.dumps(configuration.values),

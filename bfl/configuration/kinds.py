@@ -17,6 +17,7 @@ from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results.figures.base import figures
 from bfl.experiments.tracking import Tracker, trackers
 from bfl.federation.attacks import Attack, attacks
+from bfl.federation.broadcasts import Broadcast, broadcasts
 from bfl.federation.sampling import Sampling, samplings
 from bfl.learning.augmentations import Augmentation, augmentations
 from bfl.learning.corrections import Correction, corrections
@@ -132,6 +133,10 @@ class Parts:
         _part(
             server_optimizers, "none", "what the server makes of the step to the pooled posterior"
         ),
+    ]
+    broadcast: Annotated[
+        Broadcast,
+        _part(broadcasts, "posterior", "what of the global posterior clients are sent"),
     ]
     prior: Annotated[Prior, _part(priors, "fixed", "prior of variational clients")]
     pretrain_prior: Annotated[

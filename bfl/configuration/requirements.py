@@ -42,6 +42,7 @@ PROPERTIES: Mapping[str, Property] = {
     "changed-updates": Property("defence", "change of what clients have sent", 'defence="none"'),
     "moved-pool": Property("server-optimizer", "step beyond the pool", 'server-optimizer="none"'),
     "raised-variances": Property("scale-floor", "floor under variances", "scale-floor=0.0"),
+    "sent-variances": Property("broadcast", "clients that are sent variances"),
     "start-elsewhere": Property(
         "start", "start elsewhere than at the received posterior", 'start="posterior"'
     ),

@@ -7,7 +7,7 @@ what they expect. docs/wire-format.md is for clients that are not written with t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO
@@ -38,23 +38,30 @@ RUN_CANNOT_GO_ON = 100
 """Code of an error by which a simulation's client ends the run; those of Flower are below."""
 
 
-def posterior_to_arrays(posterior: Posterior) -> ArrayRecord:
-    """Return a posterior as a record of three one-dimensional arrays."""
+def posterior_to_arrays(posterior: Posterior, vectors: Sequence[str] = VECTORS) -> ArrayRecord:
+    """Return a posterior, or some of its vectors, as a record of one-dimensional arrays."""
     record = ArrayRecord()
-    for name in VECTORS:
+    for name in vectors:
         record[name] = _packed(np.asarray(getattr(posterior, name)))
     return record
 
 
-def posterior_from_arrays(arrays: ArrayRecord) -> Posterior:
+def posterior_from_arrays(arrays: ArrayRecord, variance: float | None = None) -> Posterior:
     """Return the posterior in a record: its vectors are read where they lie, and are read-only.
+
+    Args:
+        arrays: The record.
+        variance: What all variances are in a record that has none; None: it must have some.
 
     Raises:
         KeyError: An array is missing.
         TypeError: An array is not NumPy's.
         ValueError: An array's bytes are not what its header promises.
     """
-    return Posterior(**{name: _unpacked(arrays[name]) for name in VECTORS})
+    if variance is None or "variance" in arrays:
+        return Posterior(**{name: _unpacked(arrays[name]) for name in VECTORS})
+    mean = _unpacked(arrays["mean"])
+    return Posterior(mean, np.full_like(mean, variance), _unpacked(arrays["point"]))
 
 
 NUMPY = "numpy.ndarray"

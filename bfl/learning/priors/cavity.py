@@ -55,8 +55,8 @@ class CavityPrior(Prior):
         return frozenset({"cavity"})
 
     def requires(self) -> frozenset[str]:
-        """Return the server's side of it."""
-        return frozenset({"factors"})
+        """Return the server's side of it, and that variances are received."""
+        return frozenset({"factors", "sent-variances"})
 
     def first_posterior(self, initial: Posterior) -> Posterior:
         """Return the prior, q₀ = p, with the network's own point values, which have none."""

@@ -1,0 +1,34 @@
+"""Heterogeneous Bayesian federated learning: HBFL."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import ClassVar
+
+from bfl.presets.base import Preset, presets
+
+
+@presets.register("heterogeneous-bayesian", aliases=("hbfl",))
+class HeterogeneousBayesian(Preset):
+    """A log-linear pool of cold posteriors whose mean alone is sent to the clients.
+
+    A client's copy of the global model, the meme, is a Bayesian network: it begins at the received
+    mean with fresh variances and is fitted to the likelihood to the power 1/T, with no prior
+    (``prior`` = "flat").
+
+    Source: Yang et al. (2023), "A novel Bayesian federated learning framework to address
+    multi-dimensional heterogeneity problem", Algorithm 1, Eqs. 3.12 and 4.1, section 5.
+    """
+
+    values: ClassVar[Mapping[str, str | int | float | bool]] = {
+        "pooling": "log-linear-pool",
+        "weighting": "train-size",
+        "broadcast": "mean",
+        "start": "mean",
+        "prior": "flat",
+        "temperature": 1e-4,
+        "optimizer": "adam-with-weight-decay",
+        "weight-decay": 5e-4,
+        "learning-rate": 1e-3,
+        "schedule": "constant",
+    }
