@@ -38,7 +38,9 @@ architectures: Registry[Architecture] = Registry("model", "bfl.learning.models")
 
 
 def create_architecture(word: str, settings: Mapping[str, Any] | None = None) -> Architecture:
-    """Return the architecture that a word names; digits at its end are the family's ``depth``.
+    """Return the architecture that a word names.
+
+    Digits at its end are the family's ``depth``, unless they are a part of its name, as in "cnn1".
 
     Example:
         >>> create_architecture("resnet20").depth
@@ -49,11 +51,13 @@ def create_architecture(word: str, settings: Mapping[str, Any] | None = None) ->
         pydantic.ValidationError: The depth or a setting is not one the family has.
     """
     match = re.fullmatch(r"(.*?[a-z])-?(\d+)", word.strip().lower())
-    if match:
+    if match and word not in architectures:
         if match.group(1) not in architectures:
             spellings = [
-                f"{family.name}{match.group(2)}" if "depth" in family.model_fields else family.name
-                for family in architectures.classes()
+                f"{spelling}{match.group(2)}"
+                if "depth" in architectures.get(spelling).model_fields
+                else spelling
+                for spelling in architectures.spellings()
             ]
             raise ConfigurationError(unknown_name("model", word, spellings))
         family = architectures.get(match.group(1))

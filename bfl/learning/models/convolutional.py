@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
-from bfl.learning.inferences.base import Inference
-from bfl.learning.models.base import Architecture, architectures
+from bfl.learning.models.base import architectures
+from bfl.learning.models.plain import Convolution, PlainNetwork
 
 
-@architectures.register("convolutional", aliases=("simple-cnn",))
-class Convolutional(Architecture):
+@architectures.register("convolutional", aliases=("simple-cnn", "lenet5"))
+class Convolutional(PlainNetwork):
     """Two 5x5 convolutions with max-pooling, then dense layers of 120, 84 and the classes' units.
 
     The convolutions have 6 and 16 filters, no padding, and each is followed by ReLU and a 2x2
@@ -20,27 +20,13 @@ class Convolutional(Architecture):
     non-IID data silos", whose code has the numbers of filters and no padding (``SimpleCNN``). Ozer
     et al. write "three linear layers with 400, 120, and 84 hidden dimensions": these are the widths
     of their inputs. In their Bayesian network only the dense layers are variational
-    (``variational-layers`` = "dense"). Pooling comes before ReLU here: both orders give the same
-    values and gradients, and this one has a quarter of the work.
+    (``variational-layers`` = "dense"). The same network, with 28 x 28 images padded to 32 x 32, is
+    the LeNet5 of federated mutual learning (Shen et al. 2020), whose networks HBFL (2023, section
+    5) uses: max-pooling and ReLU instead of LeCun et al.'s (1998) subsampling and tanh.
     """
 
     minimum_side: ClassVar[int] = 16
     # TensorFlow 2.21: the gradient of max-pooling has no deterministic implementation in XLA.
     compilable: ClassVar[bool] = False
-
-    def build(self, inference: Inference, image_shape: tuple[int, int, int], classes: int) -> Any:
-        """Return the Keras model from images in [−1, 1] to logits."""
-        from bfl.keras import keras
-
-        features = images = keras.Input(image_shape, name="images")
-        for index, filters in enumerate((6, 16), start=1):
-            convolution = inference.convolution(
-                filters, 5, strides=1, name=f"conv{index}", padding="valid"
-            )
-            pooled = keras.layers.MaxPooling2D(2, name=f"pool{index}")(convolution(features))
-            features = keras.layers.ReLU()(pooled)
-        features = keras.layers.Flatten(name="flat")(features)
-        for index, units in enumerate((120, 84), start=1):
-            features = keras.layers.ReLU()(inference.dense(units, name=f"dense{index}")(features))
-        logits = inference.dense(classes, name="logits", output=True)(features)
-        return keras.Model(images, logits, name="convolutional")
+    convolutions: ClassVar[tuple[Convolution, ...]] = (Convolution(6, 5), Convolution(16, 5))
+    dense_units: ClassVar[tuple[int, ...]] = (120, 84)

@@ -23,8 +23,9 @@ def random_point(manifest, seed=0):
     return np.random.default_rng(seed).normal(0, 0.1, manifest.point_size).astype(np.float32)
 
 
-def test_it_goes_by_the_name_of_its_source():
-    assert isinstance(create_architecture("simple-cnn"), architectures.get("convolutional"))
+@pytest.mark.parametrize("word", ["simple-cnn", "lenet5", "LeNet5"])
+def test_it_goes_by_the_names_of_its_sources(word):
+    assert isinstance(create_architecture(word), architectures.get("convolutional"))
 
 
 @pytest.mark.parametrize(
@@ -52,6 +53,8 @@ def test_it_comes_in_one_depth():
         create_architecture("convolutional5")
     with pytest.raises(ConfigurationError, match=r"allowed: .*convolutional.*resnet16"):
         create_architecture("vgg16")
+    with pytest.raises(ConfigurationError, match="'lenet4'; did you mean 'lenet5'"):
+        create_architecture("lenet4")
 
 
 def test_size_is_that_of_the_networks_source():

@@ -1,0 +1,51 @@
+"""The convolutional network of FedBE and HBFL against the papers' numbers."""
+
+import pytest
+from plain_in_numpy import build, check_forward_pass, shapes
+
+from bfl.learning.models import architectures, create_architecture
+
+pytestmark = pytest.mark.usefixtures("tensorflow")
+
+CIFAR = (32, 32, 3)
+
+
+def test_parameters_are_those_of_the_paper():
+    network = build("convnet", "deterministic", CIFAR)
+    assert shapes(network) == {
+        "conv1/kernel": (3, 3, 3, 32),
+        "conv1/bias": (32,),
+        "conv2/kernel": (3, 3, 32, 64),
+        "conv2/bias": (64,),
+        "conv3/kernel": (3, 3, 64, 64),
+        "conv3/bias": (64,),
+        "dense1/kernel": (1024, 64),
+        "dense1/bias": (64,),
+        "logits/kernel": (64, 10),
+        "logits/bias": (10,),
+    }
+    assert network.manifest.point_size == 122_570
+
+
+@pytest.mark.parametrize("inference", ["flipout", "reparameterization"])
+def test_each_parameter_can_be_gaussian(inference):
+    manifest = build("convnet", inference, CIFAR).manifest
+    assert (manifest.gaussian_size, manifest.point_size) == (122_570, 0)
+
+
+def test_images_of_tiny_imagenet_and_the_smallest():
+    # 64 - 62 - 31 - 29 - 14 - 12: 9,216 features.
+    assert shapes(build("convnet", "deterministic", (64, 64, 3), 200))["dense1/kernel"][0] == 9216
+    side = architectures.get("convnet").minimum_side
+    assert shapes(build("convnet", "deterministic", (side, side, 1)))["dense1/kernel"][0] == 64
+    with pytest.raises(ValueError, match=r"[Nn]egative dimension"):
+        build("convnet", "deterministic", (side - 1, side - 1, 1))
+
+
+@pytest.mark.parametrize("shape", [CIFAR, (19, 24, 2)])
+def test_forward_pass_pools_after_the_first_two_convolutions(shape):
+    check_forward_pass(build("convnet", "deterministic", shape), (True, True, False))
+
+
+def test_hbfl_calls_it_cnn2():
+    assert isinstance(create_architecture("cnn2"), architectures.get("convnet"))
