@@ -157,7 +157,9 @@ def _train(
         received=received,
         examples=examples,
         epochs=keys.local_epochs,
-        learning_rate=configuration.schedule.learning_rate(keys.learning_rate, task.server_round),
+        learning_rate=configuration.schedule.learning_rate(
+            keys.learning_rate, task.server_round, keys.rounds
+        ),
         seed=keys.seed,
         key_labels=(task.server_round, task.partition_id),
         optimizer_state=optimizer_arrays(kept) if keeps_optimizer else {},

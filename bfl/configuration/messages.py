@@ -9,6 +9,7 @@ import pydantic
 import tomli_w
 
 from bfl.errors import nearest
+from bfl.registry import kebab
 
 _WRONG_TYPE = {
     "int_type": "a whole number",
@@ -48,7 +49,8 @@ def wrong_type(key: str, given: Any, kind: str) -> str:
 
 
 def _refused(location: tuple[Any, ...], given: Any, row: Any) -> str:
-    key = ".".join(str(part) for part in location) or "configuration"
+    # A default that is refused has the attribute's name.
+    key = ".".join(kebab(str(part)) for part in location) or "configuration"
     return f"{key} is {given!r}; allowed: {_allowed(row)}"
 
 

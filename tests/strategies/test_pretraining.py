@@ -151,7 +151,7 @@ def test_learning_rate_decays_only_if_asked(decay):
     if decay is not None:
         values["pretrain-lr-decay"] = decay
     rates = [
-        sent.schedule.learning_rate(sent.keys.learning_rate, epoch)
+        sent.schedule.learning_rate(sent.keys.learning_rate, epoch, sent.keys.rounds)
         for epoch, sent in enumerate(asked_of_the_node(5, **values), start=1)
     ]
     expected = [1e-3 * np.exp(-(decay or 0.0) * max(0, epoch - 2)) for epoch in range(1, 6)]

@@ -180,7 +180,13 @@ def _refuse_changes(folder: RunFolder, configuration: Configuration) -> None:
     changed = changed_keys(saved, configuration.values)
     was, now = changed.get("rounds", (0, 0))
     if now > was:
-        # Nothing in a round depends on how many there are to be: these are those of a longer run.
+        if configuration.schedule.depends_on_rounds():
+            raise ConfigurationError(
+                f"rounds is {now}, and the run in {folder.path} was begun with {was}: by schedule "
+                f"'{configuration.schedule.name}' as it is set the learning rates of its rounds "
+                f"depend on how many there are to be; allowed: {was}"
+            )
+        # Nothing else in a round does: these are those of a longer run.
         del changed["rounds"]
     elif changed.keys() == {"rounds"}:
         raise ConfigurationError(

@@ -83,6 +83,11 @@ class Network:
         """The variables that hold untransformed scales ρ."""
         return [p.untransformed_scale for p in self._gaussian]
 
+    @property
+    def kernels(self) -> list[Any]:
+        """The variables that hold kernels, or their means: no biases and no normalisation."""
+        return [p.value for p in self._parameters if p.name.endswith("/kernel")]
+
     def initial_posterior(self, seed: int) -> Posterior:
         """Return the posterior that a federation with this network begins with."""
         return self.manifest.initial_posterior(seed, self.inference.initial_standard_deviation)

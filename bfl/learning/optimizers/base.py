@@ -21,11 +21,14 @@ class TrainedVariable:
         slots: One variable of its shape for each of the optimizer's ``slots``; all begin at 0.
         scale: Whether it holds untransformed scales ρ (σ = ε + softplus(ρ)), and not means or
             point values.
+        kernel: Whether its values are those of a kernel, or their means: not of a bias, nor of
+            normalisation.
     """
 
     variable: Any
     slots: tuple[Any, ...]
     scale: bool = False
+    kernel: bool = False
 
 
 class Optimizer(Component):
@@ -69,16 +72,17 @@ class DecayingOptimizer(Optimizer):
     PyTorch lets all parameters decay. Of a mean-field Gaussian, that would pull ρ to 0 and σ to
     softplus(0) = 0.69, and a log-variance to σ = 1: it depends on the parametrisation, and the
     divergence from the prior is there for it already. So by default only means and point values
-    decay (kernels, biases, batch normalisation's scales and offsets); ``weight-decay-of`` =
-    "everything" lets ρ decay as well.
+    decay (kernels, biases, normalisation's scales and offsets); ``weight-decay-of`` = "everything"
+    lets ρ decay as well, and "kernels" spares biases and normalisation, as FedBE's code does.
     """
 
     weight_decay: float = Field(
         1e-5, ge=0.0, le=1.0, description="multiple of the weights that is added to their gradient"
     )
-    weight_decay_of: Literal["values", "everything"] = Field(
+    weight_decay_of: Literal["kernels", "values", "everything"] = Field(
         "values",
-        description="what decays: means and point values, or untransformed scales as well",
+        description="what decays: kernels, or all means and point values, or untransformed scales "
+        "as well",
     )
 
     def regularized(
@@ -91,8 +95,8 @@ class DecayingOptimizer(Optimizer):
         ]
 
     def _decays(self, trained: TrainedVariable) -> bool:
-        everything = self.weight_decay_of == "everything"
-        return self.weight_decay > 0 and (everything or not trained.scale)
+        decays = {"kernels": trained.kernel, "values": not trained.scale, "everything": True}
+        return self.weight_decay > 0 and decays[self.weight_decay_of]
 
 
 optimizers: Registry[Optimizer] = Registry("optimizer", "bfl.learning.optimizers")

@@ -9,6 +9,6 @@ from bfl.learning.schedules.base import Schedule, schedules
 class ConstantSchedule(Schedule):
     """The same learning rate in every round."""
 
-    def learning_rate(self, initial: float, server_round: int) -> float:
+    def learning_rate(self, initial: float, server_round: int, rounds: int) -> float:
         """Return the initial rate."""
         return initial

@@ -22,6 +22,6 @@ class ExponentialSchedule(Schedule):
     )
     lr_silent_rounds: int = Field(50, ge=0, description="rounds before the learning rate decays")
 
-    def learning_rate(self, initial: float, server_round: int) -> float:
+    def learning_rate(self, initial: float, server_round: int, rounds: int) -> float:
         """Return the decayed rate."""
         return initial * math.exp(-self.lr_decay * max(0, server_round - self.lr_silent_rounds))

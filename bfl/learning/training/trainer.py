@@ -76,12 +76,14 @@ class LocalTrainer:
         terms = objective or (objectives.create("elbo"),)
         self._terms = tuple(TermInputs(term, network) for term in terms if term.active)
         scales = {id(variable) for variable in network.untransformed_scales}
+        kernels = {id(variable) for variable in network.kernels}
         self._variables = network.trainable_variables
         self._trained = [
             TrainedVariable(
                 variable,
                 tuple(tf.Variable(tf.zeros_like(variable)) for _ in optimizer.slots),
                 scale=id(variable) in scales,
+                kernel=id(variable) in kernels,
             )
             for variable in self._variables
         ]

@@ -20,7 +20,7 @@ RATES = np.linspace(0.05, 0.01, STEPS).astype(np.float32)
 """The rate changes: a velocity that holds the rates of the past would show."""
 
 
-def trained(optimizer, *, scales=()):
+def trained(optimizer, *, scales=(), kernels=()):
     from bfl.keras import tf
 
     return [
@@ -28,6 +28,7 @@ def trained(optimizer, *, scales=()):
             tf.Variable(start),
             tuple(tf.Variable(tf.zeros_like(start)) for _ in optimizer.slots),
             scale=n in scales,
+            kernel=n in kernels,
         )
         for n, start in enumerate(START)
     ]
@@ -73,8 +74,8 @@ def descent_by_hand(n, momentum, decay):
         yield theta, (buffer,)
 
 
-def assert_follows(optimizer, by_hand, scales=()):
-    variables = trained(optimizer, scales=scales)
+def assert_follows(optimizer, by_hand, **which):
+    variables = trained(optimizer, **which)
     values = run(optimizer, variables)
     for n, variable in enumerate(variables):
         expected = list(by_hand(n))
@@ -123,6 +124,13 @@ def test_adam_with_weight_decay_is_adam_on_decayed_gradients(decay):
     """Coupled, as PyTorch's Adam has it; AdamW's decay would leave the moments alone."""
     optimizer = optimizers.create("adam-with-weight-decay", {"weight-decay": decay})
     assert_follows(optimizer, lambda n: adam_by_hand(n, 0.0 if n == 1 else decay), scales=(1,))
+
+
+def test_biases_and_normalization_can_be_spared():
+    optimizer = optimizers.create("sgd", {"weight-decay": 0.3, "weight-decay-of": "kernels"})
+    assert_follows(
+        optimizer, lambda n: descent_by_hand(n, 0.9, 0.3 if n == 1 else 0.0), kernels=(1,)
+    )
 
 
 def test_defaults_are_those_of_the_paper():

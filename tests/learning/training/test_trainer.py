@@ -324,6 +324,16 @@ def test_untransformed_scales_are_known_from_values(inference):
     assert bool(expected) == trainer.network.inference.gaussian
 
 
+@pytest.mark.parametrize("inference", INFERENCES)
+def test_kernels_are_known_from_biases_and_normalization(inference):
+    """Weight decay asks for it."""
+    trainer = trainer_of(inference)
+    kernels = {t.variable.shape.num_elements() for t in trainer._trained if t.kernel}
+    assert kernels == {p.size for p in trainer.network.manifest if len(p.shape) > 1}
+    number = len([p for p in trainer.network.manifest if len(p.shape) > 1])
+    assert sum(t.kernel for t in trainer._trained) == number > 0
+
+
 def test_descent_is_that_of_the_gradient_by_hand(received, monkeypatch):
     """One step of SGD from the received posterior: θ − η (g + λ θ)."""
     recorded = record_order(monkeypatch)

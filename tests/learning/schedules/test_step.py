@@ -1,0 +1,68 @@
+"""The learning rate that falls in steps, and runs that are given more rounds under it."""
+
+import pytest
+
+from bfl.configuration import resolve
+from bfl.errors import ConfigurationError
+from bfl.experiments.results.resume import check_output
+from bfl.experiments.results.run_folder import RunFolder
+from bfl.learning.schedules import schedules
+
+
+def rates(rounds, **settings):
+    schedule = schedules.create("step", {k.replace("_", "-"): v for k, v in settings.items()})
+    return [schedule.learning_rate(0.01, number, rounds) for number in range(1, rounds + 1)]
+
+
+def test_rates_are_those_of_fedbe():
+    expected = [0.01 if r < 12 else 0.001 if r < 24 else 0.0001 for r in range(40)]
+    assert rates(40) == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_share_of_the_rounds_is_the_number_that_it_comes_to():
+    assert rates(40) == rates(40, lr_milestones="12,24")
+    # 0.1 * 30 is a little more than 3 for a computer.
+    assert rates(30, lr_milestones="0.1,0.6") == rates(30, lr_milestones="3,18")
+    # A share that is no whole number of rounds is over with the next one.
+    assert rates(10, lr_milestones="0.25,0.6") == rates(10, lr_milestones="3,6")
+
+
+def test_rates_of_fedbes_code():
+    factors = [0.5] + [1.0] * 11 + [0.2] * 12 + [0.1] * 12 + [0.01] * 4
+    found = rates(40, lr_milestones="0,1,0.3,0.6,0.9", lr_factors="0.5,1,0.2,0.1,0.01")
+    assert found == pytest.approx([0.01 * factor for factor in factors], rel=1e-12)
+
+
+def test_the_latest_milestone_counts_in_whatever_order_they_stand():
+    assert rates(10, lr_milestones="0.6,3", lr_factors="0.01,0.1") == rates(10, lr_milestones="3,6")
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"lr-milestones": "0.3;0.6"}, "lr-milestones is '0.3;0.6'; allowed: shares of the rounds"),
+        ({"lr-milestones": "-1,2"}, "lr-milestones is '-1,2'"),
+        ({"lr-milestones": "1.5,3"}, "whole numbers of rounds"),
+        ({"lr-milestones": "0.3"}, "lr-factors is '0.1,0.01'; allowed: as many factors as"),
+        ({"lr-factors": "0.1"}, "lr-factors is '0.1'; allowed: as many factors as"),
+        ({"lr-factors": "0.1,0"}, "lr-factors is '0.1,0'; allowed: numbers greater than 0"),
+        ({"lr-factors": "a,inf"}, "lr-factors is 'a,inf'"),
+    ],
+)
+def test_refused_settings(settings, message):
+    with pytest.raises(ConfigurationError) as error:
+        resolve({"schedule": "step", **settings})
+    assert message in str(error.value)
+
+
+def test_only_milestones_in_rounds_allow_more_rounds(tmp_path):
+    given = {"schedule": "step", "rounds": 10, "output-dir": str(tmp_path), "resume": True}
+    for name, milestones in (("shares", "0.3,0.6"), ("numbers", "0,3")):
+        begun = resolve({**given, "name": name, "lr-milestones": milestones})
+        RunFolder.create(tmp_path, name, begun.values, {})
+        check_output(begun)
+        if name == "shares":
+            with pytest.raises(ConfigurationError, match=r"rounds is 20.*begun with 10.*'step'"):
+                check_output(begun.replace(rounds=20))
+        else:
+            check_output(begun.replace(rounds=20))
