@@ -9,6 +9,8 @@ A node's configuration (``--node-config`` of a SuperNode; set by Flower in a sim
 - ``plugins-dir``: where the files of a run's plugins are on its machine, by their names; else they
   are where the run's ``plugins`` say;
 - ``state-dir``: where a client that keeps a state has it, see ``clients.state``;
+- ``personal-model``: the architecture of its client's personal model, in place of what the run's
+  ``personal-models`` say;
 - ``allow-attack``: true if the node may play a hostile client, as every simulated one may.
 """
 
@@ -60,6 +62,7 @@ from clients.part_states import (
     optimizer_arrays,
     taken_up,
 )
+from clients.personal import personal_model, personal_task
 from clients.process import (
     TrainingData,
     cached_configuration,
@@ -151,7 +154,8 @@ def _train(
     store = client_state(context, node, task) if keeps else None
     kept = taken_up(store, task)
     states = PartStates.of(parts, kept, task, received)
-    trainer = trainer_for(configuration, data.image_shape, task.num_classes)
+    model = personal_model(configuration, task, node)
+    trainer = trainer_for(configuration, data.image_shape, task.num_classes, model)
     beside = arrays_beside(message.content)
     local_task = LocalTask(
         received=received,
@@ -163,6 +167,7 @@ def _train(
         seed=keys.seed,
         key_labels=(task.server_round, task.partition_id),
         optimizer_state=optimizer_arrays(kept) if keeps_optimizer else {},
+        personal=personal_task(configuration, task, states),
         **_of_parts(configuration, states, received, beside, trainer.network),
     )
     result = trainer.train(data.images, data.labels, local_task)

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import pydantic
 from flwr.app import Context
 
 from bfl.engine.resources import in_simulation
 from bfl.errors import ConfigurationError
+from bfl.learning.models import create_architecture
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,7 @@ class Node:
         data_dir: Where archives lie on its machine; None: where the run's ``data-dir`` says.
         plugins_dir: Where the files of a run's plugins are; None: where the run's ``plugins`` say.
         state_dir: Where its client keeps a state, or empty.
+        personal_model: The architecture of its client's personal model, or empty: as the run says.
         simulated: Whether an engine simulates it.
         allows_attack: Whether it may play a hostile client: if it is simulated, or its
             configuration has ``allow-attack=true``.
@@ -34,6 +37,7 @@ class Node:
     data_dir: str | None
     plugins_dir: str | None
     state_dir: str
+    personal_model: str
     simulated: bool
     allows_attack: bool
 
@@ -51,6 +55,8 @@ class Node:
             raise ConfigurationError(
                 f"node configuration: allow-attack is {allow!r}; allowed: true or false"
             )
+        if "personal-model" in given:
+            _check_model(given["personal-model"])
         return cls(
             partition_id=_number(given, "partition-id"),
             num_partitions=_number(given, "num-partitions"),
@@ -58,9 +64,19 @@ class Node:
             data_dir=str(given["data-dir"]) if "data-dir" in given else None,
             plugins_dir=str(given["plugins-dir"]) if "plugins-dir" in given else None,
             state_dir=str(given.get("state-dir", "")),
+            personal_model=str(given.get("personal-model", "")),
             simulated=simulated,
             allows_attack=simulated or allow,
         )
+
+
+def _check_model(word: object) -> None:
+    try:
+        create_architecture(str(word))
+    except (ConfigurationError, pydantic.ValidationError) as error:
+        raise ConfigurationError(
+            f"node configuration: personal-model is {word!r}: {error}"
+        ) from error
 
 
 def _number(node_config: Mapping[str, Any], key: str) -> int:

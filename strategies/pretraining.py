@@ -136,6 +136,7 @@ class Pretraining:
                 correction="none",
                 broadcast="posterior",
                 start="posterior",
+                personalization="none",
                 schedule="exponential",
                 lr_decay=keys.pretrain_lr_decay,
             ).values

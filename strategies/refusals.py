@@ -7,6 +7,8 @@ from bfl.data.datasets.cache import cached_dataset
 from bfl.data.datasets.subset import with_test_examples
 from bfl.errors import ConfigurationError
 from bfl.experiments.results.resume import Checkpoint, check_output
+from bfl.learning.personalizations import PersonalModel
+from bfl.learning.training.construction import check_images, personal_architecture
 from strategies.division import clients_positions
 from strategies.federation import Federation
 from strategies.pretraining import split_off
@@ -32,6 +34,7 @@ def check_before_start(configuration: Configuration, clients: int) -> None:
     if keys.pretrain_examples:
         held_back = own.held_back if own else None
         split_off(dataset, keys.pretrain_examples, keys.pretrain_validation, held_back)
+    refuse_personal_models(configuration, clients, dataset.image_shape)
     side = min(dataset.image_shape[:2])
     if side < configuration.architecture.minimum_side:
         raise ConfigurationError(
@@ -39,6 +42,21 @@ def check_before_start(configuration: Configuration, clients: int) -> None:
             f"{configuration.architecture.minimum_side} pixels a side; those of dataset "
             f"'{keys.dataset}' have {side}"
         )
+
+
+def refuse_personal_models(
+    configuration: Configuration, clients: int, image_shape: tuple[int, int, int]
+) -> None:
+    """Refuse personal models that do not fit the number of clients or the images.
+
+    Raises:
+        ConfigurationError: Naming the model.
+    """
+    personalization = configuration.personalization
+    if isinstance(personalization, PersonalModel):
+        for word in dict.fromkeys(personalization.assignment.words(clients)):
+            if word:
+                check_images(word, personal_architecture(configuration, word), image_shape)
 
 
 def refuse_attackers(configuration: Configuration, federation: Federation) -> None:

@@ -40,7 +40,12 @@ from strategies.federation import Federation, discover
 from strategies.method import Method
 from strategies.posterior_pooling import PosteriorPooling
 from strategies.pretraining import Pretraining
-from strategies.refusals import check_before_start, lost_states, refuse_attackers
+from strategies.refusals import (
+    check_before_start,
+    lost_states,
+    refuse_attackers,
+    refuse_personal_models,
+)
 from strategies.round_recorder import RoundRecorder
 from strategies.server_state import ServerState
 from strategies.validation import evaluation, server_data
@@ -81,6 +86,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         own = evaluator.server_data = server_data(configuration, dataset, federation)
         partition = split(configuration, dataset, federation, own)
         refuse_attackers(configuration, federation)
+        refuse_personal_models(configuration, federation.size, dataset.image_shape)
         name = keys.name or made_up_name(configuration)
         with (
             open_run(configuration, name, describe_environment()) as (folder, checkpoint),

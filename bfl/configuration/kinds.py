@@ -25,6 +25,7 @@ from bfl.learning.inferences import Inference, inferences
 from bfl.learning.models import Architecture, architectures, create_architecture
 from bfl.learning.objectives import Term, objectives
 from bfl.learning.optimizers import Optimizer, optimizers
+from bfl.learning.personalizations import Personalization, personalizations
 from bfl.learning.priors import Prior, priors
 from bfl.learning.schedules import Schedule, schedules
 from bfl.learning.starts import Start, starts
@@ -154,6 +155,26 @@ class Parts:
     ]
     optimizer: Annotated[
         Optimizer, _part(optimizers, "adam", "what a training step does with the gradient")
+    ]
+    personalization: Annotated[
+        Personalization,
+        _part(personalizations, "none", "what model of its own a client trains and keeps"),
+    ]
+    personal_inference: Annotated[
+        Inference,
+        _part(
+            inferences,
+            "deterministic",
+            "what the weights of personal models are",
+            key="personal-inference",
+        ),
+    ]
+    personal_optimizer: Annotated[
+        Optimizer,
+        _part(optimizers, "adam", "the optimizer of personal models", key="personal-optimizer"),
+    ]
+    personal_prior: Annotated[
+        Prior, _part(priors, "fixed", "prior of variational personal models", key="personal-prior")
     ]
     schedule: Annotated[
         Schedule,
