@@ -160,7 +160,9 @@ def _train(
     local_task = LocalTask(
         received=received,
         examples=examples,
-        epochs=keys.local_epochs,
+        epochs=configuration.workload.epochs(
+            keys.seed, task.server_round, task.partition_id, node.num_partitions, keys.local_epochs
+        ),
         learning_rate=configuration.schedule.learning_rate(
             keys.learning_rate, task.server_round, keys.rounds
         ),

@@ -130,6 +130,7 @@ class Pretraining:
         self._task_values = json.dumps(
             configuration.replace(
                 local_epochs=1,
+                workload="equal",
                 optimizer_state="keep",
                 attackers=0,
                 prior=configuration.words["pretrain-prior"],

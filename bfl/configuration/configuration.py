@@ -77,7 +77,8 @@ class Configuration(Parts):
         return (
             f"{keys.dataset}, {self.partition.name} partition; {self.words['model']}, "
             f"{self.inference.name}; {method}, {self.weighting.name} weighting; "
-            f"{keys.rounds} rounds of {keys.local_epochs} local epochs"
+            f"{keys.rounds} rounds of {self.workload.expected_epochs(keys.local_epochs):g} local "
+            f"epochs{'' if self.workload.name == 'equal' else ' on average'}"
         )
 
     @cached_property

@@ -23,7 +23,10 @@ class Keys(pydantic.BaseModel):
 
     model_config = STRICT
 
-    dataset: str = Field("digits", description="images: a name, npz:PATH or hf:NAME")
+    dataset: str = Field(
+        "digits",
+        description="images: a name, npz:PATH or hf:NAME; also padded:SIDE:… or resized:SIZE:…",
+    )
     data_dir: str = Field("", description="folder with the archives NAME.npz of named data sets")
     train_examples: float = Field(
         0.0,

@@ -19,6 +19,7 @@ from bfl.experiments.tracking import Tracker, trackers
 from bfl.federation.attacks import Attack, attacks
 from bfl.federation.broadcasts import Broadcast, broadcasts
 from bfl.federation.sampling import Sampling, samplings
+from bfl.federation.workloads import Workload, workloads
 from bfl.learning.augmentations import Augmentation, augmentations
 from bfl.learning.corrections import Correction, corrections
 from bfl.learning.inferences import Inference, inferences
@@ -119,6 +120,9 @@ class Parts:
     ]
     inference: Annotated[Inference, _part(inferences, "flipout", "what the network's weights are")]
     sampling: Annotated[Sampling, _part(samplings, "random", "which clients take part in a round")]
+    workload: Annotated[
+        Workload, _part(workloads, "equal", "how many local epochs each client makes in a round")
+    ]
     pooling: Annotated[
         PoolingRule,
         _part(pooling_rules, "weighted-sum-of-normals", "how the clients' posteriors become one"),

@@ -145,6 +145,11 @@ def test_prior_of_pretraining_is_a_setting():
         assert sent.prior.name == "previous-global"
 
 
+def test_an_epoch_of_pretraining_is_one_epoch_however_slow_clients_are():
+    for sent in asked_of_the_node(workload="uniform", **{"least-epochs": 5}):
+        assert sent.workload.epochs(0, 1, 5, 5, sent.keys.local_epochs) == 1
+
+
 @pytest.mark.parametrize("decay", [None, 0.1])
 def test_learning_rate_decays_only_if_asked(decay):
     values = {"lr-decay": 0.5, "lr-silent-rounds": 2}

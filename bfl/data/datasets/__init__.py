@@ -33,7 +33,8 @@ def validate_dataset(dataset: str, data_dir: str | Path = "") -> None:
     """Check, before anything starts and without reading images, that a data set can be loaded.
 
     Args:
-        dataset: The key ``dataset``: a name, ``npz:PATH``, ``hf:NAME`` or ``hf:NAME:SUBSET``.
+        dataset: The key ``dataset``: a name, ``npz:PATH``, ``hf:NAME`` or ``hf:NAME:SUBSET``, or
+            one of them behind ``padded:SIDE:`` or ``resized:SIZE:``.
         data_dir: The key ``data-dir``: a folder with archives, or empty.
 
     Raises:

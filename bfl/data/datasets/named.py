@@ -10,12 +10,14 @@ from bfl.data.datasets.base import Dataset, DatasetSource
 from bfl.data.datasets.hub import MISSING_LIBRARY, library_installed, load_from_hub
 from bfl.errors import ConfigurationError, DataError
 
+NOT_ON_THE_HUB = "it is not on the Hugging Face hub"
+
 
 class NamedSource(DatasetSource):
     """A data set with a name: ``NAME.npz`` in ``data-dir`` if it lies there, else from the hub.
 
     Attributes:
-        repository: Its name on the hub.
+        repository: Its name on the hub; empty: it is not there.
         subset: Its subset on the hub, where it has several.
         class_names: Its classes, in the order of the labels.
     """
@@ -39,8 +41,11 @@ class NamedSource(DatasetSource):
                 f"dataset '{self.name}': there is no folder {data_dir}; the key 'data-dir' is a "
                 f"folder with {self.name}.npz, or empty for the Hugging Face hub"
             )
-        if not self.on_this_machine(location, data_dir) and not library_installed():
-            raise ConfigurationError(self._not_found(data_dir, MISSING_LIBRARY))
+        if not self.on_this_machine(location, data_dir):
+            if not self.repository:
+                raise ConfigurationError(self._not_found(data_dir, NOT_ON_THE_HUB))
+            if not library_installed():
+                raise ConfigurationError(self._not_found(data_dir, MISSING_LIBRARY))
 
     def on_this_machine(self, location: str, data_dir: Path | None) -> bool:
         """Return whether there is an archive; what the hub's cache holds is not known."""
@@ -52,6 +57,8 @@ class NamedSource(DatasetSource):
         for path in self.archives(data_dir):
             if path.is_file():
                 return read_archive(path, self.name, self.class_names)
+        if not self.repository:
+            raise DataError(self._not_found(data_dir, NOT_ON_THE_HUB))
         try:
             return load_from_hub(self.repository, self.subset, self.name)
         except DataError as error:

@@ -1,11 +1,13 @@
 """How the training data are spread over the clients, picked by the key ``partition``.
 
 - ``base``: what a partition is, and the registry.
-- ``iid``, ``shards``, ``dirichlet``: the partitions.
+- ``iid``, ``shards``, ``dirichlet``, ``step``: the partitions.
+- ``own_test_split``: the test data split over the clients as their training data are.
 - ``manifest``: the table of clients and classes that a run keeps.
 """
 
 from bfl.data.partitions.base import Partition, partitions
 from bfl.data.partitions.manifest import PartitionManifest, describe
+from bfl.data.partitions.own_test_split import own_test_split
 
-__all__ = ["Partition", "PartitionManifest", "describe", "partitions"]
+__all__ = ["Partition", "PartitionManifest", "describe", "own_test_split", "partitions"]

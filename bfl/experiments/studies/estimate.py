@@ -22,7 +22,7 @@ def work(configuration: Configuration) -> float:
     """Return how much a run has to do: epochs over the data that take part in a round."""
     keys = configuration.keys
     share = float(configuration.values.get("fraction-train", 1.0))
-    return keys.rounds * keys.local_epochs * share
+    return keys.rounds * configuration.workload.expected_epochs(keys.local_epochs) * share
 
 
 class Estimate:

@@ -7,11 +7,12 @@ from typing import Any, ClassVar
 from pydantic import Field, field_validator
 
 from bfl.learning.inferences.base import Inference
-from bfl.learning.models.base import Architecture, architectures
+from bfl.learning.models.base import architectures
+from bfl.learning.models.normalized import NormalizedNetwork
 
 
 @architectures.register("resnet")
-class ResNet(Architecture):
+class ResNet(NormalizedNetwork):
     """Residual network of depth 6n + 2 for small images: three stages of n blocks.
 
     A 3x3 convolution of 16 filters, then stages of 16, 32 and 64 filters, n blocks of two 3x3
@@ -26,11 +27,9 @@ class ResNet(Architecture):
     """
 
     minimum_side: ClassVar[int] = 4
+    channels_divisor: ClassVar[int] = 16
 
     depth: int = Field(20, ge=8, description="number of layers, 6n + 2")
-    batch_norm_momentum: float = Field(
-        0.9, ge=0.0, lt=1.0, description="momentum of batch normalisation's moving statistics"
-    )
 
     @field_validator("depth")
     @classmethod
@@ -49,7 +48,7 @@ class ResNet(Architecture):
 
         images = keras.Input(image_shape, name="images")
         features = self._activated(
-            self._normalized(inference.convolution(16, 3, strides=1, name="conv1")(images), "conv1")
+            self.normalized(inference.convolution(16, 3, strides=1, name="conv1")(images), "conv1")
         )
         for stage, filters in enumerate((16, 32, 64), start=2):
             for block in range(1, (self.depth - 2) // 6 + 1):
@@ -68,18 +67,11 @@ class ResNet(Architecture):
         from bfl.keras import keras
 
         first = inference.convolution(filters, 3, strides=strides, name=f"{name}a")(features)
-        first = self._activated(self._normalized(first, f"{name}a"))
+        first = self._activated(self.normalized(first, f"{name}a"))
         second = inference.convolution(filters, 3, strides=1, name=f"{name}b")(first)
-        second = self._normalized(second, f"{name}b")
+        second = self.normalized(second, f"{name}b")
         shortcut = self._shortcut(features, filters, strides, name)
         return self._activated(keras.layers.Add(name=f"{name}_add")([shortcut, second]))
-
-    def _normalized(self, features: Any, name: str) -> Any:
-        from bfl.keras import keras
-
-        return keras.layers.BatchNormalization(
-            momentum=self.batch_norm_momentum, name=f"{name}_norm"
-        )(features)
 
     @staticmethod
     def _activated(features: Any) -> Any:

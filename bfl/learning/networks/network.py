@@ -59,10 +59,15 @@ class Network:
         self._prior = PriorVariables(self.manifest.gaussian_size)
 
     def _of_layer(self, layer: Any) -> list[ParameterVariables]:
-        if isinstance(layer, keras.layers.BatchNormalization):
-            return [
+        if isinstance(layer, keras.layers.BatchNormalization | keras.layers.GroupNormalization):
+            affine = [
                 ParameterVariables(f"{layer.name}/scale", "ones", value=layer.gamma),
                 ParameterVariables(f"{layer.name}/offset", "zeros", value=layer.beta),
+            ]
+            if isinstance(layer, keras.layers.GroupNormalization):
+                return affine
+            return [
+                *affine,
                 ParameterVariables(f"{layer.name}/moving_mean", "zeros", value=layer.moving_mean),
                 ParameterVariables(
                     f"{layer.name}/moving_variance",

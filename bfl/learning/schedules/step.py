@@ -56,7 +56,8 @@ class StepSchedule(Schedule):
             sound = False
         if not sound:
             raise ValueError(
-                'shares of the rounds from 0 to below 1, or whole numbers of rounds, as in "0.3,0.6"'
+                "shares of the rounds from 0 to below 1, or whole numbers of rounds, as in "
+                '"0.3,0.6"'
             )
         return text
 

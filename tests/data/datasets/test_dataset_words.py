@@ -105,9 +105,10 @@ def test_named_sets_come_from_either_spelling_of_the_archive(tmp_path, spelling,
 @pytest.mark.parametrize("name", NAMED)
 def test_named_sets_know_their_classes(name: str, tmp_path: Path) -> None:
     save_archive(tmp_path / f"{name}.npz")
-    assert load_dataset(name, tmp_path).num_classes == (100 if name == "cifar100" else 10)
-    save_archive(tmp_path / f"{name}.npz", labels=101)
-    with pytest.raises(DataError, match=f"{name}.npz: y_train holds the label 100"):
+    classes = {"cifar100": 100, "tiny-imagenet": 200, "tiny-imagenet200-subset": 200}
+    assert load_dataset(name, tmp_path).num_classes == classes.get(name, 10)
+    save_archive(tmp_path / f"{name}.npz", labels=201)
+    with pytest.raises(DataError, match=f"{name}.npz: y_train holds the label 200"):
         load_dataset(name, tmp_path)
 
 
@@ -123,7 +124,8 @@ def test_without_archive_and_library_both_are_named(name: str, tmp_path: Path) -
     for call, kind in ((validate_dataset, ConfigurationError), (load_dataset, DataError)):
         with pytest.raises(kind) as error:
             call(name, tmp_path)
-        for said in (str(tmp_path / f"{name}.npz"), "flwr-datasets", "'data-dir'", "x_train"):
+        hub = "flwr-datasets" if dataset_sources.get(name).repository else "not on the Hugging Face"
+        for said in (str(tmp_path / f"{name}.npz"), hub, "'data-dir'", "x_train"):
             assert said in str(error.value)
     with pytest.raises(ConfigurationError, match="'data-dir' is not set"):
         validate_dataset(name)

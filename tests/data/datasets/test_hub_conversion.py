@@ -104,6 +104,42 @@ def test_cifar100_takes_the_fine_labels(hub) -> None:
     assert dataset.class_names[50] == "fine 50"
 
 
+@pytest.mark.parametrize("word", ["cifar100", "hf:uoft-cs/cifar100"])
+def test_cifar100_of_the_hub_is_split_over_clients_by_steps(hub, word) -> None:
+    """FedBE's 5 · 61 + 95 · 1 at a tenth of its size, of data that the hub has sorted by class."""
+    from bfl.data.partitions import describe, partitions
+    from bfl.randomness import generator
+
+    labels = [i for i in range(100) for _ in range(40)]
+    images = [np.full((1, 1, 3), i % 256, np.uint8) for i in range(4000)]
+    part = cifar100_split(images, labels, [0] * 4000)
+    hub(train=part, test=part)
+    dataset = load_dataset(word)
+    partition = partitions.create("step", {"major-classes": 50, "minor-examples": 1.0})
+    parts = partition.split(dataset.train_labels, 10, generator(0))
+    for row in describe(dataset.train_labels, parts, 100)["class_counts"]:
+        assert sorted(row) == [1] * 50 + [7] * 50
+    assert all(np.count_nonzero(np.diff(dataset.train_labels[p]) < 0) > 50 for p in parts)
+
+
+def test_tiny_imagenet_is_tested_on_its_validation_images(hub) -> None:
+    names = datasets.ClassLabel(names=[f"n{i:08d}" for i in range(200)])
+
+    def part(images, labels):
+        columns = {"image": images, "label": labels}
+        return split(columns, image=datasets.Image(), label=names)
+
+    train, valid = pictures(2, 64, 64, 3), pictures(1, 64, 64, 3)
+    grey = pictures(1, 64, 64)
+    log = hub(train=part(train + grey, [0, 199, 7]), valid=part(valid, [3]))
+    dataset = load_dataset("tiny-imagenet")
+    assert log == [("zh-plus/tiny-imagenet", None)]
+    assert dataset.image_shape == (64, 64, 3)
+    assert dataset.num_classes == 200
+    assert dataset.test_labels.tolist() == [3]
+    assert (dataset.train_images[2] == grey[0][..., None]).all()  # a few of them are grey
+
+
 def test_validation_stands_in_for_test(hub) -> None:
     train, other = mnist_split(pictures(2, 4, 4), [0, 1]), mnist_split(pictures(1, 4, 4), [7])
     hub(train=train, validation=other)

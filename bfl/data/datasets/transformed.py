@@ -1,0 +1,87 @@
+"""What data sets share that are another one with other images."""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import abstractmethod
+from pathlib import Path
+from typing import ClassVar
+
+from bfl.data.datasets.base import Dataset, DatasetSource, Images, dataset_sources
+from bfl.errors import ConfigurationError, DataError
+
+
+class TransformedSource(DatasetSource):
+    """Another data set with other images: ``NAME:SIZE:DATASET``; labels and classes stay."""
+
+    location_form: ClassVar[str] = "SIZE:DATASET"
+
+    @abstractmethod
+    def transform(self, images: Images, size: tuple[int, ...]) -> Images:
+        """Return other images.
+
+        Args:
+            images: uint8 [N, H, W, C].
+            size: The numbers of SIZE.
+
+        Raises:
+            ValueError: These images cannot be had in that size.
+        """
+
+    @abstractmethod
+    def size(self, word: str) -> tuple[int, ...]:
+        """Return the numbers of SIZE.
+
+        Raises:
+            ValueError: It is no size; the message says what is one.
+        """
+
+    def check_location(self, location: str, data_dir: Path | None) -> None:
+        """Check the size, and what the other data set checks."""
+        source, rest, _ = self._other(location, data_dir)
+        source.check_location(rest, data_dir)
+
+    def on_this_machine(self, location: str, data_dir: Path | None) -> bool:
+        """Return whether the other data set lies here."""
+        source, rest, _ = self._other(location, data_dir)
+        return source.on_this_machine(rest, data_dir)
+
+    def absolute(self, location: str, data_dir: Path | None) -> str:
+        """Return the location with the other data set's word such that no folder matters."""
+        source, rest, _ = self._other(location, data_dir)
+        behind_colon = f":{source.absolute(rest, data_dir)}" if rest else ""
+        return f"{location.partition(':')[0]}:{source.name}{behind_colon}"
+
+    def load(self, location: str, data_dir: Path | None) -> Dataset:
+        """Return the other data set with images of that size."""
+        source, rest, size = self._other(location, data_dir)
+        dataset = source.load(rest, data_dir)
+        try:
+            return dataclasses.replace(
+                dataset,
+                name=f"{self.name}:{location}",
+                train_images=self.transform(dataset.train_images, size),
+                test_images=self.transform(dataset.test_images, size),
+            )
+        except ValueError as error:
+            raise DataError(f"dataset '{self.name}:{location}': {error}") from error
+
+    def _other(
+        self, location: str, data_dir: Path | None
+    ) -> tuple[DatasetSource, str, tuple[int, ...]]:
+        """Return the other data set's source, what stands behind its colon, and the size.
+
+        Raises:
+            ConfigurationError: There is no such source, or no size.
+        """
+        super().check_location(location, data_dir)
+        word, _, other = location.partition(":")
+        spelling, _, rest = other.strip().partition(":")
+        try:
+            size = self.size(word.strip())
+        except ValueError as error:
+            raise ConfigurationError(
+                f"dataset '{self.name}:{location}': write it as '{self.name}:{self.location_form}' "
+                f"in the key 'dataset', with {error}"
+            ) from error
+        return dataset_sources.create(spelling), rest.strip(), size

@@ -1,0 +1,90 @@
+"""Images of another size or of other channels, as pure functions."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+Images = npt.NDArray[np.uint8]
+
+GREY_OF_RGB = (0.299, 0.587, 0.114)
+"""Weights of red, green and blue (ITU-R BT.601), as Pillow has them."""
+
+AT_ONCE = 256
+"""So many images are resized at once: in float64 they take eight times their memory."""
+
+
+def padded(images: Images, side: int) -> Images:
+    """Return images that repeat the pixels of their edges up to a height and width of ``side``.
+
+    Of an odd number of new rows or columns the one more is below or on the right.
+
+    Args:
+        images: uint8 [N, H, W, C].
+        side: The new height and width, at least H and W.
+
+    Raises:
+        ValueError: The images are larger.
+    """
+    height, width = images.shape[1:3]
+    if side < max(height, width):
+        raise ValueError(f"images of {height} x {width} pixels cannot be padded to {side}")
+    added = [((side - old) // 2, (side - old + 1) // 2) for old in (height, width)]
+    return np.pad(images, [(0, 0), *added, (0, 0)], mode="edge")
+
+
+def resized(images: Images, height: int, width: int) -> Images:
+    """Return images of another size, rounded to integers.
+
+    Along an axis that shrinks each pixel is the mean over what it covers of the old ones; along one
+    that grows it is interpolated between the two nearest of them, beyond the last centre their
+    edge. Images that have the size are given back as they are.
+
+    Args:
+        images: uint8 [N, H, W, C].
+        height: The new height, at least 1.
+        width: The new width, at least 1.
+    """
+    count, old_height, old_width, channels = images.shape
+    if (old_height, old_width) == (height, width):
+        return images
+    rows, columns = _weights(old_height, height), _weights(old_width, width)
+    result = np.empty((count, height, width, channels), np.uint8)
+    for start in range(0, count, AT_ONCE):
+        part = np.moveaxis(images[start : start + AT_ONCE].astype(np.float64), -1, 1)
+        # A half may be a little less or more by the order in which a processor adds.
+        values = np.rint(np.round(rows @ part @ columns.T, 6))
+        result[start : start + AT_ONCE] = np.moveaxis(values, 1, -1)
+    return result
+
+
+def _weights(old: int, new: int) -> npt.NDArray[np.float64]:
+    """Return the weights (new, old) of old pixels in new ones along an axis; rows add up to 1."""
+    pixels, scale = np.arange(old), old / new
+    if new <= old:
+        ends = np.arange(new + 1)[:, np.newaxis] * scale
+        covered = np.minimum(ends[1:], pixels + 1) - np.maximum(ends[:-1], pixels)
+        return np.asarray(np.maximum(covered, 0.0) / scale)
+    centres = np.clip((np.arange(new)[:, np.newaxis] + 0.5) * scale - 0.5, 0, old - 1)
+    return np.asarray(np.maximum(1.0 - np.abs(centres - pixels), 0.0))
+
+
+def with_channels(images: Images, channels: int) -> Images:
+    """Return images with one or three channels: three equal ones of grey, grey of colours.
+
+    Args:
+        images: uint8 [N, H, W, C], C being 1, 3 or ``channels``.
+        channels: The new number of channels.
+
+    Raises:
+        ValueError: There is no such conversion.
+    """
+    old = images.shape[-1]
+    if old == channels:
+        return images
+    if (old, channels) == (1, 3):
+        return np.repeat(images, 3, axis=-1)
+    if (old, channels) == (3, 1):
+        values = np.rint(np.round(images @ np.array(GREY_OF_RGB), 6))
+        return np.asarray(values[..., np.newaxis], np.uint8)
+    raise ValueError(f"images of {old} channels cannot be made into images of {channels}")

@@ -1,0 +1,59 @@
+"""The test data split over the clients as their training data are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from bfl.data.partitions.base import Indices
+
+
+def own_test_split(
+    train_labels: Indices,
+    parts: Sequence[Indices],
+    test_labels: Indices,
+    generator: np.random.Generator,
+) -> list[Indices]:
+    """Return the test examples of every client, with the proportions of its training examples.
+
+    The test examples of a class are dealt out in proportion to how many of its training examples
+    each client has, rounded by largest remainders with chance between equal ones. So no example
+    lies with two clients, and each lies with one unless no client trains on its class. Where the
+    test data have the mixture of classes of the training data, a client's test examples have that
+    of its training examples, up to rounding; where there are few of them, a client may get none.
+
+    Source: HBFL (2023), section 5, judges personal models on the clients' own test data; the code
+    of federated mutual learning (Shen et al. 2020) draws them with the proportions of the training
+    data, some of them for several clients.
+
+    Args:
+        train_labels: The labels (N,) of all training examples, integers from 0.
+        parts: Each client's positions among them.
+        test_labels: The labels (M,) of all test examples.
+        generator: The source of the randomness, keyed by the run's seed.
+
+    Returns:
+        K disjoint arrays of positions among the test examples, in random order; some may be empty.
+    """
+    classes = int(max(train_labels.max(), test_labels.max())) + 1
+    counts = np.stack([np.bincount(train_labels[part], minlength=classes) for part in parts])
+    held: list[list[Indices]] = [[] for _ in parts]
+    for label in range(classes):
+        examples = generator.permutation(np.flatnonzero(test_labels == label))
+        if not counts[:, label].any():
+            continue
+        shares = _proportional(examples.size, counts[:, label], generator)
+        for client, part in enumerate(np.split(examples, np.cumsum(shares)[:-1])):
+            held[client].append(part)
+    return [generator.permutation(np.concatenate(part)).astype(np.int64) for part in held]
+
+
+def _proportional(number: int, counts: Indices, generator: np.random.Generator) -> Indices:
+    """Return (K,) whole numbers that add up to ``number``, in proportion to ``counts``."""
+    # In whole numbers, so that equal remainders are equal.
+    shares, remainders = np.divmod(number * counts, counts.sum())
+    left = number - int(shares.sum())
+    order = np.lexsort((generator.permutation(counts.size), -remainders))
+    shares[order[:left]] += 1
+    return np.asarray(shares, np.int64)

@@ -1,0 +1,71 @@
+"""Test data split over clients as their training data are."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bfl.data.partitions import own_test_split, partitions
+from bfl.randomness import generator
+
+TRAIN, TEST = np.repeat(np.arange(10), 500), np.repeat(np.arange(10), 100)
+
+
+def counts(labels, parts, classes=10):
+    return np.stack([np.bincount(labels[part], minlength=classes) for part in parts])
+
+
+@pytest.mark.parametrize("name", partitions.names())
+@pytest.mark.parametrize("order", ["sorted", "unsorted"])
+def test_a_client_is_tested_on_the_mixture_that_it_trains_on(name, order):
+    test_labels = TEST if order == "sorted" else generator(1).permutation(TEST)
+    parts = partitions.create(name).split(TRAIN, 10, generator(0))
+    own = own_test_split(TRAIN, parts, test_labels, generator(0, "own"))
+    # 100 of 500: a fifth of a client's training examples of each class, up to rounding.
+    fifths = counts(TRAIN, parts) / 5
+    assert np.abs(counts(test_labels, own) - fifths).max() < 1
+    np.testing.assert_array_equal(np.sort(np.concatenate(own)), np.arange(TEST.size))
+
+
+@settings(max_examples=50, deadline=None)
+@given(
+    train=st.lists(st.integers(0, 4), min_size=3, max_size=60),
+    test=st.lists(st.integers(0, 5), min_size=1, max_size=40),
+    clients=st.integers(1, 3),
+    seed=st.integers(0, 1000),
+)
+def test_no_example_twice_and_none_of_a_class_that_a_client_lacks(train, test, clients, seed):
+    train_labels, test_labels = np.array(train), np.array(test)
+    parts = np.array_split(generator(seed).permutation(len(train)), clients)
+    own = own_test_split(train_labels, parts, test_labels, generator(seed, "own"))
+    assert len(own) == clients
+    assert all(part.dtype == np.int64 for part in own)
+    every = np.concatenate(own)
+    known = np.flatnonzero(np.isin(test_labels, train_labels))
+    np.testing.assert_array_equal(np.sort(every), known)
+    trained, tested = counts(train_labels, parts, 6), counts(test_labels, own, 6)
+    assert not tested[trained == 0].any()
+    again = own_test_split(train_labels, parts, test_labels, generator(seed, "own"))
+    assert all(np.array_equal(a, b) for a, b in zip(own, again, strict=True))
+
+
+def test_chance_decides_which_examples_and_who_gets_what_is_left_over():
+    parts = [np.array([0, 3]), np.array([1, 4]), np.array([2, 5])]
+    labels = np.array([0, 0, 0, 1, 1, 1])
+    larger, holders = Counter(), Counter()
+    for seed in range(300):
+        own = own_test_split(labels, parts, np.array([0, 1, 1, 0, 0, 0]), generator(seed))
+        sizes = counts(np.array([0, 1, 1, 0, 0, 0]), own, 2)[:, 0]
+        assert sorted(sizes) == [1, 1, 2]
+        larger[int(sizes.argmax())] += 1
+        holders[next(k for k, part in enumerate(own) if 0 in part)] += 1
+    assert min(larger[k] for k in range(3)) > 60
+    assert min(holders[k] for k in range(3)) > 60
+
+
+def test_a_client_may_be_left_without_any():
+    labels = np.zeros(101, int)
+    own = own_test_split(labels, [np.arange(100), np.array([100])], np.zeros(3, int), generator(0))
+    assert [part.size for part in own] == [3, 0]

@@ -1,0 +1,92 @@
+"""Batch and group normalisation in residual networks."""
+
+import numpy as np
+import pytest
+
+from bfl.configuration import resolve
+from bfl.errors import ConfigurationError
+from bfl.learning.inferences import inferences
+from bfl.learning.models import create_architecture
+
+pytestmark = pytest.mark.usefixtures("tensorflow")
+
+SHAPE = (8, 8, 1)
+GROUPED = {"normalization": "group", "normalization-groups": 4}
+
+
+def build(inference="deterministic", **settings):
+    from bfl.learning.networks.network import build_network
+
+    architecture = create_architecture("resnet8", settings)
+    return build_network(architecture, inferences.create(inference), SHAPE, 3)
+
+
+def test_batch_normalization_is_the_default():
+    assert build().manifest == build(normalization="batch").manifest
+    assert "conv1_norm/moving_mean" in {p.name for p in build().manifest}
+
+
+@pytest.mark.parametrize("inference", ["deterministic", "flipout", "mc-dropout"])
+def test_group_normalization_has_scales_and_offsets_alone(inference):
+    network, batch = build(inference, **GROUPED), build(inference)
+    moving = [p for p in batch.manifest if "moving" in p.name]
+    assert [p for p in batch.manifest if p not in moving] == list(network.manifest)
+    # 16 + 2 * (16 + 32 + 64) channels, and no inference makes these parameters Gaussian.
+    assert network.manifest.point_size == batch.manifest.point_size - 2 * 240
+    assert {p.name for p in network.manifest.point} >= {"conv1_norm/scale", "conv4_1b_norm/offset"}
+    posterior = network.initial_posterior(3)
+    network.load(posterior)
+    np.testing.assert_array_equal(network.posterior().point, posterior.point)
+    assert network.manifest.trainable_points.all()
+
+
+def test_each_group_of_channels_of_each_image_is_normalized_by_itself():
+    layer = build(**GROUPED).model.get_layer("conv3_1a_norm")
+    features = np.random.default_rng(0).normal(2, 3, (5, 4, 4, 32)).astype(np.float32)
+    grouped = features.reshape(5, 4, 4, 4, 8)
+    mean = grouped.mean(axis=(1, 2, 4), keepdims=True)
+    variance = grouped.var(axis=(1, 2, 4), keepdims=True)
+    expected = ((grouped - mean) / np.sqrt(variance + 1e-3)).reshape(features.shape)
+    np.testing.assert_allclose(layer(features), expected, atol=1e-4)
+
+
+def test_training_and_prediction_are_the_same_function_of_one_image():
+    network = build(**GROUPED)
+    network.load(network.initial_posterior(0))
+    images = np.random.default_rng(0).uniform(-1, 1, (6, *SHAPE)).astype(np.float32)
+    key = np.zeros(2, np.int32)
+    predicted = network.logits(images, key, training=False).numpy()
+    trained = network.logits(images, key, training=True).numpy()
+    np.testing.assert_array_equal(predicted, trained)
+    alone = network.logits(images[:1], key, training=True).numpy()
+    np.testing.assert_allclose(alone, predicted[:1], atol=1e-5)
+    batch = build()
+    batch.load(batch.initial_posterior(0))
+    differ = batch.logits(images, key, training=True) - batch.logits(images, key, training=False)
+    assert np.abs(differ).max() > 0.01
+
+
+def test_sums_are_float32_where_activations_are_bfloat16():
+    from bfl.learning.networks.network import Network
+
+    architecture = create_architecture("resnet8", GROUPED)
+    network = Network(architecture, inferences.create("deterministic"), SHAPE, 3, "bfloat16")
+    layer = network.model.get_layer("conv1_norm")
+    assert layer.compute_dtype == "float32"
+    assert network.model.get_layer("conv1").compute_dtype == "bfloat16"
+    images = np.random.default_rng(0).uniform(-1, 1, (4, *SHAPE)).astype(np.float32)
+    exact = build(**GROUPED)
+    posterior = exact.initial_posterior(0)
+    logits = []
+    for one in (network, exact):
+        one.load(posterior)
+        logits.append(one.logits(images, np.zeros(2, np.int32), training=True).numpy())
+    np.testing.assert_allclose(logits[0], logits[1], atol=0.1)
+
+
+def test_groups_that_do_not_divide_the_channels_are_refused():
+    with pytest.raises(
+        ConfigurationError,
+        match=r"normalization-groups is 3; allowed: .* 'resnet': 1, 2, 4, 8, 16",
+    ):
+        resolve({"normalization": "group", "normalization-groups": 3})
