@@ -49,10 +49,11 @@ from bfl.federation.wire import (
     reply_content,
 )
 from bfl.learning.training import LocalTask
-from bfl.learning.training.construction import trainer_for
+from bfl.learning.training.construction import personal_architecture, trainer_for
 from bfl.plugins import activate
 from bfl.posteriors import Posterior
 from clients.guard import deadline, reports_errors
+from clients.judging import judged_metrics
 from clients.node import Node
 from clients.own_test_data import own_test_metrics
 from clients.part_states import (
@@ -183,6 +184,9 @@ def _train(
         MEMORY: resident_memory(),
     }
     metrics.update(own_test_metrics(node.dataset, configuration, task, result.posterior))
+    family = personal_architecture(configuration, model)
+    models = (result.posterior, result.personal)
+    metrics.update(judged_metrics(configuration, task, node, trainer, family, models))
     posterior = result.posterior
     if configuration.attacks(task.partition_id):
         generator = randomness.generator(keys.seed, "attack", task.server_round, task.partition_id)

@@ -90,6 +90,7 @@ class PosteriorPooling(Strategy):
         configuration: The run's configuration as a JSON object of flat keys, sent to the clients.
         num_classes: The number of classes, sent to the clients.
         partition: The examples of each client, by partition id; None where nodes have their own.
+        test_partition: The test examples of each client, likewise; None where clients do not judge.
         run_folder: The run's folder, for clients that keep a state in a simulation.
         run_key: The run's own word, by which nodes file what they keep.
         clients: The number of clients; 0: as many as there are SuperNodes.
@@ -124,6 +125,7 @@ class PosteriorPooling(Strategy):
         configuration: str = "{}",
         num_classes: int = 10,
         partition: Sequence[Positions | None] | None = None,
+        test_partition: Sequence[Positions | None] | None = None,
         run_folder: str = "",
         run_key: str = "",
         clients: int = 0,
@@ -155,6 +157,7 @@ class PosteriorPooling(Strategy):
         self.configuration = configuration
         self.num_classes = num_classes
         self.partition = partition
+        self.test_partition = test_partition
         self.run_folder = run_folder
         self.run_key = run_key
         self.clients = clients
@@ -248,6 +251,7 @@ class PosteriorPooling(Strategy):
             configuration=self.configuration,
             num_classes=self.num_classes,
             partition=self.partition,
+            test_partition=self.test_partition,
             run_folder=self.run_folder,
             run_key=self.run_key,
             more=more,

@@ -24,6 +24,7 @@ from bfl.experiments.results.environment import describe_environment
 from bfl.experiments.results.examples import write_examples
 from bfl.experiments.results.figures import draw_all
 from bfl.experiments.results.identity import run_key
+from bfl.experiments.results.judged_clients import judged_clients, told
 from bfl.experiments.results.network import NetworkDescription
 from bfl.experiments.results.progress import ProgressReport
 from bfl.experiments.results.resume import Checkpoint, Checkpoints, open_run
@@ -35,7 +36,7 @@ from bfl.experiments.tracking import LiveLog, TrackedRun, live_log
 from bfl.federation.wire import Positions, posterior_from_arrays, posterior_to_arrays
 from bfl.posteriors import Posterior
 from strategies import strategy_class
-from strategies.division import split
+from strategies.division import own_test_positions, split
 from strategies.federation import Federation, discover
 from strategies.method import Method
 from strategies.posterior_pooling import PosteriorPooling
@@ -85,6 +86,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         configuration = evaluator.configuration = configuration.replace(clients=federation.size)
         own = evaluator.server_data = server_data(configuration, dataset, federation)
         partition = split(configuration, dataset, federation, own)
+        test_partition = own_test_positions(configuration, dataset, partition)
         refuse_attackers(configuration, federation)
         refuse_personal_models(configuration, federation.size, dataset.image_shape)
         name = keys.name or made_up_name(configuration)
@@ -99,7 +101,9 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
             network = NetworkDescription.of(configuration, dataset, configured_threads())
             folder.write_network(network.to_dict())
             folder.write_partition(_described(dataset, partition, own))
-            server = _Server(grid, federation, folder, evaluator, partition, progress, log)
+            server = _Server(
+                grid, federation, folder, evaluator, partition, test_partition, progress, log
+            )
             if checkpoint:
                 progress.say(f"going on after round {checkpoint.server_round}")
             elif keys.pretrain_examples:
@@ -119,6 +123,7 @@ class _Server:
         folder: The run's folder.
         evaluator: Judges posteriors; it has the run's configuration and data set.
         partition: The examples of each client; None for nodes with data of their own.
+        test_partition: Their test examples; None where clients do not judge.
         progress: What a person sees.
         log: Where rounds are logged live.
     """
@@ -128,6 +133,7 @@ class _Server:
     folder: RunFolder
     evaluator: Any
     partition: Sequence[Positions | None]
+    test_partition: Sequence[Positions | None] | None
     progress: ProgressReport
     log: LiveLog
 
@@ -199,6 +205,7 @@ def _run_rounds(server: _Server, checkpoint: Checkpoint | None) -> Posterior:
         server.partition,
         federation=server.federation,
         manifest=server.evaluator.manifest,
+        test_partition=server.test_partition,
         run_folder=server.path,
         run_key=run_key(server.folder.path),
         state=state,
@@ -286,14 +293,19 @@ def _finish(server: _Server, posterior: Posterior) -> None:
     progress.say(f"final evaluation with {samples} Monte Carlo samples")
     folder.write_posterior(posterior, evaluator.manifest)
     predictions = evaluator.predict(posterior, samples=samples, purpose="final")
+    test = evaluator.dataset
     numbers = write_evaluation(
         folder,
         predictions,
-        evaluator.dataset.test_labels,
+        test.test_labels,
         evaluator.configuration.values,
         posterior,
     )
-    test = evaluator.dataset
+    if server.configuration.keys.judged_by == "clients":
+        parts = server.test_partition
+        table = judged_clients(folder.rounds(), predictions, test.test_labels, parts)
+        folder.write_clients(table)
+        progress.say(told(table))
     write_examples(folder, predictions, test.test_images, test.test_labels)
     if posterior.size:
         CollapseWatch(folder, progress.say).look(numbers, samples, "final evaluation")

@@ -128,6 +128,16 @@ class Keys(pydantic.BaseModel):
         1, ge=0, description="rounds between evaluations; 0: only after the last round"
     )
     evaluate_mc_samples: Count = Field(5, description="Monte Carlo samples of the others")
+    evaluate_at: Literal["draws", "mean"] = Field(
+        "draws",
+        description="whether a posterior is judged by draws from it or, as a network of points, at "
+        "its mean",
+    )
+    judged_by: Literal["server", "clients"] = Field(
+        "server",
+        description="who judges: the server on the test data, or clients as well, each on its own "
+        "test split, with the classes of its training examples",
+    )
     evaluate_precision: Literal["float32", "bfloat16"] = Field(
         "float32", description="type in which the server computes activations when it evaluates"
     )

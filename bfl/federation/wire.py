@@ -133,6 +133,8 @@ class TrainTask:
         pooled_round: The last round in which the server has pooled this client's update, whose
             state the client takes up; 0: none yet, and the client begins anew.
         damping: By how much that round's change of the posterior was damped.
+        test_examples: (M,) positions of the client's own test examples in the run's test data; None
+            where clients do not judge, or the node has data of its own.
     """
 
     server_round: int
@@ -144,6 +146,7 @@ class TrainTask:
     run_key: str = ""
     pooled_round: int = 0
     damping: float = 1.0
+    test_examples: Positions | None = None
 
     def to_config(self) -> ConfigRecord:
         """Return the task as a record."""
@@ -162,6 +165,8 @@ class TrainTask:
         )
         if self.examples is not None:
             record["examples"] = self.examples.astype("<i4").tobytes()
+        if self.test_examples is not None:
+            record["test-examples"] = self.test_examples.astype("<i4").tobytes()
         return record
 
     @classmethod
@@ -172,7 +177,7 @@ class TrainTask:
             WireFormatError: The server speaks another version of the wire format.
         """
         _check_version(record, "the server")
-        examples = record.get("examples")
+        examples, test_examples = record.get("examples"), record.get("test-examples")
         return cls(
             server_round=int(record["server-round"]),  # type: ignore[arg-type]
             partition_id=int(record["partition-id"]),  # type: ignore[arg-type]
@@ -182,8 +187,13 @@ class TrainTask:
             run_key=str(record.get("run-key", "")),
             pooled_round=int(record["pooled-round"]),  # type: ignore[arg-type]
             damping=float(record["damping"]),  # type: ignore[arg-type]
-            examples=None if examples is None else np.frombuffer(examples, "<i4").astype(np.int64),  # type: ignore[arg-type]
+            examples=_positions(examples),
+            test_examples=_positions(test_examples),
         )
+
+
+def _positions(packed: Any) -> Positions | None:
+    return None if packed is None else np.frombuffer(packed, "<i4").astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -274,7 +284,7 @@ def train_content(
         ConfigurationError: One of them has a name that a task has.
     """
     config = task.to_config()
-    _refuse_names(sorted(set(more or ()) & {*config, "examples"}))
+    _refuse_names(sorted(set(more or ()) & {*config, "examples", "test-examples"}))
     config.update(more or {})
     content = RecordDict({ARRAYS: arrays, CONFIG: config})
     if beside is not None:

@@ -30,6 +30,7 @@ class HeterogeneousBayesian(Preset):
         "start": "mean",
         "prior": "flat",
         "temperature": 1e-4,
+        "evaluate-at": "mean",
         "optimizer": "adam-with-weight-decay",
         "weight-decay": 5e-4,
         "learning-rate": 1e-3,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +10,21 @@ import numpy as np
 import pytest
 from flwr.app import RecordDict
 
+from bfl.configuration import resolve
+from bfl.data.datasets.cache import cached_dataset
 from bfl.engine.flower import FlowerApp, run_serially
+from bfl.errors import ConfigurationError
 from bfl.experiments.results.resume import Checkpoint, Checkpoints
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.federation.state import Snapshots
 from bfl.learning.training import LocalTask
+from bfl.learning.training.construction import personal_network
 from bfl.learning.training.trainer import LocalTrainer
+from bfl.posteriors import Posterior
+from bfl.posteriors.posterior import VECTORS
 from strategies import flower_clients
+from strategies.division import own_test_positions, split
+from strategies.federation import Federation
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 CLIENTS, ROUNDS = 3, 4
@@ -189,3 +198,57 @@ def test_interrupted_and_resumed_runs_have_the_same_personal_models(
         assert first[last].keys() == second[last].keys()
         for name, array in first[last].items():
             np.testing.assert_array_equal(array, second[last][name])
+
+
+def test_clients_judge_both_models_on_test_data_of_their_own(
+    values: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the last round all numbers can be made again from what is on the disk."""
+    replies: list[RecordDict] = []
+    watch(monkeypatch, replies, [])
+    folder = run(values, tmp_path / "judged", judged_by="clients", sampling="random")
+    table, data = folder.clients(), cached_dataset(values["dataset"], "")
+    assert sorted(table) == ["0", "1", "2"]
+    assert sum(row["test-examples"] for row in table.values()) == data.test_labels.size
+    judged = [content["metrics"] for content in replies if "meme-accuracy" in content["metrics"]]
+    assert len(judged) == CLIENTS  # in the last round alone: evaluate-every is 0
+    known = ["accuracy", "brier-score", "expected-calibration-error", "negative-log-likelihood"]
+    known.append("retention-area-accuracy-predictive-entropy")
+    names = {f"{model}-{name}" for model in ("meme", "personal") for name in known}
+    assert set(judged[0]) == {*METRICS.split(), *names, "better-accuracy", "test-examples"}
+    for client, word in enumerate(("mlp", "cnn1", "lenet5")):
+        row = table[str(client)]
+        network = personal_network(resolve(values), word, (16, 16, 1), 4)
+        saved = kept(folder, client)[ROUNDS]
+        network.load(Posterior(*(saved[f"part.personal.{name}"] for name in VECTORS)))
+        positions = own_positions(folder, data)[client]
+        logits = network.model(data.test_images[positions] / np.float32(127.5) - 1, training=False)
+        right = np.argmax(logits, axis=1) == data.test_labels[positions]
+        assert row["test-examples"] == positions.size
+        assert row["last-personal-accuracy"] == row["best-personal-accuracy"] == right.mean()
+        assert row["last-better-accuracy"] == max(right.mean(), row["last-meme-accuracy"])
+        right = folder.predictions()[0].predicted == data.test_labels
+        assert row["global-accuracy"] == right[positions].mean()
+
+
+def own_positions(folder: RunFolder, data: Any) -> list[Any]:
+    """Return the clients' test examples, from the run's partition and seed."""
+    configuration = resolve(folder.config())
+    nodes = Federation(dict.fromkeys(range(CLIENTS), 1), dict.fromkeys(range(CLIENTS), 0))
+    positions = own_test_positions(configuration, data, split(configuration, data, nodes))
+    assert positions is not None
+    return list(positions)
+
+
+def test_a_client_without_test_data_judges_no_personal_model(values: Any) -> None:
+    data = cached_dataset(values["dataset"], "")
+    labels = data.train_labels
+    parts = [np.flatnonzero(labels == 0), np.flatnonzero(labels != 0)]
+    few = replace(data, test_labels=np.full_like(data.test_labels, 1))
+    judged = resolve({**values, "judged-by": "clients"})
+    with pytest.raises(ConfigurationError, match="partitions 0 have no test examples"):
+        own_test_positions(judged, few, parts)
+    # Who has no personal model is left out, and so is everybody where the server judges.
+    without = judged.replace(personalization="none")
+    assert own_test_positions(without, few, parts)[0].size == 0  # type: ignore[index,union-attr]
+    assert own_test_positions(resolve(values), few, parts) is None

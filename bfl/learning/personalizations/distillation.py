@@ -13,24 +13,24 @@ from bfl.learning.personalizations.base import BothModels, PersonalModel, person
 class Distilling(PersonalModel):
     """A personal model that learns from another one's predictions as well as from the labels."""
 
-    distillation_alpha: float = Field(
+    personal_label_share: float = Field(
         0.5,
         ge=0.0,
         le=1.0,
         description="share of the labels in a personal model's loss; the rest is the meme's",
     )
-    distillation_temperature: float = Field(
+    personal_softening: float = Field(
         1.0, gt=0.0, le=1e3, description="by what logits are divided where models are compared"
     )
 
     def from_meme(self, logits: Any) -> SoftLabels | None:
         """Return the soft labels of the meme for the personal model; None if they do not count."""
-        return self._soft(logits, self.distillation_alpha)
+        return self._soft(logits, self.personal_label_share)
 
     def _soft(self, logits: Any, share_of_labels: float) -> SoftLabels | None:
         if share_of_labels == 1.0:
             return None
-        return SoftLabels(logits, 1.0 - share_of_labels, self.distillation_temperature)
+        return SoftLabels(logits, 1.0 - share_of_labels, self.personal_softening)
 
 
 @personalizations.register("distillation")

@@ -24,7 +24,7 @@ class MutualDistillation(Distilling):
     0.5 and τ = 1 are those of FML's code.
     """
 
-    distillation_beta: float = Field(
+    meme_label_share: float = Field(
         0.5,
         ge=0.0,
         le=1.0,
@@ -34,6 +34,6 @@ class MutualDistillation(Distilling):
     def step(self, both: BothModels) -> Any:
         """Take both steps from what both models said before."""
         meme, personal = both.meme.forward(), both.personal.forward()
-        measured = both.meme.learn(meme, self._soft(personal.logits, self.distillation_beta))
+        measured = both.meme.learn(meme, self._soft(personal.logits, self.meme_label_share))
         both.personal.learn(personal, self.from_meme(meme.logits))
         return measured

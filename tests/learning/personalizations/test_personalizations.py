@@ -155,7 +155,7 @@ def gradient(point: Any, soft: Any, share: float, temperature: float) -> Any:
 @pytest.mark.parametrize("alpha", [0.0, 0.3])
 def test_distillation_takes_the_meme_after_its_step(alpha: float, temperature: float) -> None:
     """Yang et al. (2023), Eq. 4.2 and Algorithm 1, lines 6 to 8."""
-    settings = {"distillation_alpha": alpha, "distillation_temperature": temperature}
+    settings = {"personal_label_share": alpha, "personal_softening": temperature}
     trainer = trainer_of("distillation", batch=COUNT, **settings)
     result = train(trainer, epochs=1)
     meme, own = start_of(trainer.network, 1).point, start_of(trainer.companion.network, 2).point
@@ -172,7 +172,7 @@ def test_distillation_takes_the_meme_after_its_step(alpha: float, temperature: f
 
 def test_mutual_distillation_takes_what_both_said_before() -> None:
     """Yang et al. (2023), Eq. 2.5; Shen et al. (2020)."""
-    settings = {"distillation_alpha": 0.3, "distillation_beta": 0.6}
+    settings = {"personal_label_share": 0.3, "meme_label_share": 0.6}
     trainer = trainer_of("mutual-distillation", batch=COUNT, **settings)
     result = train(trainer, epochs=1)
     meme, own = start_of(trainer.network, 1).point, start_of(trainer.companion.network, 2).point
@@ -193,14 +193,14 @@ def test_mutual_distillation_takes_what_both_said_before() -> None:
 
 @pytest.mark.parametrize("hidden", [(), (5,)])
 def test_with_labels_alone_a_personal_model_is_plain_training(hidden: tuple[int, ...]) -> None:
-    trainer = trainer_of("distillation", hidden=hidden, distillation_alpha=1.0)
+    trainer = trainer_of("distillation", hidden=hidden, personal_label_share=1.0)
     np.testing.assert_array_equal(train(trainer).personal["point"], trained_alone(hidden))
     taught = train(trainer_of("distillation", hidden=hidden)).personal["point"]
     assert np.abs(taught - trained_alone(hidden)).max() > 1e-3
 
 
 def test_mutual_distillation_without_mutual_terms_is_training_alone() -> None:
-    settings = {"distillation_alpha": 1.0, "distillation_beta": 1.0}
+    settings = {"personal_label_share": 1.0, "meme_label_share": 1.0}
     result = train(trainer_of("mutual-distillation", **settings))
     np.testing.assert_array_equal(result.personal["point"], trained_alone())
     meme = train(trainer_of(""))
@@ -229,7 +229,7 @@ def test_a_meme_that_does_not_learn_from_personal_models_has_the_same_bits(meme:
 
 def test_a_gaussian_meme_teaches_at_its_mean() -> None:
     """Of variances next to 0 it says what a network of its means says."""
-    trainer = trainer_of("distillation", "flipout", batch=COUNT, distillation_alpha=0.0)
+    trainer = trainer_of("distillation", "flipout", batch=COUNT, personal_label_share=0.0)
     received = start_of(trainer.network, 1)
     own = start_of(trainer.companion.network, 2)
     result = train(trainer, epochs=1)
