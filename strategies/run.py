@@ -24,7 +24,11 @@ from bfl.experiments.results.environment import describe_environment
 from bfl.experiments.results.examples import write_examples
 from bfl.experiments.results.figures import draw_all
 from bfl.experiments.results.identity import run_key
-from bfl.experiments.results.judged_clients import judged_clients, told
+from bfl.experiments.results.judged_clients import (
+    judged_clients,
+    means_over_clients,
+    told,
+)
 from bfl.experiments.results.network import NetworkDescription
 from bfl.experiments.results.progress import ProgressReport
 from bfl.experiments.results.resume import Checkpoint, Checkpoints, open_run
@@ -305,6 +309,7 @@ def _finish(server: _Server, posterior: Posterior) -> None:
         parts = server.test_partition
         table = judged_clients(folder.rounds(), predictions, test.test_labels, parts)
         folder.write_clients(table)
+        folder.write_metrics({**numbers, **means_over_clients(table)})
         progress.say(told(table))
     write_examples(folder, predictions, test.test_images, test.test_labels)
     if posterior.size:

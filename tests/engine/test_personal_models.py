@@ -229,6 +229,8 @@ def test_clients_judge_both_models_on_test_data_of_their_own(
         assert row["last-better-accuracy"] == max(right.mean(), row["last-meme-accuracy"])
         right = folder.predictions()[0].predicted == data.test_labels
         assert row["global-accuracy"] == right[positions].mean()
+    mean = np.mean([row["last-personal-accuracy"] for row in table.values()])
+    assert folder.metrics()["clients-last-personal-accuracy"] == mean
 
 
 def own_positions(folder: RunFolder, data: Any) -> list[Any]:

@@ -33,7 +33,9 @@ def test_heterogeneous_bayesian_is_that_of_the_paper() -> None:
     assert configuration.broadcast.name == configuration.start.name == "mean"
     assert configuration.prior.name == "flat"
     assert configuration.keys.temperature == 1e-4
-    assert configuration.keys.evaluate_at == "mean"  # "the global model" is a "conventional" network
+    assert (
+        configuration.keys.evaluate_at == "mean"
+    )  # "the global model" is a "conventional" network
     assert configuration.optimizer == optimizers.create(
         "adam-with-weight-decay", {"weight-decay": 5e-4}
     )

@@ -65,6 +65,18 @@ def _add(row: dict[str, float], entry: Mapping[str, Any], measured: Mapping[str,
             row[f"best-{name}"] = max(value, row.get(f"best-{name}", value))
 
 
+def means_over_clients(table: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """Return the means over the clients that have a number, each client counting once.
+
+    They are a part of ``metrics.json``, as ``clients-NAME``.
+    """
+    names = {name for row in table.values() for name in row if name != TEST_EXAMPLES}
+    return {
+        f"clients-{name}": float(np.mean([row[name] for row in table.values() if name in row]))
+        for name in sorted(names)
+    }
+
+
 def told(table: Mapping[str, Mapping[str, float]]) -> str:
     """Return the mean accuracies over the clients in a line for people."""
     names = {
