@@ -11,8 +11,8 @@ import logging
 import os
 import warnings
 
-from bfl.engine.quiet import quiet_start
-from bfl.engine.resources import available
+from bfl.cpus import available_cpus
+from bfl.quiet import quiet_start
 
 # Set before the import: no banner in every actor, and Keras 2 wherever something asks for Keras.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
@@ -59,7 +59,9 @@ def configure(threads: int) -> None:
             tf.config.experimental.set_memory_growth(gpu, True)
     except RuntimeError:
         wanted = _configured_threads
-        _configured_threads = tf.config.threading.get_intra_op_parallelism_threads() or available()
+        _configured_threads = (
+            tf.config.threading.get_intra_op_parallelism_threads() or available_cpus()
+        )
         warnings.warn(
             "TensorFlow has computed in this process before bfl was used, so it keeps its "
             f"{_configured_threads} threads and does not get {wanted}: the last digits may differ. "

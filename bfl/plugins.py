@@ -51,13 +51,31 @@ class Plugin:
         return f"{component.__module__}.".startswith(f"{self.module}.")
 
 
+@dataclass(frozen=True)
+class PluginPolicy:
+    """Where a machine finds plugins, and which of them it takes.
+
+    Attributes:
+        folder: Where files are, by their names; None: where their paths say.
+        restricted: Whether only files in ``folder`` are taken, and modules that installed
+            distributions declare: whoever names plugins is somebody else, and importing one runs
+            its code.
+    """
+
+    folder: str | None = None
+    restricted: bool = False
+
+
+ANY_PLUGIN = PluginPolicy()
+"""Whoever names the plugins may run code here anyway."""
+
 _lock = threading.RLock()
 # By module: a file of one name and content is one, wherever it lies.
 _active: dict[str, Plugin] = {}
 _put_aside: dict[str, list[tuple[Registry, type[Component]]]] = {}  # type: ignore[type-arg]
 
 
-def activate(text: str, folder: str | Path | None = None) -> tuple[Plugin, ...]:
+def activate(text: str, policy: PluginPolicy = ANY_PLUGIN) -> tuple[Plugin, ...]:
     """Have the parts of the named plugins, and of no others, in the registries.
 
     Those of installed distributions are there in any case.
@@ -65,17 +83,18 @@ def activate(text: str, folder: str | Path | None = None) -> tuple[Plugin, ...]:
     Args:
         text: Files (``*.py``) and names of modules, with commas between them, each with or without
             its digest.
-        folder: Where files are on this machine, whatever their paths say; None: where these say.
+        policy: Where they are on this machine, and which of them it takes.
 
     Returns:
         The plugins.
 
     Raises:
-        ConfigurationError: One is not on this machine, has another digest, or cannot be loaded.
+        ConfigurationError: One is not on this machine, is not taken here, has another digest, or
+            cannot be loaded.
     """
     words = [word.strip() for word in text.split(",") if word.strip()]
     with _lock:
-        wanted = [_found(word, folder) for word in dict.fromkeys(words)]
+        wanted = [_found(word, policy) for word in dict.fromkeys(words)]
         modules = {plugin.module for plugin in wanted}
         for plugin in [p for module, p in _active.items() if module not in modules]:
             _put_aside[plugin.module] = [
@@ -125,21 +144,9 @@ def installed_plugins() -> tuple[Plugin, ...]:
     return tuple(plugins)
 
 
-def _found(word: str, folder: str | Path | None) -> Plugin:
+def _found(word: str, policy: PluginPolicy) -> Plugin:
     place, _, expected = word.partition(_SHA)
-    if place.endswith(".py"):
-        path = Path(place).expanduser()
-        path = Path(folder).expanduser() / path.name if folder else path.absolute()
-        if not path.is_file():
-            raise ConfigurationError(
-                f"plugins: {path} is not on this machine; allowed: a file, the name of a module, "
-                "or on a node the file of that name in plugins-dir of the node's configuration"
-            )
-        digest = hashlib.sha256(path.read_bytes()).hexdigest()
-        # Another content is another module, in a process that has met both.
-        plugin = Plugin(str(path), digest, f"bfl_plugin_{path.stem}_{digest[:16]}")
-    else:
-        plugin = Plugin(place, _digest_of_module(place), place)
+    plugin = (_file if place.endswith(".py") else _module)(place, policy)
     if expected and expected != plugin.digest:
         raise ConfigurationError(
             f"plugins: {plugin.place} on this machine has the SHA-256 {plugin.digest[:16]}…, and "
@@ -147,6 +154,36 @@ def _found(word: str, folder: str | Path | None) -> Plugin:
             f"without '{_SHA}', which takes what is there when the run begins"
         )
     return plugin
+
+
+def _file(place: str, policy: PluginPolicy) -> Plugin:
+    path = Path(place).expanduser()
+    if policy.folder:
+        path = Path(policy.folder).expanduser() / path.name
+    elif policy.restricted:
+        raise ConfigurationError(
+            f"plugins: the run names {path.name}, and this node takes no files; allowed: one of "
+            "that name in plugins-dir of the node's configuration, the folder of its own"
+        )
+    path = path.absolute()
+    if not path.is_file():
+        raise ConfigurationError(
+            f"plugins: {path} is not on this machine; allowed: a file, the name of a module, "
+            "or on a node the file of that name in plugins-dir of the node's configuration"
+        )
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    # Another content is another module, in a process that has met both.
+    return Plugin(str(path), digest, f"bfl_plugin_{path.stem}_{digest[:16]}")
+
+
+def _module(name: str, policy: PluginPolicy) -> Plugin:
+    if policy.restricted and name not in {plugin.module for plugin in installed_plugins()}:
+        raise ConfigurationError(
+            f"plugins: the run names the module '{name}', which this node does not import for it; "
+            f"allowed: one that an installed distribution declares under the entry points {GROUP}, "
+            "or a file in plugins-dir of the node's configuration"
+        )
+    return Plugin(name, _digest_of_module(name), name)
 
 
 @cache

@@ -6,8 +6,8 @@ A node's configuration (``--node-config`` of a SuperNode; set by Flower in a sim
 - ``data-dir``: where archives lie on its machine, in place of the run's ``data-dir``;
 - ``dataset``: data of its own, for instance ``"npz:/data/site0.npz"``: all training images in it
   are this client's, and nothing of the run's data set is used here;
-- ``plugins-dir``: where the files of a run's plugins are on its machine, by their names; else they
-  are where the run's ``plugins`` say;
+- ``plugins-dir``: the folder with the files of plugins that it takes, by their names; a simulated
+  node takes them from where the run's ``plugins`` say, a SuperNode from nowhere else;
 - ``state-dir``: where a client that keeps a state has it, see ``clients.state``;
 - ``personal-model``: the architecture of its client's personal model, in place of what the run's
   ``personal-models`` say;
@@ -29,6 +29,7 @@ from bfl.configuration import Configuration
 from bfl.data.datasets.cache import cached_dataset
 from bfl.engine.resources import resident_memory
 from bfl.errors import ConfigurationError
+from bfl.experiments.run.trainer import personal_architecture, trainer_for
 from bfl.federation.client_metrics import (
     MEMORY,
     NUM_EXAMPLES,
@@ -49,7 +50,6 @@ from bfl.federation.wire import (
     reply_content,
 )
 from bfl.learning.training import LocalTask
-from bfl.learning.training.construction import personal_architecture, trainer_for
 from bfl.plugins import activate
 from bfl.posteriors import Posterior
 from clients.guard import deadline, reports_errors
@@ -100,7 +100,7 @@ def _plugin_problem(message: Message, node: Node) -> str:
     """Return why the plugins that the server names cannot be used here, or nothing."""
     asked: Any = message.content.get(CONFIG, {})
     try:
-        activate(str(asked.get("plugins", "")), node.plugins_dir)
+        activate(str(asked.get("plugins", "")), node.plugins)
     except ConfigurationError as error:
         return str(error)
     return ""
@@ -112,8 +112,9 @@ def train(message: Message, context: Context) -> Message:
     """Train the received posterior on this client's data for some epochs (Algorithm 1)."""
     config: Any = message.content[CONFIG]
     task = TrainTask.from_config(config)
-    configuration = cached_configuration(task.configuration, Node.of(context).plugins_dir)
-    _refuse(task, Node.of(context), configuration)
+    node = Node.of(context)
+    configuration = cached_configuration(task.configuration, node.plugins)
+    _refuse(task, node, configuration)
     with deadline(configuration.keys.client_timeout):
         return _train(message, context, task, configuration)
 

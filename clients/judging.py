@@ -16,7 +16,7 @@ from bfl.evaluation.metrics.accuracy import Accuracy
 from bfl.evaluation.prediction import Predictions
 from bfl.evaluation.uncertainty import retention_curve
 from bfl.evaluation.uncertainty.predictive_entropy import PredictiveEntropy
-from bfl.federation.client_metrics import BETTER, MEME, PERSONAL, TEST_EXAMPLES
+from bfl.federation.client_metrics import BETTER, MEME, PERSONAL, RETENTION_AREA, TEST_EXAMPLES
 from bfl.federation.parts import Arrays
 from bfl.federation.wire import TrainTask
 from bfl.posteriors import Posterior
@@ -28,9 +28,6 @@ if TYPE_CHECKING:
     from bfl.learning.models import Architecture
     from bfl.learning.networks.network import Network
     from bfl.learning.training.trainer import LocalTrainer
-
-
-RETENTION_AREA = "retention-area-accuracy-predictive-entropy"
 
 
 def judged_metrics(

@@ -12,6 +12,7 @@ from flwr.app import Context
 from bfl.engine.resources import in_simulation
 from bfl.errors import ConfigurationError
 from bfl.learning.models import create_architecture
+from bfl.plugins import PluginPolicy
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,8 @@ class Node:
         num_partitions: How many clients there are.
         dataset: Data of its own, or empty.
         data_dir: Where archives lie on its machine; None: where the run's ``data-dir`` says.
-        plugins_dir: Where the files of a run's plugins are; None: where the run's ``plugins`` say.
+        plugins: Where the files of a run's plugins are, and which plugins it takes: a simulated
+            node all, a SuperNode what its own configuration and installation say.
         state_dir: Where its client keeps a state, or empty.
         personal_model: The architecture of its client's personal model, or empty: as the run says.
         simulated: Whether an engine simulates it.
@@ -35,7 +37,7 @@ class Node:
     num_partitions: int
     dataset: str
     data_dir: str | None
-    plugins_dir: str | None
+    plugins: PluginPolicy
     state_dir: str
     personal_model: str
     simulated: bool
@@ -62,7 +64,7 @@ class Node:
             num_partitions=_number(given, "num-partitions"),
             dataset=str(given.get("dataset", "")),
             data_dir=str(given["data-dir"]) if "data-dir" in given else None,
-            plugins_dir=str(given["plugins-dir"]) if "plugins-dir" in given else None,
+            plugins=PluginPolicy(str(given.get("plugins-dir", "")) or None, not simulated),
             state_dir=str(given.get("state-dir", "")),
             personal_model=str(given.get("personal-model", "")),
             simulated=simulated,

@@ -16,7 +16,7 @@ from bfl.posteriors import Posterior
 from clients.process import cached_configuration
 
 if TYPE_CHECKING:
-    from bfl.evaluation.prediction.evaluation import Evaluator
+    from bfl.experiments.run.evaluator import Evaluator
 
 
 def own_test_metrics(
@@ -51,7 +51,7 @@ def own_test_metrics(
 @lru_cache(maxsize=2)
 def _evaluator(location: str, configuration: str, num_classes: int) -> Evaluator:
     """Return what judges posteriors on a node's own test images, built once per process."""
-    from bfl.evaluation.prediction.evaluation import Evaluator
+    from bfl.experiments.run.evaluator import Evaluator
 
     # The network has the federation's classes, of which the node may have seen the first few.
     names = tuple(str(label) for label in range(num_classes))

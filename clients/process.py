@@ -14,7 +14,7 @@ from bfl.configuration import Configuration, resolve
 from bfl.data.datasets import Dataset
 from bfl.data.datasets.cache import cached_dataset
 from bfl.engine.resources import cpus_of_this_process
-from bfl.plugins import activate
+from bfl.plugins import ANY_PLUGIN, PluginPolicy, activate
 
 
 @dataclass(frozen=True)
@@ -37,23 +37,23 @@ class TrainingData:
 
 
 @lru_cache(maxsize=16)
-def _resolved(text: str, plugins_dir: str | None) -> Configuration:
-    return resolve(json.loads(text), check_data=False, plugins_dir=plugins_dir)
+def _resolved(text: str, policy: PluginPolicy) -> Configuration:
+    return resolve(json.loads(text), check_data=False, policy=policy)
 
 
-def cached_configuration(text: str, plugins_dir: str | None = None) -> Configuration:
+def cached_configuration(text: str, policy: PluginPolicy = ANY_PLUGIN) -> Configuration:
     """Return the configuration that a JSON object of flat keys describes.
 
     The server has checked that its data are there; this machine may keep them elsewhere.
 
     Args:
         text: The JSON object.
-        plugins_dir: Where the files of plugins are on this machine; None: where their paths say.
+        policy: Where plugins are on this machine, and which of them it takes.
 
     Raises:
-        ConfigurationError: A plugin is missing here or has another content than the server's.
+        ConfigurationError: A plugin is missing here, is not taken, or is another than the server's.
     """
-    configuration = _resolved(text, plugins_dir)
+    configuration = _resolved(text, policy)
     # The process may have played a client of another run since.
     activate(configuration.keys.plugins)
     return configuration

@@ -7,7 +7,7 @@
 #
 # CONNECTION is a name in $FLWR_HOME/config.toml (default: local, the simulation). The options are
 # those of flwr run; --run-config may be repeated, pairs and TOML files may be mixed, and a relative
-# output-dir is a folder below the current one. What ends the log's stream need not end the run: the
+# output-dir, or file of plugins, is below the current folder. What ends the log's stream need not end the run: the
 # SuperLink is asked until the run is over, or until it has not answered for BFL_SUPERLINK_PATIENCE
 # seconds (default 300). Unless the environment says which SuperLink to use
 # (FLWR_HOME, and for `local` FLWR_LOCAL_SUPERLINK_HTTP_API_PORT), a SuperLink with a temporary
@@ -68,13 +68,15 @@ try:
     values = read_run_config(texts)
     app = FlowerApp.read(Path(root))
     complete = app.run_config(values)
-    app.check_declared(values)
-    output = resolve(complete, check_data=False).keys.output_dir  # the data may be elsewhere
+    values = app.for_flwr_run(values)
+    keys = resolve(complete, check_data=False).keys  # the data may be elsewhere
 except ConfigurationError as error:
     print(f"refused: {error}", file=sys.stderr)
     sys.exit(2)
 # The app runs in a folder of Flower's.
-values["output-dir"] = str(Path(output).absolute())
+values["output-dir"] = str(Path(keys.output_dir).absolute())
+if keys.plugins:
+    values["plugins"] = keys.plugins  # with absolute paths, and what they hold now
 Path(config).write_text(tomli_w.dumps(values), encoding="utf-8")
 PYTHON
 

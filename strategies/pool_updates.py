@@ -19,7 +19,7 @@ import numpy.typing as npt
 from bfl.aggregation.defences import Defence
 from bfl.aggregation.defences.none import NoDefence
 from bfl.aggregation.pooling import Pooled, PoolingRule, normalised, pool, pool_weighted
-from bfl.aggregation.pooling.accumulator import Client
+from bfl.aggregation.pooling.clients import Client
 from bfl.aggregation.weightings import Weighting, describe_weights
 from bfl.engine.resources import cpus_of_this_process
 from bfl.posteriors import Posterior

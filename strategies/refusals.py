@@ -6,9 +6,9 @@ from bfl.configuration import Configuration
 from bfl.data.datasets.cache import cached_dataset
 from bfl.data.datasets.subset import with_test_examples
 from bfl.errors import ConfigurationError
-from bfl.experiments.results.resume import Checkpoint, check_output
+from bfl.experiments.run.resume import Checkpoint, check_output
+from bfl.experiments.run.trainer import check_images, personal_architecture
 from bfl.learning.personalizations import PersonalModel
-from bfl.learning.training.construction import check_images, personal_architecture
 from strategies.division import clients_positions
 from strategies.federation import Federation
 from strategies.pretraining import split_off

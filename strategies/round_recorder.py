@@ -6,9 +6,9 @@ from bfl.engine.resources import resident_memory
 from bfl.experiments.results.best import BestPosterior
 from bfl.experiments.results.collapse import CollapseWatch
 from bfl.experiments.results.progress import ProgressReport
-from bfl.experiments.results.resume import Checkpoint, Checkpoints
 from bfl.experiments.results.run_folder import PER_CLIENT, RunFolder
 from bfl.experiments.results.summary import describe_posterior
+from bfl.experiments.run.resume import Checkpoint, Checkpoints
 from bfl.experiments.tracking import LiveLog
 from strategies.posterior_pooling import Round
 

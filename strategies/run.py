@@ -24,18 +24,14 @@ from bfl.experiments.results.environment import describe_environment
 from bfl.experiments.results.examples import write_examples
 from bfl.experiments.results.figures import draw_all
 from bfl.experiments.results.identity import run_key
-from bfl.experiments.results.judged_clients import (
-    judged_clients,
-    means_over_clients,
-    told,
-)
-from bfl.experiments.results.network import NetworkDescription
+from bfl.experiments.results.judged_clients import judged_clients, means_over_clients, told
 from bfl.experiments.results.progress import ProgressReport
-from bfl.experiments.results.resume import Checkpoint, Checkpoints, open_run
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.experiments.results.run_name import made_up_name
 from bfl.experiments.results.summary import write_evaluation
 from bfl.experiments.results.table import metrics_table
+from bfl.experiments.run.network import NetworkDescription
+from bfl.experiments.run.resume import Checkpoint, Checkpoints, open_run
+from bfl.experiments.run.run_name import made_up_name
 from bfl.experiments.tracking import LiveLog, TrackedRun, live_log
 from bfl.federation.wire import Positions, posterior_from_arrays, posterior_to_arrays
 from bfl.posteriors import Posterior
@@ -45,17 +41,10 @@ from strategies.federation import Federation, discover
 from strategies.method import Method
 from strategies.posterior_pooling import PosteriorPooling
 from strategies.pretraining import Pretraining
-from strategies.refusals import (
-    check_before_start,
-    lost_states,
-    refuse_attackers,
-    refuse_personal_models,
-)
+from strategies.refusals import lost_states, refuse_attackers, refuse_personal_models
 from strategies.round_recorder import RoundRecorder
 from strategies.server_state import ServerState
 from strategies.validation import evaluation, server_data
-
-__all__ = ["check_before_start", "make_strategy", "run_federation"]
 
 SILENCE_BEYOND_TIMEOUT = 30.0
 """Seconds that the server waits longer than a client may take: for the message's way and back."""
@@ -70,7 +59,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         RunError: The federation could not go on.
         DataError: The data are not what they should be.
     """
-    from bfl.evaluation.prediction.evaluation import Evaluator
+    from bfl.experiments.run.evaluator import Evaluator
     from bfl.keras import configure, configured_threads
 
     keys = configuration.keys

@@ -5,10 +5,20 @@ from __future__ import annotations
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from bfl.configuration import resolve
+from bfl.configuration import Configuration, resolve
+from strategies.refusals import check_before_start
 from strategies.run import run_federation
 
-app = ServerApp()
+
+class FederationApp(ServerApp):
+    """The ServerApp, which an engine of bfl's may ask before it starts."""
+
+    def check_before_start(self, configuration: Configuration, clients: int) -> None:
+        """See ``strategies.refusals.check_before_start``."""
+        check_before_start(configuration, clients)
+
+
+app = FederationApp()
 
 
 @app.main()

@@ -52,7 +52,7 @@ def evaluation(evaluator: Any) -> Callable[[int, ArrayRecord], MetricRecord | No
     """Return Flower's ``evaluate_fn``: test metrics where they are due, validation every round.
 
     Args:
-        evaluator: Judges a posterior, see ``bfl.evaluation.prediction.evaluation``.
+        evaluator: Judges a posterior, see ``bfl.experiments.run.evaluator``.
     """
     every = evaluator.configuration.keys.evaluate_every
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
+import signal
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -11,6 +14,10 @@ from bfl.registry import Component, Registry
 
 os.environ["BFL_CPUS"] = "1"
 os.environ["FLWR_TELEMETRY_ENABLED"] = "0"
+
+# Where a shell starts the tests in the background, they and what they start would ignore Ctrl-C.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -63,6 +70,15 @@ def _concerns(item: pytest.Item, kind: str, component: type[Component]) -> bool:
         or (isinstance(value, Registry) and value.kind == kind)
         for value in values
     )
+
+
+@pytest.fixture
+def quick_collections() -> Iterator[None]:
+    """Leave what there is out of garbage collections: with TensorFlow's each takes a second."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(scope="session")

@@ -124,8 +124,11 @@ def test_the_app_takes_the_keys_of_plugins(tmp_path: Path, monkeypatch: pytest.M
         resolve({**app.run_config(named), "weighting": "power-of-size"}).values["size-power"] == 2.0
     )
     # flwr run takes declared keys alone.
-    text = {"plugins": named["plugins"], "plugin-settings": "size-power=2.0 rounds=7"}
-    app.check_declared(text)
+    text = {"plugins": named["plugins"], "plugin-settings": "size-power=1.0 rounds=7"}
+    text = app.for_flwr_run({**text, "size-power": 2.0, "alpha": 1.0})
+    assert text.keys() == {"plugins", "plugin-settings", "alpha"} <= app.declared.keys()
+    with pytest.raises(ConfigurationError, match="did you mean 'size-power'"):
+        app.for_flwr_run({**named, "sise-power": 2.0})
     configuration = resolve({**app.run_config(text), "weighting": "power-of-size", "rounds": 8})
     assert configuration.values["size-power"] == 2.0
     assert configuration.keys.rounds == 8
@@ -178,7 +181,7 @@ def test_files_are_where_the_node_says(tmp_path: Path) -> None:
     (server / "mine.py").unlink()
     with pytest.raises(ConfigurationError, match="plugins-dir"):
         resolve(values)
-    there = resolve(values, plugins_dir=str(node))
+    there = resolve(values, policy=plugins.PluginPolicy(str(node)))
     assert there.pooling.name == "mine"
     assert there.keys.plugins.startswith(str(node))
 
@@ -271,6 +274,7 @@ def digest_of(folder: Path) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_a_run_outside_the_checkout_is_made_of_parts_of_ones_own(tmp_path: Path) -> None:
     """Serially, and on Ray's actors with the same result."""
     serial, ray = tmp_path / "serial", tmp_path / "ray"

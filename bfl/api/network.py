@@ -12,7 +12,7 @@ from bfl.api.alone import predicting_alone
 from bfl.engine.resources import cpus_of_this_process
 from bfl.errors import DataError
 from bfl.experiments.results.environment import describe_environment
-from bfl.experiments.results.network import NetworkDescription
+from bfl.experiments.run.network import NetworkDescription
 from bfl.posteriors import Manifest, Posterior
 
 if TYPE_CHECKING:
@@ -86,7 +86,8 @@ def keras_model(
     _check_values(manifest, network.manifest, description)
     values = posterior.mean
     if draw is not None:
-        values = drawn_values(posterior, _seed(description), FINAL, draw)
+        parametrization = description.inference.parametrization
+        values = drawn_values(posterior, _seed(description), FINAL, draw, parametrization)
     network.load_values(manifest, values, posterior.point)
     pixels = keras.Input(description.image_shape, name="pixels")
     scaled = keras.layers.Rescaling(1 / 127.5, offset=-1.0, name="scaling")(pixels)
@@ -128,7 +129,11 @@ def _predictor(description: str) -> Predictor:
     network = build_network(
         architecture, described.inference, described.image_shape, len(described.class_names)
     )
-    return Predictor(network.manifest, build_predictor(network, architecture, precision))
+    return Predictor(
+        network.manifest,
+        build_predictor(network, architecture, precision),
+        parametrization=network.inference.parametrization,
+    )
 
 
 def _check_manifest(saved: Manifest, built: Manifest, description: NetworkDescription) -> None:

@@ -15,7 +15,6 @@ from bfl.api.images import checked_images
 from bfl.api.predictions import Predictions
 from bfl.errors import ConfigurationError, DataError, unknown_name
 from bfl.evaluation.uncertainty import measure_all
-from bfl.experiments.results.network import NetworkDescription, network_description
 from bfl.experiments.results.run_folder import (
     BEST_POSTERIOR,
     CONFIG,
@@ -24,6 +23,7 @@ from bfl.experiments.results.run_folder import (
     POSTERIOR,
     RunFolder,
 )
+from bfl.experiments.run.network import NetworkDescription, network_description
 from bfl.posteriors import Manifest, Posterior
 
 POSTERIORS = ("last", "best")

@@ -13,18 +13,18 @@ import numpy as np
 
 from bfl.api.alone import running_alone
 from bfl.api.result import Result, load
-from bfl.commands.flower_simulation import (
-    BACKENDS,
-    agree_on_clients,
-    check,
-    read_backend_config,
-)
 from bfl.configuration import resolve
 from bfl.configuration.sources import is_of_run, read_config_file
 from bfl.configuration.strategies import without_former_strategy
 from bfl.engine.flower import FlowerApp, RayEngine, run_serially
 from bfl.errors import ConfigurationError, unknown_name
-from bfl.experiments.results.run_name import made_up_name
+from bfl.experiments.run.run_name import made_up_name
+from bfl.experiments.run.simulation import (
+    BACKENDS,
+    agree_on_clients,
+    check,
+    read_backend_config,
+)
 from bfl.registry import kebab
 
 

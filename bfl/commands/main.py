@@ -10,7 +10,7 @@ from pathlib import Path
 from rich.markup import escape
 from rich.table import Table
 
-from bfl.commands import predict, runs, show, study
+from bfl.commands import predict, runs, show, study, study_results
 from bfl.commands.errors import exits_with_status
 from bfl.commands.terminal import console
 from bfl.configuration.kinds import REGISTRIES
@@ -19,6 +19,7 @@ from bfl.data.datasets import dataset_sources
 from bfl.errors import ConfigurationError, DataError, unknown_name
 from bfl.experiments.results.figures import draw_all
 from bfl.experiments.results.glossary import glossary_page
+from bfl.plugins import activate
 from bfl.registry import Registry
 
 
@@ -29,9 +30,11 @@ def parser() -> argparse.ArgumentParser:
     commands = options.add_subparsers(dest="command", required=True)
     choices = commands.add_parser("list", help="what a key can be set to, for instance: strategy")
     choices.add_argument("kind", nargs="?", default="", help="a key; without one, all kinds")
+    _add_plugins_to(choices)
     choices.set_defaults(run=list_choices)
     keys = commands.add_parser("keys", help="all configuration keys with their defaults")
     keys.add_argument("--toml", action="store_true", help="as TOML")
+    _add_plugins_to(keys)
     keys.set_defaults(run=list_keys)
     glossary = commands.add_parser("glossary", help="what the metrics mean, as Markdown")
     glossary.set_defaults(run=lambda _: print(glossary_page(), end=""))
@@ -41,9 +44,19 @@ def parser() -> argparse.ArgumentParser:
     plot.set_defaults(run=plot_folder)
     show.add_to(commands)
     study.add_to(commands)
+    study_results.add_to(commands)
     predict.add_to(commands)
     runs.add_to(commands)
     return options
+
+
+def _add_plugins_to(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--plugins",
+        default="",
+        metavar="FILES",
+        help="with the parts of these files and modules as well, as in the key plugins",
+    )
 
 
 @exits_with_status
@@ -59,6 +72,7 @@ def _registries() -> dict[str, Registry]:  # type: ignore[type-arg]
 
 def list_choices(given: argparse.Namespace) -> None:
     """Print what is registered under a key, or under all."""
+    activate(given.plugins)
     registries = _registries()
     if given.kind and given.kind not in registries:
         raise ConfigurationError(unknown_name("kind", given.kind, registries))
@@ -86,6 +100,7 @@ def _choices_table(registry: Registry) -> Table:  # type: ignore[type-arg]
 
 def list_keys(given: argparse.Namespace) -> None:
     """Print all keys with their defaults."""
+    activate(given.plugins)
     if given.toml:
         import tomli_w
 

@@ -3,34 +3,37 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
 
 from rich.console import Console
 
-from bfl.commands.flower_simulation import BACKENDS, read_backend_config
-from bfl.configuration import Configuration
 from bfl.configuration.configuration import Value
 from bfl.configuration.sources import read_run_config
+from bfl.engine.flower import FlowerApp, RayEngine
+from bfl.engine.flower.app import own_folder
 from bfl.errors import ConfigurationError, DataError, RunError, nearest, unknown_name
 from bfl.experiments.results.environment import describe_environment
-from bfl.experiments.results.resume import FREE_TO_CHANGE
+from bfl.experiments.run.resume import FREE_TO_CHANGE
+from bfl.experiments.run.simulation import BACKENDS, read_backend_config
 from bfl.experiments.studies.checks import Plan, PlannedRun, plan, reusable
 from bfl.experiments.studies.engines import MakeEngine, SerialEngine
 from bfl.experiments.studies.figures import draw_study
 from bfl.experiments.studies.folder import StudyFolder, is_done, state
 from bfl.experiments.studies.formats import FORMATS
+from bfl.experiments.studies.gathering import StudyResults, gather, results_beside
 from bfl.experiments.studies.progress import StudyProgress
-from bfl.experiments.studies.reading import GIVEN_BY_THE_RUNNER, read_study
+from bfl.experiments.studies.reading import GIVEN_BY_THE_RUNNER, read_study, study_in
+from bfl.experiments.studies.run_result import RunResult
 from bfl.experiments.studies.runner import Outcome, StudyRunner
 from bfl.experiments.studies.scale import REDUCIBLE, Scale, ScaledStudy
 from bfl.experiments.studies.study import Run
 from bfl.experiments.studies.table import study_table
 
 OUTPUT = "runs"
+NO_RESULTS = "none"
 MACHINE_KEYS = sorted((FREE_TO_CHANGE - set(GIVEN_BY_THE_RUNNER)) | {"data-dir"})
 """Keys that --run-config may set for a study: they change how it is made, not what comes out."""
 
@@ -101,6 +104,15 @@ def add_place_to(options: argparse.ArgumentParser) -> None:
         metavar="PATTERN",
         help="the runs whose name contains this, or matches it with * and ?; repeatable",
     )
+    options.add_argument(
+        "--results",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="DIR",
+        help="a folder with runs/NAME.json of runs that need not be made again; repeatable "
+        "(default: docs/results/STUDY of the checkout of the study's file; 'none': no folder)",
+    )
 
 
 def run_study(given: argparse.Namespace) -> None:
@@ -116,24 +128,47 @@ def run_study(given: argparse.Namespace) -> None:
     if scaled.note:
         console.print(scaled.note, markup=False)
     wanted = only(given.only, scaled.runs)
+    app = FlowerApp.own()
     checked = plan(
         scaled.runs,
         folder,
         machine,
-        _check,
+        app.check_before_start,
         wanted=wanted,
         data_may_be_missing=given.dry_run,
     )
     runs = [run for run in checked.runs if wanted(run.run)]
+    results = gather(folder, scaled.runs, places_of(given, scaled), wanted)
     suffix = scaled.scale.suffix
     others = [StudyFolder(folder.path.parent / f"{n}{suffix}") for n in scaled.study.reuse]
     reused = reusable(checked.runs, others)
     if given.dry_run:
-        _show_plan(console, folder, checked, runs, reused)
+        _show_plan(console, folder, checked, runs, {**reused, **_sources(results)})
         return
     folder.begin(scaled, describe_environment(), reused)
-    outcome = make_runs(folder, runs, _engine(given, runs, backend_config), verbose=given.verbose)
+    engine = _engine(app, given, runs, backend_config)
+    outcome = make_runs(folder, runs, engine, finished=results.finished, verbose=given.verbose)
     _report(console, folder, outcome, len(runs))
+
+
+def places_of(given: argparse.Namespace, scaled: ScaledStudy) -> tuple[Path, ...]:
+    """Return the folders with results besides the study's own.
+
+    Raises:
+        ConfigurationError: A folder that is named does not exist.
+    """
+    if not given.results:
+        return results_beside(scaled.study.source, scaled.folder_name)
+    named = tuple(place for place in given.results if str(place) != NO_RESULTS)
+    for place in named:
+        if not place.is_dir():
+            raise ConfigurationError(f"--results: there is no folder {place}")
+    return named
+
+
+def _sources(results: StudyResults) -> dict[str, str]:
+    """Return where the results of runs lie."""
+    return {name: str(result.source) for name, result in results.finished.items()}
 
 
 def study_file(path: Path) -> Path:
@@ -143,8 +178,6 @@ def study_file(path: Path) -> Path:
     """
     if path.exists() or path.is_absolute():
         return path
-    from bfl.engine.flower.app import own_folder
-
     for place in (own_folder(), own_folder() / "configs"):
         for found in (place / path, place / f"{path}.toml"):
             if found.is_file():
@@ -190,18 +223,13 @@ def _matches(name: str, pattern: str) -> bool:
     return fnmatchcase(name, pattern) if set(pattern) & set("*?[") else pattern in name
 
 
-def _check(configuration: Configuration, clients: int) -> None:
-    # The server side is not imported by the library; it is looked up as Flower does.
-    importlib.import_module("strategies.run").check_before_start(configuration, clients)
-
-
 def _engine(
-    given: argparse.Namespace, runs: Sequence[PlannedRun], backend_config: dict[str, object]
+    app: FlowerApp,
+    given: argparse.Namespace,
+    runs: Sequence[PlannedRun],
+    backend_config: dict[str, object],
 ) -> MakeEngine:
     """Return what makes the engine of a study's runs."""
-    from bfl.engine.flower import FlowerApp, RayEngine
-
-    app = FlowerApp.own()
     if given.backend == "serial":
         return lambda: SerialEngine(app, backend_config)
     most = max(run.clients for run in runs)
@@ -213,17 +241,30 @@ def make_runs(
     runs: Sequence[PlannedRun],
     make_engine: MakeEngine,
     *,
+    finished: Mapping[str, RunResult] | None = None,
     console: Console | None = None,
     verbose: bool = False,
 ) -> Outcome:
-    """Make the runs of a study that are left, and return what has become of them."""
-    done = sum(is_done(folder.run(run.name)) for run in runs)
-    with StudyProgress(len(runs), done, console, verbose=verbose) as progress:
+    """Make the runs of a study that are left, and return what has become of them.
+
+    Args:
+        folder: The study's folder.
+        runs: The runs.
+        make_engine: Makes the engine that all runs share.
+        finished: Results that are there already, by the run's name.
+        console: Where to; standard output by default.
+        verbose: Whether the runs' own lines are shown as well.
+    """
+    known = finished or {}
+
+    def done() -> int:
+        return sum(run.name in known or is_done(folder.run(run.name), run.rounds) for run in runs)
+
+    with StudyProgress(len(runs), done(), console, verbose=verbose) as progress:
         try:
-            return StudyRunner(folder, runs, make_engine, progress).make_all()
+            return StudyRunner(folder, runs, make_engine, progress, known).make_all()
         except KeyboardInterrupt:
-            done = sum(is_done(folder.run(run.name)) for run in runs)
-            progress.say(f"{done} of {len(runs)} runs are done")
+            progress.say(f"{done()} of {len(runs)} runs are done")
             raise
 
 
@@ -283,7 +324,7 @@ def opened(path: Path, output: Path, scale: str) -> tuple[StudyFolder, ScaledStu
     if scale:
         raise ConfigurationError(f"--scale: {path} has a scale already; it goes with a TOML file")
     folder = StudyFolder(path)
-    return folder, folder.study()
+    return folder, study_in(folder)
 
 
 def print_table(given: argparse.Namespace) -> None:
@@ -291,7 +332,8 @@ def print_table(given: argparse.Namespace) -> None:
     if given.format not in FORMATS:
         raise ConfigurationError(unknown_name("--format", given.format, FORMATS))
     folder, scaled = opened(given.study, given.output, given.scale)
-    table = study_table(folder, scaled, only(given.only, scaled.runs))
+    wanted = only(given.only, scaled.runs)
+    table = study_table(folder, scaled, wanted, places_of(given, scaled))
     print(FORMATS[given.format][1](table), end="")
     if given.write:
         for name, write in FORMATS.values():
@@ -301,7 +343,8 @@ def print_table(given: argparse.Namespace) -> None:
 def plot_study(path: Path, given: argparse.Namespace) -> None:
     """Draw a study's figures and print where they are."""
     folder, scaled = opened(path, given.output, given.scale)
-    paths = draw_study(folder, scaled, only(given.only, scaled.runs))
+    wanted = only(given.only, scaled.runs)
+    paths = draw_study(folder, scaled, wanted, places_of(given, scaled))
     if not paths:
         raise DataError(f"{folder.path} holds nothing to draw yet")
     for figure in paths:

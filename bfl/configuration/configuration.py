@@ -22,7 +22,14 @@ from bfl.data.datasets.server_data import absolute_server_data
 from bfl.errors import ConfigurationError
 from bfl.federation.attacks.none import NoAttack
 from bfl.federation.parts import Part
-from bfl.plugins import Plugin, activate, named_plugins, used_plugins
+from bfl.plugins import (
+    ANY_PLUGIN,
+    Plugin,
+    PluginPolicy,
+    activate,
+    named_plugins,
+    used_plugins,
+)
 from bfl.presets import presets
 from bfl.registry import Component, kebab
 
@@ -106,7 +113,7 @@ class Configuration(Parts):
 
 
 def resolve(
-    values: Mapping[str, Any], *, check_data: bool = True, plugins_dir: str | None = None
+    values: Mapping[str, Any], *, check_data: bool = True, policy: PluginPolicy = ANY_PLUGIN
 ) -> Configuration:
     """Return the configuration that flat keys and values describe.
 
@@ -116,14 +123,14 @@ def resolve(
     Args:
         values: The keys, kebab-case, and their values; those that are ``UNSET`` are not given.
         check_data: Whether the data set must be on this machine.
-        plugins_dir: Where the files of plugins are on this machine; None: where their paths say.
+        policy: Where plugins are on this machine, and which of them it takes.
 
     Raises:
         ConfigurationError: Some values are refused. The message has one line for each: the key,
             what was given, what is allowed, and the nearest spelling.
     """
     given = given_values(values)
-    plugins = _plugins(given, plugins_dir)
+    plugins = activate(named_plugins(given), policy)
     given = {**_undeclared(given), **given}
     known = default_values()
     core = Keys().model_dump(by_alias=True).keys()
@@ -156,11 +163,6 @@ def resolve(
     configuration = _with_plugins(_configuration(keys, strategy, picked, complete), plugins)
     _raise_if_any(_contradictions(configuration, strategy, given))
     return configuration
-
-
-def _plugins(given: Mapping[str, Any], folder: str | None) -> tuple[Plugin, ...]:
-    """Return the plugins that are named, with their parts in the registries, and no others'."""
-    return activate(named_plugins(given), folder)
 
 
 def _undeclared(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 from typing import Any
 
 import pydantic
-import tomli_w
 
 from bfl.errors import nearest
 from bfl.registry import kebab
@@ -26,16 +25,6 @@ def unknown_key(key: str, allowed: Iterable[str]) -> str:
     guess = nearest(key, allowed)
     hint = f"; did you mean '{guess}'?" if guess else "; `bfl keys` lists all of them"
     return f"unknown key '{key}'{hint}"
-
-
-def declaration_advice(missing: Iterable[str]) -> str:
-    """Return the lines that make keys known to Flower, and where they go.
-
-    Args:
-        missing: Keys that a component declares and pyproject.toml does not.
-    """
-    lines = tomli_w.dumps(dict.fromkeys(missing, "")).rstrip()
-    return f"`flwr run` needs this in [tool.flwr.app.config] of pyproject.toml:\n{lines}"
 
 
 def refused_values(error: pydantic.ValidationError) -> list[str]:

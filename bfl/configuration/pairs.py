@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import re
 import tomllib
+from collections.abc import Mapping
+
+import tomli_w
 
 from bfl.errors import ConfigurationError
 
@@ -11,6 +14,18 @@ Value = str | int | float | bool
 """A value of Flower's run configuration."""
 
 _PAIR = re.compile(r"""([\w.-]+)\s*=\s*("(?:[^"\\]|\\.)*"|'[^']*'|[^\s"']+)""")
+
+
+def format_pairs(values: Mapping[str, Value]) -> str:
+    """Return values as ``parse_pairs`` reads them.
+
+    Example:
+        >>> format_pairs({"strategy": "conflation", "rounds": 3, "resume": True})
+        'strategy="conflation" rounds=3 resume=true'
+    """
+    lines = (tomli_w.dumps({"value": value}).strip() for value in values.values())
+    pairs = zip(values, lines, strict=True)
+    return " ".join(f"{key}={line.removeprefix('value = ')}" for key, line in pairs)
 
 
 def parse_pairs(text: str) -> dict[str, Value]:

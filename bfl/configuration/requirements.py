@@ -40,6 +40,9 @@ PROPERTIES: Mapping[str, Property] = {
     "cavity": Property("prior", "the cavity as the clients' prior"),
     "compilable": Property("model", "a model that XLA compiles to one result"),
     "changed-updates": Property("defence", "change of what clients have sent", 'defence="none"'),
+    "corrupted-updates": Property(
+        "attack", "hostile client whose lies would be what it keeps", 'attack="none"'
+    ),
     "moved-pool": Property("server-optimizer", "step beyond the pool", 'server-optimizer="none"'),
     "raised-variances": Property("scale-floor", "floor under variances", "scale-floor=0.0"),
     "sent-variances": Property("broadcast", "clients that are sent variances"),

@@ -6,7 +6,6 @@
 - ``run``: one run of an engine: whether it can go on, and who follows it.
 - ``processes``: the processes that this one has started, and their end.
 - ``resources``: the CPUs that a process may use, and the memory that it holds.
-- ``quiet``: TensorFlow's banner left out.
 """
 
 from __future__ import annotations

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from bfl.cpus import available_cpus
+
 
 def cpus_of_this_process() -> int:
     """Return how many CPUs this process may use, at least 1.
@@ -16,7 +18,7 @@ def cpus_of_this_process() -> int:
     is set, and otherwise all CPUs that the operating system gives the process.
     """
     return max(
-        1, int(_share_of_ray_actor() or float(os.environ.get("BFL_CPUS") or 0) or available())
+        1, int(_share_of_ray_actor() or float(os.environ.get("BFL_CPUS") or 0) or available_cpus())
     )
 
 
@@ -27,13 +29,6 @@ def resident_memory() -> float:
     except OSError:  # not Linux
         return 0.0
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
-
-
-def available() -> int:
-    """Return how many CPUs the operating system gives this process."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def in_ray_actor() -> bool:

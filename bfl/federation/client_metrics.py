@@ -33,6 +33,9 @@ MEME, PERSONAL = "meme-", "personal-"
 BETTER = "better-accuracy"
 """The greater of both models' accuracies."""
 
+RETENTION_AREA = "retention-area-accuracy-predictive-entropy"
+"""The one retention area that clients measure of their models."""
+
 OF_EACH_CLIENT = (
     TRAIN_LIKELIHOOD,
     TRAIN_DIVERGENCE,

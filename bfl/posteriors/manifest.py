@@ -17,7 +17,10 @@ from bfl import randomness
 from bfl.errors import PosteriorError
 from bfl.posteriors.posterior import Posterior
 
-Initialization = Literal["he-normal", "zeros", "ones"]
+Initialization = Literal["he-normal", "lecun-normal", "zeros", "ones"]
+
+NORMALS = {"he-normal": 2.0, "lecun-normal": 1.0}
+"""Initializations from N(0, n / fan-in), by n."""
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,8 @@ class Parameter:
         shape: Its shape.
         gaussian: Whether the posterior holds a mean and a variance for it, or a point value.
         initialization: How its mean or value begins; ``he-normal`` is N(0, 2 / fan-in) (He et al.
-            2015), fan-in being the product of all dimensions but the last.
+            2015) and ``lecun-normal`` N(0, 1 / fan-in) (LeCun et al. 1998), fan-in being the
+            product of all dimensions but the last.
         minimum: The least value of a point parameter that cannot be any number, such as the 0 of a
             moving variance: it decays to 0 where a channel is silent, and below 0 has no root.
         trainable: Whether training moves it by its gradient: moving statistics it does not.
@@ -143,10 +147,12 @@ class Manifest:
         """
 
         def draw(parameter: Parameter) -> npt.NDArray[np.float32]:
-            if parameter.initialization == "he-normal":
+            if parameter.initialization in NORMALS:
                 fan_in = math.prod(parameter.shape[:-1])
                 normal = randomness.generator(seed, "initialization", parameter.name)
-                values = normal.standard_normal(parameter.size) * math.sqrt(2.0 / fan_in)
+                values = normal.standard_normal(parameter.size) * math.sqrt(
+                    NORMALS[parameter.initialization] / fan_in
+                )
                 return values.astype(np.float32)
             value = 1.0 if parameter.initialization == "ones" else 0.0
             return np.full(parameter.size, value, np.float32)

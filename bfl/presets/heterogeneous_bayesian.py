@@ -31,7 +31,7 @@ class HeterogeneousBayesian(Preset):
         "prior": "flat",
         "temperature": 1e-4,
         "evaluate-at": "mean",
-        "optimizer": "adam-with-weight-decay",
+        "optimizer": "adam",
         "weight-decay": 5e-4,
         "learning-rate": 1e-3,
         "personalization": "distillation",

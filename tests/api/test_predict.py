@@ -251,7 +251,7 @@ def test_dropout_is_off_in_the_keras_model(
 
 
 def test_the_description_says_how_pixels_are_scaled(tensorflow: Any) -> None:
-    from bfl.experiments.results.network import SCALING
+    from bfl.experiments.run.network import SCALING
     from bfl.learning.networks.network import normalized_images
 
     pixels = np.arange(256, dtype=np.uint8)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from flwr.app import Context, Message, RecordDict
+from flwr.app import ConfigRecord, Context, Message, RecordDict
 
+from bfl import plugins
+from bfl.configuration import resolve
 from bfl.engine.flower import new_run
 from bfl.federation.wire import NodeDescription, TrainTask
 from clients.client_app import describe, train
@@ -88,3 +93,71 @@ def test_another_clients_task_is_refused() -> None:
     assert "plays partition 1 and is asked for partition 2" in reason(task(2))
     # The virtual client that pre-trains is behind the last one.
     assert NOTHING_TO_DO in reason(task(3))
+
+
+RULE = """
+import sys
+from bfl.aggregation.pooling.base import pooling_rules
+from bfl.aggregation.pooling.linear_pool import LinearPool
+
+sys.imported_by_a_node = True
+
+
+@pooling_rules.register("from-elsewhere")
+class FromElsewhere(LinearPool):
+    pass
+"""
+
+
+@pytest.fixture
+def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Return a file with a rule, as the server has it, which nothing has imported yet."""
+    path = tmp_path / "server" / "from_elsewhere.py"
+    path.parent.mkdir()
+    path.write_text(f"# {tmp_path}\n{RULE}", encoding="utf-8")
+    monkeypatch.setattr(sys, "imported_by_a_node", False, raising=False)
+    monkeypatch.syspath_prepend(str(path.parent))
+    yield path
+    plugins.activate("")
+
+
+def problem(named: str, **config: Any) -> str:
+    """Return what a node has to say of plugins, before the first round and in one."""
+    asked = RecordDict({"config": ConfigRecord({"plugins": named})})
+    said = NodeDescription.from_content(ask(describe, asked, **config).content).plugins
+    trained = reason(task(1, plugins=named), **config)
+    assert said in trained if said else NOTHING_TO_DO in trained
+    return said
+
+
+@pytest.mark.parametrize("named", ["the file", "the file with its digest", "the module"])
+def test_a_supernode_imports_nothing_because_a_server_names_it(named: str, plugin: Path) -> None:
+    text = {"the file": str(plugin), "the module": plugin.stem}.get(named, "")
+    # As the server has resolved it, in a process where that is the person's own wish.
+    said = problem(text or f"{plugin}#sha256={plugins.activate(str(plugin))[0].digest}")
+    assert "plugins-dir" in said
+    assert plugin.stem in said
+    assert not sys.imported_by_a_node or not text  # type: ignore[attr-defined]
+
+
+def test_a_supernode_takes_the_plugins_of_its_own_folder(plugin: Path, tmp_path: Path) -> None:
+    own = tmp_path / "node"
+    own.mkdir()
+    allowed = {"plugins-dir": str(own)}
+    assert f"{own / plugin.name} is not on this machine" in problem(str(plugin), **allowed)
+    (own / plugin.name).write_bytes(plugin.read_bytes())
+    assert problem(str(plugin), **allowed) == ""
+    (own / plugin.name).write_text("1 / 0\n", encoding="utf-8")
+    named = resolve({"plugins": str(plugin)}).keys.plugins
+    assert "has the SHA-256" in problem(named, **allowed)
+    # And a simulated node, which the person who names them has started, from anywhere.
+    assert problem(named, simulation=True) == ""
+
+
+def test_a_supernode_takes_the_modules_that_its_installation_declares(
+    plugin: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    installed = plugins.Plugin(plugin.stem, plugins._digest_of_module(plugin.stem), plugin.stem)
+    monkeypatch.setattr(plugins, "installed_plugins", lambda: (installed,))
+    assert problem(plugin.stem) == ""
+    assert "entry points bfl.plugins" in problem("json.tool")

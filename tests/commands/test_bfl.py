@@ -16,7 +16,18 @@ from bfl.data.datasets import dataset_sources
 from bfl.evaluation.metrics import metrics
 from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results.glossary import glossary_entry, glossary_page
+from bfl.plugins import activate
 
+PLUGIN = """
+from pydantic import Field
+from bfl.aggregation.weightings.base import weightings
+from bfl.aggregation.weightings.equal import Equal
+
+
+@weightings.register("own-weights")
+class OwnWeights(Equal):
+    own_power: float = Field(0.5, description="power")
+"""
 ROOT = Path(__file__).resolve().parent.parent.parent
 
 
@@ -84,6 +95,23 @@ def test_keys_are_printed(
     assert main(["keys"]) == 0
     printed = capsys.readouterr().out
     assert all(key in printed for key in default_values())
+
+
+def test_plugins_are_listed_where_they_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(PLUGIN, encoding="utf-8")
+    try:
+        for command in (["list"], ["list", "weighting"], ["keys"], ["keys", "--toml"]):
+            assert main([*command, "--plugins", str(path)]) == 0
+            assert "own-power" in capsys.readouterr().out
+            assert main(command) == 0
+            assert "own-power" not in capsys.readouterr().out
+        assert main(["keys", "--plugins", str(tmp_path / "other.py")]) == 2
+        assert "other.py is not on this machine" in capsys.readouterr().err
+    finally:
+        activate("")
 
 
 @pytest.mark.parametrize("command", ["plot", "show"])

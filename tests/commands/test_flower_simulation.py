@@ -6,8 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bfl.commands.flower_simulation import agree_on_clients, main, read_backend_config
+from bfl.commands.flower_simulation import main
+from bfl.engine.flower import FlowerApp
 from bfl.errors import ConfigurationError
+from bfl.experiments.run.simulation import agree_on_clients, read_backend_config
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -109,17 +111,17 @@ def test_what_is_started_is_said_before_what_takes_long(
     """And a setting that nothing reads is warned of."""
     said: list[str] = []
 
-    def stop(name: str) -> None:
+    def stop(app: FlowerApp) -> None:
         captured = capsys.readouterr()
-        said.extend((name, captured.out, captured.err))
+        said.extend((app.server, captured.out, captured.err))
         raise ConfigurationError("as far as this test goes")
 
-    monkeypatch.setattr("bfl.commands.flower_simulation.importlib.import_module", stop)
+    monkeypatch.setattr(FlowerApp, "load_server", stop)
     monkeypatch.chdir(tmp_path)
     pairs = 'alpha=0.5 strategy="conflation"'
     assert main(["--app", str(ROOT), "--num-supernodes", "3", "--run-config", pairs]) == 2
-    imported, out, err = said
-    assert imported == "strategies.run"
+    loaded, out, err = said
+    assert loaded == "strategies.server_app:app"
     assert out.startswith("run of 3 clients in Ray actors: digits, iid partition; resnet20")
     assert err == (
         "warning: alpha is given, and nothing in this run reads it: partition dirichlet would\n"

@@ -3,11 +3,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import tomli_w
 from choosing import going_with, word_of
 
 from bfl.configuration import default_values, resolve, unset_values
 from bfl.configuration.kinds import KINDS, Kind
-from bfl.configuration.messages import declaration_advice
 from bfl.configuration.sources import flatten, is_study, parse_pairs, read_run_config, read_toml
 from bfl.errors import ConfigurationError
 from bfl.experiments.results.run_folder import RunFolder
@@ -24,7 +24,8 @@ def test_flower_knows_all_keys_as_not_given() -> None:
     declared, unset = table["tool"]["flwr"]["app"]["config"], unset_values()
     assert declared.items() <= unset.items()
     missing = [key for key in unset if key not in declared]
-    assert not missing, declaration_advice(missing)
+    lines = tomli_w.dumps(dict.fromkeys(missing, ""))
+    assert not missing, f"pyproject.toml lacks, in [tool.flwr.app.config]:\n{lines}"
 
 
 def test_the_contract_of_the_keys() -> None:

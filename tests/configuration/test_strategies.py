@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pydantic
 import pytest
 from pydantic import Field
@@ -23,7 +25,10 @@ from bfl.engine.flower import FlowerApp
 from bfl.errors import ConfigurationError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.studies.reading import read_study
+from bfl.federation.attacks import attacks
+from bfl.federation.parts import Trained
 from bfl.learning.inferences import inferences
+from bfl.posteriors import Posterior
 from bfl.presets import presets
 from bfl.registry import Component, Registry
 
@@ -49,6 +54,7 @@ def as_study(given: Values) -> Values:
 
 WAYS = [as_flwr_run, as_flower_simulation, as_study]
 PRESETS = presets.names()
+POSTERIOR = Posterior(np.arange(1.0, 4.0), np.full(3, 0.5), np.arange(3.0))
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -247,6 +253,14 @@ def test_a_link_refuses_its_settings(chain: Kind) -> None:
         ),
         ({"strategy": "pvi", "scale-floor": 1e-5}, ["scale-floor 1e-05", "scale-floor=0.0"]),
         ({"strategy": "pvi", "pretrain-examples": 0.5}, ["pretrain-examples=0.0"]),
+        (
+            {"strategy": "pvi", "attack": "noise", "attackers": 1},
+            ["prior 'cavity'", "attack 'noise'", 'attack="none"', "previous-global"],
+        ),
+        (
+            {"strategy": "scaffold", "attack": "echo", "attackers": 1},
+            ["correction 'scaffold'", "attack 'echo'", 'attack="none"'],
+        ),
         ({"strategy": "pvi", "prior": "fixed"}, ["prior 'fixed'", "allowed: prior cavity"]),
         ({"strategy": "pvi", "inference": "mc-dropout"}, ["inference 'mc-dropout'", "flipout"]),
         ({"prior": "cavity"}, ["prior 'cavity'", "pooling factor-changes", "previous-global"]),
@@ -264,6 +278,37 @@ def test_parts_that_do_not_go_together_are_refused(given: Values, words: list[st
 def test_idle_parts_are_not_refused() -> None:
     resolve({"strategy": "pvi", "server-optimizer": "momentum", "server-momentum": 0.0})
     resolve({"strategy": "scaffold", "server-optimizer": "momentum", "server-momentum": 0.9})
+    for strategy in ("pvi", "scaffold"):
+        resolve({"strategy": strategy, "attack": "none"})
+
+
+@pytest.mark.parametrize("strategy", PRESETS)
+@pytest.mark.parametrize("attack", [name for name in attacks.names() if name != "none"])
+def test_an_attack_goes_with_all_methods_but_those_that_keep_what_was_sent(
+    strategy: str, attack: str
+) -> None:
+    """Another client's half would make of a corrupted update a state to train on from."""
+    given = {"strategy": strategy, "attack": attack, "attackers": 1}
+    trained = Trained(
+        received=POSTERIOR,
+        sent=POSTERIOR,
+        broadcast={name: np.zeros(3, np.float32) for name in ("control-mean", "control-point")},
+        examples=10,
+        steps=5,
+        learning_rate=0.1,
+        trainable=np.ones(3, bool),
+    )
+    lie = replace(trained, sent=replace(POSTERIOR, mean=-POSTERIOR.mean))
+    keeps = False
+    for part in resolve({"strategy": strategy}).parts:
+        begun = part.begin_client(POSTERIOR)
+        honest, hostile = (part.conclude(begun, made)[1] for made in (trained, lie))
+        keeps |= any(not np.array_equal(honest[name], hostile[name]) for name in honest)
+    if keeps:
+        with pytest.raises(ConfigurationError, match=f"attack '{attack}'"):
+            resolve(given)
+    else:
+        resolve(given)
 
 
 @pytest.mark.parametrize("rule", pooling_rules.names())

@@ -17,7 +17,7 @@ from flower_processes import (
     take_back_last_round,
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 FEDERATION = "num-supernodes=2 client-resources-num-cpus=1"
 
@@ -68,7 +68,6 @@ def test_unknown_key_is_named(superlink: Flower) -> None:
     assert "unknown key 'round'; did you mean 'rounds'?" in done.stdout
 
 
-@pytest.mark.long
 def test_resumed_run_ends_with_the_same_posterior(superlink: Flower, tmp_path: Path) -> None:
     """The second run makes the second round only, and the bits are those of the first run."""
     two = run_config(tmp_path, "run", 'optimizer-state="keep"').replace("rounds=1", "rounds=2")

@@ -6,16 +6,32 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from bfl.configuration.sources import parse_pairs
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 UNAVAILABLE = json.dumps({"success": False, "error-message": "Connection is unavailable."})
 
+PLUGIN = """
+from pydantic import Field
+from bfl.aggregation.weightings.base import weightings
+from bfl.aggregation.weightings.equal import Equal
+
+
+@weightings.register("own")
+class Own(Equal):
+    own_power: float = Field(0.5, description="power")
+    own_word: str = Field("", description="word")
+"""
 FLWR = """#!/bin/sh
 # The n-th question for the run's status is answered by the n-th line, and by the last from then on.
 if [ "$1" = run ]; then
+    while [ "$1" != --run-config ]; do shift; done
+    cp "$2" "$FAKE_FOLDER/given.toml"
     [ -z "$FAKE_RUN" ] || echo "Successfully started run $FAKE_RUN"
     exit "$FAKE_STREAM_STATUS"
 fi
@@ -114,3 +130,21 @@ def test_values_are_refused_before_flower_is_asked(config: str, word: str, tmp_p
     assert "refused: " in printed
     assert word in printed
     assert "started run" not in printed
+
+
+def test_plugins_and_their_settings_are_given_as_flower_takes_them(tmp_path: Path) -> None:
+    """Paths that hold in Flower's folder, and keys that no pyproject.toml declares in one text."""
+    (tmp_path / "mine.py").write_text(PLUGIN, encoding="utf-8")
+    named = os.path.relpath(tmp_path / "mine.py")
+    config = f'plugins="{named}" weighting="own" own-power=2.0 own-word="a b" rounds=3'
+    code, printed, _ = run(tmp_path, [status("finished:completed")], config=config)
+    assert code == 0, printed
+    given = tomllib.loads((tmp_path / "given.toml").read_text(encoding="utf-8"))
+    table = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    assert given.keys() <= table["tool"]["flwr"]["app"]["config"].keys()
+    assert parse_pairs(given["plugin-settings"]) == {"own-power": 2.0, "own-word": "a b"}
+    path, _, digest = given["plugins"].partition("#sha256=")
+    assert Path(path).is_absolute()
+    assert Path(path).resolve() == (tmp_path / "mine.py").resolve()
+    assert len(digest) == 64
+    assert (given["weighting"], given["rounds"]) == ("own", 3)

@@ -28,6 +28,19 @@ from bfl.experiments.results.run_folder import RunFolder
 
 pytestmark = pytest.mark.slow
 
+PLUGIN = """
+from pydantic import Field
+from bfl.aggregation.weightings.base import weightings
+from bfl.aggregation.weightings.train_size import TrainSize
+
+
+@weightings.register("own")
+class Own(TrainSize):
+    own_power: float = Field(1.0, description="power")
+
+    def gamma(self, posteriors, num_examples, previous):
+        return super().gamma(posteriors, num_examples, previous) ** self.own_power
+"""
 OWN_EXAMPLES = (200, 100)
 
 
@@ -126,6 +139,7 @@ def test_a_killed_node_is_gone_without_and_taken_up_again(
     check_complete(tmp_path / "run", {"rounds": 4, "clients": 2})
 
 
+@pytest.mark.long
 def test_nodes_train_on_data_of_their_own(tmp_path: Path, flower: Flower) -> None:
     """The command of the README, with data of its own for every node."""
     digits, configs, start = load_dataset("digits"), [], 0
@@ -168,4 +182,30 @@ def test_four_nodes_give_the_posterior_of_four_clients_in_one_process(
     )
     assert done.returncode == 0, done.stdout
     check_complete(tmp_path / "run", {"rounds": 1, "clients": 4, "model": "resnet8"})
+    assert final_digest(tmp_path / "run") == final_digest(tmp_path / "one-process")
+
+
+@pytest.mark.long
+def test_nodes_take_a_plugin_of_their_own_folder(tmp_path: Path, flower: Flower) -> None:
+    """The run's own file is there as well, and its keys are none of pyproject.toml's."""
+    server, node = tmp_path / "server", tmp_path / "node"
+    for folder in (server, node):
+        folder.mkdir()
+        (folder / "mine.py").write_text(PLUGIN, encoding="utf-8")
+    more = f'plugins="{server / "mine.py"}" weighting="own" own-power=0.5'
+    run_serially(
+        FlowerApp.read(ROOT), parse_pairs(run_config(tmp_path, "one-process", more)), 2, {}
+    )
+    (first, second) = (("--node-config", f'plugins-dir="{node}"'), ("--node-config", ""))
+    for named, nodes, status in (("run", (*first, *first), 0), ("refused", (*first, *second), 1)):
+        done = flower.run(
+            *(str(ROOT / "scripts" / "deploy-local.sh"), *nodes),
+            *("--run-config", run_config(tmp_path, named, more)),
+            timeout=400,
+        )
+        assert done.returncode == status, done.stdout
+    assert "(partition 1): plugins: the run names mine.py" in " ".join(done.stdout.split())
+    assert "plugins-dir" in done.stdout
+    assert RunFolder(tmp_path / "refused").rounds() == []
+    check_complete(tmp_path / "run", {"rounds": 1, "clients": 2, "weighting": "own"})
     assert final_digest(tmp_path / "run") == final_digest(tmp_path / "one-process")

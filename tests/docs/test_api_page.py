@@ -16,6 +16,7 @@ PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "api.md"
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_the_page_runs_as_it_stands(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -97,6 +97,7 @@ def test_a_client_that_always_fails_is_gone_without(federation: Federation) -> N
     assert federation.digests("without") != federation.digests("honest")
 
 
+@pytest.mark.long
 def test_too_few_clients_end_the_run_with_everything_saved(federation: Federation) -> None:
     status, printed = federation.run("few", "raise:1:3:9", "--backend", "serial")
     assert status == 1
@@ -122,6 +123,7 @@ def raylets(pid: int) -> list[int]:
     return found
 
 
+@pytest.mark.long
 def test_a_dead_engine_ends_the_run_within_seconds(federation: Federation) -> None:
     process = federation.start("dead", "hang:0:2:9", config=SMALL)
     records = federation.folder / "dead" / "rounds.jsonl"

@@ -83,6 +83,7 @@ def test_sigterm_before_the_first_round(tmp_path: Path) -> None:
     assert "nothing has been saved yet" in terminal.printed or "--resume" in terminal.printed
 
 
+@pytest.mark.long
 def test_ctrl_c_in_a_study(tmp_path: Path) -> None:
     (tmp_path / "study.toml").write_text(STUDY, encoding="utf-8")
     terminal = Terminal([executable("bfl"), "study", "study.toml"], tmp_path, {"BFL_CPUS": "1"})

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from bfl.engine.flower import FlowerApp, run_serially
-from bfl.experiments.results.resume import Checkpoint, Checkpoints
 from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.run.resume import Checkpoint, Checkpoints
 from bfl.federation.parts import Arrays
 from bfl.federation.state import Snapshots
 from bfl.learning.priors import priors

@@ -8,17 +8,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+from bfl.experiments.results.resume import Checkpoint, Checkpoints
 from flwr.app import RecordDict
 
 from bfl.configuration import resolve
 from bfl.data.datasets.cache import cached_dataset
 from bfl.engine.flower import FlowerApp, run_serially
 from bfl.errors import ConfigurationError
-from bfl.experiments.results.resume import Checkpoint, Checkpoints
+from bfl.experiments.results.judged_clients import names_of_means
 from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.run.trainer import personal_network
 from bfl.federation.state import Snapshots
 from bfl.learning.training import LocalTask
-from bfl.learning.training.construction import personal_network
 from bfl.learning.training.trainer import LocalTrainer
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import VECTORS
@@ -231,6 +232,8 @@ def test_clients_judge_both_models_on_test_data_of_their_own(
         assert row["global-accuracy"] == right[positions].mean()
     mean = np.mean([row["last-personal-accuracy"] for row in table.values()])
     assert folder.metrics()["clients-last-personal-accuracy"] == mean
+    means = {name for name in folder.metrics() if name.startswith("clients-")}
+    assert means == set(names_of_means())
 
 
 def own_positions(folder: RunFolder, data: Any) -> list[Any]:

@@ -114,7 +114,7 @@ ACTORS = "bfl/engine/flower/actors.py"
 SIMULATION = "bfl/engine/flower/simulation.py"
 HANDING_OUT = "bfl/engine/flower/handing_out.py"
 GRID = "bfl/engine/flower/grid.py"
-SERIALLY = "bfl/engine/flower/serially.py"
+APP = "bfl/engine/flower/app.py"
 RAY = "bfl/engine/ray_cluster.py"
 
 RUN_SIMULATION = (
@@ -233,12 +233,12 @@ PARTS = (
         is_as=lambda logger: logger.log == log,
     ),
     # Apps.
-    Part("flwr.clientapp.client_app", "LoadClientAppError", SERIALLY),
-    Part("flwr.serverapp.server_app", "LoadServerAppError", SERIALLY),
+    Part("flwr.clientapp.client_app", "LoadClientAppError", APP),
+    Part("flwr.serverapp.server_app", "LoadServerAppError", APP),
     Part(
         "flwr.supercore.object_ref",
         "load_app",
-        SERIALLY,
+        APP,
         parameters=("module_attribute_str", "error_type", "project_dir"),
     ),
     Part("flwr.cli.build", "build_fab_from_disk", "tests/deployment/test_bundle.py"),

@@ -22,7 +22,11 @@ pytestmark = pytest.mark.slow
     [
         (1, 'inference="mc-dropout" strategy="nwa" fraction-train=0.6'),
         (2, 'partition="dirichlet" alpha=1.0 strategy="ppa" weighting="distance"'),
-        (4, 'strategy="lp" weighting="max-discrepancy" prior="previous-global"'),
+        pytest.param(
+            4,
+            'strategy="lp" weighting="max-discrepancy" prior="previous-global"',
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_the_number_of_actors_does_not_matter(actors: int, config: str, tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ import pytest
 from bfl.commands.flower_simulation import main
 from bfl.engine.flower import FlowerApp, run_serially
 from bfl.errors import ConfigurationError
-from bfl.experiments.results.resume import Checkpoints
 from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.run.resume import Checkpoints
 from strategies import round_recorder
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -54,6 +54,7 @@ def test_every_inference_runs(
 
 
 @pytest.mark.slow
+@pytest.mark.long
 def test_settings_reach_the_clients(tmp_path: Path) -> None:
     """Each of these changes the result: none is dropped on the way."""
     base = {"partition": "dirichlet", "alpha": 0.5, "strategy": "dwc", "prior": "previous-global"}

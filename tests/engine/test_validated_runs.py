@@ -15,8 +15,8 @@ import bfl
 import strategies.run
 from bfl.engine.flower import FlowerApp, run_serially
 from bfl.errors import ConfigurationError, DataError
-from bfl.evaluation.prediction.evaluation import Evaluator
 from bfl.experiments.results.run_folder import BEST_POSTERIOR, RunFolder
+from bfl.experiments.run.evaluator import Evaluator
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 VALUES: dict[str, Any] = {

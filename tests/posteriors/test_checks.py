@@ -12,8 +12,8 @@ import pytest
 
 from bfl.aggregation.pooling import pool, pooling_rules
 from bfl.errors import PosteriorError
-from bfl.experiments.results.resume import Checkpoint, Checkpoints
 from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.run.resume import Checkpoint, Checkpoints
 from bfl.posteriors import Manifest, Parameter, Posterior
 
 MANIFEST = Manifest(
@@ -80,7 +80,7 @@ def test_values_that_cannot_change_are_looked_at_once(monkeypatch: pytest.Monkey
 
     looked: list[Posterior] = []
     monkeypatch.setattr(
-        "bfl.aggregation.pooling.accumulator._sound", lambda given, part: looked.append(given)
+        "bfl.aggregation.pooling.sums.is_sound", lambda given, part: looked.append(given)
     )
     monkeypatch.setattr(
         "bfl.posteriors.posterior.between", lambda low, values, high: looked.append(values)

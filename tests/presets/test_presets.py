@@ -36,9 +36,7 @@ def test_heterogeneous_bayesian_is_that_of_the_paper() -> None:
     assert (
         configuration.keys.evaluate_at == "mean"
     )  # "the global model" is a "conventional" network
-    assert configuration.optimizer == optimizers.create(
-        "adam-with-weight-decay", {"weight-decay": 5e-4}
-    )
+    assert configuration.optimizer == optimizers.create("adam", {"weight-decay": 5e-4})
     assert configuration.keys.learning_rate == 1e-3
     assert configuration.personalization == personalizations.create(
         "distillation", {"personal-learning-rate": 0.01, "personal-label-share": 0.5}

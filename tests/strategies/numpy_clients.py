@@ -18,8 +18,8 @@ from small_federation import make_grid, make_training_app
 
 from bfl.engine.serial import SerialGrid
 from bfl.experiments.results.identity import run_key
-from bfl.experiments.results.resume import Checkpoint, Checkpoints
 from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.run.resume import Checkpoint, Checkpoints
 from bfl.federation.parts import Arrays, Part, Trained
 from bfl.federation.wire import (
     ARRAYS,

@@ -9,6 +9,7 @@ from itertools import permutations
 from typing import Any
 
 import numpy as np
+import pytest
 from flwr.app import Error, Message, RecordDict
 
 from bfl.engine.flower import new_run
@@ -89,6 +90,7 @@ def test_those_that_are_never_heard_of_are_left_out() -> None:
     assert [u.partition_id for u in taken.updates([reply(103), reply(101)])] == [1, 3]
 
 
+@pytest.mark.usefixtures("quick_collections")
 def test_whoever_takes_an_update_is_the_only_one_to_hold_it() -> None:
     alive: list[weakref.ref[Any]] = []
 

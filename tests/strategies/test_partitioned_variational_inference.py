@@ -16,28 +16,24 @@ from typing import Any
 
 import numpy as np
 import pytest
+from exact_clients import SCALE, SEED, committed, factor_federation, sampled
 from numpy_clients import Fault, Faults, KilledError, PartFederation, no_faults
 
 from bfl import randomness
-from bfl.aggregation.pooling import pooling_rules
 from bfl.errors import RunError
-from bfl.federation.parts import Arrays, Trained
-from bfl.federation.sampling import Sampling, samplings
-from bfl.federation.state import Snapshots
+from bfl.federation.parts import Arrays
+from bfl.federation.sampling import Sampling
 from bfl.federation.wire import TrainTask
-from bfl.learning.priors import priors
 from bfl.learning.priors.base import QuadraticPrior
 from bfl.posteriors import Posterior
 from bfl.posteriors.natural import NaturalParameters
 from clients.part_states import PartStates
 from clients.state import StateInFolder
-from strategies import PosteriorPooling
 from strategies.posterior_pooling import Round
 
-D, NOISE, SCALE, SEED = 4, 0.5, 2.0, 3
+D, NOISE = 4, 0.5
 COUNTS = (4, 7, 12, 20, 40)
 K = len(COUNTS)
-PRIOR = priors.create("cavity", {"prior-scale": SCALE})
 NETWORK = Posterior(np.arange(1.0, 1.0 + D), np.full(D, 0.01), np.zeros(0))
 """Where a network would begin by itself, which is not the prior."""
 
@@ -46,8 +42,9 @@ EXACT = 1e-10
 
 @dataclass(frozen=True)
 class Data:
-    """A client's sufficient statistics XᵀX/s² and Xᵀy/s²."""
+    """A client's sufficient statistics XᵀX/s² and Xᵀy/s² of some observations."""
 
+    count: int
     gram: np.ndarray
     moment: np.ndarray
 
@@ -68,7 +65,7 @@ def make_data(diagonal: bool = True) -> list[Data]:
         if diagonal:
             design = np.linalg.qr(design)[0] * generator.uniform(0.5, 3.0, size=D)
         targets = design @ truth + NOISE * generator.normal(size=count)
-        found.append(Data(design.T @ design / NOISE**2, design.T @ targets / NOISE**2))
+        found.append(Data(count, design.T @ design / NOISE**2, design.T @ targets / NOISE**2))
     return found
 
 
@@ -82,31 +79,6 @@ def posterior_of(shares: Sequence[float], data: Sequence[Data] = DATA) -> Poster
     return Posterior(np.asarray(weighted / precision), np.asarray(1.0 / precision))
 
 
-def training(data: Sequence[Data] = DATA) -> Any:
-    """Return clients that solve their own problem exactly."""
-
-    def solved(task: TrainTask, received: Posterior, beside: Arrays, states: PartStates) -> Trained:
-        density = PRIOR.density(received, states.of_part(PRIOR))
-        assert isinstance(density, QuadraticPrior)
-        own = data[task.partition_id].solve(density)
-        count = COUNTS[task.partition_id]
-        return Trained(received, own, beside, count, 1, 0.1, np.zeros(0, bool))
-
-    return solved
-
-
-def strategy(sampling: Sampling, damping: float = 1.0, **more: Any) -> PosteriorPooling:
-    return PosteriorPooling(
-        rule=pooling_rules.create("factor-changes", {"damping": damping}),
-        weighting="train-size",
-        sampling=sampling,
-        parts=(PRIOR,),
-        seed=SEED,
-        scale_floor=0.0,
-        **{"min_clients": 1, **more},
-    )
-
-
 def federation(
     folder: Path,
     sampling: Sampling,
@@ -115,15 +87,7 @@ def federation(
     order: Any = list,
     **settings: Any,
 ) -> PartFederation:
-    return PartFederation(
-        folder,
-        lambda **given: strategy(sampling, **settings, **given),
-        training(data),
-        K,
-        PRIOR.first_posterior(NETWORK),
-        faults,
-        order,
-    )
+    return factor_federation(folder, sampling, data, NETWORK, faults, order, **settings)
 
 
 def random_faults(sampling: Sampling) -> Faults:
@@ -138,10 +102,6 @@ def random_faults(sampling: Sampling) -> Faults:
         return "" if partition_id == spared else kinds[drawn.get(partition_id, 0)]
 
     return fault
-
-
-def sampled(name: str, **settings: Any) -> Sampling:
-    return samplings.create(name, {key.replace("_", "-"): v for key, v in settings.items()})
 
 
 ALL = sampled("random")
@@ -310,25 +270,6 @@ def test_another_beginning_than_the_prior_counts_as_data(tmp_path: Path) -> None
     wrong._initial = NETWORK
     with pytest.raises(AssertionError, match="Not equal to tolerance"):
         assert_exact(wrong.run(1))
-
-
-def committed(folder: Path, done: Round) -> list[NaturalParameters]:
-    """Return the clients' factors as they lie in their folders, changed as the server has told."""
-    factors = []
-    for k, (last, damping) in enumerate(
-        zip(done.state.pooled_rounds, done.state.damping, strict=True)
-    ):
-        if not last:
-            continue
-        kept = Snapshots(folder / "clients" / f"client-{k:06d}", kept=3).at(int(last))
-        assert kept is not None
-        prefix = f"part.{PRIOR.state_name}."
-        arrays = {name.removeprefix(prefix): array for name, array in kept.items()}
-        factor = PRIOR.commit(arrays, float(damping))
-        factors.append(
-            NaturalParameters(factor["factor-weighted-mean"], factor["factor-precision"])
-        )
-    return factors
 
 
 @pytest.mark.parametrize("damping", [0.0, 0.9])

@@ -15,7 +15,7 @@ import strategies
 import strategies.pool_updates as module
 from bfl import randomness
 from bfl.aggregation.pooling import pool, pooling_rules
-from bfl.aggregation.pooling.accumulator import GROUP
+from bfl.aggregation.pooling.clients import GROUP
 from bfl.aggregation.weightings import Weighting, weightings
 from bfl.engine.serial import SerialGrid
 from bfl.federation.wire import TrainTask, posterior_from_arrays, posterior_to_arrays, reply_content
@@ -188,6 +188,7 @@ def test_examples_of_a_nodes_own_are_known(came: list[str]) -> None:
     assert came == ["weighted-sum-of-normals"]
 
 
+@pytest.mark.usefixtures("quick_collections")
 def test_few_updates_are_held_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     alive: list[weakref.ref[Posterior]] = []
     most = 0

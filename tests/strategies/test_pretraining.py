@@ -8,8 +8,8 @@ import pytest
 from bfl.configuration import resolve
 from bfl.data.datasets import load_dataset
 from bfl.errors import ConfigurationError, RunError
-from bfl.experiments.results.resume import Checkpoints
 from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.run.resume import Checkpoints
 from bfl.federation.wire import reply_content
 from bfl.learning.priors.base import NormalPrior
 from bfl.posteriors import Posterior
@@ -165,7 +165,7 @@ def test_learning_rate_decays_only_if_asked(decay):
 
 @pytest.mark.usefixtures("tensorflow")
 def test_an_epoch_is_judged_with_samples_enough(monkeypatch):
-    from bfl.evaluation.prediction.evaluation import Evaluator
+    from bfl.experiments.run.evaluator import Evaluator
 
     judged = []
 

@@ -13,7 +13,7 @@ from small_federation import make_app, make_grid
 
 from bfl.configuration import resolve
 from bfl.errors import ConfigurationError
-from bfl.experiments.results.resume import Checkpoint
+from bfl.experiments.run.resume import Checkpoint
 from bfl.federation.wire import TrainTask, reply_content
 from bfl.posteriors import Posterior
 from clients.client_app import app

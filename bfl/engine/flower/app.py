@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bfl.configuration import unset_values
-from bfl.configuration.messages import declaration_advice
+from bfl.configuration import Configuration, unset_values
+from bfl.configuration.pairs import format_pairs, parse_pairs
 from bfl.configuration.sources import flatten, read_toml
 from bfl.errors import ConfigurationError, nearest
 from bfl.plugins import activate, named_plugins
@@ -19,6 +19,9 @@ Values = dict[str, str | int | float | bool]
 
 OWN_SERVER = "strategies.server_app:app"
 """The ServerApp by which this project's own app is known."""
+
+SETTINGS = "plugin-settings"
+"""The key whose text has settings that Flower does not know, those of parts of one's own."""
 
 PACKAGE = Path(__file__).resolve().parent.parent.parent
 """The folder of the package bfl."""
@@ -94,16 +97,58 @@ class FlowerApp:
                 )
         return {**known, **overrides}
 
-    def check_declared(self, overrides: Mapping[str, Any]) -> None:
-        """Check that Flower itself takes all keys, as ``flwr run`` needs.
+    def load_server(self) -> Any:
+        """Return the ServerApp, loaded as Flower loads it: by the name in pyproject.toml.
 
         Raises:
-            ConfigurationError: Keys are not declared in pyproject.toml; the message has the lines.
+            Exception: Flower's LoadServerAppError: there is none of that name, or it cannot be
+                imported.
         """
-        undeclared = overrides.keys() - self.declared.keys()
-        missing = [key for key in self.defaults if key in undeclared]
-        if missing:
-            raise ConfigurationError(declaration_advice(missing))
+        from flwr.serverapp.server_app import LoadServerAppError
+        from flwr.supercore.object_ref import load_app
+
+        return load_app(self.server, LoadServerAppError, str(self.folder))
+
+    def load_client(self) -> Any:
+        """Return the ClientApp likewise.
+
+        Raises:
+            Exception: Flower's LoadClientAppError.
+        """
+        from flwr.clientapp.client_app import LoadClientAppError
+        from flwr.supercore.object_ref import load_app
+
+        return load_app(self.client, LoadClientAppError, str(self.folder))
+
+    def check_before_start(self, configuration: Configuration, clients: int) -> None:
+        """Have this project's ServerApp raise what can be known to be wrong before it is started.
+
+        The library does not import the server's side: what there is to check belongs to the
+        ServerApp, which is known by its name alone.
+
+        Args:
+            configuration: The run's configuration.
+            clients: The number of clients.
+
+        Raises:
+            ConfigurationError: The run cannot be made as configured.
+            DataError: The data are not what their format promises.
+        """
+        self.load_server().check_before_start(configuration, clients)
+
+    def for_flwr_run(self, overrides: Mapping[str, Any]) -> Values:
+        """Return overrides that Flower itself takes: keys that it does not know go into a text.
+
+        Raises:
+            ConfigurationError: A key is not among the app's.
+        """
+        self.run_config(overrides)
+        undeclared = {k: v for k, v in overrides.items() if k not in self.declared}
+        taken = {k: v for k, v in overrides.items() if k in self.declared}
+        if undeclared:
+            text = str(taken.get(SETTINGS, ""))
+            taken[SETTINGS] = format_pairs({**parse_pairs(text), **undeclared})
+        return taken
 
 
 def own_folder() -> Path:

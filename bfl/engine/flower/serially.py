@@ -32,18 +32,13 @@ def run_serially(
     Raises:
         Exception: What the ServerApp raised.
     """
-    from flwr.clientapp.client_app import LoadClientAppError
-    from flwr.serverapp.server_app import LoadServerAppError
-    from flwr.supercore.object_ref import load_app
-
     from bfl.engine.serial import SerialGrid
 
     prepare(app, verbose=False)
     os.environ["BFL_CPUS"] = str(client_resources(backend_config)["num_cpus"])
     values = app.run_config(overrides)
     run = new_run(overrides)
-    client_app: Any = load_app(app.client, LoadClientAppError, str(app.folder))
-    server_app: Any = load_app(app.server, LoadServerAppError, str(app.folder))
+    client_app, server_app = app.load_client(), app.load_server()
     engine_run = engine_run or EngineRun()
     grid = SerialGrid(client_app, num_supernodes, run, values, engine_run)
     with engine_run.in_progress():

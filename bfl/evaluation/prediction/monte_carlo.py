@@ -16,6 +16,7 @@ from bfl.keras import configured_threads, tf
 from bfl.learning.networks.folding import FoldedModel
 from bfl.learning.networks.keys import keyed
 from bfl.learning.networks.network import Network, normalized_images
+from bfl.learning.networks.parametrizations import SOFTPLUS, Parametrization
 from bfl.posteriors import Manifest, Posterior
 
 Images = npt.NDArray[np.uint8]
@@ -29,7 +30,11 @@ bits do not depend on it.
 
 
 def drawn_values(
-    posterior: Posterior, seed: int, labels: tuple[Any, ...], sample: int
+    posterior: Posterior,
+    seed: int,
+    labels: tuple[Any, ...],
+    sample: int,
+    parametrization: Parametrization = SOFTPLUS,
 ) -> npt.NDArray[Any]:
     """Return the values (D,) of the Gaussian parameters in one draw θ^m ~ q(θ).
 
@@ -38,10 +43,12 @@ def drawn_values(
         seed: The run's seed.
         labels: What keys the draws beside the seed.
         sample: m, from 0.
+        parametrization: That of the network, which may compute with other variances.
     """
     normal = randomness.generator(seed, "weights", *labels, sample)
     noise = normal.standard_normal(posterior.size, np.float32)
-    deviation = np.sqrt(posterior.variance, dtype=np.float32)
+    variance = parametrization.used_variance(posterior.variance)
+    deviation = np.sqrt(variance, dtype=np.float32)
     return np.asarray(posterior.mean + deviation * noise)
 
 
@@ -58,12 +65,20 @@ class Predictor:
         manifest: The parameters of the network whose posteriors are given.
         network: The network of points that predicts (``build_predictor``).
         batch_size: Images in one forward pass.
+        parametrization: That of the network whose posteriors are given.
     """
 
-    def __init__(self, manifest: Manifest, network: Network, batch_size: int = 128) -> None:
+    def __init__(
+        self,
+        manifest: Manifest,
+        network: Network,
+        batch_size: int = 128,
+        parametrization: Parametrization = SOFTPLUS,
+    ) -> None:
         self.manifest = manifest
         self.network = network
         self.batch_size = batch_size
+        self.parametrization = parametrization
         self._folded = FoldedModel(network.model)
         self._forward = tf.function(
             self._logits,
@@ -97,7 +112,7 @@ class Predictor:
         varies = self.network.inference.stochastic_prediction or posterior.size > 0
         statistics = PredictionStatistics()
         for sample in range(samples if varies else 1):
-            values = drawn_values(posterior, seed, labels, sample)
+            values = drawn_values(posterior, seed, labels, sample, self.parametrization)
             self.network.load_values(self.manifest, values, posterior.point)
             self._folded.update()
             # Dropout masks differ between batches: the batch's start is part of their key.

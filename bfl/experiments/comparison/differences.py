@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bfl.experiments.results.resume import FREE_TO_CHANGE
 from bfl.experiments.results.table import ABSENT
+from bfl.experiments.run.resume import FREE_TO_CHANGE
 
 
 def differing_keys(configs: Sequence[Mapping[str, Any]]) -> list[str]:

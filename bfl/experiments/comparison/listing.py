@@ -12,6 +12,7 @@ from bfl.errors import BflError, DataError
 from bfl.experiments.comparison.differences import said
 from bfl.experiments.results.run_folder import CONFIG, METRICS, RunFolder
 from bfl.experiments.studies.folder import StudyFolder
+from bfl.experiments.studies.reading import study_in
 
 LOCK = "run.lock"
 """The file that a server locks while it makes a run."""
@@ -99,7 +100,7 @@ def _runs(top: Path) -> Iterator[ListedRun]:
 
 def _study_runs(study: StudyFolder, prefix: str) -> Iterator[ListedRun]:
     """Yield all runs of a study, begun or not."""
-    for run in study.study().runs:
+    for run in study_in(study).runs:
         failure = study.failure_file(run.name)
         yield ListedRun(
             prefix + run.name, study.run(run.name), failure if failure.is_file() else None

@@ -8,9 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bfl.evaluation.metrics import metrics
 from bfl.evaluation.prediction import Predictions
 from bfl.experiments.results.run_folder import PER_CLIENT
-from bfl.federation.client_metrics import BETTER, MEME, PERSONAL, TEST_EXAMPLES
+from bfl.federation.client_metrics import BETTER, MEME, PERSONAL, RETENTION_AREA, TEST_EXAMPLES
+
+CLIENTS = "clients-"
+"""What the names of means over the clients begin with."""
 
 Positions = npt.NDArray[np.int64]
 
@@ -72,9 +76,18 @@ def means_over_clients(table: Mapping[str, Mapping[str, float]]) -> dict[str, fl
     """
     names = {name for row in table.values() for name in row if name != TEST_EXAMPLES}
     return {
-        f"clients-{name}": float(np.mean([row[name] for row in table.values() if name in row]))
+        f"{CLIENTS}{name}": float(np.mean([row[name] for row in table.values() if name in row]))
         for name in sorted(names)
     }
+
+
+def names_of_means() -> tuple[str, ...]:
+    """Return all names that ``means_over_clients`` may give."""
+    models = [f"{model}{metric}" for model in (MEME, PERSONAL) for metric in metrics.names()]
+    areas = [f"{model}{RETENTION_AREA}" for model in (MEME, PERSONAL)]
+    last = [f"last-{name}" for name in (*models, *areas, BETTER)]
+    best = [f"best-{name}" for name in (*models, BETTER) if name.endswith("accuracy")]
+    return tuple(f"{CLIENTS}{name}" for name in ("global-accuracy", *last, *best))
 
 
 def told(table: Mapping[str, Mapping[str, float]]) -> str:

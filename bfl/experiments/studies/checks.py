@@ -13,13 +13,11 @@ from bfl.configuration.configuration import Value
 from bfl.data.datasets import dataset_on_this_machine, dataset_sources
 from bfl.data.datasets.cache import cached_dataset
 from bfl.errors import ConfigurationError, DataError
-from bfl.experiments.results.resume import changed_keys, check_output
 from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.run.resume import changed_keys, check_output
 from bfl.experiments.studies.folder import StudyFolder, is_begun, is_done
+from bfl.experiments.studies.gathering import values_of
 from bfl.experiments.studies.study import Run
-
-DEFAULT_CLIENTS = 10
-"""The number of clients of a run whose study does not say: that of ``flower-simulation``."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +43,11 @@ class PlannedRun:
     def clients(self) -> int:
         """The number of clients."""
         return self.configuration.keys.clients
+
+    @property
+    def rounds(self) -> int:
+        """The number of rounds."""
+        return self.configuration.keys.rounds
 
 
 @dataclass(frozen=True)
@@ -159,9 +162,7 @@ def _planned(
     run: Run, folder: StudyFolder, machine: Mapping[str, Value], reasons: _Reasons
 ) -> PlannedRun | None:
     where = {"output-dir": str(folder.runs), "name": run.name, "resume": True}
-    overrides: dict[str, Any] = {**run.values, **machine, **where}
-    if not overrides.get("clients"):
-        overrides["clients"] = DEFAULT_CLIENTS
+    overrides: dict[str, Any] = {**values_of(run), **machine, **where}
     with reasons.of([run]):
         configuration = resolve(overrides, check_data=False)
         dataset_sources.get(configuration.keys.dataset.partition(":")[0])

@@ -8,6 +8,7 @@ from pydantic import Field, field_validator
 from bfl.errors import unknown_name
 from bfl.evaluation.metrics import ExampleMetric, metrics
 from bfl.evaluation.uncertainty import uncertainties
+from bfl.experiments.results.judged_clients import CLIENTS, names_of_means
 from bfl.registry import STRICT
 
 
@@ -44,6 +45,16 @@ class Column(pydantic.BaseModel):
         return metric
 
     @property
+    def higher_is_better(self) -> bool | None:
+        """Which way is up; None: there is no better side."""
+        for metric in metrics.classes():
+            of_clients = self.metric.startswith(CLIENTS) and self.metric.endswith(metric.name)
+            area = f"retention-area-{metric.name}-"
+            if self.metric == metric.name or of_clients or self.metric.startswith(area):
+                return metric.higher_is_better
+        return None
+
+    @property
     def heading(self) -> str:
         """What stands above the column."""
         return self.title or self.metric
@@ -58,6 +69,7 @@ def numbers_of_a_run() -> tuple[str, ...]:
         *(f"mean-{name}" for name in uncertainties.names()),
         *(f"retention-area-{metric}-{by}" for metric in retained for by in ranking),
         "degree-of-spread",
+        *names_of_means(),
     )
 
 

@@ -5,6 +5,7 @@
 | ``study.toml`` and the published table | copies, so that the folder can be read by itself |
 | ``study.json`` | title, reduction, environment, runs taken from other studies |
 | ``runs/NAME/`` | the runs, see ``results.run_folder``; ``log.txt`` is what they have said |
+| ``runs/NAME.json`` | what a finished run has given, see ``run_result`` |
 | ``failures/NAME.txt`` | why a run has failed; it goes when the run succeeds |
 | ``table.md``, ``.csv``, ``.tex``; ``figures/`` | what ``bfl table`` and ``bfl plot`` make |
 """
@@ -19,9 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from bfl.errors import ConfigurationError, DataError, RunError
-from bfl.experiments.results.resume import CHECKPOINTS
 from bfl.experiments.results.run_folder import CONFIG, METRICS, RunFolder
-from bfl.experiments.studies.reading import read_study
+from bfl.experiments.run.resume import CHECKPOINTS
 from bfl.experiments.studies.scale import Scale, ScaledStudy
 from bfl.files import try_lock, write_atomically
 
@@ -84,14 +84,19 @@ class StudyFolder:
                 self.write(name, source.read_bytes())
         self.write(STUDY_JSON, (json.dumps(described, indent=2) + "\n").encode())
 
-    def study(self) -> ScaledStudy:
-        """Return the study that lies here.
+    @property
+    def study_file(self) -> Path:
+        """The study's own file, a copy of what it was begun with."""
+        return self.path / STUDY_TOML
+
+    def scale(self) -> Scale:
+        """Return the scale at which the study has been begun.
 
         Raises:
             ConfigurationError: The folder holds none.
             DataError: Its files are corrupt.
         """
-        return Scale(self._described("scale")).apply(read_study(self.path / STUDY_TOML))
+        return Scale(self._described("scale"))
 
     def reused(self) -> dict[str, str]:
         """Return which runs are those of other studies, and where these lie."""
@@ -127,6 +132,10 @@ class StudyFolder:
         elsewhere = self.reused().get(name)
         return RunFolder(Path(elsewhere) if elsewhere else self.runs / name)
 
+    def result_file(self, name: str) -> Path:
+        """Return the file of what a run has given."""
+        return self.runs / f"{name}.json"
+
     def failure_file(self, name: str) -> Path:
         """Return the file that says why a run has failed."""
         return self.path / "failures" / f"{name}.txt"
@@ -156,9 +165,9 @@ class StudyFolder:
             yield try_lock(stream)
 
 
-def is_done(folder: RunFolder) -> bool:
-    """Return whether a run has come to its end."""
-    return folder.holds(METRICS)
+def is_done(folder: RunFolder, rounds: int = 0) -> bool:
+    """Return whether a run has come to its end, and has as many rounds as are asked for."""
+    return folder.holds(METRICS) and folder.config().get("rounds", 0) >= rounds
 
 
 def is_begun(folder: RunFolder) -> bool:
@@ -175,7 +184,7 @@ def rounds_done(folder: RunFolder) -> int:
 
 def state(study: StudyFolder, name: str, folder: RunFolder, rounds: int) -> str:
     """Return in words where a run stands."""
-    if is_done(folder):
+    if is_done(folder, rounds):
         return "done"
     if study.failure_file(name).is_file():
         return "failed"

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 
 from bfl.experiments.results.table import ABSENT
 from bfl.experiments.studies.columns import Column
+from bfl.experiments.studies.comparisons import BEST, INTERVAL, NOT, TEST, all_comparisons, mark
 from bfl.experiments.studies.table import Compared, Line, StudyTable
 
 
@@ -25,6 +26,14 @@ def _with_spread(value: float | None, spread: float | None, decimals: int) -> st
     return text if spread is None else f"{text} ± {_number(spread, decimals)}"
 
 
+_SIGNS = {INTERVAL: " †", TEST: " ‡", NOT: " ≈"}
+"""How a table marks what is known of an order."""
+
+
+def _marked(text: str, how: str) -> str:
+    return f"**{text}**" if how == BEST else f"{text}{_SIGNS.get(how, '')}"
+
+
 def _cells(number: Compared, column: Column, line: Line) -> list[str]:
     """Return ours, and the published number with the difference where the study has one."""
     # A run that is done need not have every number: point weights have no degree of spread.
@@ -32,7 +41,7 @@ def _cells(number: Compared, column: Column, line: Line) -> list[str]:
     ours = (
         missing
         if number.ours is None
-        else _with_spread(number.ours, number.ours_spread, column.decimals)
+        else _marked(_with_spread(number.ours, number.ours_spread, column.decimals), number.mark)
     )
     if not column.published:
         return [ours]
@@ -98,18 +107,65 @@ _PARTS: dict[str, Callable[[Compared], float | None]] = {
 
 
 def latex(table: StudyTable) -> str:
-    """Return the table as LaTeX, for the package booktabs."""
-    numbers = len(_header(table)) - len(table.label_columns)
-    columns = "l" * len(table.label_columns) + "r" * numbers
-    rows = "".join(f"{_latex_row(row)}\n" for row in _rows(table))
-    caption = _latex_cell(f"{table.title}. {' '.join(table.notes)}".replace("..", "."))
+    """Return the tables as LaTeX, for the package booktabs: one for each column of numbers.
+
+    They are as papers print them: what is compared goes down, the groups (partitions) across; the
+    best of each group is bold, and the published numbers stand below ours.
+    """
+    return "\n".join(_latex_table(table, number) for number in range(len(table.columns)))
+
+
+def _latex_table(table: StudyTable, number: int) -> str:
+    column = table.columns[number]
+    groups = list(dict.fromkeys(_labels(table, line, compared=False) for line in table.lines))
+    lines = {
+        (_labels(table, line, compared=True), _labels(table, line, compared=False)): line
+        for line in table.lines
+    }
+    rows = []
+    for name in dict.fromkeys(key for key, _ in lines):
+        ours = [_latex_number(lines.get((name, group)), number, column) for group in groups]
+        rows.append(f"{' & '.join([*map(_latex_cell, name), *ours])} \\\\")
+        if column.published:
+            beside = [
+                _latex_published(lines.get((name, group)), number, column) for group in groups
+            ]
+            empty = [""] * (len(name) - 1)
+            rows.append(f"{' & '.join([*empty, 'published', *beside])} \\\\")
+    shown = [name for name in table.label_columns if name in table.compared]
+    header = [*shown, *(" · ".join(group) or column.heading for group in groups)]
+    caption = _latex_cell(
+        f"{table.title}: {column.heading}. {' '.join(table.notes)}".replace("..", ".")
+    )
+    body = "".join(f"{row}\n" for row in rows)
     return (
         "\\begin{table}\n\\centering\n"
         f"\\caption{{{caption}}}\n"
-        f"\\begin{{tabular}}{{{columns}}}\n\\toprule\n"
-        f"{_latex_row(_header(table))}\n\\midrule\n{rows}\\bottomrule\n"
+        f"\\begin{{tabular}}{{{'l' * len(shown)}{'r' * len(groups)}}}\n\\toprule\n"
+        f"{_latex_row(header)}\n\\midrule\n{body}\\bottomrule\n"
         "\\end{tabular}\n\\end{table}\n"
     )
+
+
+def _labels(table: StudyTable, line: Line, *, compared: bool) -> tuple[str, ...]:
+    """Return the labels of a line that are compared, or those of its group."""
+    return tuple(text for name, text in line.labels.items() if (name in table.compared) == compared)
+
+
+def _latex_number(line: Line | None, number: int, column: Column) -> str:
+    if line is None or line.numbers[number].ours is None:
+        return ABSENT
+    ours = line.numbers[number]
+    text = _latex_cell(_with_spread(ours.ours, ours.ours_spread, column.decimals))
+    sign = _SIGNS.get(ours.mark, "")
+    return f"\\textbf{{{text}}}" if ours.mark == BEST else f"{text}{_latex_cell(sign)}"
+
+
+def _latex_published(line: Line | None, number: int, column: Column) -> str:
+    if line is None:
+        return ABSENT
+    there = line.numbers[number]
+    return _latex_cell(_with_spread(there.published, there.published_spread, column.decimals))
 
 
 def _latex_row(cells: Iterable[str]) -> str:
@@ -127,6 +183,11 @@ _LATEX = {
     "√": r"$\surd$",
     "–": "--",
     "α": r"$\alpha$",
+    "≈": r"$\approx$",
+    "≤": r"$\le$",
+    "†": r"$^\dagger$",
+    "‡": r"$^\ddagger$",
+    "·": r"$\cdot$",
 }
 
 
@@ -136,9 +197,50 @@ def _latex_cell(text: str) -> str:
     return "".join(_LATEX.get(sign, sign) for sign in text)
 
 
+def by_seed(table: StudyTable) -> str:
+    """Return the finished runs as CSV, one line each: all metrics in full, and where from."""
+    names = sorted({name for row in table.seeds for name in row.result.metrics})
+    labels = list(dict.fromkeys(name for row in table.seeds for name in row.labels))
+    header = [*labels, *names, "rounds", "seconds", "made_as", "commit", "processor", "scale"]
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(header)
+    for row in table.seeds:
+        result = row.result
+        where = [result.environment.get(name, "") for name in ("git-commit", "processor")]
+        writer.writerow(
+            [
+                *(row.labels.get(name, "") for name in labels),
+                *(result.metrics.get(name, "") for name in names),
+                *(result.number_of_rounds, result.seconds, result.made_as, *where, table.scale),
+            ]
+        )
+    return stream.getvalue()
+
+
+def by_pair(table: StudyTable) -> str:
+    """Return every comparison of two lines as CSV: difference, interval, test."""
+    shared = [name for name in table.label_columns if name not in table.compared]
+    compared = [name for name in table.label_columns if name in table.compared]
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    sides = [f"{side}_{name}" for side in ("one", "other") for name in compared]
+    numbers = ["pairs", "one_minus_other", "low_95", "high_95", "p", "test", "order"]
+    writer.writerow([*shared, "metric", *sides, *numbers, "scale"])
+    for each in all_comparisons(table.pairing):
+        paired = each.paired
+        order = "one computation" if each.same else mark(paired) if paired.testable else ""
+        cells = [*each.group.values(), each.column.metric, *each.one.values(), *each.other.values()]
+        found = [paired.pairs, paired.difference, paired.low, paired.high, paired.p_value]
+        writer.writerow([*cells, *found, paired.test, order, table.scale])
+    return stream.getvalue()
+
+
 FORMATS: dict[str, tuple[str, Callable[[StudyTable], str]]] = {
     "markdown": ("table.md", markdown),
     "csv": ("table.csv", comma_separated),
     "latex": ("table.tex", latex),
+    "seeds": ("seeds.csv", by_seed),
+    "pairs": ("pairs.csv", by_pair),
 }
 """The name of the file and what writes it, by format."""

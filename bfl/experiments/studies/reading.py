@@ -15,9 +15,12 @@ from bfl.configuration.messages import refused_values, unknown_key
 from bfl.configuration.pairs import Value
 from bfl.configuration.settings import default_values
 from bfl.configuration.sources import read_toml
-from bfl.errors import ConfigurationError
+from bfl.errors import ConfigurationError, unknown_name
 from bfl.experiments.studies.columns import Column, default_columns
+from bfl.experiments.studies.figures import study_figures
+from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.published import PublishedTable, mismatches, read_published
+from bfl.experiments.studies.scale import ScaledStudy
 from bfl.experiments.studies.study import Axis, Choice, FigureSpec, Study, slug
 from bfl.plugins import activate, named_plugins
 from bfl.registry import STRICT
@@ -53,6 +56,7 @@ class _File(pydantic.BaseModel):
     published: _Published | None = None
     figures: list[dict[str, Any]] = Field(default_factory=list)
     reuse: list[str] = Field(default_factory=list)
+    compare: list[str] = Field(default_factory=list)
 
 
 _TABLES: dict[str, type[pydantic.BaseModel]] = {"columns": Column, "published": _Published}
@@ -97,14 +101,25 @@ def read_study(path: Path) -> Study:
         published=None,
         figures=figures,
         reuse=tuple(file.reuse),
+        compare=tuple(file.compare),
         source=path,
     )
-    _raise_if_any(path, _same_names(study) + _figure_problems(study))
+    _raise_if_any(path, _same_names(study) + _figure_problems(study) + _compare_problems(study))
     if file.published is None:
         return study
     study = replace(study, published=_published(path, file.published, study))
     _raise_if_any(path, _unmatched(study, study.published))
     return study
+
+
+def study_in(folder: StudyFolder) -> ScaledStudy:
+    """Return the study that lies in a folder, at its scale.
+
+    Raises:
+        ConfigurationError: The folder holds none.
+        DataError: Its files are corrupt.
+    """
+    return folder.scale().apply(read_study(folder.study_file))
 
 
 def _refused(path: Path, problems: Iterable[str]) -> ConfigurationError:
@@ -207,8 +222,6 @@ def _keys(
 
 def _figure(number: int, table: Mapping[str, Any], problems: list[str]) -> FigureSpec:
     """Return a figure's description; its kind and settings are checked when it is made."""
-    from bfl.experiments.studies.figures import study_figures
-
     where = f"figures.{number}"
     own = {key: table.get(key, "") for key in ("name", "kind", "title")}
     for key, text in own.items():
@@ -310,6 +323,14 @@ def _figure_problems(study: Study) -> list[str]:
                 if label not in known
             ]
     return problems
+
+
+def _compare_problems(study: Study) -> list[str]:
+    return [
+        f"compare: {unknown_name('column', column, study.label_columns)}"
+        for column in study.compare
+        if column not in study.label_columns
+    ]
 
 
 def _published(path: Path, given: _Published, study: Study) -> PublishedTable:

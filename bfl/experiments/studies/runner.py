@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
@@ -17,6 +17,7 @@ from bfl.experiments.studies.engines import MakeEngine, WarmEngine
 from bfl.experiments.studies.estimate import Estimate, duration
 from bfl.experiments.studies.folder import StudyFolder, is_begun, is_done, rounds_done
 from bfl.experiments.studies.progress import RunFollower, StudyProgress, left
+from bfl.experiments.studies.run_result import RunResult, result_of, write_result
 
 LOG = "log.txt"
 
@@ -48,6 +49,7 @@ class StudyRunner:
         runs: The runs, in their order.
         make_engine: Makes the engine that all runs share.
         progress: What is shown.
+        finished: Results that are there already, by the run's name.
     """
 
     def __init__(
@@ -56,10 +58,12 @@ class StudyRunner:
         runs: Sequence[PlannedRun],
         make_engine: MakeEngine,
         progress: StudyProgress,
+        finished: Mapping[str, RunResult] | None = None,
     ) -> None:
         self.folder = folder
         self.runs = runs
         self.progress = progress
+        self.finished = finished or {}
         self.outcome = Outcome()
         self._make_engine = make_engine
         self._estimate = Estimate()
@@ -84,7 +88,7 @@ class StudyRunner:
                     if not ours:
                         self.outcome.elsewhere.append(run.name)
                         self.progress.say(f"{run.name}: another process is working on it")
-                    elif is_done(self.folder.run(run.name)):
+                    elif self._is_done(run):
                         self.outcome.skipped.append(run.name)
                     else:
                         self._make(run, engine)
@@ -92,16 +96,27 @@ class StudyRunner:
                 self.progress.run_is_over()
         return self.outcome
 
+    def _is_done(self, run: PlannedRun) -> bool:
+        return run.name in self.finished or is_done(self.folder.run(run.name), run.rounds)
+
+    def _keep(self, run: PlannedRun) -> None:
+        """Write what a finished run has given into its file, unless it is there."""
+        path = self.folder.result_file(run.name)
+        result = self.finished.get(run.name) or result_of(self.folder.run(run.name), run.name)
+        if path.resolve() != result.source.resolve():
+            write_result(path, result)
+
     def _look_back(self, run: PlannedRun) -> None:
         """Put a run on the list of those to make, and learn from what earlier rounds have taken."""
         folder = self.folder.run(run.name)
-        rounds = run.configuration.keys.rounds
+        rounds = run.rounds
         share = 0.0
         if is_begun(folder):
             share = min(1.0, rounds_done(folder) / rounds)
             seconds = sum(float(entry.get("seconds", 0.0)) for entry in folder.rounds())
             self._estimate.record(run.configuration, seconds, share)
-        if is_done(folder):
+        if self._is_done(run):
+            self._keep(run)
             self.folder.forget_failure(run.name)
             self.outcome.skipped.append(run.name)
         else:
@@ -119,8 +134,9 @@ class StudyRunner:
                 with self.progress.log(folder.path / LOG) as console:
                     engine_run.follower = RunFollower(console, clock.round)
                     ready.run(run.overrides, run.clients, engine_run)
-                if not is_done(folder):
+                if not is_done(folder, run.rounds):
                     raise RunError("the engine has returned, but the run has left no metrics")
+                self._keep(run)
             except Exception as error:
                 self._failed(run, error)
                 engine.end()

@@ -16,6 +16,9 @@ COUNTS = ("rounds", "local-epochs", "mc-samples", "evaluate-mc-samples")
 REDUCIBLE = (*COUNTS, *EXAMPLES, SEEDS)
 """What can be reduced: configuration keys, and the number of seeds."""
 
+GROWING = ("rounds", SEEDS)
+"""What may become more in a study that has begun; runs that are there are gone on with."""
+
 
 @dataclass(frozen=True)
 class Scale:
@@ -51,8 +54,12 @@ class Scale:
 
     @property
     def suffix(self) -> str:
-        """What the name of a scaled study's folder ends with."""
-        return "".join(f"_{name}-{amount:g}" for name, amount in self.amounts.items())
+        """What the name of a scaled study's folder ends with.
+
+        Seeds and rounds are not in it: with more of them the study goes on from what there is.
+        """
+        kept = {name: amount for name, amount in self.amounts.items() if name not in GROWING}
+        return "".join(f"_{name}-{amount:g}" for name, amount in kept.items())
 
     def apply(self, study: Study) -> ScaledStudy:
         """Return the study with the runs that the reduction leaves, changed as it says.

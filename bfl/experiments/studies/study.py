@@ -123,6 +123,8 @@ class Study:
         spread: "standard-deviation" or "standard-error", over the seeds.
         published: The published table, if there is one.
         figures: The figures asked for; empty: one of each kind.
+        compare: The label columns whose lines are compared with each other; empty: see
+            ``compared``.
         reuse: Names of other studies whose runs are taken where they are the same.
         source: The file.
     """
@@ -138,6 +140,7 @@ class Study:
     figures: tuple[FigureSpec, ...]
     reuse: tuple[str, ...]
     source: Path
+    compare: tuple[str, ...] = ()
 
     @property
     def seeds(self) -> Axis | None:
@@ -153,6 +156,11 @@ class Study:
     def label_columns(self) -> tuple[str, ...]:
         """The columns that say what a line of a table is about."""
         return (*self.rows[0].labels, *(axis.name for axis in self.others))
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """The label columns whose lines are compared: by default the rows', without rows all."""
+        return self.compare or tuple(self.rows[0].labels) or self.label_columns
 
     def cells(self) -> tuple[Cell, ...]:
         """Return the lines of the tables: row after row, the axes varying within a row."""

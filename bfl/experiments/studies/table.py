@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from bfl.configuration import expanded
 from bfl.experiments.studies.columns import Column
-from bfl.experiments.studies.folder import StudyFolder, is_done, state
+from bfl.experiments.studies.comparisons import Pairing, marks
+from bfl.experiments.studies.folder import StudyFolder
+from bfl.experiments.studies.gathering import StudyResults, gather
 from bfl.experiments.studies.published import Entry, Key, PublishedTable
+from bfl.experiments.studies.run_result import RunResult
 from bfl.experiments.studies.scale import ScaledStudy
 from bfl.experiments.studies.study import Cell, Run
 
@@ -23,6 +26,15 @@ SPREADS: dict[str, str] = {
 """What a study may take for the spread of its numbers, and what a table says of it."""
 
 
+MARKS = (
+    "Bold: the best mean of its group; the others against it over the seeds both have, paired: "
+    "† the 95 % interval of the difference (Student) leaves out 0, ‡ the exact test (signed-rank; "
+    "sign where tied) rejects as well (p ≤ 0.05), ≈ the order is not significant; not corrected "
+    "for the number of comparisons."
+)
+"""What the marks of a table mean."""
+
+
 @dataclass(frozen=True)
 class Compared:
     """A number of ours beside the published one, both in the column's unit.
@@ -32,12 +44,14 @@ class Compared:
         ours_spread: Its spread; None with fewer than two seeds.
         published: The published number; None: there is none.
         published_spread: Its spread; None: not published.
+        mark: What is known of its order against the best of its group, see ``comparisons``.
     """
 
     ours: float | None
     ours_spread: float | None
     published: float | None
     published_spread: float | None
+    mark: str = ""
 
     @property
     def difference(self) -> float | None:
@@ -67,6 +81,19 @@ class Line:
 
 
 @dataclass(frozen=True)
+class SeedRow:
+    """One finished run.
+
+    Attributes:
+        labels: What it is, by column, with the seed's.
+        result: What it has given.
+    """
+
+    labels: Mapping[str, str]
+    result: RunResult
+
+
+@dataclass(frozen=True)
 class StudyTable:
     """A study's table.
 
@@ -77,6 +104,9 @@ class StudyTable:
         label_columns: The columns of labels.
         columns: The columns of numbers.
         lines: The lines.
+        pairing: Compares its lines.
+        seeds: The finished runs.
+        compared: The label columns whose lines are compared; the others make the groups.
     """
 
     title: str
@@ -85,6 +115,9 @@ class StudyTable:
     label_columns: tuple[str, ...]
     columns: tuple[Column, ...]
     lines: tuple[Line, ...]
+    pairing: Pairing
+    seeds: tuple[SeedRow, ...] = ()
+    compared: tuple[str, ...] = ()
 
 
 def mean_and_spread(values: Sequence[float], spread: str) -> tuple[float | None, float | None]:
@@ -107,7 +140,10 @@ def mean_and_spread(values: Sequence[float], spread: str) -> tuple[float | None,
 
 
 def study_table(
-    folder: StudyFolder, scaled: ScaledStudy, wanted: Callable[[Run], bool] = lambda _: True
+    folder: StudyFolder,
+    scaled: ScaledStudy,
+    wanted: Callable[[Run], bool] = lambda _: True,
+    places: Sequence[Path] = (),
 ) -> StudyTable:
     """Return the table of a study as far as its runs are done.
 
@@ -115,17 +151,25 @@ def study_table(
         folder: The study's folder.
         scaled: The study.
         wanted: Which runs count; lines without any are left out.
+        places: Other folders with results.
 
     Raises:
-        DataError: A run's metrics are corrupt.
+        ConfigurationError: A result does not belong to the study as it stands, or two contradict
+            each other.
+        DataError: A result is corrupt.
     """
     study = scaled.study
+    results = gather(folder, scaled.runs, places, wanted)
+    pairing = Pairing(results, scaled, wanted)
+    marked = marks(pairing)
     runs: dict[Key, list[Run]] = {}
     for run in scaled.runs:
         if wanted(run):
             runs.setdefault(run.cell.key, []).append(run)
     lines = [
-        _line(folder, scaled, cell, runs[cell.key]) for cell in study.cells() if cell.key in runs
+        _line(results, scaled, cell, runs[cell.key], marked)
+        for cell in study.cells()
+        if cell.key in runs
     ]
     return StudyTable(
         title=study.title,
@@ -134,17 +178,27 @@ def study_table(
         label_columns=study.label_columns,
         columns=study.columns,
         lines=tuple(lines),
+        pairing=pairing,
+        seeds=tuple(
+            SeedRow(run.labels, results.finished[run.name])
+            for run in scaled.runs
+            if run.name in results.finished
+        ),
+        compared=study.compared,
     )
 
 
-def _line(folder: StudyFolder, scaled: ScaledStudy, cell: Cell, runs: Sequence[Run]) -> Line:
+def _line(
+    results: StudyResults,
+    scaled: ScaledStudy,
+    cell: Cell,
+    runs: Sequence[Run],
+    marked: Mapping[tuple[Key, str], str],
+) -> Line:
     study = scaled.study
-    folders = {run.name: folder.run(run.name) for run in runs}
-    done = [run for run in runs if is_done(folders[run.name])]
-    metrics = [folders[run.name].metrics() for run in done]
-    states = [
-        state(folder, run.name, folders[run.name], _rounds(run)) for run in runs if run not in done
-    ]
+    done = [run for run in runs if run.name in results.finished]
+    metrics = [results.finished[run.name].metrics for run in done]
+    states = [results.states[run.name] for run in runs if run not in done]
     numbers = []
     for column in study.columns:
         values = [
@@ -154,7 +208,8 @@ def _line(folder: StudyFolder, scaled: ScaledStudy, cell: Cell, runs: Sequence[R
         ]
         ours, spread = mean_and_spread(values, study.spread)
         published = _published(study.published, cell, column)
-        numbers.append(Compared(ours, spread, published.value, published.spread))
+        mark = marked.get((cell.key, column.metric), "")
+        numbers.append(Compared(ours, spread, published.value, published.spread, mark))
     return Line(
         labels={column: cell.labels[column] for column in study.label_columns},
         done=len(done),
@@ -170,10 +225,6 @@ def _published(table: PublishedTable | None, cell: Cell, column: Column) -> Entr
     return table.entry(cell.key, column.metric)
 
 
-def _rounds(run: Run) -> int:
-    return int(expanded(run.values)["rounds"])
-
-
 def _notes(scaled: ScaledStudy, lines: Sequence[Line]) -> tuple[str, ...]:
     done, runs = sum(line.done for line in lines), sum(line.runs for line in lines)
     notes = [f"{scaled.note or FULL_SCALE}.".capitalize()]
@@ -182,4 +233,6 @@ def _notes(scaled: ScaledStudy, lines: Sequence[Line]) -> tuple[str, ...]:
         notes.append(f"Ours ± {SPREADS[scaled.study.spread]}.")
     if scaled.study.published is not None:
         notes.append("Published ± the spread that the paper gives; difference: ours − published.")
+    if any(number.mark for line in lines for number in line.numbers):
+        notes.append(MARKS)
     return tuple(notes)

@@ -11,7 +11,16 @@ from bfl.registry import Component, Registry
 
 
 class Attack(Component):
-    """What a hostile client sends in place of the posterior that it has learned."""
+    """What a hostile client sends in place of the posterior that it has learned.
+
+    It is told apart from what an honest client would have sent, so it goes with no part whose
+    client reckons what it keeps from what it has sent: from its second round on such a client
+    would not train honestly before it lies, and what is measured would be another attack.
+    """
+
+    def has(self) -> frozenset[str]:
+        """Return that updates are corrupted."""
+        return frozenset({"corrupted-updates"})
 
     @abstractmethod
     def corrupt(

@@ -12,6 +12,10 @@ from bfl.posteriors import Posterior
 class NoAttack(Attack):
     """Nobody is hostile."""
 
+    def has(self) -> frozenset[str]:
+        """Return nothing."""
+        return frozenset()
+
     def corrupt(
         self, learned: Posterior, received: Posterior, generator: np.random.Generator
     ) -> Posterior:

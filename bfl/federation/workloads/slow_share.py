@@ -12,7 +12,7 @@ from bfl.federation.workloads.base import DrawnWorkload, workloads
 
 @workloads.register("slow-share", aliases=("stragglers",))
 class SlowShareWorkload(DrawnWorkload):
-    """A share of all clients makes x ~ U{1, …, E} epochs, and the others make E.
+    """A share of all clients makes x ~ U{1..E} epochs, and the others make E.
 
     ``slow-share`` · K clients are slow, rounded to the nearest; which, and how slow, is drawn in
     each round or once. Where only some clients take part in a round, that is the share of the slow

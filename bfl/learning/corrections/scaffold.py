@@ -57,8 +57,8 @@ class Scaffold(Correction):
         return frozenset({"plain-steps", "uniform-weights"})
 
     def excludes(self) -> frozenset[str]:
-        """Return that a client's path begins at what it has received."""
-        return frozenset({"start-elsewhere"})
+        """Return that a client's path begins at what it has received, and ends at what it sends."""
+        return frozenset({"start-elsewhere", "corrupted-updates"})
 
     @property
     def needs_full_gradient(self) -> bool:

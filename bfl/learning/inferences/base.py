@@ -6,6 +6,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from bfl.learning.networks.parametrizations import SOFTPLUS, Parametrization
 from bfl.registry import Component, Registry
 
 if TYPE_CHECKING:
@@ -57,6 +58,11 @@ class Inference(Component):
     def initial_standard_deviation(self) -> float:
         """The standard deviation that Gaussian parameters begin with; meaningless without any."""
         return 1.0
+
+    @property
+    def parametrization(self) -> Parametrization:
+        """What its networks hold for the variances of Gaussian parameters."""
+        return SOFTPLUS
 
 
 inferences: Registry[Inference] = Registry("inference", "bfl.learning.inferences")

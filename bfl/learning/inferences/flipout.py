@@ -24,11 +24,11 @@ class Flipout(VariationalInference):
         from bfl.learning.networks.layers import KeyedConvolution2DFlipout
 
         return KeyedConvolution2DFlipout(
-            filters, kernel_size, strides=strides, padding=padding, name=name
+            filters, kernel_size, strides=strides, padding=padding, name=name, form=self.form
         )
 
     def dense(self, units: int, *, name: str, output: bool = False) -> Layer:
         """Return TensorFlow Probability's dense Flipout layer."""
         from bfl.learning.networks.layers import KeyedDenseFlipout
 
-        return KeyedDenseFlipout(units, name=name)
+        return KeyedDenseFlipout(units, name=name, form=self.form)

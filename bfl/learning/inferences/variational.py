@@ -5,12 +5,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
 from bfl.learning.inferences.base import Inference, Layer, Padding
 from bfl.learning.inferences.deterministic import Deterministic
+from bfl.learning.networks.parametrizations import SOFTPLUS, LogVariance, Parametrization
 
 if TYPE_CHECKING:
+    from bfl.learning.networks.layers import Form
     from bfl.learning.networks.parameters import ParameterVariables
 
 
@@ -30,6 +32,46 @@ class VariationalInference(Inference):
     variational_layers: Literal["all", "dense"] = Field(
         "all", description="which layers' weights are Gaussian; the others have point weights"
     )
+
+    scale_parametrization: Literal["softplus", "log-variance"] = Field(
+        "softplus",
+        description="what training moves: ρ with σ = ε + softplus(ρ), or the log-variance",
+    )
+    log_variance_clamp: float = Field(
+        0.0,
+        ge=0.0,
+        le=80.0,
+        description="c, log-variances being clamped to [-c, c] in the forward pass, where they "
+        "have no gradient outside; 0: not clamped",
+    )
+    biases: Literal["gaussian", "point"] = Field(
+        "gaussian", description="what the biases of variational layers are"
+    )
+    initial_means: Literal["he-normal", "lecun-normal"] = Field(
+        "he-normal",
+        description="how the means of variational kernels begin: N(0, 2/fan-in) or N(0, 1/fan-in)",
+    )
+
+    @field_validator("log_variance_clamp")
+    @classmethod
+    def _clamp_has_log_variances(cls, clamp: float, info: ValidationInfo) -> float:
+        if clamp and info.data.get("scale_parametrization") == "softplus":
+            raise ValueError("0, unless scale-parametrization is 'log-variance'")
+        return clamp
+
+    @property
+    def parametrization(self) -> Parametrization:
+        """What training moves in place of variances."""
+        if self.scale_parametrization == "softplus":
+            return SOFTPLUS
+        return LogVariance(self.log_variance_clamp)
+
+    @property
+    def form(self) -> Form:
+        """What the weights of its layers are."""
+        from bfl.learning.networks.layers import Form
+
+        return Form(self.parametrization, self.biases == "point", self.initial_means)
 
     @property
     def initial_standard_deviation(self) -> float:

@@ -22,7 +22,8 @@ class Convolutional(PlainNetwork):
     of their inputs. In their Bayesian network only the dense layers are variational
     (``variational-layers`` = "dense"). The same network, with 28 x 28 images padded to 32 x 32, is
     the LeNet5 of federated mutual learning (Shen et al. 2020), whose networks HBFL (2023, section
-    5) uses: max-pooling and ReLU instead of LeCun et al.'s (1998) subsampling and tanh.
+    5) uses: max-pooling and ReLU instead of LeCun et al.'s (1998) subsampling and tanh. Ozer et
+    al.'s code takes images in [0, 1] (``input-range`` = "unit").
     """
 
     minimum_side: ClassVar[int] = 16

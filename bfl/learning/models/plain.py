@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
 
 from bfl.learning.inferences.base import Inference
 from bfl.learning.models.base import Architecture
@@ -38,11 +40,17 @@ class PlainNetwork(Architecture):
     dense_units: ClassVar[tuple[int, ...]]
     """Widths of the dense layers before the one that gives the logits."""
 
+    input_range: Literal["symmetric", "unit"] = Field(
+        "symmetric", description="whether the first layer takes images in [-1, 1] or in [0, 1]"
+    )
+
     def build(self, inference: Inference, image_shape: tuple[int, int, int], classes: int) -> Any:
         """Return the Keras model from images in [−1, 1] to logits."""
         from bfl.keras import keras
 
         features = images = keras.Input(image_shape, name="images")
+        if self.input_range == "unit":
+            features = keras.layers.Rescaling(0.5, offset=0.5, name="unit")(images)
         for index, convolution in enumerate(self.convolutions, start=1):
             features = inference.convolution(
                 convolution.filters,

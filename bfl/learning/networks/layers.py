@@ -8,12 +8,15 @@ stateless operations instead, keyed by the innermost ``keyed(key)`` around the c
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from bfl.keras import keras, tf, tfp
 from bfl.learning.networks.keys import next_seed
 from bfl.learning.networks.parameters import ParameterVariables
+from bfl.learning.networks.parametrizations import SOFTPLUS, Parametrization
 from bfl.learning.networks.precision import compute_type
+from bfl.posteriors.manifest import Initialization
 
 
 def _drawn(standard_deviation: Any) -> Any:
@@ -26,8 +29,26 @@ def _signs(shape: Any, dtype: Any) -> Any:
     return tfp.random.rademacher(shape, dtype=dtype, seed=next_seed())
 
 
+@dataclass(frozen=True)
+class Form:
+    """What the weights of a variational layer are.
+
+    Attributes:
+        parametrization: What stands for the variances.
+        point_biases: Whether biases are points, and the kernel alone is Gaussian.
+        initial_means: How the kernel's means begin.
+    """
+
+    parametrization: Parametrization = SOFTPLUS
+    point_biases: bool = False
+    initial_means: Initialization = "he-normal"
+
+
+USUAL_FORM = Form()
+
+
 class VariationalLayer:
-    """Marks a TensorFlow Probability layer whose kernel and bias are both Gaussian, and keys it.
+    """Marks a TensorFlow Probability layer whose kernel is Gaussian, as is its bias, and keys it.
 
     The variables are TensorFlow Probability's, in float32; the activations are computed in the type
     of the policy under which the layer is made (``bfl.learning.networks.precision``). The
@@ -38,22 +59,21 @@ class VariationalLayer:
     name: str
     kernel_posterior: Any
     bias_posterior: Any
-    standard_deviations: tuple[Any, Any]
+    standard_deviations: tuple[Any, ...]
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, form: Form = USUAL_FORM, **kwargs: Any) -> None:
         self._activation_type = compute_type()
-        super().__init__(*args, **self._distributions(), **kwargs)
+        self._form = form
+        super().__init__(*args, **self._distributions(form), **kwargs)
 
     @staticmethod
-    def _distributions() -> dict[str, Any]:
-        """Return the constructor's arguments: Gaussian posteriors for all, no divergence."""
+    def _distributions(form: Form) -> dict[str, Any]:
+        """Return the constructor's arguments: the posteriors, no divergence."""
+        gaussian = form.parametrization.posterior_fn
+        point = tfp.layers.default_mean_field_normal_fn(is_singular=True, loc_initializer="zeros")
         return {
-            "kernel_posterior_fn": tfp.layers.default_mean_field_normal_fn(
-                loc_initializer="zeros", untransformed_scale_initializer="zeros"
-            ),
-            "bias_posterior_fn": tfp.layers.default_mean_field_normal_fn(
-                loc_initializer="zeros", untransformed_scale_initializer="zeros"
-            ),
+            "kernel_posterior_fn": gaussian(),
+            "bias_posterior_fn": point if form.point_biases else gaussian(),
             "kernel_prior_fn": None,
             "bias_prior_fn": None,
             "kernel_divergence_fn": None,
@@ -65,25 +85,33 @@ class VariationalLayer:
 
     def parameters(self) -> list[ParameterVariables]:
         """Return the variables of the kernel and of the bias."""
+        kernel, bias = self.kernel_posterior.distribution, self.bias_posterior.distribution
         return [
             ParameterVariables(
-                f"{self.name}/{part}",
-                "he-normal" if part == "kernel" else "zeros",
-                value=posterior.distribution.loc,
-                untransformed_scale=posterior.distribution.scale.pretransformed_input,
-            )
-            for part, posterior in (
-                ("kernel", self.kernel_posterior),
-                ("bias", self.bias_posterior),
-            )
+                f"{self.name}/kernel",
+                self._form.initial_means,
+                value=kernel.loc,
+                untransformed_scale=kernel.scale.pretransformed_input,
+            ),
+            ParameterVariables(
+                f"{self.name}/bias",
+                "zeros",
+                value=bias.loc,
+                untransformed_scale=None
+                if self._form.point_biases
+                else bias.scale.pretransformed_input,
+            ),
         ]
+
+    def _deviations(self) -> tuple[Any, ...]:
+        """Return the standard deviations of the kernel and, where it is Gaussian, of the bias."""
+        parts = (self.kernel_posterior, self.bias_posterior)
+        gaussian = parts[:1] if self._form.point_biases else parts
+        return tuple(tf.convert_to_tensor(part.distribution.scale) for part in gaussian)
 
     def call(self, inputs: Any) -> Any:
         """Return the layer's outputs for inputs (N, ..., C), drawn anew for every call."""
-        self.standard_deviations = (
-            tf.convert_to_tensor(self.kernel_posterior.distribution.scale),
-            tf.convert_to_tensor(self.bias_posterior.distribution.scale),
-        )
+        self.standard_deviations = self._deviations()
         inputs = tf.cast(inputs, self._activation_type)
         return self._apply_variational_kernel(inputs, tf.cast(self._drawn_bias(), inputs.dtype))
 
@@ -99,11 +127,12 @@ class VariationalLayer:
         return tf.cast(_drawn(self.standard_deviations[0]), dtype)
 
     def _drawn_bias(self) -> Any:
-        return self.bias_posterior.distribution.loc + _drawn(self.standard_deviations[1])
+        mean = self.bias_posterior.distribution.loc
+        return mean if self._form.point_biases else mean + _drawn(self.standard_deviations[1])
 
 
 class KeyedConvolution2DFlipout(VariationalLayer, tfp.layers.Convolution2DFlipout):  # type: ignore[misc]
-    """TensorFlow Probability's Flipout convolution, all of its parameters variational, keyed.
+    """TensorFlow Probability's Flipout convolution, its parameters variational, keyed.
 
     Source: Wen et al. (2018), section 3.2: y = x ∗ μ + ((x ∘ s) ∗ Δ) ∘ r, Δ ~ N(0, σ²), with signs
     s and r per example and channel.
@@ -119,7 +148,7 @@ class KeyedConvolution2DFlipout(VariationalLayer, tfp.layers.Convolution2DFlipou
 
 
 class KeyedDenseFlipout(VariationalLayer, tfp.layers.DenseFlipout):  # type: ignore[misc]
-    """TensorFlow Probability's dense Flipout layer, all of its parameters variational, keyed.
+    """TensorFlow Probability's dense Flipout layer, its parameters variational, keyed.
 
     Source: Wen et al. (2018), section 3.1, Eq. 4.
     """

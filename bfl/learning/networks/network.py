@@ -18,7 +18,6 @@ from bfl.learning.networks.precision import Precision, computing_in
 from bfl.learning.networks.prior import PriorVariables, divergence
 from bfl.learning.priors.base import Density
 from bfl.posteriors import Manifest, Posterior
-from bfl.posteriors.parametrization import untransformed_from_variance, variance_from_untransformed
 
 Array = npt.NDArray[np.floating]
 
@@ -85,7 +84,7 @@ class Network:
 
     @property
     def untransformed_scales(self) -> list[Any]:
-        """The variables that hold untransformed scales ρ."""
+        """The variables that hold untransformed scales, ρ or log σ²."""
         return [p.untransformed_scale for p in self._gaussian]
 
     @property
@@ -110,7 +109,7 @@ class Network:
                 np.zeros(self.manifest.point_size, np.float32),
             )
         )
-        untransformed = untransformed_from_variance(posterior.variance)
+        untransformed = self.inference.parametrization.untransformed(posterior.variance)
         self._assign([p.value for p in self._gaussian], posterior.mean, gaussian=True)
         self._assign([p.untransformed_scale for p in self._gaussian], untransformed, gaussian=True)
         self._assign([p.value for p in self._point], posterior.point, gaussian=False)
@@ -155,7 +154,7 @@ class Network:
         untransformed = join([p.untransformed_scale for p in self._gaussian])
         return Posterior(
             mean=join([p.value for p in self._gaussian]),
-            variance=variance_from_untransformed(untransformed).astype(np.float32),
+            variance=self.inference.parametrization.variance(untransformed).astype(np.float32),
             point=join([p.value for p in self._point]),
         )
 

@@ -16,7 +16,7 @@ class ParameterVariables:
         name: The entry's name.
         initialization: How its mean or value begins.
         value: The variable of the mean μ, or of the point value.
-        untransformed_scale: The variable of ρ, σ = ε + softplus(ρ); None for point parameters.
+        untransformed_scale: The variable of ρ, σ = ε + softplus(ρ), or of log σ²; None for points.
         minimum: The least value of a point parameter, where it has one.
     """
 

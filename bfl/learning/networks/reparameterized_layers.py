@@ -8,6 +8,9 @@ from bfl.keras import tf, tfp
 from bfl.learning.networks.keys import next_seed
 from bfl.learning.networks.layers import VariationalLayer
 
+LEAST_VARIANCE = 1e-8
+"""What stands in for the variance of a bias that is a point; as in the code of Ozer et al."""
+
 
 class LocallyReparameterizedLayer(VariationalLayer):
     """A variational layer that draws its outputs, each by itself, from their Gaussian.
@@ -21,12 +24,13 @@ class LocallyReparameterizedLayer(VariationalLayer):
     def call(self, inputs: Any) -> Any:
         """Return the layer's outputs for inputs (N, ..., C), drawn anew for every call."""
         kernel, bias = (p.distribution for p in (self.kernel_posterior, self.bias_posterior))
-        self.standard_deviations = tuple(tf.convert_to_tensor(p.scale) for p in (kernel, bias))
-        kernel_variance, bias_variance = (tf.square(s) for s in self.standard_deviations)
+        self.standard_deviations = self._deviations()
+        kernel_variance, *bias_variances = (tf.square(s) for s in self.standard_deviations)
+        bias_variance = bias_variances[0] if bias_variances else LEAST_VARIANCE
         inputs = tf.cast(inputs, self._activation_type)
         mean = self._linear(inputs, tf.cast(kernel.loc, inputs.dtype))
         variance = self._linear(tf.square(inputs), tf.cast(kernel_variance, inputs.dtype))
-        # The bias' variance keeps the root away from 0, where it has no gradient.
+        # The second summand keeps the root away from 0, where it has no gradient.
         deviation = tf.sqrt(tf.cast(variance, tf.float32) + bias_variance)
         noise = tf.random.stateless_normal(tf.shape(mean), seed=next_seed())
         # Added here and not to the mean: TensorFlow's graph optimizer fails on a matrix product

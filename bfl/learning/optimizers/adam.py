@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
-from bfl.learning.optimizers.base import Optimizer, TrainedVariable, optimizers
+from bfl.learning.optimizers.base import TrainedVariable, optimizers
+from bfl.learning.optimizers.weight_decay import CoupledWeightDecay
 
 
 @optimizers.register("adam")
-class Adam(Optimizer):
+class Adam(CoupledWeightDecay):
     """Steps along the mean gradient, divided by the root of the mean squared gradient.
 
     m ← β₁ m + (1 − β₁) g, v ← β₂ v + (1 − β₂) g², and with t the number of the step, from 1,
@@ -17,7 +18,8 @@ class Adam(Optimizer):
         θ ← θ − η √(1 − β₂ᵗ) / (1 − β₁ᵗ) · m / (√v + ε).
 
     Source: Kingma and Ba (2015), the form at the end of section 2; Fischer et al. (2024), section
-    3.3. Both leave β₁, β₂ and ε to the implementation: these are Keras' defaults.
+    3.3. Both leave β₁, β₂ and ε to the implementation: these are Keras' defaults. Weight decay, of
+    which there is none by default, goes into g and so into both moments, as in PyTorch's Adam.
     """
 
     slots: ClassVar[tuple[str, ...]] = ("first-moment", "second-moment")
@@ -38,7 +40,8 @@ class Adam(Optimizer):
 
         power = tf.cast(steps_before + 1, tf.float32)
         beta1_power, beta2_power = self.BETA1**power, self.BETA2**power
-        for trained, gradient in zip(variables, gradients, strict=True):
+        decayed = self.regularized(variables, gradients)
+        for trained, gradient in zip(variables, decayed, strict=True):
             first, second = trained.slots
             tf.raw_ops.ResourceApplyAdam(
                 var=trained.variable.handle,

@@ -7,17 +7,16 @@ from typing import Any, ClassVar
 
 from pydantic import Field
 
-from bfl.learning.optimizers.base import DecayingOptimizer, TrainedVariable, optimizers
+from bfl.learning.optimizers.base import TrainedVariable, optimizers
+from bfl.learning.optimizers.weight_decay import CoupledWeightDecay
 
 
 @optimizers.register("stochastic-gradient-descent", aliases=("sgd",))
-class StochasticGradientDescent(DecayingOptimizer):
+class StochasticGradientDescent(CoupledWeightDecay):
     """Steps along the gradient, with momentum and weight decay.
 
     g ← g + λ θ, v ← m v + g, θ ← θ − η v, with λ the weight decay and m the momentum: PyTorch's
     formulas, in which a change of the rate η acts at once on the whole velocity v.
-
-    What decays is said in ``DecayingOptimizer``: by default not the untransformed scales ρ.
 
     Source: Ozer et al. (2022), section 4: "Stochastic Gradient Descent (SGD) with the parameters
     0.01 for learning rate, 0.9 for momentum, and 10⁻⁵ for weight decay"; their code leaves it to
@@ -28,6 +27,9 @@ class StochasticGradientDescent(DecayingOptimizer):
 
     momentum: float = Field(
         0.9, ge=0.0, lt=1.0, description="share of the velocity that a step keeps"
+    )
+    weight_decay: float = Field(
+        1e-5, ge=0.0, le=1.0, description="multiple of the weights that is added to their gradient"
     )
 
     def has(self) -> frozenset[str]:

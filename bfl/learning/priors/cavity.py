@@ -58,6 +58,10 @@ class CavityPrior(Prior):
         """Return the server's side of it, and that variances are received."""
         return frozenset({"factors", "sent-variances"})
 
+    def excludes(self) -> frozenset[str]:
+        """Return that a factor says what the client has learned."""
+        return frozenset({"corrupted-updates"})
+
     def first_posterior(self, initial: Posterior) -> Posterior:
         """Return the prior, q₀ = p, with the network's own point values, which have none."""
         return Posterior(

@@ -5,7 +5,6 @@
 - ``optimized``, ``learner``: one network's variables, loss and steps.
 - ``companion``: a personal model beside it.
 - ``trainer``: the training itself, traced once for all tasks.
-- ``construction``: the trainer that a configuration describes.
 
 Importing this package does not import TensorFlow; ``trainer`` does.
 """

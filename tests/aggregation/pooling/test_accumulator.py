@@ -11,13 +11,15 @@ import numpy as np
 import pytest
 
 from bfl.aggregation.pooling import Accumulator, pool, pooling_rules
-from bfl.aggregation.pooling.accumulator import BLOCK, GROUP
+from bfl.aggregation.pooling.blocks import BLOCK
+from bfl.aggregation.pooling.clients import GROUP
 from bfl.errors import PosteriorError
 from bfl.posteriors import Posterior
 
 MakeClients = Callable[..., list[Posterior]]
 
 
+@pytest.mark.usefixtures("quick_collections")
 def test_streamed_posteriors_are_let_go_by_groups(make_clients: MakeClients) -> None:
     alive: list[weakref.ref[Posterior]] = []
     most = 0
@@ -43,7 +45,7 @@ def test_streamed_posteriors_are_let_go_by_groups(make_clients: MakeClients) -> 
 def test_an_accumulator_keeps_no_posterior(make_clients: MakeClients) -> None:
     posterior = make_clients(0, 1)[0]
     mean, whole = weakref.ref(posterior.mean), weakref.ref(posterior)
-    accumulator = Accumulator(pooling_rules.create("lp"), posterior)
+    accumulator = Accumulator.empty(pooling_rules.create("lp"), posterior)
     accumulator.add(posterior, 1.0)
     del posterior
     gc.collect()
@@ -120,18 +122,18 @@ def test_the_first_block_in_error_is_the_one_that_is_told(threads: int) -> None:
 
 def test_other_rules_and_other_settings_do_not_merge(make_clients: MakeClients) -> None:
     like = make_clients(0, 1)[0]
-    ppa = Accumulator(pooling_rules.create("ppa"), like)
+    ppa = Accumulator.empty(pooling_rules.create("ppa"), like)
     with pytest.raises(ValueError, match="cannot merge"):
-        ppa.merge(Accumulator(pooling_rules.create("ppa", {"population-size": 9}), like))
+        ppa.merge(Accumulator.empty(pooling_rules.create("ppa", {"population-size": 9}), like))
     with pytest.raises(ValueError, match="cannot merge"):
-        ppa.merge(Accumulator(pooling_rules.create("lp"), like))
+        ppa.merge(Accumulator.empty(pooling_rules.create("lp"), like))
     with pytest.raises(ValueError, match="sums have shape"):
         Accumulator.from_state(pooling_rules.create("nwa"), ppa.state())
 
 
 def test_a_state_does_not_share_memory(make_clients: MakeClients) -> None:
     client = make_clients(0, 1)[0]
-    accumulator = Accumulator(pooling_rules.create("nwa"), client)
+    accumulator = Accumulator.empty(pooling_rules.create("nwa"), client)
     accumulator.add(client, 1.0)
     before, state = accumulator.result().posterior.digest(), accumulator.state()
     for name in ("sums", "point", "reference"):
@@ -153,7 +155,7 @@ def test_settings_come_from_the_flat_configuration() -> None:
 def test_sums_are_taken_in_float64() -> None:
     # In float32 the many small contributions beside the large one would vanish.
     like = Posterior(np.zeros(1, np.float32), np.ones(1, np.float32))
-    accumulator = Accumulator(pooling_rules.create("nwa"), like)
+    accumulator = Accumulator.empty(pooling_rules.create("nwa"), like)
     accumulator.add(Posterior(np.full(1, 2.0**25, np.float32), like.variance), 1.0)
     for _ in range(1000):
         accumulator.add(Posterior(np.ones(1, np.float32), like.variance), 1.0)
@@ -166,7 +168,7 @@ def test_a_previous_posterior_may_come_with_the_state(make_clients: MakeClients)
     previous, *clients = make_clients(1, 4, scales=(0.1, 1.0))
     wide = Posterior(previous.mean, np.full(37, 50.0), previous.point)
     rule = pooling_rules.create("dwc")
-    edge = Accumulator(rule, clients[0])
+    edge = Accumulator.empty(rule, clients[0])
     for client in clients:
         edge.add(client, 1.0)
     got = Accumulator.from_state(rule, edge.state(), wide).result().posterior

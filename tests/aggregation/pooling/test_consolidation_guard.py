@@ -69,7 +69,7 @@ def test_the_precision_is_that_of_what_has_arrived() -> None:
 def test_the_precision_survives_merging_and_saving() -> None:
     wide, narrow_previous = below_the_limit(1)
     previous = exactly(narrow_previous)
-    first, second = (Accumulator(DWC, client, previous) for client in wide)
+    first, second = (Accumulator.empty(DWC, client, previous) for client in wide)
     first.add(exactly(wide[0]), 0.5)
     second.add(wide[1], 0.5)
     file = io.BytesIO()

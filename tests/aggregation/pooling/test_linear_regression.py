@@ -49,7 +49,7 @@ def test_consolidation_of_disjoint_data_is_the_posterior_of_all_the_data(
     )
     rule = pooling_rules.create("distributed-weight-consolidation")
     if grouped:
-        servers = [Accumulator(rule, prior, prior) for _ in range(2)]
+        servers = [Accumulator.empty(rule, prior, prior) for _ in range(2)]
         for k, posterior in enumerate(local):
             servers[k % 2].add(posterior, 1.0)
         servers[0].merge(servers[1])

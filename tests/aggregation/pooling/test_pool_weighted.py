@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bfl.aggregation.pooling import Accumulator, normalised, pool, pool_weighted, pooling_rules
-from bfl.aggregation.pooling.accumulator import GROUP
+from bfl.aggregation.pooling.clients import GROUP
 from bfl.errors import PosteriorError
 from bfl.posteriors import Posterior
 
@@ -28,7 +28,7 @@ def generators(count: int) -> list[np.random.Generator]:
 def test_it_is_the_accumulator(rule: Any, count: int, make_clients: MakeClients) -> None:
     everyone = make_clients(0, count)
     weights = normalised([1.0 + k for k in range(count)])
-    accumulator = Accumulator(rule, everyone[0], everyone[-1])
+    accumulator = Accumulator.empty(rule, everyone[0], everyone[-1])
     for client, weight, generator in zip(everyone, weights, generators(count), strict=True):
         accumulator.add(client, weight, generator)
     expected = accumulator.result()

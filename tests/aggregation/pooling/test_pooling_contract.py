@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bfl.aggregation.pooling import Accumulator, Pooled, PoolingRule, pool, pooling_rules
-from bfl.aggregation.pooling.accumulator import DAMPED_FURTHER, DAMPING
 from bfl.aggregation.pooling.outcome import CLIPPED
+from bfl.aggregation.pooling.sums import DAMPED_FURTHER, DAMPING
 from bfl.errors import PosteriorError
 from bfl.posteriors import Posterior
 
@@ -66,7 +66,7 @@ def accumulate(
     previous: Posterior | None = None,
 ) -> Accumulator:
     """Return the accumulator of some of the clients, each with a generator of its own."""
-    accumulator = Accumulator(rule, clients[members[0]], previous)
+    accumulator = Accumulator.empty(rule, clients[members[0]], previous)
     for k in members:
         accumulator.add(clients[k], float(weights[k]), generators(len(clients))[k])
     return accumulator
@@ -234,7 +234,7 @@ def test_merging_leaves_the_other_as_it_is_and_takes_an_empty_one(
     before = right.result()
     left.merge(right)
     assert_identical(right.result(), before)
-    empty = Accumulator(rule, clients[2])
+    empty = Accumulator.empty(rule, clients[2])
     merged = left.result()
     left.merge(empty)
     assert_identical(left.result(), merged)
@@ -325,7 +325,7 @@ def test_blocks_do_not_show(
     for given_previous in (None, previous):
         whole = pool_all(rule, clients, [1, 2, 3], given_previous)
         with monkeypatch.context() as patch:
-            patch.setattr("bfl.aggregation.pooling.accumulator.BLOCK", 16)
+            patch.setattr("bfl.aggregation.pooling.blocks.BLOCK", 16)
             assert_identical(pool_all(rule, clients, [1, 2, 3], given_previous), whole)
 
 
@@ -343,13 +343,11 @@ def test_the_bits_depend_on_neither_threads_nor_groups(
     previous = made if with_previous else None
     # Binary fractions that sum to 1, so that normalising them leaves them as they are.
     weights = np.array([16, 0, 8, 4, 2, 1, 1]) / 32
-    monkeypatch.setattr(
-        "bfl.aggregation.pooling.accumulator.BLOCK", 64
-    )  # 16 blocks, the last one short
+    monkeypatch.setattr("bfl.aggregation.pooling.blocks.BLOCK", 64)  # 16 blocks, the last one short
     expected = pool_all(rule, clients, weights, previous)
     for threads in (1, 2, 3):
         for group in (1, 2, 3, 16):
-            monkeypatch.setattr("bfl.aggregation.pooling.accumulator.GROUP", group)
+            monkeypatch.setattr("bfl.aggregation.pooling.clients.GROUP", group)
             for given_clients in (clients, tuple(clients), iter(clients)):
                 got = pool(
                     rule,
@@ -360,7 +358,7 @@ def test_the_bits_depend_on_neither_threads_nor_groups(
                     threads=threads,
                 )
                 assert_identical(got, expected)
-        accumulator = Accumulator(rule, clients[0], previous, threads=threads)
+        accumulator = Accumulator.empty(rule, clients[0], previous, threads=threads)
         for client, weight, generator in zip(clients, weights, generators(7), strict=True):
             accumulator.add(client, float(weight), generator)
         assert_identical(accumulator.result(), expected)
@@ -382,7 +380,7 @@ def test_one_value_that_is_not_valid_is_refused_wherever_it_is(
     vector: str,
     value: float,
 ) -> None:
-    monkeypatch.setattr("bfl.aggregation.pooling.accumulator.BLOCK", 16)
+    monkeypatch.setattr("bfl.aggregation.pooling.blocks.BLOCK", 16)
     clients = make_clients(9, 3, size=101)
     reason = "not positive" if np.isfinite(value) else "not finite|not positive"
     for client in (0, 2):
@@ -410,7 +408,7 @@ def test_one_value_that_is_not_valid_is_refused_wherever_it_is(
 @EVERY
 def test_what_cannot_be_pooled_is_refused(rule: PoolingRule, make_clients: MakeClients) -> None:
     clients = make_clients(7, 2)
-    accumulator = Accumulator(rule, clients[0])
+    accumulator = Accumulator.empty(rule, clients[0])
     with pytest.raises(PosteriorError, match="nothing to pool"):
         accumulator.result()
     for bad in (-1.0, np.nan, np.inf):
@@ -420,11 +418,11 @@ def test_what_cannot_be_pooled_is_refused(rule: PoolingRule, make_clients: MakeC
     with pytest.raises(PosteriorError, match="expected 37"):
         accumulator.add(other, 1.0, generators(1)[0])
     with pytest.raises(PosteriorError, match="expected 37"):
-        accumulator.merge(Accumulator(rule, other))
+        accumulator.merge(Accumulator.empty(rule, other))
     negative = Posterior(clients[0].mean, -clients[0].variance, clients[0].point)
     with pytest.raises(PosteriorError, match="not positive"):
         accumulator.add(negative, 1.0, generators(1)[0])
     with pytest.raises(PosteriorError, match="expected 37"):
-        Accumulator(rule, clients[0], previous=other)
+        Accumulator.empty(rule, clients[0], previous=other)
     with pytest.raises(PosteriorError, match="nothing to pool"):
         accumulator.result()

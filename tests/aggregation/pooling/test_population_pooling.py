@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from bfl.aggregation.pooling import Accumulator, pool, pooling_rules
-from bfl.aggregation.pooling.accumulator import BLOCK
+from bfl.aggregation.pooling.blocks import BLOCK
 from bfl.posteriors import Posterior
 
 Array = npt.NDArray[np.float64]
@@ -102,7 +102,7 @@ def test_draws_are_the_clients_own_and_repeat() -> None:
     rule = pooling_rules.create("ppa")
 
     def digest(order: list[int]) -> str:
-        accumulator = Accumulator(rule, posteriors[0])
+        accumulator = Accumulator.empty(rule, posteriors[0])
         for k in order:
             accumulator.add(posteriors[k], 1 / 3, np.random.default_rng(k))
         pooled = accumulator.result().posterior

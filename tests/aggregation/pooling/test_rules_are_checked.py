@@ -68,7 +68,7 @@ def test_variances_that_are_none_are_refused(
     value: float, threads: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As 74,762 negative variances once were not: they became 1.2e-38, with status 0."""
-    monkeypatch.setattr("bfl.aggregation.pooling.accumulator.BLOCK", 16)
+    monkeypatch.setattr("bfl.aggregation.pooling.blocks.BLOCK", 16)
     with pytest.raises(PosteriorError) as caught:
         pool(rule_that(with_variance(value)), clients(), np.ones(3), threads=threads)
     words = str(caught.value)
@@ -80,7 +80,7 @@ def test_variances_that_are_none_are_refused(
 
 
 def test_the_first_wrong_block_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bfl.aggregation.pooling.accumulator.BLOCK", 16)
+    monkeypatch.setattr("bfl.aggregation.pooling.blocks.BLOCK", 16)
 
     def change(decoded: Decoded) -> Decoded:
         if decoded.mean.size < 16:
@@ -118,7 +118,7 @@ def test_wrong_shapes_are_refused(change: Change) -> None:
 def test_statistics_are_as_declared(change: Any, words: str) -> None:
     for pooled in (
         lambda rule: pool(rule, clients(), np.ones(3)),
-        lambda rule: Accumulator(rule, clients()[0]).add(clients()[0], 1.0),
+        lambda rule: Accumulator.empty(rule, clients()[0]).add(clients()[0], 1.0),
     ):
         with pytest.raises(PosteriorError, match=f"wrong-rule.*{words}"):
             pooled(encoding(change))
@@ -176,7 +176,7 @@ def test_marks_are_declared_masks(fractions: tuple[str, ...], mark: Any, words: 
 
 
 def test_what_float32_cannot_hold_is_clipped_and_counted(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bfl.aggregation.pooling.accumulator.BLOCK", 16)
+    monkeypatch.setattr("bfl.aggregation.pooling.blocks.BLOCK", 16)
     limit = np.finfo(np.float32)
 
     def change(decoded: Decoded) -> Decoded:

@@ -285,7 +285,7 @@ def test_prediction_leaves_the_posterior_alone(case):
 
 @pytest.mark.parametrize("inference", ["flipout", "deterministic"])
 def test_evaluator_judges_the_test_set(inference):
-    from bfl.evaluation.prediction.evaluation import Evaluator
+    from bfl.experiments.run.evaluator import Evaluator
 
     dataset = load_dataset("digits")
     configuration = resolve(

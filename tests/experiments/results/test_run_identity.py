@@ -13,8 +13,8 @@ import pytest
 from bfl.configuration import resolve
 from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.results.identity import is_run_key, locked, read_run_key, run_key
-from bfl.experiments.results.resume import open_run
 from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.run.resume import open_run
 
 HOLD = """
 import sys

@@ -12,8 +12,8 @@ from rich.console import Console
 from bfl.configuration import resolve
 from bfl.engine.run import EngineRun
 from bfl.experiments.results.progress import ProgressReport
-from bfl.experiments.results.resume import check_output
 from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.run.resume import check_output
 from bfl.experiments.studies import Scale, read_study
 from bfl.experiments.studies.checks import PlannedRun, plan
 from bfl.experiments.studies.folder import StudyFolder
@@ -104,6 +104,7 @@ class PretendingEngine:
         self.ended = 0
         self.asked: list[tuple[str, int]] = []
         self.runs: list[EngineRun] = []
+        self.made_rounds: list[tuple[str, int]] = []
         self.died_after = ""
 
     def __enter__(self) -> PretendingEngine:
@@ -128,10 +129,13 @@ class PretendingEngine:
             folder = RunFolder.create(folder.path.parent, name, configuration.values, {})
             (folder.path / "checkpoints").mkdir()
         rounds = configuration.keys.rounds
+        if rounds > folder.config()["rounds"]:  # as a real run that is given more
+            folder.add_rounds(rounds)
         with ProgressReport(rounds, follower=engine_run.follower) as progress:
             progress.say(f"this is {name}")
             for number in range(len(folder.rounds()) + 1, rounds + 1):
                 self.act(name, number)
+                self.made_rounds.append((name, number))
                 folder.append_round({"round": number, "seconds": 1.0, "accuracy": number / 10})
                 progress.round(number, 1.0, {"accuracy": number / 10})
         folder.write_metrics({"accuracy": 0.5, "negative-log-likelihood": 1.0})

@@ -22,6 +22,7 @@ from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.studies.checks import reusable
 from bfl.experiments.studies.estimate import Estimate
 from bfl.experiments.studies.folder import StudyFolder, state
+from bfl.experiments.studies.reading import study_in
 from bfl.experiments.studies.runner import Outcome
 from bfl.experiments.studies.scale import ScaledStudy
 
@@ -210,7 +211,7 @@ def test_a_folder_tells_its_study_and_its_scale(tmp_path: Path) -> None:
     assert described["scale"] == {"rounds": 0.5, "seeds": 1.0}
     assert described["note"] == "scaled down: rounds 4 → 2, seeds 2 → 1"
     assert described["runs"] == small.names
-    again = small.folder.study()
+    again = study_in(small.folder)
     assert again.runs == small.scaled.runs
     assert again.note == small.scaled.note
 

@@ -22,14 +22,15 @@ def test_a_reduction_changes_every_run_and_its_name_stays(tmp_path: Path) -> Non
     assert small.note == (
         "scaled down: local-epochs 2 → 1, rounds 4 → 1, seeds 2 → 1, train-examples all → 0.2"
     )
-    assert small.folder_name == "small_local-epochs-0.1_rounds-0.25_seeds-1_train-examples-0.2"
+    assert small.folder_name == "small_local-epochs-0.1_train-examples-0.2"
     assert (full.note, full.folder_name) == ("", "small")
 
 
 def test_the_order_of_a_scale_does_not_matter() -> None:
-    one, other = Scale.parse("seeds=1, rounds=0.5"), Scale.parse("rounds=0.50,seeds=1")
+    one = Scale.parse("mc-samples=1, seeds=1, local-epochs=0.5")
+    other = Scale.parse("local-epochs=0.50,mc-samples=1,seeds=1")
     assert one == other
-    assert one.suffix == other.suffix == "_rounds-0.5_seeds-1"
+    assert one.suffix == other.suffix == "_local-epochs-0.5_mc-samples-1"
 
 
 def test_numbers_never_raise_anything(tmp_path: Path) -> None:

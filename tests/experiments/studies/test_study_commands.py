@@ -94,7 +94,7 @@ def test_a_study_from_the_first_run_to_its_table(
 ) -> None:
     path, out = write_study(tmp_path / "files"), tmp_path / "out"
     assert bfl("study", path, "--output", out, "--only", "seed-0", "--scale", "rounds=0.5") == 0
-    folder = out / "small_rounds-0.5"
+    folder = out / "small"
     assert len(pretending.asked) == 4
     printed = capsys.readouterr().out
     assert "scaled down: rounds 4 → 2" in printed

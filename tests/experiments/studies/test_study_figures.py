@@ -17,6 +17,7 @@ from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.studies.figures import draw_study, study_figures
 from bfl.experiments.studies.figures.base import Overlay
 from bfl.experiments.studies.folder import StudyFolder
+from bfl.experiments.studies.gathering import gather
 from bfl.experiments.studies.scale import ScaledStudy
 from bfl.experiments.studies.study import FigureSpec, Run
 
@@ -63,7 +64,7 @@ def overlay(
     shown = {column: (label,) for column, label in labels.items()}
     spec = FigureSpec("f", "", "", (shown,), {})
     rows = tuple(row for row in scaled.study.rows if spec.shows(row.labels))
-    return Overlay(study, scaled, spec, rows, wanted)
+    return Overlay(gather(study, scaled.runs), scaled, spec, rows, wanted)
 
 
 def test_learning_curves_are_means_over_the_seeds(tmp_path: Path) -> None:
@@ -145,13 +146,13 @@ def test_all_figures_are_written_with_title_and_scale(tmp_path: Path) -> None:
     for path in paths:
         assert image.imread(path)[..., :3].std() > 0.01
     spec = scaled.study.figures[0]
-    title = Overlay(study, scaled, spec, (), lambda run: True).title()
+    title = Overlay(gather(study, scaled.runs), scaled, spec, (), lambda run: True).title()
     assert title == (
         "Calibration\ndigits · resnet20 · flipout · 3 clients · seed 0\n"
         "scaled down: rounds 4 → 2, seeds 2 → 1"
     ), "one seed has no band"
     both = scaled_study(tmp_path / "files")
-    title = Overlay(study, both, spec, (), lambda run: True).title()
+    title = Overlay(gather(study, scaled.runs), both, spec, (), lambda run: True).title()
     assert title.endswith("\nbands: ± standard deviation over the seeds")
 
 
@@ -169,7 +170,7 @@ def test_no_runs_no_figures(tmp_path: Path) -> None:
 def test_a_corrupt_curve_is_named(tmp_path: Path) -> None:
     study, scaled = made(tmp_path)
     study.run(scaled.runs[0].name).write_retention({"fraction": GRID, "curves": {}})
-    with pytest.raises(DataError, match=r"seed-0/retention.json is corrupt"):
+    with pytest.raises(DataError, match=r"seed-0: no retention curve"):
         draw_study(study, scaled)
 
 

@@ -13,7 +13,7 @@ from bfl.configuration import resolve
 from bfl.configuration.sources import is_study, read_toml
 from bfl.experiments.studies import read_study
 
-ROOT = Path(__file__).resolve().parent.parent.parent
+ROOT = Path(__file__).resolve().parents[3]
 FILES = sorted(path for path in (ROOT / "configs").rglob("*.toml") if is_study(read_toml(path)))
 # Runs, and lines of the table: rows times partitions (times data sets), and seeds.
 SIZES = {

@@ -17,10 +17,10 @@ def make_images(count, height=5, width=4, channels=2):
     return np.random.default_rng(0).permutation(values).reshape(count, height, width, channels)
 
 
-def crops_and_flips(image, pad):
+def crops_and_flips(image, pad, mode="constant"):
     """Return every (top, left, flipped) with the image that it gives."""
     height, width = image.shape[:2]
-    padded = np.pad(image, [(pad, pad), (pad, pad), (0, 0)])
+    padded = np.pad(image, [(pad, pad), (pad, pad), (0, 0)], mode=mode)
     found = {}
     for top in range(2 * pad + 1):
         for left in range(2 * pad + 1):
@@ -73,6 +73,15 @@ def test_no_padding_leaves_flips():
     results = augmentations.create("crop-flip", {"crop-padding": 0}).augment(images, KEY).numpy()
     flipped = [which(image, result, 0)[2] for image, result in zip(images, results, strict=True)]
     assert 8 < sum(flipped) < 32
+
+
+def test_padding_may_be_reflected():
+    images = make_images(30)
+    settings = {"crop-padding": 2, "crop-padding-with": "reflection"}
+    results = augmentations.create("crop-flip", settings).augment(images, KEY).numpy()
+    for image, result in zip(images, results, strict=True):
+        found = crops_and_flips(image, 2, "reflect").values()
+        assert any(np.array_equal(crop, result) for crop in found)
 
 
 def test_default_is_the_paper_s():

@@ -160,3 +160,27 @@ def test_a_network_with_point_convolutions_predicts_with_drawn_dense_layers():
     )
     assert predictions.samples == 4
     assert (predictions.epistemic > 0).all()
+
+
+def test_images_in_the_unit_range_are_those_of_pixels_over_255(tensorflow):
+    from bfl.learning.networks.network import build_network, normalized_images
+
+    networks = [
+        build_network(
+            create_architecture("convolutional", {"input-range": word}),
+            inferences.create("deterministic"),
+            (16, 16, 1),
+            10,
+        )
+        for word in ("symmetric", "unit")
+    ]
+    assert networks[0].manifest == networks[1].manifest
+    posterior = networks[0].initial_posterior(0)
+    pixels = np.random.default_rng(0).integers(0, 256, (3, 16, 16, 1)).astype(np.uint8)
+    key = np.array([1, 2], np.int32)
+    for network in networks:
+        network.load(posterior)
+    unit = networks[1].logits(normalized_images(pixels), key, training=False).numpy()
+    inputs = (pixels / 255).astype(np.float32)
+    expected = networks[0].logits(inputs, key, training=False).numpy()
+    np.testing.assert_allclose(unit, expected, atol=1e-5)

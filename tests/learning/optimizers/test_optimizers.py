@@ -89,6 +89,17 @@ def test_adam_is_that_of_the_paper():
     assert_follows(optimizers.create("adam"), adam_by_hand)
 
 
+@pytest.mark.parametrize(("of", "decay"), [("values", 0.0), ("everything", 0.3)])
+def test_weight_decay_of_adam_is_a_part_of_the_gradient(of, decay):
+    """As in ``torch.optim.Adam``, and not as in AdamW."""
+    optimizer = optimizers.create("adam", {"weight-decay": 0.3, "weight-decay-of": of})
+    assert_follows(optimizer, lambda n: adam_by_hand(n, decay if n == 1 else 0.3), scales=(1,))
+
+
+def test_adam_does_not_decay_by_default():
+    assert optimizers.create("adam").weight_decay == 0.0
+
+
 def test_adam_is_that_of_keras():
     from bfl.keras import keras, tf
 
@@ -117,13 +128,6 @@ def test_untransformed_scales_decay_only_on_demand(of, decay):
     assert_follows(
         optimizer, lambda n: descent_by_hand(n, 0.9, decay if n == 1 else 0.3), scales=(1,)
     )
-
-
-@pytest.mark.parametrize("decay", [0.0, 0.3])
-def test_adam_with_weight_decay_is_adam_on_decayed_gradients(decay):
-    """Coupled, as PyTorch's Adam has it; AdamW's decay would leave the moments alone."""
-    optimizer = optimizers.create("adam-with-weight-decay", {"weight-decay": decay})
-    assert_follows(optimizer, lambda n: adam_by_hand(n, 0.0 if n == 1 else decay), scales=(1,))
 
 
 def test_biases_and_normalization_can_be_spared():

@@ -22,8 +22,9 @@ from bfl.experiments.results.figures.style import (
     styled,
     wrapped,
 )
-from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.studies.folder import FIGURES, StudyFolder
+from bfl.experiments.studies.gathering import StudyResults, gather
+from bfl.experiments.studies.run_result import RunResult
 from bfl.experiments.studies.scale import ScaledStudy
 from bfl.experiments.studies.study import SEED, Choice, FigureSpec, Run
 from bfl.experiments.studies.table import FULL_SCALE, mean_and_spread
@@ -63,14 +64,14 @@ class Overlay:
     """What a figure of a study draws from.
 
     Attributes:
-        folder: The study's folder.
+        results: What the study's runs have given.
         scaled: The study.
         spec: What the study says of the figure.
         rows: The rows that are shown.
         wanted: Which runs count.
     """
 
-    folder: StudyFolder
+    results: StudyResults
     scaled: ScaledStudy
     spec: FigureSpec
     rows: tuple[Choice, ...]
@@ -83,12 +84,13 @@ class Overlay:
         panels = self.scaled.study.panels()
         return tuple(p for p in panels if any(p.items() <= labels for labels in counted))
 
-    def runs(self, row: Choice, panel: Mapping[str, str]) -> Iterator[RunFolder]:
-        """Yield the folders of a row's runs in a panel, begun or not."""
+    def runs(self, row: Choice, panel: Mapping[str, str]) -> Iterator[RunResult]:
+        """Yield what a row's runs in a panel have given, finished or begun."""
         labels = {**row.labels, **panel}
         for run in self.scaled.runs:
-            if dict(run.cell.labels) == labels and self.wanted(run):
-                yield self.folder.run(run.name)
+            result = self.results.curves(run.name)
+            if result and dict(run.cell.labels) == labels and self.wanted(run):
+                yield result
 
     def name(self, row: Choice) -> str:
         """Return what a row is called in the legend: those of its labels in which rows differ."""
@@ -206,7 +208,10 @@ def panel_title(panel: Mapping[str, str]) -> str:
 
 
 def draw_study(
-    folder: StudyFolder, scaled: ScaledStudy, wanted: Callable[[Run], bool] = lambda _: True
+    folder: StudyFolder,
+    scaled: ScaledStudy,
+    wanted: Callable[[Run], bool] = lambda _: True,
+    places: Sequence[Path] = (),
 ) -> list[Path]:
     """Draw the figures that a study asks for, or one of each kind; return the PNG files.
 
@@ -214,18 +219,22 @@ def draw_study(
         folder: The study's folder.
         scaled: The study.
         wanted: Which runs count.
+        places: Other folders with results.
 
     Raises:
-        DataError: A file of a run is there but corrupt.
+        ConfigurationError: A result does not belong to the study as it stands, or two contradict
+            each other.
+        DataError: A result is corrupt.
         RunError: A figure cannot be written.
     """
+    results = gather(folder, scaled.runs, places, wanted)
     specs = scaled.study.figures or [
         FigureSpec(name, name, "", rows=(), settings={}) for name in study_figures.names()
     ]
     written = []
     for spec in specs:
         rows = tuple(row for row in scaled.study.rows if spec.shows(row.labels))
-        overlay = Overlay(folder, scaled, spec, rows, wanted)
+        overlay = Overlay(results, scaled, spec, rows, wanted)
         figure = study_figures.create(spec.kind, spec.settings).draw(overlay)
         if figure is not None:
             written.append(folder.write(f"{FIGURES}/{spec.name}.png", png(figure)))

@@ -10,7 +10,6 @@ from pydantic import Field, field_validator
 from bfl.errors import unknown_name
 from bfl.evaluation.metrics import metrics
 from bfl.experiments.results.figures.style import percent_axis
-from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.studies.figures.base import (
     PANELS_A_LINE,
     Overlay,
@@ -21,6 +20,7 @@ from bfl.experiments.studies.figures.base import (
     panel_title,
     study_figures,
 )
+from bfl.experiments.studies.run_result import RunResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
@@ -73,6 +73,5 @@ class LearningCurves(StudyFigure):
         finish(figure, overlay)
         return figure if drawn else None
 
-    def _points(self, run: RunFolder) -> dict[float, float]:
-        rounds = run.rounds()
-        return {entry["round"]: entry[self.metric] for entry in rounds if self.metric in entry}
+    def _points(self, run: RunResult) -> dict[float, float]:
+        return {row["round"]: row[self.metric] for row in run.rounds if self.metric in row}

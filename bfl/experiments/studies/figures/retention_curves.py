@@ -9,7 +9,6 @@ from pydantic import Field, field_validator
 from bfl.errors import DataError, unknown_name
 from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results.figures.style import percent_axis
-from bfl.experiments.results.run_folder import RETENTION, RunFolder
 from bfl.experiments.studies.figures.base import (
     Overlay,
     StudyFigure,
@@ -19,6 +18,7 @@ from bfl.experiments.studies.figures.base import (
     panel_title,
     study_figures,
 )
+from bfl.experiments.studies.run_result import RunResult
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
@@ -78,13 +78,12 @@ class RetentionCurves(StudyFigure):
         return figure if drawn else None
 
 
-def _curve(run: RunFolder, by: str) -> dict[float, float]:
+def _curve(run: RunResult, by: str) -> dict[float, float]:
     """Return accuracy by the share retained; nothing of a run that is not over."""
-    if not run.holds(RETENTION):
+    if not run.retention:
         return {}
-    content = run.retention()
     try:
-        values = content["curves"][ACCURACY][by]["value"]
-        return dict(zip(content["fraction"], values, strict=True))
+        values = run.retention["curves"][ACCURACY][by]["value"]
+        return dict(zip(run.retention["fraction"], values, strict=True))
     except (KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{run.path / RETENTION} is corrupt: {error!r}") from error
+        raise DataError(f"{run.source}: no retention curve: {error!r}") from error

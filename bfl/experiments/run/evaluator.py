@@ -45,7 +45,9 @@ class Evaluator:
         self.manifest: Manifest = network.manifest
         precision = configuration.keys.evaluate_precision
         self._predictor = Predictor(
-            network.manifest, build_predictor(network, configuration.architecture, precision)
+            network.manifest,
+            build_predictor(network, configuration.architecture, precision),
+            parametrization=configuration.inference.parametrization,
         )
 
     def predict(

@@ -4,7 +4,7 @@ import pytest
 
 from bfl.configuration import resolve
 from bfl.errors import ConfigurationError
-from bfl.learning.training.construction import trainer_for
+from bfl.experiments.run.trainer import trainer_for
 
 
 def configuration(**changes):

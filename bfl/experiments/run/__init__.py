@@ -1,0 +1,13 @@
+"""A run as it is configured: started, named, gone on with, trained and judged.
+
+What it leaves behind, which knows nothing of configurations, is ``experiments.results``.
+
+- ``simulation``: what a simulation is started with, and what is refused before.
+- ``run_name``: the name of a run that has been given none.
+- ``resume``: a run's folder, new or begun, and its checkpoints.
+- ``network``: what predicting with a run's posterior takes besides.
+- ``trainer``: the trainer that a configuration describes.
+- ``evaluator``: what judges a run's posteriors.
+
+Importing this package does not import TensorFlow; ``evaluator`` does.
+"""

@@ -1,0 +1,80 @@
+"""What a simulation is started with: its backend and its clients; and what is refused before."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from bfl.configuration import resolve, unread_settings
+from bfl.configuration.settings import UNSET
+from bfl.engine.flower import FlowerApp, Values
+from bfl.errors import ConfigurationError, unknown_name
+from bfl.experiments.run.resume import check_output
+
+DEFAULT_SUPERNODES = 10
+BACKENDS = ("ray", "serial")
+
+
+def read_backend_config(text: str) -> dict[str, Any]:
+    """Return the backend's configuration from its JSON.
+
+    Raises:
+        ConfigurationError: It is not a JSON object, or has a key that Flower does not know.
+    """
+    try:
+        config = json.loads(text)
+    except json.JSONDecodeError as error:
+        raise ConfigurationError(f"--backend-config: not JSON ({error}): {text}") from error
+    if not isinstance(config, dict):
+        raise ConfigurationError(f"--backend-config: expected a JSON object, not {text}")
+    known = ("init_args", "client_resources", "actor")
+    for key, value in config.items():
+        if key not in known:
+            raise ConfigurationError(f"--backend-config: {unknown_name('key', key, known)}")
+        if not isinstance(value, dict):
+            raise ConfigurationError(f"--backend-config: {key} is {value!r}; allowed: an object")
+    return config
+
+
+def agree_on_clients(
+    num_supernodes: int | None, overrides: Mapping[str, Any], defaults: Mapping[str, Any]
+) -> tuple[int, Values]:
+    """Return the number of clients, and the run configuration that says so.
+
+    ``--num-supernodes`` and the key ``clients`` are one number: either sets it.
+
+    Raises:
+        ConfigurationError: Both are given and differ, or the number is not positive.
+    """
+    merged = dict(overrides)
+    configured = overrides.get("clients", defaults.get("clients", 0))
+    configured = 0 if configured == UNSET else configured
+    if not isinstance(configured, int) or isinstance(configured, bool) or configured < 0:
+        raise ConfigurationError(f"clients is {configured!r}; allowed: a whole number, at least 0")
+    if num_supernodes is not None and num_supernodes < 1:
+        raise ConfigurationError(f"--num-supernodes is {num_supernodes}; allowed: at least 1")
+    if num_supernodes and configured and num_supernodes != configured:
+        raise ConfigurationError(
+            f"--num-supernodes is {num_supernodes} and clients is {configured}: they are one "
+            "number; give one of them, or the same"
+        )
+    count = num_supernodes or configured or DEFAULT_SUPERNODES
+    if "clients" in defaults:
+        merged["clients"] = count
+    return count, merged
+
+
+def check(app: FlowerApp, overrides: Mapping[str, Any], clients: int, *, backend: str) -> None:
+    """Refuse, before the engine starts, what can be known to be wrong with this project's app.
+
+    What is being started is said at once: the first imports take seconds.
+    """
+    configuration = resolve(app.run_config(overrides))
+    check_output(configuration)
+    for warning in unread_settings(configuration, overrides):
+        print(f"warning: {warning}", file=sys.stderr)
+    where = "this process" if backend == "serial" else "Ray actors"
+    print(f"run of {clients} clients in {where}: {configuration.title}", flush=True)
+    app.check_before_start(configuration, clients)

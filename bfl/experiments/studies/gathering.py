@@ -1,0 +1,156 @@
+"""What a study's runs have given, gathered from its folder and from files of results."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bfl.configuration import Configuration, resolve
+from bfl.errors import ConfigurationError, DataError
+from bfl.experiments.run.resume import changed_keys
+from bfl.experiments.studies.folder import StudyFolder, is_begun, state
+from bfl.experiments.studies.run_result import (
+    RunResult,
+    different_numbers,
+    digest,
+    portable,
+    read_result,
+    result_of,
+)
+from bfl.experiments.studies.study import Run
+
+DEFAULT_CLIENTS = 10
+"""The number of clients of a run whose study does not say: that of ``flower-simulation``."""
+
+RESULTS = Path("docs") / "results"
+"""Where a checkout keeps the results of its studies."""
+
+
+@dataclass(frozen=True)
+class StudyResults:
+    """What a study's runs have given.
+
+    Attributes:
+        finished: The results of the runs that are over, by name.
+        begun: Those of the runs that are not, as far as they have come.
+        states: Where each run stands that is not over, in words.
+    """
+
+    finished: Mapping[str, RunResult]
+    begun: Mapping[str, RunResult]
+    states: Mapping[str, str]
+
+    def curves(self, name: str) -> RunResult | None:
+        """Return a run's result, or what there is of it."""
+        return self.finished.get(name) or self.begun.get(name)
+
+
+def values_of(run: Run) -> dict[str, Any]:
+    """Return the keys of a run, with a number of clients where its study does not say one."""
+    return {**run.values, "clients": run.values.get("clients") or DEFAULT_CLIENTS}
+
+
+def gather(
+    folder: StudyFolder,
+    runs: Iterable[Run],
+    places: Sequence[Path] = (),
+    wanted: Callable[[Run], bool] = lambda _: True,
+) -> StudyResults:
+    """Return what the runs of a study have given.
+
+    A result of fewer rounds than the study has is that of a run that is not over.
+
+    Args:
+        folder: The study's folder.
+        runs: The study's runs.
+        places: Other folders with ``runs/NAME.json``.
+        wanted: Which runs are looked for.
+
+    Raises:
+        ConfigurationError: A result has another configuration than the study has now, or two claim
+            one run with different numbers; the message names the files.
+        DataError: A file is corrupt.
+    """
+    finished: dict[str, RunResult] = {}
+    begun: dict[str, RunResult] = {}
+    states: dict[str, str] = {}
+    problems: list[str] = []
+    for run in filter(wanted, runs):
+        configuration = resolve(values_of(run), check_data=False)
+        found = []
+        for result in _candidates(folder, run.name, places):
+            text = _unfit(result, configuration)
+            if text:
+                problems.append(text)
+            else:
+                found.append(result)
+        rounds = configuration.keys.rounds
+        whole = [r for r in found if r.metrics and r.number_of_rounds == rounds]
+        problems += _contradictions(whole)
+        if whole:
+            finished[run.name] = whole[0]
+            continue
+        own = folder.run(run.name)
+        if is_begun(own):
+            begun[run.name] = result_of(own, run.name)
+        states[run.name] = state(folder, run.name, own, rounds)
+    if problems:
+        raise ConfigurationError("\n".join(dict.fromkeys(problems)))
+    return StudyResults(finished, begun, states)
+
+
+def _candidates(folder: StudyFolder, name: str, places: Sequence[Path]) -> Iterable[RunResult]:
+    """Yield all that claims to be a run's result: the study's own files first."""
+    own = folder.run(name)
+    files = [folder.result_file(name), *(StudyFolder(place).result_file(name) for place in places)]
+    for path in dict.fromkeys(file.resolve() for file in files):
+        if path.is_file():
+            result = read_result(path)
+            if result.name != name:
+                raise DataError(f"{path} is the result of the run {result.name}, not of {name}")
+            yield result
+    if is_begun(own):
+        yield result_of(own, name)
+
+
+def _unfit(result: RunResult, configuration: Configuration) -> str:
+    """Return why a result is not that of a configuration; empty: it is, or of fewer rounds."""
+    now = portable(configuration.values)
+    changed = changed_keys(portable(result.configuration), now)
+    if "rounds" in changed and result.number_of_rounds < configuration.keys.rounds:
+        # Nothing in a round depends on how many there are to be.
+        del changed["rounds"]
+    if not changed:
+        return ""
+    differing = "; ".join(f"{k} was {was!r} and is {is_!r}" for k, (was, is_) in changed.items())
+    return (
+        f"{result.source} is a run of another configuration (digest "
+        f"{digest(result.configuration)[:12]}, the study's is {digest(now)[:12]}): {differing}"
+    )
+
+
+def _contradictions(results: Sequence[RunResult]) -> list[str]:
+    """Return which results claim to be one run's and have different numbers."""
+    problems = []
+    for other in results[1:]:
+        different = different_numbers(results[0], other)
+        if different:
+            name, (one, two) = next(iter(different.items()))
+            problems.append(
+                f"{results[0].source} and {other.source} claim to be the same run and differ in "
+                f"{len(different)} numbers, {name} is {one!r} and {two!r}; remove one of them"
+            )
+    return problems
+
+
+def results_beside(file: Path, folder_name: str) -> tuple[Path, ...]:
+    """Return where the checkout that a study's file lies in keeps results, if it does.
+
+    That is ``docs/results/NAME`` of the nearest folder above the file that has ``docs/results``.
+    """
+    for parent in file.resolve().parents:
+        if (parent / RESULTS).is_dir():
+            return (parent / RESULTS / folder_name,)
+    return ()

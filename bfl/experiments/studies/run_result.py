@@ -1,0 +1,230 @@
+"""What is kept of a finished run: one small JSON file, enough for tables and figures.
+
+| key | content |
+| --- | --- |
+| ``format`` | 1 |
+| ``name`` | the run's name within its study |
+| ``digest`` | SHA-256 of ``configuration`` |
+| ``configuration`` | all keys that the result depends on; data sets in files by the file's name |
+| ``made-as`` | the run whose computation this is, where two are the same; else empty |
+| ``metrics`` | all numbers of the run's ``metrics.json`` |
+| ``seconds`` | those of all rounds |
+| ``partition`` | SHA-256 of who holds which data: equal digests, equal partitions |
+| ``environment`` | versions, machine, commit |
+| ``rounds``, ``retention`` | the learning and retention curves, to seven digits |
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
+from typing import Any
+
+from bfl.data.datasets import dataset_sources
+from bfl.errors import ConfigurationError, DataError, RunError
+from bfl.evaluation.metrics import metrics as registered_metrics
+from bfl.experiments.results.run_folder import ENVIRONMENT, METRICS, PARTITION, RETENTION, RunFolder
+from bfl.experiments.run.resume import FREE_TO_CHANGE
+from bfl.files import write_atomically
+
+FORMAT = 1
+DIGITS = 7
+"""Significant digits of the points of curves; metrics are kept in full."""
+
+_DATA_KEYS = ("dataset", "server-data")
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """What a run has given.
+
+    Attributes:
+        name: The run's name within its study.
+        configuration: The keys that the result depends on, see ``portable``.
+        metrics: The final numbers; none of a run that has only begun.
+        rounds: The evaluated rounds: ``round`` and the metrics of each.
+        retention: The content of ``retention.json``; empty where there is none.
+        seconds: Those of all rounds.
+        partition: A digest of who holds which data; empty where it is not known.
+        environment: On what it was made.
+        made_as: The run whose computation this is; empty: its own.
+        source: The file or the folder that it was read from.
+    """
+
+    name: str
+    configuration: Mapping[str, Any]
+    metrics: Mapping[str, float]
+    rounds: tuple[Mapping[str, float], ...]
+    retention: Mapping[str, Any]
+    seconds: float
+    partition: str
+    environment: Mapping[str, Any]
+    made_as: str = ""
+    source: Path = field(default=Path(), compare=False)
+
+    @property
+    def number_of_rounds(self) -> int:
+        """The number of rounds of its configuration."""
+        return int(self.configuration["rounds"])
+
+    def to_json(self) -> str:
+        """Return the content of the file."""
+        content = {
+            "format": FORMAT,
+            "name": self.name,
+            "digest": digest(self.configuration),
+            "configuration": dict(sorted(self.configuration.items())),
+            "made-as": self.made_as,
+            "metrics": dict(self.metrics),
+            "seconds": round(self.seconds, 3),
+            "partition": self.partition,
+            "environment": dict(self.environment),
+        }
+        text = json.dumps(content, indent=1)
+        # A line a curve: an indented list would take a line for each of its points.
+        curves = {"rounds": _columns(self.rounds), "retention": self.retention}
+        lines = [f' "{name}": {json.dumps(_short(curve))}' for name, curve in curves.items()]
+        return ",\n".join([text.removesuffix("\n}"), *lines]) + "\n}\n"
+
+
+def portable(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys that a result depends on, the same on every machine.
+
+    Args:
+        values: A complete configuration.
+    """
+    kept = {key: value for key, value in values.items() if key not in FREE_TO_CHANGE}
+    for key in _DATA_KEYS:
+        source, colon, location = str(kept.get(key, "")).partition(":")
+        if colon and _is_path(source):
+            kept[key] = f"{source}:{PurePath(location).name}"
+    return kept
+
+
+def _is_path(source: str) -> bool:
+    try:
+        return dataset_sources.get(source).location_form == "PATH"
+    except ConfigurationError:
+        return False
+
+
+def digest(content: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a mapping, whatever the order of its keys."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def result_of(folder: RunFolder, name: str, made_as: str = "") -> RunResult:
+    """Return the result of a run from its folder; without metrics where it is not over.
+
+    Raises:
+        DataError: A file of the run is missing or corrupt.
+    """
+    rounds = folder.rounds()
+    names = ("round", *registered_metrics.names())
+    judged = [{key: entry[key] for key in names if key in entry} for entry in rounds]
+    return RunResult(
+        name=name,
+        configuration=portable(folder.config()),
+        metrics=_metrics(folder) if folder.holds(METRICS) else {},
+        rounds=tuple(entry for entry in judged if len(entry) > 1),
+        retention=folder.retention() if folder.holds(RETENTION) else {},
+        seconds=math.fsum(float(entry.get("seconds", 0.0)) for entry in rounds),
+        partition=digest(folder.partition()) if folder.holds(PARTITION) else "",
+        environment=folder.environment() if folder.holds(ENVIRONMENT) else {},
+        made_as=made_as,
+        source=folder.path,
+    )
+
+
+def _metrics(folder: RunFolder) -> dict[str, float]:
+    try:
+        return {name: float(value) for name, value in folder.metrics().items()}
+    except (TypeError, ValueError) as error:
+        raise DataError(f"{folder.path / METRICS} is corrupt: {error}") from error
+
+
+def write_result(path: Path, result: RunResult) -> None:
+    """Write the file of a result as a whole.
+
+    Raises:
+        RunError: It cannot be written.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, result.to_json().encode())
+    except OSError as error:
+        raise RunError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def read_result(path: Path) -> RunResult:
+    """Return the result that a file holds.
+
+    Raises:
+        DataError: It cannot be read, is not what it should be, or its digest is not that of its
+            configuration.
+    """
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if content["format"] != FORMAT:
+            raise ValueError(f"its format is {content['format']!r}; expected {FORMAT}")
+        result = RunResult(
+            name=str(content["name"]),
+            configuration=dict(content["configuration"]),
+            metrics={str(k): float(v) for k, v in content["metrics"].items()},
+            rounds=_rows(content["rounds"]),
+            retention=dict(content["retention"]),
+            seconds=float(content["seconds"]),
+            partition=str(content["partition"]),
+            environment=dict(content["environment"]),
+            made_as=str(content["made-as"]),
+            source=path,
+        )
+        if type(result.configuration["rounds"]) is not int:
+            raise ValueError(f"rounds is {result.configuration['rounds']!r}")
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(f"{path} is not the result of a run: {error!r}") from error
+    said, is_ = str(content.get("digest")), digest(result.configuration)
+    if said != is_:
+        raise DataError(
+            f"{path}: its configuration has the digest {is_[:12]}, and it says {said[:12]}; one of "
+            "them has been changed"
+        )
+    return result
+
+
+def different_numbers(one: RunResult, other: RunResult) -> dict[str, tuple[Any, Any]]:
+    """Return the metrics in which two results differ, with both values; NaN equals NaN."""
+    pairs = {
+        name: (one.metrics.get(name), other.metrics.get(name))
+        for name in {**one.metrics, **other.metrics}
+    }
+    return {name: pair for name, pair in pairs.items() if repr(pair[0]) != repr(pair[1])}
+
+
+def _columns(rows: tuple[Mapping[str, float], ...]) -> dict[str, list[float | None]]:
+    names = dict.fromkeys(name for row in rows for name in row)
+    return {name: [row.get(name) for row in rows] for name in names}
+
+
+def _rows(columns: Mapping[str, list[float | None]]) -> tuple[dict[str, float], ...]:
+    names = list(columns)
+    return tuple(
+        {name: value for name, value in zip(names, row, strict=True) if value is not None}
+        for row in zip(*columns.values(), strict=True)
+    )
+
+
+def _short(value: Any) -> Any:
+    """Return a value with its floats to seven significant digits."""
+    if isinstance(value, Mapping):
+        return {str(key): _short(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_short(entry) for entry in value]
+    return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value

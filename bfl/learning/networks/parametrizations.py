@@ -1,0 +1,117 @@
+"""What a variational layer holds in place of a variance: ρ with σ = ε + softplus(ρ), or log σ²."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bfl.posteriors.parametrization import untransformed_from_variance, variance_from_untransformed
+
+Array = npt.NDArray[np.floating]
+
+
+class Parametrization(ABC):
+    """A bijection between variances and the unconstrained numbers that training moves."""
+
+    @abstractmethod
+    def variance(self, untransformed: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        """Return the variances of what a network holds, in that shape."""
+
+    @abstractmethod
+    def untransformed(self, variance: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        """Return what a network holds for variances, in their shape; finite if they are."""
+
+    @abstractmethod
+    def posterior_fn(self) -> Callable[..., Any]:
+        """Return what makes a layer's Gaussian, in the form that TensorFlow Probability's take."""
+
+    def used_variance(self, variance: Array) -> Array:
+        """Return the variances that a network computes with where the posterior has these."""
+        return variance
+
+
+@dataclass(frozen=True)
+class Softplus(Parametrization):
+    """σ = ε + softplus(ρ), TensorFlow Probability's (``bfl.posteriors.parametrization``)."""
+
+    def variance(self, untransformed: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        """Return (ε + softplus(ρ))²."""
+        return variance_from_untransformed(untransformed)
+
+    def untransformed(self, variance: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        """Return ρ."""
+        return untransformed_from_variance(variance)
+
+    def posterior_fn(self) -> Callable[..., Any]:
+        """Return TensorFlow Probability's own; it begins at 0, since a posterior is loaded."""
+        from bfl.keras import tfp
+
+        made: Callable[..., Any] = tfp.layers.default_mean_field_normal_fn(
+            loc_initializer="zeros", untransformed_scale_initializer="zeros"
+        )
+        return made
+
+
+@dataclass(frozen=True)
+class LogVariance(Parametrization):
+    """α = log σ², clamped to [−c, c] wherever the network computes with it; c = 0: not clamped.
+
+    What lies outside has no gradient, neither of the likelihood nor of the divergence: only weight
+    decay moves it. The posterior, and so what is sent and pooled, has exp(α) as it is held.
+
+    Source: Ozer et al. (2022), section 3, "as an implementation trick [...] we use α = log σ²";
+    their published code (``VBLinear``) for the clamp, with c = 8.
+    """
+
+    clamp: float = 0.0
+
+    def variance(self, untransformed: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        """Return exp(α)."""
+        return np.exp(np.asarray(untransformed, np.float64))
+
+    def untransformed(self, variance: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        """Return α; of what is not above the smallest normal float32, that one's."""
+        least = float(np.finfo(np.float32).tiny)
+        return np.log(np.maximum(np.asarray(variance, np.float64), least))
+
+    def posterior_fn(self) -> Callable[..., Any]:
+        """Return a maker of Normals whose scale is exp(α/2), of the clamped α."""
+        from bfl.keras import tf, tfp
+
+        def deviation(alpha: Any) -> Any:
+            inside = tf.clip_by_value(alpha, -self.clamp, self.clamp) if self.clamp else alpha
+            return tf.exp(0.5 * inside)
+
+        def make(dtype: Any, shape: Any, name: str, trainable: bool, add: Any) -> Any:
+            mean, alpha = (
+                add(
+                    name=f"{name}_{part}",
+                    shape=shape,
+                    initializer="zeros",
+                    dtype=dtype,
+                    trainable=trainable,
+                )
+                for part in ("loc", "log_variance")
+            )
+            scale = tfp.util.DeferredTensor(alpha, deviation)
+            normal = tfp.distributions.Normal(loc=mean, scale=scale)
+            return tfp.distributions.Independent(
+                normal, reinterpreted_batch_ndims=tf.size(normal.batch_shape_tensor())
+            )
+
+        return make
+
+    def used_variance(self, variance: Array) -> Array:
+        """Return the variances within [exp −c, exp c]."""
+        if not self.clamp:
+            return variance
+        low, high = np.exp(np.array([-self.clamp, self.clamp])).astype(variance.dtype)
+        return np.clip(variance, low, high)
+
+
+SOFTPLUS = Softplus()
