@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from bfl.aggregation.defences import Defence
 from bfl.aggregation.pooling import PoolingRule
+from bfl.aggregation.refinements import Refinement
+from bfl.aggregation.refinements.none import NoRefinement
+from bfl.aggregation.samplers import Sampler
+from bfl.aggregation.samplers.gaussian import GaussianSampler
 from bfl.aggregation.server_optimizers import ServerOptimizer
 from bfl.aggregation.weightings import Weighting
 from bfl.configuration import Configuration
 from bfl.errors import ConfigurationError
+from bfl.evaluation.predictives import Predictive
+from bfl.evaluation.predictives.posterior import PosteriorPredictive
 from bfl.federation.parts import Arrays, Counts, DeclaredArray, Part
 from bfl.federation.sampling import Sampling
 from bfl.posteriors import Posterior
@@ -28,6 +34,9 @@ class Method:
         defence: What is done to the clients' posteriors before.
         server_optimizer: What becomes of the step to the pool.
         scale_floor: The least standard deviation of the posterior that comes out; 0: none.
+        refinement: What the server does beyond pooling.
+        sampler: The distribution that an ensemble's samples are from.
+        predictive: What predicts, beside the posterior, when it is judged.
         parts: Those with a half on either side, in the order in which the server folds them.
     """
 
@@ -37,6 +46,9 @@ class Method:
     defence: Defence
     server_optimizer: ServerOptimizer
     scale_floor: float = SCALE_FLOOR
+    refinement: Refinement = field(default_factory=NoRefinement)
+    sampler: Sampler = field(default_factory=GaussianSampler)
+    predictive: Predictive = field(default_factory=PosteriorPredictive)
     parts: tuple[Part, ...] = ()
 
     @classmethod
@@ -49,8 +61,16 @@ class Method:
             defence=configuration.defence,
             server_optimizer=configuration.server_optimizer,
             scale_floor=configuration.keys.scale_floor,
+            refinement=configuration.refinement,
+            sampler=configuration.sampler,
+            predictive=configuration.predictive,
             parts=configuration.parts,
         )
+
+    @property
+    def needs_models(self) -> bool:
+        """Whether a part needs the models of all clients of a round at once."""
+        return self.refinement.needs_models or self.predictive.needs_models
 
     def begin(self, posterior: Posterior, clients: int) -> dict[str, Arrays]:
         """Return the parts' states before the first round, by the names of the states."""

@@ -40,10 +40,10 @@ from strategies.federation import Federation, discover
 from strategies.method import Method
 from strategies.posterior_pooling import PosteriorPooling
 from strategies.pretraining import Pretraining
-from strategies.refusals import lost_states, refuse_attackers
+from strategies.refusals import check_own_images, lost_states, refuse_attackers
 from strategies.round_recorder import RoundRecorder
 from strategies.server_state import ServerState
-from strategies.validation import evaluation, server_data
+from strategies.validation import evaluation, judging, own_server, server_data
 
 SILENCE_BEYOND_TIMEOUT = 30.0
 """Seconds that the server waits longer than a client may take: for the message's way and back."""
@@ -77,6 +77,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         federation = discover(grid, keys.clients, keys.node_timeout, plugins=keys.plugins)
         configuration = evaluator.configuration = configuration.replace(clients=federation.size)
         own = evaluator.server_data = server_data(configuration, dataset, federation)
+        check_own_images(configuration, dataset, own)
         partition = split(configuration, dataset, federation, own)
         refuse_attackers(configuration, federation)
         name = keys.name or made_up_name(configuration)
@@ -181,7 +182,7 @@ def _run_rounds(server: _Server, checkpoint: Checkpoint | None) -> Posterior:
     else:
         prior = server.configuration.prior
         state = _first_state(server, prior.first_posterior(server.evaluator.initial))
-    best = _best_posterior(server) if server.evaluator.server_data else None
+    best = _best_posterior(server) if server.evaluator.validates else None
     recorder = RoundRecorder(
         server.folder, server.progress, keys.evaluate_mc_samples, best=best, log=server.log
     )
@@ -191,6 +192,8 @@ def _run_rounds(server: _Server, checkpoint: Checkpoint | None) -> Posterior:
         server.partition,
         federation=server.federation,
         manifest=server.evaluator.manifest,
+        server=own_server(server.evaluator),
+        judge=judging(server.evaluator),
         run_folder=server.path,
         run_key=run_key(server.folder.path),
         state=state,
@@ -241,6 +244,9 @@ def make_strategy(
         defence=method.defence,
         sampling=method.sampling,
         server_optimizer=method.server_optimizer,
+        refinement=method.refinement,
+        sampler=method.sampler,
+        predictive=method.predictive,
         parts=method.parts,
         scale_floor=method.scale_floor,
         configuration=json.dumps(configuration.values),
@@ -272,7 +278,7 @@ def _finish(server: _Server, posterior: Posterior) -> None:
     """Judge the final posterior in full, and write and show all that is known of it."""
     folder, evaluator, progress = server.folder, server.evaluator, server.progress
     samples = server.configuration.keys.mc_samples
-    if evaluator.server_data:
+    if evaluator.validates:
         progress.say(_best_posterior(server).told())
     progress.say(f"final evaluation with {samples} Monte Carlo samples")
     folder.write_posterior(posterior, evaluator.manifest)

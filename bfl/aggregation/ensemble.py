@@ -63,6 +63,11 @@ class EnsembleMembers(Component):
         "of the server's own images",
     )
 
+    def requires(self) -> frozenset[str]:
+        """Return that the server has images, if statistics are made anew from them."""
+        recomputed = self.member_statistics == "recomputed"
+        return super().requires() | ({"server-images"} if recomputed else set())
+
     @field_validator("ensemble_clients")
     @classmethod
     def _some_member(cls, clients: bool, info: ValidationInfo) -> bool:

@@ -18,6 +18,7 @@ from bfl.learning.networks.precision import Precision, computing_in
 from bfl.learning.networks.prior import PriorVariables, divergence
 from bfl.learning.priors.base import Density
 from bfl.posteriors import Manifest, Posterior
+from bfl.posteriors.manifest import Parameter
 
 Array = npt.NDArray[np.floating]
 
@@ -124,6 +125,16 @@ class Network:
                 parameters, manifest.split(vector, gaussian=gaussian), strict=True
             ):
                 variables[parameter.name].assign(part)
+
+    def read_values(self, manifest: Manifest) -> tuple[Array, Array]:
+        """Return the weights as ``load_values`` takes them, float32: values (D,) and point (P,)."""
+        variables = {p.name: p.value for p in self._parameters}
+
+        def join(parameters: tuple[Parameter, ...]) -> Array:
+            parts = [variables[parameter.name].numpy().ravel() for parameter in parameters]
+            return np.concatenate([np.zeros(0, np.float32), *parts])
+
+        return join(manifest.gaussian), join(manifest.point)
 
     def set_prior(self, prior: Density) -> None:
         """Set the prior that ``divergence`` is taken from; nothing is traced again."""
