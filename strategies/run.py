@@ -18,6 +18,7 @@ from bfl.data.partitions.manifest import describe
 from bfl.engine.resources import cpus_of_this_process
 from bfl.engine.run import run_of
 from bfl.errors import RunError
+from bfl.evaluation.predictives.judged import JudgedEnsemble
 from bfl.experiments.results.best import BestPosterior
 from bfl.experiments.results.collapse import CollapseWatch
 from bfl.experiments.results.environment import describe_environment
@@ -43,7 +44,7 @@ from strategies.pretraining import Pretraining
 from strategies.refusals import check_own_images, lost_states, refuse_attackers
 from strategies.round_recorder import RoundRecorder
 from strategies.server_state import ServerState
-from strategies.validation import evaluation, judging, own_server, server_data
+from strategies.validation import evaluation, judged_ensemble, judging, own_server, server_data
 
 SILENCE_BEYOND_TIMEOUT = 30.0
 """Seconds that the server waits longer than a client may take: for the message's way and back."""
@@ -289,6 +290,7 @@ def _finish(server: _Server, posterior: Posterior) -> None:
         evaluator.dataset.test_labels,
         evaluator.configuration.values,
         posterior,
+        ensemble=_last_ensemble(server),
     )
     test = evaluator.dataset
     write_examples(folder, predictions, test.test_images, test.test_labels)
@@ -300,6 +302,15 @@ def _finish(server: _Server, posterior: Posterior) -> None:
     progress.say(f"figures: {', '.join(path.name for path in figures)}")
     progress.say(f"posterior SHA-256 {posterior.digest()}")
     progress.say(f"results are in {folder.path.resolve()}")
+
+
+def _last_ensemble(server: _Server) -> JudgedEnsemble | None:
+    """Return what the predictive's models of the last round predict; None for none."""
+    last = Checkpoints(server.folder).latest()
+    if last is None:
+        return None
+    state = ServerState.from_arrays(last.server_round, last.posterior, last.state)
+    return judged_ensemble(server.evaluator, state)
 
 
 def _described(

@@ -26,6 +26,8 @@ _DERIVED = """## Made from these
   the metric's side. Fischer et al. (2024), section 3.3; Filos et al. (2019).
 - `validation-NAME`: a metric or mean uncertainty of the server's own images (`server-data`) in
   place of the test data, in `rounds.jsonl`.
+- `ensemble-NAME`: any of these of the ensemble that predicts beside the posterior
+  (`predictive="ensemble"`); `ensemble-member-accuracy` is the mean of its members' own.
 - `degree-of-spread`: the norm of all standard deviations, √Σ_d σ_d², without a better side. Ozer et
   al. (2022), section 4.
 """

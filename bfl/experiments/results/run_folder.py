@@ -14,6 +14,7 @@
 | ``predictions.npz`` | labels, mean probabilities and uncertainties of the test examples |
 | ``metrics.json`` | metrics, mean uncertainties and retention areas |
 | ``retention.json`` | retention curves on a grid of percents, with their areas |
+| ``ensemble.json`` | retention curves of an ensemble (``predictive``), accuracies of its members |
 | ``examples.npz`` | the test images that are predicted with the most and the least certainty |
 | ``figures/`` | PNG files |
 
@@ -57,6 +58,7 @@ BEST_POSTERIOR = "best-posterior.npz"
 PREDICTIONS = "predictions.npz"
 METRICS = "metrics.json"
 RETENTION = "retention.json"
+ENSEMBLE = "ensemble.json"
 EXAMPLES = "examples.npz"
 FIGURES = "figures"
 
@@ -74,6 +76,7 @@ _RUN_FILES = (
     PREDICTIONS,
     METRICS,
     RETENTION,
+    ENSEMBLE,
     EXAMPLES,
 )
 # What NumPy, zip, JSON and TOML raise when a file is cut off or of another kind.
@@ -172,7 +175,7 @@ class RunFolder:
         with self._writing(CONFIG):
             # The configuration last: a run killed here is to be given more rounds again. With the
             # new one beside the old results it would pass for a finished run of as many.
-            for name in (METRICS, PREDICTIONS, RETENTION, EXAMPLES, POSTERIOR):
+            for name in (METRICS, PREDICTIONS, RETENTION, ENSEMBLE, EXAMPLES, POSTERIOR):
                 (self.path / name).unlink(missing_ok=True)
             for figure in (self.path / FIGURES).glob("*.png"):
                 figure.unlink()
@@ -217,6 +220,14 @@ class RunFolder:
     def retention(self) -> dict[str, Any]:
         """Return the retention curves."""
         return self._read_json(RETENTION)
+
+    def write_ensemble(self, ensemble: Mapping[str, Any]) -> None:
+        """Write what an ensemble's members and its retention are, see ``results.summary``."""
+        self._write_json(ENSEMBLE, ensemble)
+
+    def ensemble(self) -> dict[str, Any]:
+        """Return what ``write_ensemble`` has written."""
+        return self._read_json(ENSEMBLE)
 
     # Rounds ------------------------------------------------------------------------------------
 
