@@ -5,10 +5,10 @@ from __future__ import annotations
 from flwr.app import ArrayRecord
 
 from bfl.aggregation.pooling import PoolingRule
+from bfl.aggregation.server import Server
 from bfl.aggregation.weightings import Weighting
 from bfl.engine.resources import available_memory
 from bfl.errors import ConfigurationError, PosteriorError
-from bfl.federation.server import Server
 from bfl.federation.wire import posterior_from_arrays
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.posterior import VECTORS
@@ -53,7 +53,7 @@ def check_server_side(method: Method, server: Server | None) -> None:
     if refinement.needs_server and server is None:
         raise ConfigurationError(
             f"refinement '{refinement.name}' needs images and a network of the server's own, and "
-            "this Strategy has neither; give it as server (bfl.learning.distillation.server), or "
+            "this Strategy has neither; give it as server (bfl.experiments.run.server), or "
             "refinement='none'"
         )
     refinement.check(server.data if server else None)

@@ -18,13 +18,13 @@ from bfl.aggregation.defences import Defence, defences
 from bfl.aggregation.pooling import PoolingRule, pooling_rules
 from bfl.aggregation.refinements import Refinement, refinements
 from bfl.aggregation.samplers import Sampler, samplers
+from bfl.aggregation.server import Server
 from bfl.aggregation.server_optimizers import ServerOptimizer, server_optimizers
 from bfl.aggregation.weightings import Weighting, weightings
 from bfl.engine.flower import log
 from bfl.evaluation.predictives import Predictive, predictives
 from bfl.federation.parts import Part
 from bfl.federation.sampling import Sampling, samplings
-from bfl.federation.server import Server
 from bfl.federation.wire import Positions, posterior_to_arrays
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.floor import SCALE_FLOOR

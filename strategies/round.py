@@ -13,9 +13,9 @@ from typing import Any, Protocol
 from bfl import randomness
 from bfl.aggregation.client_models import ClientModels
 from bfl.aggregation.pooling.sums import DAMPING
+from bfl.aggregation.server import RoundContext, Server
 from bfl.errors import PosteriorError, RunError
 from bfl.federation.parts import Arrays, Counts, DeclaredArray
-from bfl.federation.server import RoundContext, Server
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.floor import with_scale_floor
 from strategies.combination import Combination

@@ -7,12 +7,12 @@ from typing import Any
 
 from flwr.app import ArrayRecord, MetricRecord
 
+from bfl.aggregation.server import Server
 from bfl.configuration import Configuration
 from bfl.data.datasets import Dataset
 from bfl.data.datasets.server_data import HELD_BACK, ServerData, load_server_data
 from bfl.errors import ConfigurationError
 from bfl.evaluation.predictives.judged import JudgedEnsemble, judge_ensemble
-from bfl.federation.server import Server
 from bfl.federation.wire import posterior_from_arrays
 from strategies.federation import Federation
 from strategies.server_state import ServerState
@@ -79,7 +79,7 @@ def own_server(evaluator: Any) -> Server:
     Args:
         evaluator: Judges a posterior; it has the run's configuration, data and network.
     """
-    from bfl.learning.distillation.server import NetworkServer
+    from bfl.experiments.run.server import NetworkServer
 
     return NetworkServer(
         evaluator.configuration, evaluator.dataset, evaluator.server_data, evaluator.predictor

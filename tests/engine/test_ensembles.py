@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from bfl.experiments.results.resume import Checkpoints
 
 from bfl.configuration import resolve
 from bfl.engine.flower import FlowerApp, run_serially
 from bfl.errors import ConfigurationError
-from bfl.experiments.results.resume import Checkpoints
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.learning.distillation.distiller import Distiller
 from bfl.learning.training.task import LocalTask

@@ -10,10 +10,10 @@ import numpy as np
 from bfl import randomness
 from bfl.aggregation.client_models import joined
 from bfl.aggregation.ensemble import Member
+from bfl.aggregation.server import DistillationTask, Distilled
 from bfl.data.datasets.server_data import ServerData
 from bfl.evaluation.prediction import Predictions, PredictionStatistics
 from bfl.evaluation.prediction.statistics import log_softmax
-from bfl.federation.server import DistillationTask, Distilled
 from bfl.posteriors import Posterior
 
 IMAGES = 200

@@ -20,10 +20,10 @@ from numpy_server import NumpyServer
 
 from bfl import randomness
 from bfl.aggregation.pooling import pooling_rules
+from bfl.aggregation.server import DistillationTask, Distilled
 from bfl.configuration import Configuration, resolve
 from bfl.configuration.kinds import KINDS
 from bfl.federation.parts import Arrays, Counts, DeclaredArray, Part, Trained
-from bfl.federation.server import DistillationTask, Distilled
 from bfl.federation.wire import TrainTask
 from bfl.learning.corrections import Correction
 from bfl.posteriors import Posterior

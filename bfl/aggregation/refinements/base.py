@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from bfl.federation.server import RoundContext
+from bfl.aggregation.server import RoundContext
 from bfl.posteriors import Posterior
 from bfl.registry import Component, Registry
 

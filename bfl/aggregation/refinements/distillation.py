@@ -10,14 +10,14 @@ from pydantic import Field
 
 from bfl.aggregation.ensemble import EnsembleMembers
 from bfl.aggregation.refinements.base import Refined, Refinement, refinements
-from bfl.errors import ConfigurationError
-from bfl.federation.server import DistillationTask, RoundContext, Server
-from bfl.learning.distillation.plan import (
+from bfl.aggregation.refinements.plan import (
     DistillationPlan,
     collected_steps,
     cyclical_rates,
     steps_of,
 )
+from bfl.aggregation.server import DistillationTask, RoundContext, Server
+from bfl.errors import ConfigurationError
 
 if TYPE_CHECKING:
     from bfl.data.datasets.server_data import ServerData

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bfl.aggregation.refinements.base import Refined, Refinement, refinements
-from bfl.federation.server import RoundContext
+from bfl.aggregation.server import RoundContext
 
 
 @refinements.register("none")

@@ -13,7 +13,7 @@ from bfl.registry import Component, Registry
 
 if TYPE_CHECKING:
     from bfl.aggregation.samplers.base import Sampler
-    from bfl.federation.server import RoundContext
+    from bfl.aggregation.server import RoundContext
     from bfl.posteriors import Manifest
 
 Arrays = Mapping[str, npt.NDArray[Any]]

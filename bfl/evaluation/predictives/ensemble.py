@@ -11,7 +11,7 @@ from bfl.evaluation.predictives.base import Arrays, Predictive, predictives
 
 if TYPE_CHECKING:
     from bfl.aggregation.samplers.base import Sampler
-    from bfl.federation.server import RoundContext
+    from bfl.aggregation.server import RoundContext
     from bfl.posteriors import Manifest
 
 

@@ -1,13 +1,8 @@
 """Distillation on the server: a student trained on soft labels of the server's own images.
 
-- ``plan``: the steps: rates, and which models are averaged. NumPy alone.
 - ``distiller``: the training itself, traced once for all rounds.
 - ``statistics``: batch normalisation's statistics of given images.
-- ``server``: the server's data and network together.
 
-Importing this package does not import TensorFlow; the last three do.
+What is to be learnt, and in which steps, is in ``bfl.aggregation.refinements``; who has the images
+and the network, in ``bfl.experiments.run.server``.
 """
-
-from bfl.learning.distillation.plan import DistillationPlan
-
-__all__ = ["DistillationPlan"]

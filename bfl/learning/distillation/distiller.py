@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl import randomness
-from bfl.federation.server import DistillationTask, Distilled
+from bfl.aggregation.server import DistillationTask, Distilled
 from bfl.keras import tf
 from bfl.learning.augmentations import Augmentation
 from bfl.learning.distillation.statistics import statistics_pass

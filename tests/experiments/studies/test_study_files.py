@@ -22,6 +22,15 @@ SIZES = {
     "fischer2024-table3": (180, 15 * 4),
     "fischer2024-table4": (36, 12),
     "fischer2024-table5": (10, 5),
+    "fedbe2021-table1": (200, 5 * 2 * 4),
+    "fedbe2021-table2": (200, 5 * 2 * 4),
+    "fedbe2021-table3": (70, 2 * 7),
+    "fedbe2021-table4": (100, 5 * 2 * 2),
+    "fedbe2021-table6": (60, 3 * 4),
+    "fedbe2021-table7": (40, 2 * 4),
+    "fedbe2021-table8": (10, 2),
+    "fedbe2021-scaffold": (20, 2 * 2),
+    "fedbe2021-as-coded-table1": (80, 2 * 2 * 4),
     "ozer2022-table1": (360, 12 * 2 * 3),
     "ozer2022-table3": (360, 12 * 2 * 3),
     "ozer2022-table4": (150, 5 * 2 * 3),
@@ -68,7 +77,7 @@ def test_every_strategy_and_weighting_of_the_tables_is_in_the_study_of_them_all(
         chosen = [str(choice.values[key]) for choice in axes[key]]
         assert [registry.get(name).name for name in chosen] == sorted(set(chosen))
         used = {
-            resolve(dict(run.values), check_data=False).values[key]
+            resolve(dict(run.values), check_data=False).values[registry.kind]
             for study in published
             for run in study.runs()
         }

@@ -7,14 +7,14 @@ import pytest
 
 from bfl.aggregation.refinements import refinements
 from bfl.aggregation.refinements.distillation import Distillation, sharpened
-from bfl.data.datasets.server_data import ServerData
-from bfl.errors import ConfigurationError
-from bfl.learning.distillation.plan import (
+from bfl.aggregation.refinements.plan import (
     DistillationPlan,
     collected_steps,
     cyclical_rates,
     steps_of,
 )
+from bfl.data.datasets.server_data import ServerData
+from bfl.errors import ConfigurationError
 
 
 def own(images: int, labelled: bool = True) -> ServerData:

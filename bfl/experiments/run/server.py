@@ -1,4 +1,4 @@
-"""The server's own images and network, behind what ``bfl.federation.server`` asks for."""
+"""The server's own images and network, behind what ``bfl.aggregation.server`` asks for."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.aggregation.ensemble import Member
+from bfl.aggregation.server import DistillationTask, Distilled, Labels
 from bfl.configuration import Configuration
 from bfl.data.datasets import Dataset
 from bfl.data.datasets.server_data import ServerData
 from bfl.evaluation.prediction.monte_carlo import Images, Predictor
 from bfl.evaluation.prediction.predictions import Predictions
 from bfl.evaluation.prediction.statistics import PredictionStatistics
-from bfl.federation.server import DistillationTask, Distilled, Labels
 from bfl.learning.distillation.distiller import Distiller, distiller_for
 from bfl.learning.distillation.statistics import statistics_pass
 from bfl.learning.networks.network import build_network

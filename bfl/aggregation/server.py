@@ -13,12 +13,12 @@ from bfl.aggregation.client_models import ClientModels
 from bfl.aggregation.ensemble import Member
 from bfl.aggregation.samplers.base import Sampler
 from bfl.errors import RunError
-from bfl.evaluation.prediction.predictions import Predictions
-from bfl.learning.distillation.plan import DistillationPlan
 from bfl.posteriors import Posterior
 
 if TYPE_CHECKING:
+    from bfl.aggregation.refinements.plan import DistillationPlan
     from bfl.data.datasets.server_data import ServerData
+    from bfl.evaluation.prediction.predictions import Predictions
 
 Labels = tuple[int | str, ...]
 
@@ -63,7 +63,7 @@ class Distilled:
 class Server(Protocol):
     """The server's own data and network.
 
-    Its implementation with Keras is ``bfl.learning.distillation.server``.
+    Its implementation with Keras is ``bfl.experiments.run.server``.
     """
 
     @property

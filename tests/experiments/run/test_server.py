@@ -22,8 +22,8 @@ class Setting:
 
     def __init__(self, **values: Any) -> None:
         from bfl.data.datasets.server_data import ServerData
-        from bfl.evaluation.prediction.evaluation import Evaluator
-        from bfl.learning.distillation.server import NetworkServer
+        from bfl.experiments.run.evaluator import Evaluator
+        from bfl.experiments.run.server import NetworkServer
 
         given = {"model": "mlp", "strategy": "fedavg", **values}
         self.configuration: Configuration = resolve(given)
@@ -43,7 +43,7 @@ class Setting:
 
     def task(self, targets: Any, **changes: Any) -> Any:
         from bfl.aggregation.refinements.distillation import Distillation
-        from bfl.federation.server import DistillationTask
+        from bfl.aggregation.server import DistillationTask
 
         settings = {
             "distillation_batch_size": 16,
