@@ -5,11 +5,17 @@ from __future__ import annotations
 from flwr.app import ArrayRecord
 
 from bfl.aggregation.pooling import PoolingRule
+from bfl.aggregation.server import Server
 from bfl.aggregation.weightings import Weighting
+from bfl.engine.resources import available_memory
 from bfl.errors import ConfigurationError, PosteriorError
 from bfl.federation.wire import posterior_from_arrays
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.posterior import VECTORS
+from strategies.method import Method
+
+WORKING_VECTORS = 8
+"""Vectors over all parameters that the server holds beside the clients' models."""
 
 
 def initial_posterior(arrays: ArrayRecord, manifest: Manifest | None) -> Posterior:
@@ -35,6 +41,44 @@ def initial_posterior(arrays: ArrayRecord, manifest: Manifest | None) -> Posteri
     except PosteriorError as error:
         raise ConfigurationError(f"initial_arrays: {error}") from error
     return posterior
+
+
+def check_server_side(method: Method, server: Server | None) -> None:
+    """Raise if a part needs what the server does not have.
+
+    Raises:
+        ConfigurationError: There is no network or no data, or the data do not serve.
+    """
+    refinement = method.refinement
+    if refinement.needs_server and server is None:
+        raise ConfigurationError(
+            f"refinement '{refinement.name}' needs images and a network of the server's own, and "
+            "this Strategy has neither; give it as server (bfl.experiments.run.server), or "
+            "refinement='none'"
+        )
+    refinement.check(server.data if server else None)
+
+
+def check_memory(method: Method, posterior: Posterior, asked: int) -> None:
+    """Raise if the models of all clients of a round are needed at once and do not fit in memory.
+
+    Raises:
+        ConfigurationError: Saying how much is needed and how much there is.
+    """
+    if not method.needs_models:
+        return
+    parameters = posterior.size + posterior.point.size
+    model = sum(getattr(posterior, name).nbytes for name in VECTORS)
+    # What pooling, sampling and averaging have in float64 at a time.
+    needed, free = asked * model + WORKING_VECTORS * 8 * parameters, available_memory()
+    if needed > free:
+        parts = [p.name for p in (method.refinement, method.predictive) if p.needs_models]
+        raise ConfigurationError(
+            f"{' and '.join(parts)} need the models of all {asked} clients of a round at once, "
+            f"{needed / 1e9:.1f} GB with {parameters:,} parameters, and there are "
+            f"{free / 1e9:.1f} GB; allowed: fewer clients a round (fraction-train), a smaller "
+            "model, or neither"
+        )
 
 
 def check_parts_go_with(posterior: Posterior, rule: PoolingRule, weighting: Weighting) -> None:

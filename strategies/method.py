@@ -7,10 +7,16 @@ from dataclasses import dataclass, field
 
 from bfl.aggregation.defences import Defence
 from bfl.aggregation.pooling import PoolingRule
+from bfl.aggregation.refinements import Refinement
+from bfl.aggregation.refinements.none import NoRefinement
+from bfl.aggregation.samplers import Sampler
+from bfl.aggregation.samplers.gaussian import GaussianSampler
 from bfl.aggregation.server_optimizers import ServerOptimizer
 from bfl.aggregation.weightings import Weighting
 from bfl.configuration import Configuration
 from bfl.errors import ConfigurationError
+from bfl.evaluation.predictives import Predictive
+from bfl.evaluation.predictives.posterior import PosteriorPredictive
 from bfl.federation.broadcasts import Broadcast
 from bfl.federation.broadcasts.posterior import PosteriorBroadcast
 from bfl.federation.parts import Arrays, Counts, DeclaredArray, Part
@@ -31,6 +37,9 @@ class Method:
         server_optimizer: What becomes of the step to the pool.
         outgoing: What of the global posterior clients are sent.
         scale_floor: The least standard deviation of the posterior that comes out; 0: none.
+        refinement: What the server does beyond pooling.
+        sampler: The distribution that an ensemble's samples are from.
+        predictive: What predicts, beside the posterior, when it is judged.
         parts: Those with a half on either side, in the order in which the server folds them.
     """
 
@@ -41,6 +50,9 @@ class Method:
     server_optimizer: ServerOptimizer
     outgoing: Broadcast = field(default_factory=PosteriorBroadcast)
     scale_floor: float = SCALE_FLOOR
+    refinement: Refinement = field(default_factory=NoRefinement)
+    sampler: Sampler = field(default_factory=GaussianSampler)
+    predictive: Predictive = field(default_factory=PosteriorPredictive)
     parts: tuple[Part, ...] = ()
 
     @classmethod
@@ -54,8 +66,16 @@ class Method:
             server_optimizer=configuration.server_optimizer,
             outgoing=configuration.broadcast,
             scale_floor=configuration.keys.scale_floor,
+            refinement=configuration.refinement,
+            sampler=configuration.sampler,
+            predictive=configuration.predictive,
             parts=configuration.parts,
         )
+
+    @property
+    def needs_models(self) -> bool:
+        """Whether a part needs the models of all clients of a round at once."""
+        return self.refinement.needs_models or self.predictive.needs_models
 
     def begin(self, posterior: Posterior, clients: int) -> dict[str, Arrays]:
         """Return the parts' states before the first round, by the names of the states."""

@@ -49,8 +49,8 @@ def pool_updates(
         num_examples: By partition id, what the clients asked hold as far as the server knows.
         asked: How many clients were asked.
         generator: Gives a client's random generator by its partition id, for a stochastic rule.
-        on_weighed: Called with each update that is pooled and its weight, whose scale is the same
-            for all, in the order of partition ids.
+        on_weighed: Called with each update as it is pooled, after the defence, and its weight,
+            whose scale is the same for all, in the order of partition ids.
 
     Raises:
         PosteriorError: There is no update, or what is pooled is no posterior.
@@ -76,8 +76,8 @@ def pool_updates(
     together = list(updates)
     posteriors = defence.protect([update.posterior for update in together])
     weights = weighting.weigh(posteriors, [update.num_examples for update in together], previous)
-    for update, weight in zip(together, weights, strict=True):
-        on_weighed(update, float(weight))
+    for update, posterior, weight in zip(together, posteriors, weights, strict=True):
+        on_weighed(replace(update, posterior=posterior), float(weight))
     drawers = [generator(u.partition_id) for u in together] if rule.stochastic else None
     pooled = pool(rule, posteriors, weights, previous=previous, generators=drawers, threads=threads)
     return _described(pooled, weights)

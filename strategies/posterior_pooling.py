@@ -7,7 +7,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from logging import INFO, WARNING
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
@@ -15,23 +16,39 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from bfl.aggregation.defences import Defence, defences
 from bfl.aggregation.pooling import PoolingRule, pooling_rules
+from bfl.aggregation.refinements import Refinement, refinements
+from bfl.aggregation.samplers import Sampler, samplers
+from bfl.aggregation.server import Server
 from bfl.aggregation.server_optimizers import ServerOptimizer, server_optimizers
 from bfl.aggregation.weightings import Weighting, weightings
 from bfl.engine.flower import log
+from bfl.evaluation.predictives import Predictive, predictives
 from bfl.federation.broadcasts import Broadcast, broadcasts
 from bfl.federation.parts import Part
 from bfl.federation.sampling import Sampling, samplings
 from bfl.federation.wire import Positions, posterior_to_arrays
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.floor import SCALE_FLOOR
-from strategies.checks import check_parts_go_with, initial_posterior
+from bfl.registry import Component, Registry
+from strategies.checks import (
+    check_memory,
+    check_parts_go_with,
+    check_server_side,
+    initial_posterior,
+)
 from strategies.federation import Federation, discover
 from strategies.flower_clients import FlowerClients, Patience, TaskTemplate
 from strategies.method import Method
+from strategies.pooled_round import PooledRounds
 from strategies.round import RoundReport, federated_round
 from strategies.server_state import ServerState
 
 __all__ = ["PosteriorPooling", "Round"]
+
+C = TypeVar("C", bound=Component)
+
+UNFINISHED = "pooled-round"
+"""The folder in a run's, with the round that is pooled and not yet refined."""
 
 FEW_EFFECTIVE_CLIENTS = 2.0 + 1e-6
 """So many or fewer are worth a warning where three clients or more were pooled: one of them, or two
@@ -84,6 +101,12 @@ class PosteriorPooling(Strategy):
         sampling: Who takes part in a round, likewise; by default all.
         server_optimizer: What becomes of the step to the pool, likewise; by default nothing.
         broadcast: What of the global posterior clients are sent, likewise; by default all.
+        refinement: What the server does beyond pooling, likewise; by default nothing.
+        sampler: The distribution that an ensemble's samples are from, likewise.
+        predictive: What predicts beside the posterior, likewise; by default nothing.
+        server: The server's own data and network, for a refinement that needs them.
+        judge: Judges the predictive's models after a round, given the state; what it returns stands
+            in the round's metrics.
         parts: Parts of the method with a half on either side.
         manifest: The parameters of the network, whose minima updates and pooled posteriors are held
             to; None where the server does not know them.
@@ -120,6 +143,11 @@ class PosteriorPooling(Strategy):
         sampling: Sampling | str = "random",
         server_optimizer: ServerOptimizer | str = "none",
         broadcast: Broadcast | str = "posterior",
+        refinement: Refinement | str = "none",
+        sampler: Sampler | str = "gaussian",
+        predictive: Predictive | str = "posterior",
+        server: Server | None = None,
+        judge: Callable[[ServerState], Mapping[str, float]] | None = None,
         parts: Sequence[Part] = (),
         manifest: Manifest | None = None,
         configuration: str = "{}",
@@ -142,17 +170,20 @@ class PosteriorPooling(Strategy):
         **rule_settings: Any,
     ) -> None:
         self.method = Method(
-            sampling=samplings.create(sampling) if isinstance(sampling, str) else sampling,
+            sampling=_part(samplings, sampling),
             pooling=self._made(rule, rule_settings),
-            weighting=weightings.create(weighting) if isinstance(weighting, str) else weighting,
-            defence=defences.create(defence) if isinstance(defence, str) else defence,
-            server_optimizer=server_optimizers.create(server_optimizer)
-            if isinstance(server_optimizer, str)
-            else server_optimizer,
-            outgoing=broadcasts.create(broadcast) if isinstance(broadcast, str) else broadcast,
+            weighting=_part(weightings, weighting),
+            defence=_part(defences, defence),
+            server_optimizer=_part(server_optimizers, server_optimizer),
+            outgoing=_part(broadcasts, broadcast),
             scale_floor=scale_floor,
+            refinement=_part(refinements, refinement),
+            sampler=_part(samplers, sampler),
+            predictive=_part(predictives, predictive),
             parts=tuple(parts),
         )
+        self.server = server
+        self.judge = judge
         self.manifest = manifest
         self.configuration = configuration
         self.num_classes = num_classes
@@ -187,7 +218,8 @@ class PosteriorPooling(Strategy):
         log(INFO, "\t├──> Pooling rule: %s", self.method.pooling.name)
         log(INFO, "\t├──> Weighting: %s", self.method.weighting.name)
         log(INFO, "\t├──> Sampling: %s", self.method.sampling.name)
-        log(INFO, "\t└──> Server optimizer: %s", self.method.server_optimizer.name)
+        log(INFO, "\t├──> Server optimizer: %s", self.method.server_optimizer.name)
+        log(INFO, "\t└──> Refinement: %s", self.method.refinement.name)
 
     def start(
         self,
@@ -212,8 +244,11 @@ class PosteriorPooling(Strategy):
         method = self.method
         initial = initial_posterior(initial_arrays, self.manifest)
         check_parts_go_with(initial, method.pooling, method.weighting)
+        check_server_side(method, self.server)
         method.declared(initial)  # refuses what does not fit before anybody trains
         federation = self.federation or discover(grid, self.clients, self.node_timeout)
+        asked = len(method.sampling.sample(self.seed, 1, federation.size))
+        check_memory(method, initial, asked)
         warnings = Warnings(self.on_warning or _log_warning)
         clients = self._clients(
             grid, federation, timeout, train_config or ConfigRecord(), warnings.of_client
@@ -224,7 +259,15 @@ class PosteriorPooling(Strategy):
         result = Result(arrays=initial_arrays)
         while state.server_round < num_rounds:
             started = time.perf_counter()
-            state, report = federated_round(method, state, clients, self.seed, self.manifest)
+            state, report = federated_round(
+                method,
+                state,
+                clients,
+                self.seed,
+                self.manifest,
+                server=self.server,
+                unfinished=self._unfinished(),
+            )
             seconds = time.perf_counter() - started
             number, arrays = state.server_round, posterior_to_arrays(state.posterior)
             warnings.of_weights(number, method.weighting.name, report)
@@ -233,11 +276,16 @@ class PosteriorPooling(Strategy):
             evaluated = evaluate_fn(number, arrays) if evaluate_fn else None
             if evaluated is not None:
                 result.evaluate_metrics_serverapp[number] = evaluated
-            metrics: dict[str, Any] = {**report.metrics, **(evaluated or {})}
+            judged = self.judge(state) if self.judge else {}
+            metrics: dict[str, Any] = {**report.metrics, **(evaluated or {}), **judged}
             finished = Round(state, metrics, seconds, report.clients)
             if self.on_round and self.on_round(finished):
                 break
         return result
+
+    def _unfinished(self) -> PooledRounds | None:
+        """Return where a pooled round is kept until it is refined, if the run has a folder."""
+        return PooledRounds(Path(self.run_folder) / UNFINISHED) if self.run_folder else None
 
     def _clients(
         self,
@@ -329,6 +377,11 @@ class Warnings:
             f"(effective-clients); the largest is {metrics['largest-weight']:.3g} (weighting "
             f"{weighting}); later rounds have the numbers in their records alone"
         )
+
+
+def _part(registry: Registry[C], given: C | str) -> C:
+    """Return a part that is given by itself or by its name."""
+    return registry.create(given) if isinstance(given, str) else given
 
 
 def _log_warning(text: str) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from bfl.configuration import Configuration
+from bfl.data.datasets import Dataset
 from bfl.data.datasets.cache import cached_dataset
+from bfl.data.datasets.server_data import HELD_BACK, ServerData, check_no_overlap
 from bfl.data.datasets.subset import with_test_examples
 from bfl.errors import ConfigurationError
 from bfl.experiments.run.resume import Checkpoint, check_output
@@ -29,6 +31,7 @@ def check_before_start(configuration: Configuration, clients: int) -> None:
     with_test_examples(dataset, keys.test_examples)
     configuration.tracker.check()
     own = server_data(configuration, dataset)
+    check_own_images(configuration, dataset, own)
     used = clients_positions(configuration, dataset, own)
     configuration.partition.check(len(used), dataset.num_classes, clients)
     if keys.pretrain_examples:
@@ -57,6 +60,21 @@ def refuse_personal_models(
         for word in dict.fromkeys(personalization.assignment.words(clients)):
             if word:
                 check_images(word, personal_architecture(configuration, word), image_shape)
+
+
+def check_own_images(
+    configuration: Configuration, dataset: Dataset, own: ServerData | None
+) -> None:
+    """Raise if the server's own images do not serve the refinement, or are the clients' as well.
+
+    Raises:
+        ConfigurationError: Naming the key.
+    """
+    refinement = configuration.refinement
+    refinement.check(own)
+    if own and refinement.needs_server and configuration.keys.server_data != HELD_BACK:
+        theirs = clients_positions(configuration, dataset, own)
+        check_no_overlap(own, dataset, theirs, configuration.keys.server_data)
 
 
 def refuse_attackers(configuration: Configuration, federation: Federation) -> None:

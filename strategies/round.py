@@ -11,8 +11,10 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from bfl import randomness
+from bfl.aggregation.client_models import ClientModels
 from bfl.aggregation.pooling.sums import DAMPING
 from bfl.aggregation.precision_spread import PrecisionSpread
+from bfl.aggregation.server import RoundContext, Server
 from bfl.errors import PosteriorError, RunError
 from bfl.federation.parts import Arrays, Counts, DeclaredArray
 from bfl.posteriors import Manifest, Posterior
@@ -20,6 +22,7 @@ from bfl.posteriors.floor import with_scale_floor
 from strategies.combination import Combination
 from strategies.method import Method
 from strategies.pool_updates import pool_updates
+from strategies.pooled_round import PooledRound, PooledRounds
 from strategies.server_state import ServerState
 from strategies.tally import Tally
 from strategies.updates import ClientUpdate
@@ -91,6 +94,9 @@ def federated_round(
     clients: Clients,
     seed: int,
     manifest: Manifest | None = None,
+    *,
+    server: Server | None = None,
+    unfinished: PooledRounds | None = None,
 ) -> tuple[ServerState, RoundReport]:
     """Run one round and return the state after it.
 
@@ -104,6 +110,9 @@ def federated_round(
         seed: The run's seed.
         manifest: The parameters of the network, whose minima the pooled posterior is held to; None
             where the server does not know them.
+        server: What the server can do by itself; None for a method that asks nothing of it.
+        unfinished: Where a pooled round is kept until it is refined; if it is this one, nobody
+            trains again.
 
     Raises:
         RunError: Too few clients have sent a usable update, or what is pooled is no posterior.
@@ -111,14 +120,49 @@ def federated_round(
     Source: Fischer et al. (2024), Algorithm 1, for the round that all parts but the pooling leave
     as it is.
     """
+    keeps = unfinished if method.refinement.needs_models else None
+    pooled = keeps.of(state.server_round + 1, manifest) if keeps else None
+    if pooled is None:
+        pooled = pooled_round(method, state, clients, seed, manifest)
+        if keeps:
+            keeps.save(pooled)
+    context = RoundContext(
+        seed=seed,
+        server_round=pooled.state.server_round,
+        previous=state.posterior,
+        pooled=pooled.state.posterior,
+        sampler=method.sampler,
+        clients=pooled.models,
+        server=server,
+    )
+    refined = method.refinement.refine(context)
+    kept = method.predictive.keep(context)
+    following = replace(pooled.state, posterior=refined.posterior, predictive=kept)
+    return following, RoundReport({**pooled.metrics, **refined.metrics}, pooled.clients)
+
+
+def pooled_round(
+    method: Method,
+    state: ServerState,
+    clients: Clients,
+    seed: int,
+    manifest: Manifest | None = None,
+) -> PooledRound:
+    """Have clients train and pool what they send: a round up to what the server does alone.
+
+    The arguments and what is raised are those of ``federated_round``.
+    """
     number, previous = state.server_round + 1, state.posterior
     asked = method.sampling.sample(seed, number, clients.size)
     request = _request(method, state, number, asked)
     tally, combination = Tally(), Combination(request.declared)
     spread = PrecisionSpread() if method.pooling.by_precision else None
     known = clients.num_examples
+    kept: list[ClientUpdate] = []
 
     def add(update: ClientUpdate, weight: float) -> None:
+        if method.needs_models:
+            kept.append(update)
         tally.add(update)
         combination.add(update.beside, weight)
         if spread:
@@ -163,7 +207,24 @@ def federated_round(
         **(spread.metrics(previous, pooled.posterior) if spread else {}),
         **floored.diagnostics,
     }
-    return following, RoundReport(metrics, tally.clients(pooled.weights))
+    models = _models(kept, previous, floored.posterior, manifest) if kept else None
+    return PooledRound(following, metrics, tally.clients(pooled.weights), models)
+
+
+def _models(
+    updates: Sequence[ClientUpdate],
+    previous: Posterior,
+    average: Posterior,
+    manifest: Manifest | None,
+) -> ClientModels:
+    return ClientModels(
+        posteriors=tuple(update.posterior for update in updates),
+        partition_ids=tuple(update.partition_id for update in updates),
+        num_examples=tuple(update.num_examples for update in updates),
+        previous=previous,
+        average=average,
+        manifest=manifest,
+    )
 
 
 def _request(

@@ -18,6 +18,7 @@ from bfl.data.partitions.manifest import describe
 from bfl.engine.resources import cpus_of_this_process
 from bfl.engine.run import run_of
 from bfl.errors import RunError
+from bfl.evaluation.predictives.judged import JudgedEnsemble
 from bfl.experiments.results.best import BestPosterior
 from bfl.experiments.results.collapse import CollapseWatch
 from bfl.experiments.results.environment import describe_environment
@@ -41,10 +42,15 @@ from strategies.federation import Federation, discover
 from strategies.method import Method
 from strategies.posterior_pooling import PosteriorPooling
 from strategies.pretraining import Pretraining
-from strategies.refusals import lost_states, refuse_attackers, refuse_personal_models
+from strategies.refusals import (
+    check_own_images,
+    lost_states,
+    refuse_attackers,
+    refuse_personal_models,
+)
 from strategies.round_recorder import RoundRecorder
 from strategies.server_state import ServerState
-from strategies.validation import evaluation, server_data
+from strategies.validation import evaluation, judged_ensemble, judging, own_server, server_data
 
 SILENCE_BEYOND_TIMEOUT = 30.0
 """Seconds that the server waits longer than a client may take: for the message's way and back."""
@@ -78,6 +84,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         federation = discover(grid, keys.clients, keys.node_timeout, plugins=keys.plugins)
         configuration = evaluator.configuration = configuration.replace(clients=federation.size)
         own = evaluator.server_data = server_data(configuration, dataset, federation)
+        check_own_images(configuration, dataset, own)
         partition = split(configuration, dataset, federation, own)
         test_partition = own_test_positions(configuration, dataset, partition)
         refuse_attackers(configuration, federation)
@@ -188,7 +195,7 @@ def _run_rounds(server: _Server, checkpoint: Checkpoint | None) -> Posterior:
     else:
         prior = server.configuration.prior
         state = _first_state(server, prior.first_posterior(server.evaluator.initial))
-    best = _best_posterior(server) if server.evaluator.server_data else None
+    best = _best_posterior(server) if server.evaluator.validates else None
     recorder = RoundRecorder(
         server.folder, server.progress, keys.evaluate_mc_samples, best=best, log=server.log
     )
@@ -199,6 +206,8 @@ def _run_rounds(server: _Server, checkpoint: Checkpoint | None) -> Posterior:
         federation=server.federation,
         manifest=server.evaluator.manifest,
         test_partition=server.test_partition,
+        server=own_server(server.evaluator),
+        judge=judging(server.evaluator),
         run_folder=server.path,
         run_key=run_key(server.folder.path),
         state=state,
@@ -250,6 +259,9 @@ def make_strategy(
         sampling=method.sampling,
         server_optimizer=method.server_optimizer,
         broadcast=method.outgoing,
+        refinement=method.refinement,
+        sampler=method.sampler,
+        predictive=method.predictive,
         parts=method.parts,
         scale_floor=method.scale_floor,
         configuration=json.dumps(configuration.values),
@@ -281,7 +293,7 @@ def _finish(server: _Server, posterior: Posterior) -> None:
     """Judge the final posterior in full, and write and show all that is known of it."""
     folder, evaluator, progress = server.folder, server.evaluator, server.progress
     samples = server.configuration.keys.mc_samples
-    if evaluator.server_data:
+    if evaluator.validates:
         progress.say(_best_posterior(server).told())
     progress.say(f"final evaluation with {samples} Monte Carlo samples")
     folder.write_posterior(posterior, evaluator.manifest)
@@ -293,6 +305,7 @@ def _finish(server: _Server, posterior: Posterior) -> None:
         test.test_labels,
         evaluator.configuration.values,
         posterior,
+        ensemble=_last_ensemble(server),
     )
     if server.configuration.keys.judged_by == "clients":
         parts = server.test_partition
@@ -309,6 +322,15 @@ def _finish(server: _Server, posterior: Posterior) -> None:
     progress.say(f"figures: {', '.join(path.name for path in figures)}")
     progress.say(f"posterior SHA-256 {posterior.digest()}")
     progress.say(f"results are in {folder.path.resolve()}")
+
+
+def _last_ensemble(server: _Server) -> JudgedEnsemble | None:
+    """Return what the predictive's models of the last round predict; None for none."""
+    last = Checkpoints(server.folder).latest()
+    if last is None:
+        return None
+    state = ServerState.from_arrays(last.server_round, last.posterior, last.state)
+    return judged_ensemble(server.evaluator, state)
 
 
 def _described(

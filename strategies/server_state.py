@@ -12,7 +12,7 @@ import numpy.typing as npt
 from bfl.federation.parts import Arrays
 from bfl.posteriors import Posterior
 
-_OPTIMIZER, _PARTS = "server-optimizer.", "part."
+_OPTIMIZER, _PARTS, _PREDICTIVE = "server-optimizer.", "part.", "predictive."
 _ROUNDS, _DAMPING = "pooled-rounds", "damping"
 
 
@@ -27,6 +27,7 @@ class ServerState:
         damping: (K,) by how much the pooled change was damped in that round.
         server_optimizer: What the server optimizer keeps.
         parts: What the parts keep, by the names of their states.
+        predictive: What the predictive keeps of the round.
     """
 
     server_round: int
@@ -35,6 +36,7 @@ class ServerState:
     damping: npt.NDArray[np.float64]
     server_optimizer: Arrays = field(default_factory=dict)
     parts: Mapping[str, Arrays] = field(default_factory=dict)
+    predictive: Arrays = field(default_factory=dict)
 
     @classmethod
     def first(
@@ -60,6 +62,8 @@ class ServerState:
         }
         for name, array in self.server_optimizer.items():
             arrays[f"{_OPTIMIZER}{name}"] = array
+        for name, array in self.predictive.items():
+            arrays[f"{_PREDICTIVE}{name}"] = array
         for part, state in self.parts.items():
             for name, array in state.items():
                 arrays[f"{_PARTS}{part}.{name}"] = array
@@ -90,4 +94,9 @@ class ServerState:
                 if key.startswith(_OPTIMIZER)
             },
             parts=parts,
+            predictive={
+                key.removeprefix(_PREDICTIVE): array
+                for key, array in arrays.items()
+                if key.startswith(_PREDICTIVE)
+            },
         )

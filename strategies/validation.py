@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from flwr.app import ArrayRecord, MetricRecord
 
+from bfl.aggregation.server import Server
 from bfl.configuration import Configuration
 from bfl.data.datasets import Dataset
 from bfl.data.datasets.server_data import HELD_BACK, ServerData, load_server_data
 from bfl.errors import ConfigurationError
+from bfl.evaluation.predictives.judged import JudgedEnsemble, judge_ensemble
 from bfl.federation.wire import posterior_from_arrays
 from strategies.federation import Federation
+from strategies.server_state import ServerState
 
 
 def server_data(
@@ -45,6 +48,7 @@ def server_data(
         examples=keys.server_examples,
         train_examples=keys.train_examples,
         seed=keys.seed,
+        labelled=keys.server_labels,
     )
 
 
@@ -58,12 +62,69 @@ def evaluation(evaluator: Any) -> Callable[[int, ArrayRecord], MetricRecord | No
 
     def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
         tested = every and server_round % every == 0
-        if not tested and evaluator.server_data is None:
+        if not tested and not evaluator.validates:
             return None
         posterior = posterior_from_arrays(arrays)
         metrics = evaluator.metrics(posterior, server_round) if tested else {}
-        if evaluator.server_data is not None:
+        if evaluator.validates:
             metrics |= evaluator.validation_metrics(posterior, server_round)
         return MetricRecord(metrics)
 
     return evaluate
+
+
+def own_server(evaluator: Any) -> Server:
+    """Return what the server can do with its own images and network; it takes no time to make.
+
+    Args:
+        evaluator: Judges a posterior; it has the run's configuration, data and network.
+    """
+    from bfl.experiments.run.server import NetworkServer
+
+    return NetworkServer(
+        evaluator.configuration, evaluator.dataset, evaluator.server_data, evaluator.predictor
+    )
+
+
+def judging(evaluator: Any) -> Callable[[ServerState], Mapping[str, float]]:
+    """Return what judges the predictive's models on the test images where that is due.
+
+    Args:
+        evaluator: As for ``own_server``.
+    """
+    every = evaluator.configuration.keys.evaluate_every
+
+    def judge(state: ServerState) -> Mapping[str, float]:
+        if not every or state.server_round % every:
+            return {}
+        judged = judged_ensemble(evaluator, state)
+        return judged.round_metrics(evaluator.configuration.values) if judged else {}
+
+    return judge
+
+
+def judged_ensemble(evaluator: Any, state: ServerState) -> JudgedEnsemble | None:
+    """Return what the predictive's models of a round predict for the test images.
+
+    Args:
+        evaluator: As for ``own_server``.
+        state: Where the federation stands after the round.
+
+    Returns:
+        None if nothing but the posterior predicts.
+    """
+    configuration = evaluator.configuration
+    models = configuration.predictive.models(
+        state.predictive,
+        sampler=configuration.sampler,
+        manifest=evaluator.manifest,
+        seed=configuration.keys.seed,
+        server_round=state.server_round,
+    )
+    if models is None:
+        return None
+    test = evaluator.dataset
+    logits = own_server(evaluator).member_logits(
+        models, labels=("ensemble", state.server_round), images=test.test_images
+    )
+    return judge_ensemble(logits, test.test_labels)

@@ -14,7 +14,7 @@ from bfl.configuration.keys import Keys
 from bfl.configuration.kinds import KINDS, OF_EVERY_RUN, REGISTRIES, Kind, Parts
 from bfl.configuration.messages import refused_values, unknown_key, wrong_type
 from bfl.configuration.pairs import Value, parse_pairs
-from bfl.configuration.requirements import Choice, conflicts
+from bfl.configuration.requirements import PROPERTIES, Choice, conflicts
 from bfl.configuration.settings import default_values, given_values, settings_of
 from bfl.configuration.strategies import Strategy, named_strategy, without_former_strategy
 from bfl.data.datasets import absolute_dataset, dataset_sources, validate_dataset
@@ -278,6 +278,11 @@ def _contradictions(
             f"patience is {configuration.keys.patience}, and the server has no images of its own "
             "to validate with; allowed: 0, or set server-data"
         )
+    if configuration.keys.patience and not configuration.keys.server_labels:
+        problems.append(
+            f"patience is {configuration.keys.patience}, and the server has no labels to validate "
+            "with; allowed: 0, or server-labels=true"
+        )
     return [*problems, *conflicts(_choices(configuration, strategy, given))]
 
 
@@ -296,7 +301,9 @@ def _choices(
             chosen.append(Choice(kind.key, said, part.has(), part.requires(), part.excludes()))
     keys = configuration.keys
     has, requires = keys.has(), keys.requires()
-    for key in dict.fromkeys([*has.values(), *requires.values()]):
+    needed = [PROPERTIES[name].key for choice in chosen for name in sorted(choice.requires)]
+    ours = [key for key in needed if key not in {kind.key for kind in KINDS}]
+    for key in dict.fromkeys([*has.values(), *requires.values(), *ours]):
         chosen.append(
             Choice(
                 key,

@@ -46,6 +46,10 @@ class Keys(pydantic.BaseModel):
         description="how many of these training images are the server's own: 0 all, below 1 a "
         "share, from 1 a number",
     )
+    server_labels: bool = Field(
+        True,
+        description="whether the server has these images' labels, by which rounds are validated",
+    )
     clients: int = Field(
         0, ge=0, description="number of clients; 0: as many as there are SuperNodes"
     )
@@ -173,6 +177,8 @@ class Keys(pydantic.BaseModel):
         """Return which declared properties a run has by keys that pick no part, with the key."""
         return {
             **({"raised-variances": "scale-floor"} if self.scale_floor else {}),
+            **({"server-images": "server-data"} if self.server_data else {}),
+            **({"server-labels": "server-labels"} if self.server_labels else {}),
             **({"pre-training": "pretrain-examples"} if self.pretrain_examples else {}),
         }
 

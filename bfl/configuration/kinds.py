@@ -8,11 +8,14 @@ from typing import Annotated, Any, get_type_hints
 
 from bfl.aggregation.defences import Defence, defences
 from bfl.aggregation.pooling import PoolingRule, pooling_rules
+from bfl.aggregation.refinements import Refinement, refinements
+from bfl.aggregation.samplers import Sampler, samplers
 from bfl.aggregation.server_optimizers import ServerOptimizer, server_optimizers
 from bfl.aggregation.weightings import Weighting, weightings
 from bfl.data.partitions import Partition, partitions
 from bfl.errors import ConfigurationError
 from bfl.evaluation.metrics import Metric, metrics
+from bfl.evaluation.predictives import Predictive, predictives
 from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results.figures.base import figures
 from bfl.experiments.tracking import Tracker, trackers
@@ -143,6 +146,13 @@ class Parts:
         Broadcast,
         _part(broadcasts, "posterior", "what of the global posterior clients are sent"),
     ]
+    refinement: Annotated[
+        Refinement,
+        _part(refinements, "none", "what the server does with the pooled posterior beyond pooling"),
+    ]
+    sampler: Annotated[
+        Sampler, _part(samplers, "gaussian", "the distribution that an ensemble's samples are from")
+    ]
     prior: Annotated[Prior, _part(priors, "fixed", "prior of variational clients")]
     pretrain_prior: Annotated[
         Prior, _part(priors, "fixed", "prior of variational pre-training", key="pretrain-prior")
@@ -186,6 +196,19 @@ class Parts:
     ]
     augmentation: Annotated[
         Augmentation, _part(augmentations, "none", "random changes of training images")
+    ]
+    student_augmentation: Annotated[
+        Augmentation,
+        _part(
+            augmentations,
+            "none",
+            "random changes of the images that the server's student learns from",
+            key="student-augmentation",
+        ),
+    ]
+    predictive: Annotated[
+        Predictive,
+        _part(predictives, "posterior", "what predicts, beside the posterior, when it is judged"),
     ]
     best_metric: Annotated[
         Metric,

@@ -44,6 +44,13 @@ PROPERTIES: Mapping[str, Property] = {
         "attack", "hostile client whose lies would be what it keeps", 'attack="none"'
     ),
     "moved-pool": Property("server-optimizer", "step beyond the pool", 'server-optimizer="none"'),
+    "refined-pool": Property("refinement", "change of the pool by the server", 'refinement="none"'),
+    "server-images": Property(
+        "server-data", "images of the server's own", 'server-data="held-back", or a data set'
+    ),
+    "server-labels": Property(
+        "server-labels", "labels of the server's own images", "server-labels=true"
+    ),
     "raised-variances": Property("scale-floor", "floor under variances", "scale-floor=0.0"),
     "sent-variances": Property("broadcast", "clients that are sent variances"),
     "start-elsewhere": Property(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import sys
 from collections.abc import Mapping
@@ -29,6 +30,16 @@ def resident_memory() -> float:
     except OSError:  # not Linux
         return 0.0
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def available_memory() -> float:
+    """Return the memory in bytes that the system could give at the moment; infinite if unknown."""
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except OSError:  # not Linux
+        return math.inf
+    found = [line.split()[1] for line in lines if line.startswith("MemAvailable:")]
+    return 1024.0 * int(found[0]) if found else math.inf
 
 
 def in_ray_actor() -> bool:

@@ -99,6 +99,14 @@ class Manifest:
             start = end
         return tuple(found)
 
+    @cached_property
+    def bounded(self) -> npt.NDArray[np.bool_]:
+        """(P,) which point parameters have a least value."""
+        found = np.zeros(self.point_size, bool)
+        for _, part, _ in self._bounded:
+            found[part] = True
+        return found
+
     def check(self, posterior: Posterior) -> None:
         """Raise unless a posterior has the manifest's sizes and its point parameters their minima.
 

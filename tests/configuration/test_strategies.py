@@ -18,7 +18,7 @@ from bfl.aggregation.server_optimizers import server_optimizers
 from bfl.configuration import default_values, expanded, resolve
 from bfl.configuration.kinds import KINDS, REGISTRIES, Kind
 from bfl.configuration.requirements import PROPERTIES
-from bfl.configuration.settings import settings_of, unset_values
+from bfl.configuration.settings import UNSET, settings_of, unset_values
 from bfl.configuration.sources import read_run_config
 from bfl.configuration.strategies import named_strategy
 from bfl.engine.flower import FlowerApp
@@ -66,6 +66,8 @@ def test_a_preset_comes_after_defaults_and_before_the_user(way: Any, name: str) 
     for key in values:
         # What the user says wins, also where it is the default that the preset sets aside: unless
         # the preset's other parts need its value, and refuse this one.
+        if defaults[key] == UNSET:  # to say it is to say nothing
+            continue
         given = way({"strategy": name, key: defaults[key]})
         try:
             said = resolve(given).values.get(key, defaults[key])

@@ -16,9 +16,11 @@ import numpy as np
 import pytest
 from choosing import going_with
 from numpy_clients import Fault, KilledError, PartFederation
+from numpy_server import NumpyServer
 
 from bfl import randomness
 from bfl.aggregation.pooling import pooling_rules
+from bfl.aggregation.server import DistillationTask, Distilled
 from bfl.configuration import Configuration, resolve
 from bfl.configuration.kinds import KINDS
 from bfl.federation.parts import Arrays, Counts, DeclaredArray, Part, Trained
@@ -45,6 +47,13 @@ PARTS_OF_A_ROUND = [
     )
 ]
 MOMENTUM: Values = {"server-optimizer": "momentum", "server-momentum": 0.9}
+SCAFFOLD: Values = {"correction": "scaffold", "optimizer": "sgd", "momentum": 0.0}
+SHORT: Values = {
+    "strategy": "fedbe",
+    "distillation-epochs": 5,
+    "distillation-batch-size": 40,
+    "swa-cycle": 5,
+}
 
 CASES: dict[str, Values] = {
     **{
@@ -61,6 +70,17 @@ CASES: dict[str, Values] = {
     "scaffold of option I": {"strategy": "scaffold", "scaffold-option": "I"},
     "scaffold + momentum": {"strategy": "scaffold", **MOMENTUM},
     "fedprox + conflation": {"strategy": "fedprox", "pooling": "conflation"},
+    "fedbe": SHORT,
+    "fedbe with a Dirichlet, of some clients": {
+        **SHORT,
+        "sampler": "dirichlet",
+        "fraction-train": 0.75,
+    },
+    "fedbe + scaffold": {**SHORT, **SCAFFOLD, "weighting": "equal"},
+    "fedbe + fedprox": {**SHORT, "objective": "elbo+proximal"},
+    "fedbe + fedavgm, watched": {**SHORT, **MOMENTUM, "predictive": "ensemble"},
+    "v-distillation": {"strategy": "v-distillation"},
+    "one-ensemble": {"strategy": "one-ensemble"},
     "pvi": {"strategy": "pvi"},
     "pvi, two in turn": {
         "strategy": "pvi",
@@ -125,6 +145,7 @@ def federation(folder: Path, values: Values, order: Any = list, **more: Any) -> 
         return kinds[(3 * server_round + partition_id) % 4]
 
     def made(**given: Any) -> Any:
+        given = {"server": more.get("server", NumpyServer(D + P)), **given}
         strategy = make_strategy(configuration, 10, [np.arange(n) for n in EXAMPLES], **given)
         strategy.method = more.get("method", strategy.method)
         return strategy
@@ -166,6 +187,7 @@ def test_all_kinds_of_parts_of_a_round_are_here() -> None:
     keys = {kind.key for kind in PARTS_OF_A_ROUND}
     assert keys >= {"sampling", "pooling", "weighting", "defence", "server-optimizer"}
     assert keys >= {"prior", "start", "objective", "correction"}
+    assert keys >= {"refinement", "sampler", "predictive"}
 
 
 @pytest.mark.parametrize("values", CASES.values(), ids=CASES)
@@ -190,6 +212,68 @@ def test_control_variates_sum_to_the_servers_whatever_is_lost(tmp_path: Path) ->
     server = done.state.parts["scaffold"]["control-mean"]
     assert np.abs(server).max() > 0.01
     np.testing.assert_allclose(server, total / K, rtol=1e-12, atol=1e-15)
+
+
+class Killed(NumpyServer):
+    """Ends while it distils, the first time in a round."""
+
+    def distil(self, task: DistillationTask) -> Distilled:
+        if task.labels not in [before.labels for before in self.tasks]:
+            self.tasks.append(task)
+            raise KilledError
+        return super().distil(task)
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_kill_while_distilling_costs_that_step_and_no_training(lost: int, tmp_path: Path) -> None:
+    """Nobody trains again in a round that has been pooled, unless its checkpoint is lost too."""
+    values = {**CASES["fedbe"], "fraction-train": 0.75}
+    whole = federation(tmp_path / "whole", values).run(ROUNDS)
+    trained: list[tuple[int, int]] = []
+    train = training(resolve({**BASE, **values}))
+
+    def counted(task: TrainTask, *given: Any) -> Trained:
+        trained.append((task.server_round, task.partition_id))
+        return train(task, *given)
+
+    killed = federation(tmp_path / "killed", values, server=Killed(D + P), training=counted)
+    for _ in range(ROUNDS):
+        with pytest.raises(KilledError):
+            killed.run(ROUNDS)
+    assert bits(killed.run(ROUNDS, lost_checkpoints=lost)) == bits(whole)
+    assert (len(trained) == len(set(trained))) == (lost == 0)
+
+
+def test_what_is_distilled_nears_the_ensemble(tmp_path: Path) -> None:
+    for done in federation(tmp_path, CASES["fedbe"]).run(ROUNDS):
+        assert done.metrics["distillation-after"] < done.metrics["distillation-before"]
+        assert done.metrics["distillation-models"] > 1
+
+
+def test_v_distillation_is_fedbe_with_clients_alone_and_sgd(tmp_path: Path) -> None:
+    """Bit for bit."""
+    alone = {
+        "ensemble-samples": 0,
+        "ensemble-average": False,
+        "distillation-optimizer": "sgd",
+    }
+    fedbe = federation(tmp_path / "fedbe", {"strategy": "fedbe", **alone})
+    vanilla = federation(tmp_path / "v", {"strategy": "v-distillation"})
+    assert bits(fedbe.run(ROUNDS)) == bits(vanilla.run(ROUNDS))
+    averaging = federation(tmp_path / "fedavg", {"strategy": "fedavg"})
+    assert bits(averaging.run(1))[0][1] != bits(vanilla.run(1))[0][1]
+
+
+def test_the_student_begins_at_the_moved_average(tmp_path: Path) -> None:
+    """With momentum as well: the paper initialises distillation with FedAvgM's model."""
+    server = NumpyServer(D + P)
+    values = {**CASES["fedbe + fedavgm, watched"], "distillation-learning-rate": 1e-30}
+    values["swa-lowest-rate"] = 1e-30
+    done = federation(tmp_path / "fedbe", values, server=server).run(2)
+    plain = federation(tmp_path / "fedavgm", {"strategy": "fedavgm"}).run(2)
+    for task, after, expected in zip(server.tasks, done, plain, strict=True):
+        assert task.start.digest() == after.posterior.digest() == expected.posterior.digest()
+        assert after.state.predictive["average.mean"].tobytes() == task.start.mean.tobytes()
 
 
 # The contract can be broken

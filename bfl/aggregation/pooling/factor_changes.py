@@ -61,7 +61,8 @@ class FactorChanges(PoolingRule):
 
     def excludes(self) -> frozenset[str]:
         """Return what would break q = p Π t_k on the server."""
-        return frozenset({"changed-updates", "moved-pool", "raised-variances", "pre-training"})
+        moved = {"moved-pool", "refined-pool"}
+        return frozenset({"changed-updates", "raised-variances", "pre-training"} | moved)
 
     def encode(
         self, mean: Array, variance: Array, weight: float, block: Block

@@ -1,4 +1,4 @@
-"""The labelled images that the server has of its own: clients do not train on them."""
+"""The images that the server has of its own: clients do not train on them."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ class ServerData:
 
     Attributes:
         images: uint8 [N, H, W, C].
-        labels: int64 [N].
+        labels: int64 [N]; None if the server does not have them.
         held_back: Positions among the training images of the run's data set, ascending: the images
             that the clients do without; none where the images are another data set's.
     """
 
     images: Images
-    labels: Labels
+    labels: Labels | None
     held_back: Labels
 
 
@@ -69,6 +69,7 @@ def load_server_data(
     examples: float,
     train_examples: float,
     seed: int,
+    labelled: bool = True,
 ) -> ServerData | None:
     """Return the server's own images; None if it has none.
 
@@ -83,6 +84,8 @@ def load_server_data(
             the other data set.
         train_examples: The key ``train-examples``.
         seed: The run's seed.
+        labelled: The key ``server-labels``; without labels, another data set's classes may be
+            others than the run's.
 
     Raises:
         ConfigurationError: There are not so many images, none would be left for the clients, or
@@ -95,33 +98,56 @@ def load_server_data(
         source, candidates = dataset, train_positions(dataset, train_examples)
     else:
         source = cached_dataset(server_data, data_dir)
-        _check_goes_with(source, dataset, server_data)
+        _check_goes_with(source, dataset, server_data, labelled)
         candidates = np.arange(source.train_labels.size, dtype=np.int64)
     chosen = stratified_positions(
         source.train_labels[candidates], examples, "server-examples", seed
     )
     own = candidates[chosen]
+    images, labels = source.train_images[own], source.train_labels[own] if labelled else None
     if server_data != HELD_BACK:
-        return ServerData(source.train_images[own], source.train_labels[own], own[:0])
+        return ServerData(images, labels, own[:0])
     if own.size == candidates.size:
         raise ConfigurationError(
             f"server-examples is {examples:g}: all {candidates.size} training images would be held "
             "back from the clients; allowed: fewer"
         )
-    return ServerData(source.train_images[own], source.train_labels[own], own)
+    return ServerData(images, labels, own)
 
 
-def _check_goes_with(source: Dataset, dataset: Dataset, word: str) -> None:
+def check_no_overlap(data: ServerData, dataset: Dataset, clients: Labels, word: str) -> None:
+    """Raise if some of the server's images are the clients' as well, bit for bit.
+
+    Args:
+        data: The server's own images.
+        dataset: The run's data set.
+        clients: The positions of the training images that the clients have.
+        word: The key ``server-data``.
+
+    Raises:
+        ConfigurationError: Saying how many.
+    """
+    theirs = {image.tobytes() for image in dataset.train_images[clients]}
+    both = sum(image.tobytes() in theirs for image in data.images)
+    if both:
+        raise ConfigurationError(
+            f"server-data is '{word}', and {both} of its {len(data.images)} images are among those "
+            f"that the clients train on; allowed: '{HELD_BACK}', or a data set without them"
+        )
+
+
+def _check_goes_with(source: Dataset, dataset: Dataset, word: str, labelled: bool) -> None:
     if source.image_shape != dataset.image_shape:
         raise ConfigurationError(
             f"server-data '{word}' has images of {source.image_shape} (height, width, "
             f"channels), and dataset {dataset.name} of {dataset.image_shape}; they must be the same"
         )
     highest = int(source.train_labels.max())
-    if highest >= dataset.num_classes:
+    if labelled and highest >= dataset.num_classes:
         raise ConfigurationError(
             f"server-data '{word}' has the label {highest}, and dataset {dataset.name} has "
-            f"{dataset.num_classes} classes, the last of which is {dataset.num_classes - 1}"
+            f"{dataset.num_classes} classes, the last of which is {dataset.num_classes - 1}; "
+            "allowed: such labels, or server-labels=false"
         )
 
 

@@ -79,6 +79,7 @@ class Predictor:
         self.network = network
         self.batch_size = batch_size
         self.parametrization = parametrization
+        self.traces = 0
         self._folded = FoldedModel(network.model)
         self._forward = tf.function(
             self._logits,
@@ -113,15 +114,35 @@ class Predictor:
         statistics = PredictionStatistics()
         for sample in range(samples if varies else 1):
             values = drawn_values(posterior, seed, labels, sample, self.parametrization)
-            self.network.load_values(self.manifest, values, posterior.point)
-            self._folded.update()
-            # Dropout masks differ between batches: the batch's start is part of their key.
-            keys = [
-                randomness.key(seed, "masks", *labels, sample, start)
-                for start in range(0, len(images), self.batch_size)
-            ]
-            statistics.add_logits(self._all_logits(images, keys))
+            drawn = self.logits(values, posterior.point, images, seed, (*labels, sample))
+            statistics.add_logits(drawn)
         return statistics.result()
+
+    def logits(
+        self,
+        values: npt.NDArray[Any],
+        point: npt.NDArray[Any],
+        images: Images,
+        seed: int,
+        labels: tuple[Any, ...],
+    ) -> npt.NDArray[Any]:
+        """Return the logits (N, C) of one model for images (N, H, W, C).
+
+        Args:
+            values: (D,) values of the Gaussian parameters.
+            point: (P,) values of the point parameters.
+            images: uint8 images.
+            seed: The run's seed.
+            labels: What keys dropout masks beside the seed.
+        """
+        self.network.load_values(self.manifest, values, point)
+        self._folded.update()
+        # Dropout masks differ between batches: the batch's start is part of their key.
+        keys = [
+            randomness.key(seed, "masks", *labels, start)
+            for start in range(0, len(images), self.batch_size)
+        ]
+        return self._all_logits(images, keys)
 
     def _all_logits(
         self, images: Images, keys: Sequence[npt.NDArray[np.int32]]
@@ -138,6 +159,7 @@ class Predictor:
         return np.concatenate(parts)
 
     def _logits(self, images: Any, key: Any) -> Any:
+        self.traces += 1
         with keyed(key):
             logits = self._folded.model(normalized_images(images), training=False)
         return tf.cast(logits, tf.float32)

@@ -36,6 +36,8 @@ _DERIVED = """## Made from these
   log-precisions differ, √(mean over parameters of their weighted variance), and how far the pooled
   mean is from the clients' weighted average, as a share of the average's step; both 0 where all
   clients have the same variances. In `rounds.jsonl`. Yang et al. (2023), after Eq. 3.12.
+- `ensemble-NAME`: any of these of the ensemble that predicts beside the posterior
+  (`predictive="ensemble"`); `ensemble-member-accuracy` is the mean of its members' own.
 - `degree-of-spread`: the norm of all standard deviations, √Σ_d σ_d², without a better side. Ozer et
   al. (2022), section 4.
 """

@@ -15,6 +15,7 @@
 | ``metrics.json`` | metrics, mean uncertainties and retention areas |
 | ``clients.json`` | how each client's models do on its own test data; where clients judge |
 | ``retention.json`` | retention curves on a grid of percents, with their areas |
+| ``ensemble.json`` | retention curves of an ensemble (``predictive``), accuracies of its members |
 | ``examples.npz`` | the test images that are predicted with the most and the least certainty |
 | ``figures/`` | PNG files |
 
@@ -59,6 +60,7 @@ PREDICTIONS = "predictions.npz"
 METRICS = "metrics.json"
 CLIENTS = "clients.json"
 RETENTION = "retention.json"
+ENSEMBLE = "ensemble.json"
 EXAMPLES = "examples.npz"
 FIGURES = "figures"
 
@@ -77,6 +79,7 @@ _RUN_FILES = (
     METRICS,
     CLIENTS,
     RETENTION,
+    ENSEMBLE,
     EXAMPLES,
 )
 # What NumPy, zip, JSON and TOML raise when a file is cut off or of another kind.
@@ -175,7 +178,7 @@ class RunFolder:
         with self._writing(CONFIG):
             # The configuration last: a run killed here is to be given more rounds again. With the
             # new one beside the old results it would pass for a finished run of as many.
-            for name in (METRICS, PREDICTIONS, RETENTION, EXAMPLES, POSTERIOR):
+            for name in (METRICS, PREDICTIONS, RETENTION, ENSEMBLE, EXAMPLES, POSTERIOR):
                 (self.path / name).unlink(missing_ok=True)
             for figure in (self.path / FIGURES).glob("*.png"):
                 figure.unlink()
@@ -228,6 +231,14 @@ class RunFolder:
     def retention(self) -> dict[str, Any]:
         """Return the retention curves."""
         return self._read_json(RETENTION)
+
+    def write_ensemble(self, ensemble: Mapping[str, Any]) -> None:
+        """Write what an ensemble's members and its retention are, see ``results.summary``."""
+        self._write_json(ENSEMBLE, ensemble)
+
+    def ensemble(self) -> dict[str, Any]:
+        """Return what ``write_ensemble`` has written."""
+        return self._read_json(ENSEMBLE)
 
     # Rounds ------------------------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from bfl.evaluation.metrics import ExampleMetric, evaluate, metrics
 from bfl.evaluation.prediction import Predictions
+from bfl.evaluation.predictives.judged import JudgedEnsemble, prefixed
 from bfl.evaluation.uncertainty import (
     RetentionCurve,
     mean_uncertainties,
@@ -91,6 +92,7 @@ def write_evaluation(
     labels: npt.ArrayLike,
     settings: Mapping[str, Any] | None = None,
     posterior: Posterior | None = None,
+    ensemble: JudgedEnsemble | None = None,
 ) -> dict[str, float]:
     """Write the final predictions, metrics and retention curves of a run; return the metrics.
 
@@ -100,6 +102,8 @@ def write_evaluation(
         labels: (N,) true classes, integers in [0, C).
         settings: The configuration, of which each component takes its own keys.
         posterior: What has predicted; the metrics then describe it as well.
+        ensemble: What predicts beside it; its numbers go to the metrics as ``ensemble-NAME``, its
+            retention curves and its members' accuracies to ``ensemble.json``.
 
     Raises:
         ValueError: The labels do not fit the predictions.
@@ -109,6 +113,12 @@ def write_evaluation(
     numbers = _numbers(predictions, labels, settings, curves)
     if posterior is not None:
         numbers.update(describe_posterior(posterior))
+    if ensemble is not None:
+        theirs = retention_curves(ensemble.predictions, labels, settings)
+        numbers.update(prefixed(_numbers(ensemble.predictions, labels, settings, theirs)))
+        numbers.update(ensemble.round_metrics(settings or {}))
+        members = {"member-accuracy": dict(ensemble.accuracies)}
+        folder.write_ensemble({**members, "retention": _on_grid(theirs)})
     folder.write_predictions(predictions, labels)
     folder.write_retention(_on_grid(curves))
     folder.write_metrics(numbers)

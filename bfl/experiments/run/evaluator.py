@@ -24,7 +24,8 @@ class Evaluator:
     """Judges posteriors of a run's network on the test set.
 
     Attributes:
-        server_data: The server's own images, on which rounds are validated; by default none.
+        server_data: The server's own images, on which rounds are validated where they have labels;
+            by default none.
 
     Args:
         configuration: The run's configuration.
@@ -44,7 +45,7 @@ class Evaluator:
         self.initial = network.initial_posterior(configuration.keys.seed)
         self.manifest: Manifest = network.manifest
         precision = configuration.keys.evaluate_precision
-        self._predictor = Predictor(
+        self.predictor = Predictor(
             network.manifest,
             build_predictor(network, configuration.architecture, precision),
             parametrization=configuration.inference.parametrization,
@@ -67,7 +68,7 @@ class Evaluator:
             images: Images (N, H, W, C) other than the test set's.
         """
         at_mean = self.configuration.keys.evaluate_at == "mean"
-        return self._predictor.predict(
+        return self.predictor.predict(
             at_its_mean(posterior) if at_mean else posterior,
             self.dataset.test_images if images is None else images,
             samples=1 if at_mean else samples,
@@ -85,10 +86,16 @@ class Evaluator:
         )
         return float(np.mean(predictions.predicted == self.dataset.train_labels[positions]))
 
+    @property
+    def validates(self) -> bool:
+        """Whether there are labelled images of the server's own."""
+        return self.server_data is not None and self.server_data.labels is not None
+
     def validation_metrics(self, posterior: Posterior, server_round: int) -> dict[str, float]:
         """Return the ``metrics`` of the server's own images, as ``validation-NAME``."""
         data = self.server_data
         assert data is not None, "the server has no images of its own"
+        assert data.labels is not None, "the server's images have no labels"
         predictions = self.predict(
             posterior,
             samples=self.configuration.keys.evaluate_mc_samples,

@@ -7,6 +7,7 @@ from pydantic import Field, field_validator
 
 from bfl.errors import unknown_name
 from bfl.evaluation.metrics import ExampleMetric, metrics
+from bfl.evaluation.predictives.judged import ENSEMBLE
 from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results.judged_clients import CLIENTS, names_of_means
 from bfl.registry import STRICT
@@ -64,12 +65,16 @@ def numbers_of_a_run() -> tuple[str, ...]:
     """Return the names of all numbers that a run's ``metrics.json`` may have."""
     retained = [m.name for m in metrics.classes() if issubclass(m, ExampleMetric) and m.retention]
     ranking = [u.name for u in uncertainties.classes() if u.retention]
-    return (
+    of_predictions = (
         *metrics.names(),
         *(f"mean-{name}" for name in uncertainties.names()),
         *(f"retention-area-{metric}-{by}" for metric in retained for by in ranking),
+    )
+    return (
+        *of_predictions,
         "degree-of-spread",
         *names_of_means(),
+        *(f"{ENSEMBLE}{name}" for name in (*of_predictions, "member-accuracy")),
     )
 
 

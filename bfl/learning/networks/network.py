@@ -18,6 +18,7 @@ from bfl.learning.networks.precision import Precision, computing_in
 from bfl.learning.networks.prior import PriorVariables, divergence
 from bfl.learning.priors.base import Density
 from bfl.posteriors import Manifest, Posterior
+from bfl.posteriors.manifest import Parameter
 
 Array = npt.NDArray[np.floating]
 
@@ -139,6 +140,16 @@ class Network:
         values = {p.name: p.value for p in self._parameters}
         for parameter in other._parameters:
             parameter.value.assign(values[parameter.name])
+
+    def read_values(self, manifest: Manifest) -> tuple[Array, Array]:
+        """Return the weights as ``load_values`` takes them, float32: values (D,) and point (P,)."""
+        variables = {p.name: p.value for p in self._parameters}
+
+        def join(parameters: tuple[Parameter, ...]) -> Array:
+            parts = [variables[parameter.name].numpy().ravel() for parameter in parameters]
+            return np.concatenate([np.zeros(0, np.float32), *parts])
+
+        return join(manifest.gaussian), join(manifest.point)
 
     def set_prior(self, prior: Density) -> None:
         """Set the prior that ``divergence`` is taken from; nothing is traced again."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar, Protocol
 
+import numpy as np
 from pydantic import Field, field_validator
 
 from bfl.federation.parts import Arrays, Part, Trained
@@ -95,8 +96,8 @@ class PersonalModel(Personalization):
         return {}
 
     def conclude(self, state: Arrays, trained: Trained) -> tuple[Arrays, Arrays]:
-        """Return nothing to send, and the personal model."""
-        return {}, trained.personal
+        """Return nothing to send, and the personal model, with the word that it has begun."""
+        return {}, {"begun": np.array(True), **trained.personal}
 
 
 personalizations: Registry[Personalization] = Registry(

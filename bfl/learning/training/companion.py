@@ -62,7 +62,7 @@ class Companion:
         state = task.personal.state
         start = (
             Posterior(*(state[name] for name in VECTORS))
-            if state
+            if "mean" in state
             else self.network.initial_posterior(task.personal.seed)
         )
         optimizer_state = {

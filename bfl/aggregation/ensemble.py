@@ -1,0 +1,124 @@
+"""Which models an ensemble has: samples, the average, the clients', each switchable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from pydantic import Field, ValidationInfo, field_validator
+
+from bfl import randomness
+from bfl.aggregation.client_models import ClientModels
+from bfl.aggregation.samplers.base import Sampler
+from bfl.posteriors import Posterior
+from bfl.posteriors.posterior import Vector
+from bfl.registry import Component
+
+
+@dataclass(frozen=True)
+class Member:
+    """One model of an ensemble.
+
+    Attributes:
+        name: What it is: ``sample-3``, ``average``, ``client-5``.
+        values: (D,) values of the Gaussian parameters.
+        point: (P,) values of the point parameters.
+        recompute: Whether its moving statistics are to be those of the server's own images.
+    """
+
+    name: str
+    values: Vector
+    point: Vector
+    recompute: bool = False
+
+
+class EnsembleMembers(Component):
+    """The members of an ensemble, for the parts that use one; the keys are the same for all.
+
+    Batch normalisation's moving statistics of sampled members are sampled as all else, averaged, or
+    recomputed (``member-statistics``). A sampled one that has a least value, a moving variance, is
+    raised to the least that a client has, so that it stays positive: the paper is silent.
+
+    Source: Chen and Chao (2021), FedBE, Algorithm 1 and Table 3; section B.1 for batch
+    normalisation.
+    """
+
+    ensemble_samples: int = Field(
+        10, ge=0, le=10_000, description="sampled models in an ensemble, M"
+    )
+    ensemble_average: bool = Field(True, description="whether an ensemble has the pooled model")
+    ensemble_clients: bool = Field(True, description="whether an ensemble has the clients' models")
+    client_draws: int = Field(
+        0,
+        ge=0,
+        le=10_000,
+        description="draws from each client's own posterior that an ensemble has in place of its "
+        "means; 0: its means",
+    )
+    member_statistics: Literal["sampled", "averaged", "recomputed"] = Field(
+        "sampled",
+        description="moving statistics of sampled models: sampled too, the pooled ones, or those "
+        "of the server's own images",
+    )
+
+    def requires(self) -> frozenset[str]:
+        """Return that the server has images, if statistics are made anew from them."""
+        recomputed = self.member_statistics == "recomputed"
+        return super().requires() | ({"server-images"} if recomputed else set())
+
+    @field_validator("ensemble_clients")
+    @classmethod
+    def _some_member(cls, clients: bool, info: ValidationInfo) -> bool:
+        others = info.data.get("ensemble_samples") or info.data.get("ensemble_average")
+        if not clients and not others:
+            raise ValueError(
+                "true, as ensemble-samples is 0 and ensemble-average is False: the ensemble would "
+                "have no member"
+            )
+        return clients
+
+    def members(
+        self, models: ClientModels, sampler: Sampler, seed: int, server_round: int
+    ) -> Iterator[Member]:
+        """Yield the members: samples, average, clients, one at a time.
+
+        Args:
+            models: What the clients of the round have sent.
+            sampler: The distribution that samples come from.
+            seed: The run's seed; a sample is drawn by (seed, round, number).
+            server_round: The round, from 1.
+        """
+        if self.ensemble_samples:
+            draw = sampler.fit(models)
+            for number in range(self.ensemble_samples):
+                drawn = draw(randomness.generator(seed, "ensemble", server_round, number))
+                yield self._sampled(f"sample-{number}", drawn, models)
+        if self.ensemble_average:
+            yield Member("average", models.average.mean, models.average.point)
+        if self.ensemble_clients:
+            for k, posterior in zip(models.partition_ids, models.posteriors, strict=True):
+                yield from self._client(k, posterior, seed, server_round)
+
+    def _sampled(self, name: str, drawn: Vector, models: ClientModels) -> Member:
+        values, point = drawn[: models.size], drawn[models.size :].copy()
+        manifest = models.manifest
+        if manifest is not None:
+            if self.member_statistics == "averaged":
+                moving = ~manifest.trainable_points
+                point[moving] = models.average.point[moving]
+            least = np.min([p.point[manifest.bounded] for p in models.posteriors], axis=0)
+            point[manifest.bounded] = np.maximum(point[manifest.bounded], least)
+        recompute = self.member_statistics == "recomputed"
+        return Member(name, values.astype(np.float32), point.astype(np.float32), recompute)
+
+    def _client(self, k: int, client: Posterior, seed: int, server_round: int) -> Iterator[Member]:
+        if not (self.client_draws and client.size):
+            yield Member(f"client-{k}", client.mean, client.point)
+            return
+        for number in range(self.client_draws):
+            normal = randomness.generator(seed, "client-draws", server_round, k, number)
+            noise = normal.standard_normal(client.size)
+            values = client.mean + np.sqrt(client.variance.astype(np.float64)) * noise
+            yield Member(f"client-{k}-draw-{number}", values.astype(np.float32), client.point)

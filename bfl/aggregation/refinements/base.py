@@ -1,0 +1,73 @@
+"""What a refinement is: a function of a pooled round that gives the posterior sent next."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+from bfl.aggregation.server import RoundContext
+from bfl.posteriors import Posterior
+from bfl.registry import Component, Registry
+
+if TYPE_CHECKING:
+    from bfl.data.datasets.server_data import ServerData
+
+
+@dataclass(frozen=True)
+class Refined:
+    """What a refinement gives.
+
+    Attributes:
+        posterior: The global posterior that the next round begins with.
+        metrics: What there is to report of it.
+    """
+
+    posterior: Posterior
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+class Refinement(Component, ABC):
+    """What the server makes of a pooled posterior beyond pooling.
+
+    It keeps nothing from round to round and draws by (seed, round) alone, so that a round that is
+    interrupted gives the same result when it is made again.
+
+    Attributes:
+        needs_models: Whether it needs the models of all clients of a round at once, which the
+            server then holds in memory.
+        needs_server: Whether it needs data and a network of the server's own.
+    """
+
+    needs_models: ClassVar[bool] = False
+    needs_server: ClassVar[bool] = False
+
+    def has(self) -> frozenset[str]:
+        """Return whether the posterior that is sent next is another than the pooled one."""
+        return (
+            frozenset({"refined-pool"}) if self.needs_server or self.needs_models else frozenset()
+        )
+
+    def requires(self) -> frozenset[str]:
+        """Return that the server has data of its own, if it is to use any."""
+        return frozenset({"server-images"}) if self.needs_server else frozenset()
+
+    def check(self, data: ServerData | None) -> None:
+        """Raise, before the first round, what is wrong with the server's data.
+
+        Raises:
+            ConfigurationError: They do not serve.
+        """
+        return
+
+    @abstractmethod
+    def refine(self, context: RoundContext) -> Refined:
+        """Return the posterior that the next round begins with.
+
+        Args:
+            context: The round.
+        """
+
+
+refinements: Registry[Refinement] = Registry("refinement", "bfl.aggregation.refinements")

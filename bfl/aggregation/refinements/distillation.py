@@ -1,0 +1,191 @@
+"""Distillation of an ensemble into the pooled model: FedBE and what it is compared with."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from bfl.aggregation.ensemble import EnsembleMembers
+from bfl.aggregation.refinements.base import Refined, Refinement, refinements
+from bfl.aggregation.refinements.plan import (
+    DistillationPlan,
+    collected_steps,
+    cyclical_rates,
+    steps_of,
+)
+from bfl.aggregation.server import DistillationTask, RoundContext, Server
+from bfl.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from bfl.data.datasets.server_data import ServerData
+
+Array = npt.NDArray[np.float64]
+
+
+@refinements.register("distillation")
+class Distillation(EnsembleMembers, Refinement):
+    """A student that begins as the pooled model and learns the mean predictions of an ensemble.
+
+    The ensemble predicts the server's own images, without augmentation; its mean probabilities are
+    sharpened, p_c^s / Σ p^s, and are the soft labels of a cross-entropy that the student makes
+    small by steps with momentum on augmented images (``student-augmentation``). With
+    ``distillation-optimizer`` = "swa" the rate is cyclical and the models at the ends of cycles are
+    averaged; with "sgd" the student is the last model.
+
+    Of variational clients, means and point values learn, under the network's own draws; the
+    variances stay those of the pool, since a cross-entropy alone would take them to 0.
+
+    Chosen where the paper is silent: no weight decay; a rate for "sgd", that of the authors' code;
+    the step after which models are collected as a share of all steps, as 250 of its 1,580; an
+    average's moving statistics made anew, as Izmailov et al. do it.
+
+    Source: Chen and Chao (2021), FedBE, section 4, Algorithm 1, section 5.1; Izmailov et al. (2018)
+    for the averaging.
+    """
+
+    needs_models: ClassVar[bool] = True
+    needs_server: ClassVar[bool] = True
+
+    distillation_targets: Literal["ensemble", "labels"] = Field(
+        "ensemble",
+        description="what a student learns on the server: the ensemble's predictions, or the "
+        "images' own labels (server-labels)",
+    )
+    sharpening: float = Field(
+        2.0, gt=0.0, le=100.0, description="power to which an ensemble's probabilities are raised"
+    )
+    distillation_epochs: int = Field(20, ge=1, description="epochs of a student on the server")
+    distillation_batch_size: int = Field(128, ge=2, description="images in a student's step")
+    distillation_optimizer: Literal["swa", "sgd"] = Field(
+        "swa", description="a student's steps: with averaged models, or without"
+    )
+    distillation_learning_rate: float = Field(
+        1e-3, gt=0.0, le=10.0, description="rate of a student's steps; under swa the highest"
+    )
+    distillation_momentum: float = Field(
+        0.9, ge=0.0, lt=1.0, description="share of its velocity that a student's step keeps"
+    )
+    distillation_weight_decay: float = Field(
+        0.0, ge=0.0, le=1.0, description="weight decay of a student"
+    )
+    distillation_loss: Literal["image", "image-and-class"] = Field(
+        "image",
+        description="what a student's loss is a mean over: images, or images and classes, as in "
+        "the authors' code, with a gradient as much smaller",
+    )
+    swa_lowest_rate: float = Field(
+        4e-4, gt=0.0, le=10.0, description="rate at the end of a cycle of swa"
+    )
+    swa_cycle: int = Field(25, ge=1, description="steps in a cycle of swa")
+    swa_start: float = Field(
+        0.1582,
+        ge=0.0,
+        description="step after which swa collects models: below 1 a share of all, from 1 a number",
+    )
+    swa_statistics: Literal["recomputed", "averaged"] = Field(
+        "recomputed", description="moving statistics of swa's average"
+    )
+
+    def requires(self) -> frozenset[str]:
+        """Return that the server has images, and labels if they are what is learnt."""
+        labels = {"server-labels"} if self.distillation_targets == "labels" else set()
+        return super().requires() | labels
+
+    def check(self, data: ServerData | None) -> None:
+        """Raise if there are no images, no labels that are needed, or nothing to average.
+
+        Raises:
+            ConfigurationError: Naming the key.
+        """
+        if data is None:
+            raise ConfigurationError(
+                "refinement 'distillation' needs images of the server's own; set server-data"
+            )
+        if self.distillation_targets == "labels" and data.labels is None:
+            raise ConfigurationError(
+                "distillation-targets is 'labels', and the server's images have none"
+            )
+        self.plan(len(data.images), classes=1)
+
+    def plan(self, images: int, classes: int) -> DistillationPlan:
+        """Return the steps of a student on so many images.
+
+        Raises:
+            ConfigurationError: Models are to be averaged, and none would be collected.
+        """
+        steps = steps_of(images, self.distillation_batch_size, self.distillation_epochs)
+        highest, averaged = self.distillation_learning_rate, self.distillation_optimizer == "swa"
+        rates = np.full(steps, highest, np.float32)
+        collected = np.zeros(steps, bool)
+        if averaged:
+            rates = cyclical_rates(steps, highest, self.swa_lowest_rate, self.swa_cycle)
+            collected = collected_steps(steps, self.swa_start, self.swa_cycle)
+            if not collected.any():
+                raise ConfigurationError(
+                    f"distillation-optimizer is 'swa' with swa-start = {self.swa_start:g} and "
+                    f"swa-cycle = {self.swa_cycle}, and a student makes {steps} steps on {images} "
+                    "images: no model would be collected; allowed: an earlier start, shorter "
+                    "cycles, more epochs (distillation-epochs), or 'sgd'"
+                )
+        return DistillationPlan(
+            batch_size=self.distillation_batch_size,
+            epochs=self.distillation_epochs,
+            rates=rates,
+            collected=collected,
+            momentum=self.distillation_momentum,
+            weight_decay=self.distillation_weight_decay,
+            loss_scale=1.0 if self.distillation_loss == "image" else 1.0 / classes,
+            recompute_statistics=averaged and self.swa_statistics == "recomputed",
+        )
+
+    def refine(self, context: RoundContext) -> Refined:
+        """Return the student, with the cross-entropies to its targets before and after."""
+        server, number = context.server, context.server_round
+        assert server is not None
+        assert server.data is not None
+        targets = self._targets(context, server)
+        distilled = server.distil(
+            DistillationTask(
+                start=context.pooled,
+                targets=targets.astype(np.float32),
+                plan=self.plan(*targets.shape),
+                seed=context.seed,
+                labels=("distillation", number),
+            )
+        )
+        metrics = {
+            "distillation-before": distilled.before,
+            "distillation-after": distilled.after,
+            "distillation-models": float(distilled.collected),
+        }
+        return Refined(distilled.posterior, metrics)
+
+    def _targets(self, context: RoundContext, server: Server) -> Array:
+        """Return the soft labels (N, C) of the server's images."""
+        members = self.members(context.models, context.sampler, context.seed, context.server_round)
+        if self.distillation_targets == "ensemble":
+            predictions = server.predict_ensemble(
+                members, labels=("ensemble", context.server_round)
+            )
+            return sharpened(predictions.mean_probability, self.sharpening)
+        data = server.data
+        assert data is not None
+        assert data.labels is not None
+        return np.eye(server.classes)[data.labels]
+
+
+def sharpened(probability: Array, power: float) -> Array:
+    """Return p_c^s / Σ_c p_c^s of each row of (N, C) probabilities.
+
+    Source: Chen and Chao (2021), FedBE, section 5.1, with s = 2.
+
+    Example:
+        >>> sharpened(np.array([[0.2, 0.8]]), 2.0).round(4).tolist()
+        [[0.0588, 0.9412]]
+    """
+    # The greatest is 1: no power underflows all of a row.
+    raised = (probability / probability.max(axis=1, keepdims=True)) ** power
+    return np.asarray(raised / raised.sum(axis=1, keepdims=True))

@@ -1,0 +1,131 @@
+"""What the server can do by itself, and what it tells the parts that do something with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from bfl.aggregation.client_models import ClientModels
+from bfl.aggregation.ensemble import Member
+from bfl.aggregation.samplers.base import Sampler
+from bfl.errors import RunError
+from bfl.posteriors import Posterior
+
+if TYPE_CHECKING:
+    from bfl.aggregation.refinements.plan import DistillationPlan
+    from bfl.data.datasets.server_data import ServerData
+    from bfl.evaluation.prediction.predictions import Predictions
+
+Labels = tuple[int | str, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class DistillationTask:
+    """What a student has to learn on the server.
+
+    Attributes:
+        start: The posterior that it begins with; its variances stay as they are.
+        targets: (N, C) float32 probabilities of the server's own N images.
+        plan: The steps.
+        seed: The run's seed.
+        labels: What keys its randomness beside the seed.
+    """
+
+    start: Posterior
+    targets: npt.NDArray[np.float32]
+    plan: DistillationPlan
+    seed: int
+    labels: Labels
+
+
+@dataclass(frozen=True)
+class Distilled:
+    """What distillation has led to.
+
+    Attributes:
+        posterior: The student.
+        before: The cross-entropy of the first posterior to the targets, in nats per image, without
+            augmentation.
+        after: That of the student.
+        collected: How many models it is the mean of; 0 without averaging.
+    """
+
+    posterior: Posterior
+    before: float
+    after: float
+    collected: int = 0
+
+
+class Server(Protocol):
+    """The server's own data and network.
+
+    Its implementation with Keras is ``bfl.experiments.run.server``.
+    """
+
+    @property
+    def data(self) -> ServerData | None:
+        """The server's own images; None if it has none."""
+
+    @property
+    def classes(self) -> int:
+        """The number C of classes."""
+
+    def predict(self, posterior: Posterior, *, labels: Labels) -> Predictions:
+        """Return what a posterior predicts for the server's own images; ``labels`` key draws."""
+
+    def predict_ensemble(
+        self, members: Iterable[Member], *, labels: Labels, images: Any = None
+    ) -> Predictions:
+        """Return the mean predictions of members, one at a time in memory.
+
+        Args:
+            members: The members.
+            labels: What keys the draws of members that draw (dropout), beside the seed.
+            images: Images (N, H, W, C); None for the server's own.
+        """
+
+    def member_logits(
+        self, members: Iterable[Member], *, labels: Labels, images: Any = None
+    ) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+        """Yield the name of each member and its logits (N, C); see ``predict_ensemble``."""
+
+    def distil(self, task: DistillationTask) -> Distilled:
+        """Train a student on the server's own images."""
+
+
+@dataclass(frozen=True)
+class RoundContext:
+    """What a part of the server sees of a round that has been pooled.
+
+    Attributes:
+        seed: The run's seed.
+        server_round: The round, from 1.
+        previous: The global posterior that the clients were sent.
+        pooled: What their updates were pooled to, after the server's step and the floor.
+        sampler: The distribution of which members of ensembles are drawn.
+        clients: The clients' models, for a part that ``needs_models``; None for any other.
+        server: What the server can do; None where it has neither data nor a network.
+    """
+
+    seed: int
+    server_round: int
+    previous: Posterior
+    pooled: Posterior
+    sampler: Sampler
+    clients: ClientModels | None = None
+    server: Server | None = None
+
+    @property
+    def models(self) -> ClientModels:
+        """The clients' models.
+
+        Raises:
+            RunError: The part has not declared that it needs them.
+        """
+        if self.clients is None:
+            raise RunError("the clients' models were not kept; the part has to need them")
+        return self.clients

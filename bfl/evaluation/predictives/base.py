@@ -1,0 +1,59 @@
+"""What a predictive is: which models predict beside the global posterior."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy.typing as npt
+
+from bfl.aggregation.ensemble import Member
+from bfl.registry import Component, Registry
+
+if TYPE_CHECKING:
+    from bfl.aggregation.samplers.base import Sampler
+    from bfl.aggregation.server import RoundContext
+    from bfl.posteriors import Manifest
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+
+class Predictive(Component, ABC):
+    """What predicts, beside the global posterior, when a round is judged.
+
+    What it keeps of a round goes into the round's checkpoint, so that a run that is resumed judges
+    the same models.
+
+    Attributes:
+        needs_models: Whether it needs the models of all clients of a round at once.
+    """
+
+    needs_models: ClassVar[bool] = False
+
+    def keep(self, context: RoundContext) -> Arrays:
+        """Return what it needs of a round, arrays by name."""
+        return {}
+
+    @abstractmethod
+    def models(
+        self,
+        kept: Arrays,
+        *,
+        sampler: Sampler,
+        manifest: Manifest | None,
+        seed: int,
+        server_round: int,
+    ) -> Iterator[Member] | None:
+        """Return the models whose mean predictions are judged; None for none but the posterior.
+
+        Args:
+            kept: What ``keep`` has returned for the round.
+            sampler: The distribution that an ensemble's samples are from.
+            manifest: The parameters of the network.
+            seed: The run's seed.
+            server_round: The round, from 1.
+        """
+
+
+predictives: Registry[Predictive] = Registry("predictive", "bfl.evaluation.predictives")

@@ -1,0 +1,207 @@
+"""Training of a student on soft labels: steps inside a graph that is traced once."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bfl import randomness
+from bfl.aggregation.server import DistillationTask, Distilled
+from bfl.keras import tf
+from bfl.learning.augmentations import Augmentation
+from bfl.learning.distillation.statistics import statistics_pass
+from bfl.learning.networks.keys import split
+from bfl.learning.networks.network import Network, normalized_images
+from bfl.learning.optimizers import Optimizer, TrainedVariable
+from bfl.learning.training.batches import batches, batches_in_order
+from bfl.posteriors import Posterior
+
+Images = npt.NDArray[np.uint8]
+Probabilities = npt.NDArray[np.float32]
+
+
+class Distiller:
+    """Trains a student on images with soft labels; built and traced once for all rounds.
+
+    What it makes small is −1/J Σ_j p̂_j · log p(y | x_j; w), the mean over the images. Means and
+    point values are trained; untransformed scales stay as they are.
+
+    Source: Chen and Chao (2021), FedBE, section 4.
+
+    Args:
+        network: The student's network.
+        batch_size: B.
+        augmentation: What is done to its images.
+        optimizer: What a step does with the gradient.
+
+    Attributes:
+        traces: How often the steps have been traced.
+    """
+
+    def __init__(
+        self, network: Network, batch_size: int, augmentation: Augmentation, optimizer: Optimizer
+    ) -> None:
+        self.network = network
+        self.batch_size = batch_size
+        self.augmentation = augmentation
+        self.optimizer = optimizer
+        self.traces = 0
+        scales = {id(variable) for variable in network.untransformed_scales}
+        self._variables = [v for v in network.trainable_variables if id(v) not in scales]
+        self._trained = [
+            TrainedVariable(v, tuple(tf.Variable(tf.zeros_like(v)) for _ in optimizer.slots))
+            for v in self._variables
+        ]
+        self._steps_before = tf.Variable(0, trainable=False)
+        self._one_step = tf.autograph.experimental.do_not_convert(self._step)
+        data = [
+            tf.TensorSpec([None, *network.image_shape], tf.uint8),
+            tf.TensorSpec([None, network.classes], tf.float32),
+            tf.TensorSpec([None, batch_size], tf.int32),
+            tf.TensorSpec([None, batch_size], tf.float32),
+            tf.TensorSpec([2], tf.int32),
+        ]
+        rates, scale = tf.TensorSpec([None], tf.float32), tf.TensorSpec([], tf.float32)
+        self._run = tf.function(self._steps, input_signature=[*data, rates, scale])
+        self._measure = tf.function(self._summed_loss, input_signature=data)
+
+    def distil(self, images: Images, task: DistillationTask) -> Distilled:
+        """Return the student that a task leads to.
+
+        Args:
+            images: The server's own images (N, H, W, C).
+            task: What to learn.
+        """
+        plan = task.plan
+        data = tf.constant(images), tf.constant(task.targets)
+        self._begin(task.start)
+        before = self.cross_entropy(images, task)
+        generator = randomness.generator(task.seed, "batches", *task.labels)
+        order = batches(len(images), self.batch_size, plan.epochs, generator)
+        keys = split(randomness.key(task.seed, "steps", *task.labels), len(plan.segments()))
+        total, collected = _Sum(), 0
+        for (part, collects), key in zip(plan.segments(), keys, strict=True):
+            self._run(
+                *data,
+                *(tf.constant(array[part]) for array in order),
+                key,
+                tf.constant(plan.rates[part]),
+                tf.constant(plan.loss_scale, tf.float32),
+            )
+            if collects:
+                total.add(self.network.posterior())
+                collected += 1
+        if collected:
+            self.network.load(total.mean(collected))
+            if plan.recompute_statistics:
+                passes = statistics_pass(self.network, self.batch_size)
+                passes.recompute(images, task.seed, task.labels)
+        student = self.network.posterior()
+        return Distilled(
+            # The variances' own bits: the network holds them as untransformed scales.
+            Posterior(student.mean, task.start.variance, student.point),
+            before=before,
+            after=self.cross_entropy(images, task),
+            collected=collected,
+        )
+
+    def cross_entropy(self, images: Images, task: DistillationTask) -> float:
+        """Return that of the network as it is to a task's targets, in nats per image.
+
+        Without augmentation, and as the network predicts.
+        """
+        key = randomness.key(task.seed, "measured", *task.labels)
+        return float(
+            self._measure(
+                tf.constant(images),
+                tf.constant(task.targets),
+                *(tf.constant(a) for a in batches_in_order(len(images), self.batch_size)),
+                tf.constant(key),
+            )
+        ) / len(images)
+
+    def _begin(self, start: Posterior) -> None:
+        self.network.load(start)
+        self._steps_before.assign(0)
+        for trained in self._trained:
+            for slot in trained.slots:
+                slot.assign(tf.zeros_like(slot))
+
+    def _steps(
+        self, images: Any, targets: Any, order: Any, weights: Any, key: Any, rates: Any, scale: Any
+    ) -> Any:
+        """Run steps inside the graph."""
+        self.traces += 1
+        steps = tf.shape(order)[0]
+        keys = split(key, steps)
+        for step in tf.range(steps):
+            self._one_step(
+                tf.gather(images, order[step]),
+                tf.gather(targets, order[step]),
+                weights[step],
+                keys[step],
+                rates[step],
+                scale,
+            )
+
+    def _step(
+        self, images: Any, targets: Any, weights: Any, key: Any, rate: Any, scale: Any
+    ) -> None:
+        gradients = self.gradients(images, targets, weights, key, scale)
+        self.optimizer.step(self._trained, gradients, self._steps_before, rate)
+        self._steps_before.assign_add(1)
+
+    def gradients(self, images: Any, targets: Any, weights: Any, key: Any, scale: Any) -> list[Any]:
+        """Return the gradient of a batch's mean cross-entropy, times ``scale``, by all variables.
+
+        Args:
+            images: (B, H, W, C) uint8.
+            targets: (B, classes) probabilities.
+            weights: (B,) 1 for the batch's images and 0 for those that only fill it up.
+            key: What keys augmentation and the network's draws (2,).
+            scale: What the loss is multiplied by ().
+        """
+        images_key, network_key = tf.unstack(split(key, 2))
+        batch = self.augmentation.augment(normalized_images(images), images_key)
+        with tf.GradientTape() as tape:
+            logits = self.network.logits(batch, network_key, training=True)
+            each = tf.nn.softmax_cross_entropy_with_logits(targets, logits)
+            loss = scale * tf.reduce_sum(each * weights) / tf.reduce_sum(weights)
+        found: list[Any] = tape.gradient(loss, self._variables)
+        return found
+
+    def _summed_loss(self, images: Any, targets: Any, order: Any, weights: Any, key: Any) -> Any:
+        keys = split(key, tf.shape(order)[0])
+        total = tf.zeros([])
+        for step in tf.range(tf.shape(order)[0]):
+            batch = normalized_images(tf.gather(images, order[step]))
+            logits = self.network.logits(batch, keys[step], training=False)
+            each = tf.nn.softmax_cross_entropy_with_logits(tf.gather(targets, order[step]), logits)
+            total += tf.reduce_sum(each * weights[step])
+        return total
+
+
+class _Sum:
+    """The sum of models, in float64."""
+
+    def __init__(self) -> None:
+        self._vectors: dict[str, npt.NDArray[np.float64]] = {}
+
+    def add(self, model: Posterior) -> None:
+        for name in ("mean", "variance", "point"):
+            vector = getattr(model, name).astype(np.float64)
+            self._vectors[name] = self._vectors.get(name, 0.0) + vector
+
+    def mean(self, count: int) -> Posterior:
+        return Posterior(**{k: (v / count).astype(np.float32) for k, v in self._vectors.items()})
+
+
+@lru_cache(maxsize=8)
+def distiller_for(
+    network: Network, batch_size: int, augmentation: Augmentation, optimizer: Optimizer
+) -> Distiller:
+    """Return the distiller of a network, built and traced at most once per process."""
+    return Distiller(network, batch_size, augmentation, optimizer)

@@ -1,0 +1,133 @@
+"""What every refinement and every predictive keeps to; refused before the first round."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy_server import NumpyServer
+from small_federation import make_app, make_grid
+
+import strategies.checks
+from bfl.aggregation.client_models import ClientModels
+from bfl.aggregation.refinements import Refinement, refinements
+from bfl.aggregation.samplers import samplers
+from bfl.aggregation.server import RoundContext
+from bfl.errors import ConfigurationError, RunError
+from bfl.evaluation.predictives import Predictive, predictives
+from bfl.federation.wire import posterior_to_arrays
+from bfl.posteriors import Posterior
+from strategies import NaiveWeightedAveraging
+
+D, P = 4, 2
+
+
+def posterior(seed: int) -> Posterior:
+    generator = np.random.default_rng(seed)
+    return Posterior(
+        generator.normal(size=D).astype(np.float32),
+        generator.uniform(0.1, 0.5, D).astype(np.float32),
+        generator.normal(size=P).astype(np.float32),
+    )
+
+
+def round_context(server_round: int = 1, seed: int = 0) -> RoundContext:
+    """Return a round as every part may have it."""
+    previous, pooled = posterior(8), posterior(9)
+    models = ClientModels([posterior(k) for k in range(3)], range(3), (5, 6, 7), previous, pooled)
+    sampler = samplers.create("gaussian")
+    server = NumpyServer(D + P)
+    return RoundContext(seed, server_round, previous, pooled, sampler, models, server)
+
+
+@pytest.mark.parametrize("refinement", refinements.classes(), ids=lambda cls: cls.name)
+def test_a_refinement_gives_the_same_posterior_for_the_same_round(
+    refinement: type[Refinement],
+) -> None:
+    first, second = (refinement().refine(round_context()) for _ in range(2))
+    assert first.posterior.digest() == second.posterior.digest()
+    assert first.metrics == second.metrics
+    first.posterior.check(like=posterior(9))
+    for name in ("mean", "variance", "point"):
+        expected = getattr(posterior(9), name).dtype
+        assert getattr(first.posterior, name).dtype == expected
+    assert all(np.isfinite(value) for value in first.metrics.values())
+
+
+@pytest.mark.parametrize("refinement", refinements.classes(), ids=lambda cls: cls.name)
+def test_a_refinement_declares_what_it_moves_and_needs(refinement: type[Refinement]) -> None:
+    made, context = refinement(), round_context()
+    before = copy.deepcopy((context.pooled, context.previous))
+    moved = made.refine(context).posterior.digest() != context.pooled.digest()
+    assert moved == ("refined-pool" in made.has())
+    assert made.needs_server == ("server-images" in made.requires())
+    if not made.needs_models:
+        made.refine(replace(context, clients=None))
+    if not made.needs_server:
+        made.refine(replace(context, server=None))
+    for left, now in zip(before, (context.pooled, context.previous), strict=True):
+        assert left.digest() == now.digest()
+
+
+@pytest.mark.parametrize("predictive", predictives.classes(), ids=lambda cls: cls.name)
+def test_a_predictive_has_the_same_models_from_what_it_keeps(predictive: type[Predictive]) -> None:
+    made = predictive()
+    context = round_context()
+    kept = made.keep(context if made.needs_models else replace(context, clients=None))
+    again = {name: np.array(array) for name, array in kept.items()}
+
+    def models(arrays: Any) -> list[Any]:
+        given: dict[str, Any] = {"sampler": context.sampler, "manifest": None, "seed": 0}
+        found = made.models(arrays, **given, server_round=1)
+        return [(m.name, m.values.tobytes(), m.point.tobytes()) for m in found or ()]
+
+    assert models(kept) == models(again)
+    names = [name for name, *_ in models(kept)]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("predictive", predictives.classes(), ids=lambda cls: cls.name)
+def test_a_predictives_models_have_the_networks_sizes(predictive: type[Predictive]) -> None:
+    made, context = predictive(), round_context()
+    found = made.models(
+        made.keep(context), sampler=context.sampler, manifest=None, seed=0, server_round=1
+    )
+    for member in found or ():
+        assert (member.values.shape, member.point.shape) == ((D,), (P,))
+        assert np.isfinite(member.values).all()
+
+
+def test_models_that_nobody_has_asked_for_are_not_there() -> None:
+    with pytest.raises(RunError, match="has to need them"):
+        _ = replace(round_context(), clients=None).models
+
+
+def start(**given: Any) -> None:
+    strategy = NaiveWeightedAveraging(**given)
+    strategy.start(make_grid(make_app()), posterior_to_arrays(posterior(0)), num_rounds=1)
+
+
+def test_a_strategy_without_a_server_refuses_to_distil() -> None:
+    with pytest.raises(ConfigurationError, match="images and a network of the server's own"):
+        start(refinement="distillation")
+
+
+def test_models_that_do_not_fit_in_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """4 clients of 10 values of 4 bytes, and 8 vectors of 6 values of 8 bytes beside them."""
+    given: dict[str, Any] = {"refinement": "distillation", "server": NumpyServer(D + P)}
+    needed = 4 * 10 * 4 + 8 * 8 * 6
+    monkeypatch.setattr(strategies.checks, "available_memory", lambda: needed - 1.0)
+    with pytest.raises(ConfigurationError, match="models of all 4 clients of a round at once"):
+        start(**given)
+    start()
+    monkeypatch.setattr(strategies.checks, "available_memory", lambda: float(needed))
+    start(**given)
+
+
+def test_the_memory_that_is_free_is_known_here() -> None:
+    from bfl.engine.resources import available_memory
+
+    assert 1e6 < available_memory() < 1e15
