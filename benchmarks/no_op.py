@@ -32,6 +32,7 @@ from bfl.federation.wire import (
 )
 from bfl.posteriors import Posterior
 from strategies import strategy_class
+from strategies.federation import discover
 
 EXAMPLES = 10
 METRICS = {
@@ -114,14 +115,15 @@ def run_ours(grid: Grid, context: Context) -> None:
     """Run the rounds under this project's Strategy."""
     averaging: type[PoolingRule] = pooling_rules.get("nwa")
     tick = federation.clock()
+    nodes = discover(grid, federation.clients, timeout=300.0)
     strategy = strategy_class(averaging)(
         weighting=weightings.create("train-size"),
         configuration=str(resolve({}).values),
         partition=[np.arange(EXAMPLES)] * federation.clients,
         clients=federation.clients,
+        federation=nodes,
         on_round=lambda _: tick(),
     )
-    strategy.join(grid)
     tick()
     strategy.start(grid, posterior_to_arrays(federation.start()), num_rounds=federation.rounds + 1)
 

@@ -1,0 +1,131 @@
+#!/usr/bin/env python
+"""What a round costs here against another checkout of this project, for instance an earlier commit.
+
+    git worktree add ../before COMMIT
+    python benchmarks/against_checkout.py --other ../before --output FILE --runs 7
+
+Each measurement is a process of its own, which runs in the one checkout and then in the other, by
+turns. Seconds of the processor are compared, since a busy machine changes them less than those of a
+clock, and the least of a process's three, without Python's garbage collections, which fall now on
+the one side and now on the other.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from measuring import Report, Row, Timing, options, publish
+
+ROOT = Path(__file__).resolve().parent.parent
+TIMED = """
+import gc, json, resource, sys
+from contextlib import redirect_stdout
+def used():
+    taken = resource.getrusage(resource.RUSAGE_SELF)
+    return taken.ru_utime + taken.ru_stime
+def timed(work):
+    gc.collect()
+    gc.disable()
+    before = used()
+    work()
+    taken = used() - before
+    gc.enable()
+    return taken
+"""
+ROUNDS = """
+import engine_overhead
+work = lambda: engine_overhead.serial({gaussians}, {points})
+work()
+print(json.dumps(min(timed(work) for _ in range(3))))
+"""
+TRAINING = """
+from bfl.engine.flower import FlowerApp, run_serially
+from bfl.configuration.sources import parse_pairs
+from pathlib import Path
+import itertools
+number = itertools.count()
+def work():
+    values = parse_pairs('model="resnet8" rounds={rounds} local-epochs=1 evaluate-every=0 '
+                         f'mc-samples=1 output-dir="{folder}" name="run-{{next(number)}}"')
+    run_serially(FlowerApp.read(Path({checkout!r})), values, 5, {{}})
+with redirect_stdout(sys.stderr):
+    work()
+    taken = min(timed(work) for _ in range(3))
+print(json.dumps(taken))
+"""
+KINDS = {
+    "100 clients, 6 rounds, 1 k point parameters": (0, 1000),
+    "100 clients, 6 rounds, a Gaussian over 0.5 M parameters": (500_000, 0),
+}
+TRAINED_ROUNDS = 4
+
+
+def seconds_in(checkout: Path, code: str) -> float:
+    """Return the processor's seconds that a program in a checkout prints, on one CPU."""
+    paths = os.pathsep.join([str(checkout), str(checkout / "benchmarks")])
+    done = subprocess.run(
+        [sys.executable, "-c", TIMED + code],
+        cwd=checkout,
+        env={**os.environ, "PYTHONPATH": paths, "BFL_CPUS": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise RuntimeError(f"{checkout}: {done.stderr[-2000:]}")
+    return float(json.loads(done.stdout.splitlines()[-1]))
+
+
+def sending(checkout: Path, gaussians: int, points: int) -> float:
+    """Return the seconds of rounds in which clients send back what they got."""
+    return seconds_in(checkout, ROUNDS.format(gaussians=gaussians, points=points))
+
+
+def training(checkout: Path) -> float:
+    """Return the seconds of a run in a process that has traced its network before."""
+    with tempfile.TemporaryDirectory() as folder:
+        code = TRAINING.format(checkout=str(checkout), rounds=TRAINED_ROUNDS, folder=folder)
+        return seconds_in(checkout, code)
+
+
+def compared(what: str, measured: list[tuple[float, float]]) -> Row:
+    """Return a row of pairs of seconds: here and there."""
+    ours, theirs = zip(*measured, strict=True)
+    ratio = statistics.median(there / here for here, there in measured)
+    return Row(what, "s of CPU", Timing.of(ours), "before", Timing.of(theirs), ratio, 0.95)
+
+
+def main() -> None:
+    """Measure, print the table, and write it if asked to."""
+    parser = options(__doc__)
+    parser.add_argument("--other", type=Path, required=True, help="the other checkout")
+    given = parser.parse_args()
+    other = given.other.resolve()
+    rows = []
+    for what, sizes in KINDS.items():
+        pairs = [(sending(ROOT, *sizes), sending(other, *sizes)) for _ in range(given.runs)]
+        rows.append(compared(what, pairs))
+    what = f"ResNet-8 on digits, 5 clients, a run of {TRAINED_ROUNDS} rounds, traced before"
+    rows.append(compared(what, [(training(ROOT), training(other)) for _ in range(given.runs)]))
+    commit = subprocess.run(
+        ["git", "-C", str(other), "rev-parse", "--short", "HEAD"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
+    notes = [
+        f"Seconds of the processor on the serial engine, at this commit and at {commit}, in turn; "
+        "the ratio is the median of the pairs' ratios."
+    ]
+    title = "A round against that of an earlier commit"
+    publish(Report("against_checkout", title, rows, notes), given.output)
+
+
+if __name__ == "__main__":
+    main()
