@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bfl.experiments.results.resume import Checkpoint, Checkpoints
 from flwr.app import RecordDict
 
 from bfl.configuration import resolve
@@ -17,6 +16,7 @@ from bfl.engine.flower import FlowerApp, run_serially
 from bfl.errors import ConfigurationError
 from bfl.experiments.results.judged_clients import names_of_means
 from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.run.resume import Checkpoint, Checkpoints
 from bfl.experiments.run.trainer import personal_network
 from bfl.federation.state import Snapshots
 from bfl.learning.training import LocalTask
