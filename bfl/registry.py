@@ -148,6 +148,10 @@ class Registry(Generic[C]):
         return taken
 
     def _discover(self) -> None:
+        """Import the modules of the package, and what installed distributions register.
+
+        Both by name: a registry is imported by its components and by ``bfl.plugins``.
+        """
         if self._discovered:
             return
         self._discovered = True

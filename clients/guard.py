@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterator
@@ -12,7 +13,7 @@ from functools import wraps
 from flwr.app import Context, Error, Message
 
 from bfl.engine.flower import CLIENT_RAISED
-from bfl.engine.resources import in_ray_actor
+from bfl.engine.resources import in_ray_actor, in_simulation
 from bfl.errors import BflError, LostStateError
 from bfl.federation.wire import RUN_CANNOT_GO_ON
 
@@ -25,7 +26,9 @@ TIMED_OUT = 75
 def reports_errors(work: Work) -> Work:
     """Return a client's work such that what it raises is sent to the server, traceback and all.
 
-    Flower's engines send the message of an exception and drop its traceback.
+    Flower's engines send the message of an exception and drop its traceback. A real client sends
+    where it happened and what kind it was; the message of an exception that is not ours may hold
+    its data, and stays in its own log.
     """
 
     @wraps(work)
@@ -37,11 +40,30 @@ def reports_errors(work: Work) -> Work:
             code, reason = RUN_CANNOT_GO_ON, str(error)
         except BflError as error:  # meant for people: its message says all
             reason = f"{type(error).__name__}: {error}"
-        except Exception:
+        except Exception as error:
             reason = traceback.format_exc()
+            if not in_simulation(context.node_config):
+                print(reason, file=sys.stderr)
+                reason = without_messages(error)
         return Message(Error(code=code, reason=reason), reply_to=message)
 
     return guarded
+
+
+def without_messages(error: BaseException) -> str:
+    """Return the traceback of an exception, with those that led to it, but not what they say."""
+    lines = []
+    seen: set[int] = set()
+    while id(error) not in seen:
+        seen.add(id(error))
+        lines += traceback.format_tb(error.__traceback__)
+        lines.append(f"{type(error).__qualname__} (its message is in the client's own log)\n")
+        before = error.__cause__ or error.__context__
+        if before is None:
+            break
+        lines.append("after\n")
+        error = before
+    return "".join(lines)
 
 
 @contextmanager

@@ -46,24 +46,24 @@ class PartStates:
         """
         states: dict[str, Arrays] = {}
         for part in parts:
-            if not part.state_name:
+            if not part.client_state_name:
                 continue
             if not task.pooled_round:
-                states[part.state_name] = part.begin_client(received)
+                states[part.client_state_name] = part.begin_client(received)
                 continue
-            mine = _behind(part.state_name, kept)
+            mine = _behind(part.client_state_name, kept)
             if not mine:
                 raise LostStateError(
                     f"client {task.partition_id}: what '{part.name}' kept in round "
                     f"{task.pooled_round} is gone, and without it the client would send what is "
                     "not so; a SuperNode keeps it if its node configuration has a state-dir"
                 )
-            states[part.state_name] = part.commit(mine, task.damping)
+            states[part.client_state_name] = part.commit(mine, task.damping)
         return cls(parts, states)
 
     def of_part(self, part: Part) -> Arrays:
         """Return the state of a part; nothing if it has none."""
-        return self._states.get(part.state_name, {})
+        return self._states.get(part.client_state_name, {})
 
     def conclude(self, trained: Trained) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
         """Return what the client sends beside its posterior, and what it keeps.
@@ -76,8 +76,8 @@ class PartStates:
         for part in self._parts:
             beside, state = part.conclude(self.of_part(part), trained)
             sent.update(beside)
-            for name, array in state.items():
-                kept[f"{_PREFIX}{part.state_name}.{name}"] = array
+            for name, array in state.items() if part.client_state_name else ():
+                kept[f"{_PREFIX}{part.client_state_name}.{name}"] = array
         return sent, kept
 
 
@@ -90,7 +90,7 @@ def _behind(state_name: str, kept: Arrays) -> Arrays:
 
 def keeps_state(parts: Sequence[Part]) -> bool:
     """Return whether any part of a method keeps something on its clients."""
-    return any(part.state_name for part in parts)
+    return any(part.client_state_name for part in parts)
 
 
 def taken_up(store: ClientState | None, task: TrainTask) -> Arrays:

@@ -35,6 +35,8 @@ esac
 cpus=$(python -c 'from bfl.engine.resources import cpus_of_this_process as c; print(c())')
 share=${BFL_CPUS:-$((cpus / nodes > 0 ? cpus / nodes : 1))}
 
+echo "warning: neither encryption nor authentication: any user of this machine can start runs and" \
+    "play clients; scripts/federation.sh has both" >&2
 begin_flower
 ports=()
 while read -r port; do ports+=("$port"); done < <(free_ports $((nodes + 1)))

@@ -1,5 +1,5 @@
-# Sourced by flwr-run.sh and deploy-local.sh: Flower's processes with a home, ports and an end of
-# their own.
+# Sourced by flwr-run.sh, deploy-local.sh and federation.sh: Flower's processes with a home, ports and
+# an end of their own.
 
 # Prints free loopback ports, one line each. Usage: free_ports COUNT
 free_ports() {
@@ -67,6 +67,21 @@ PYTHON
     done
     echo "failed: the SuperLink does not answer after $attempt looks; its last words:" >&2
     tail -n 20 "$FLOWER_SCRATCH/logs/superlink" >&2
+    return 1
+}
+
+# Waits until a process has said something. Usage: wait_for_line LOG TEXT PID
+wait_for_line() {
+    local attempt
+    for attempt in $(seq 480); do
+        if grep -q "$2" "$FLOWER_SCRATCH/logs/$1"; then
+            return
+        fi
+        kill -0 "$3" 2>/dev/null || break
+        sleep 0.25
+    done
+    echo "failed: $1 has not said '$2' after $attempt looks; its last words:" >&2
+    tail -n 20 "$FLOWER_SCRATCH/logs/$1" >&2
     return 1
 }
 

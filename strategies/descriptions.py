@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
+from bfl.deployment.bound_nodes import binding_problem
 from bfl.errors import ConfigurationError, RunError
 from bfl.federation.wire import NodeDescription
 from strategies.exchange import Outstanding
@@ -89,7 +90,10 @@ class NodeDescriptions:
             try:
                 if reply.has_error():
                     raise RunError(reply.error.reason)
-                self.known[node] = NodeDescription.from_content(reply.content)
+                description = NodeDescription.from_content(reply.content)
+                if problem := binding_problem(node, description.partition_id):
+                    raise RunError(problem)
+                self.known[node] = description
                 self.failures.pop(node, None)
             except (ConfigurationError, RunError) as error:
                 if node not in self.known:

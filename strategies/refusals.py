@@ -11,7 +11,7 @@ from bfl.errors import ConfigurationError
 from bfl.experiments.run.resume import Checkpoint, check_output
 from bfl.experiments.run.trainer import check_images, personal_architecture
 from bfl.learning.personalizations import PersonalModel
-from strategies.division import clients_positions
+from strategies.division import clients_positions, split
 from strategies.federation import Federation
 from strategies.pretraining import split_off
 from strategies.validation import server_data
@@ -62,6 +62,23 @@ def refuse_personal_models(
                 check_images(word, personal_architecture(configuration, word), image_shape)
 
 
+def client_sizes(configuration: Configuration, clients: int) -> tuple[int, ...]:
+    """Return the number of training examples of each client of a simulation.
+
+    Raises:
+        ConfigurationError: The data cannot be split as configured.
+        DataError: The data are not what their format promises.
+    """
+    dataset = cached_dataset(configuration.keys.dataset, configuration.keys.data_dir)
+    federation = Federation(
+        nodes={number: number for number in range(clients)},
+        own_examples=dict.fromkeys(range(clients), 0),
+    )
+    own = server_data(configuration, dataset)
+    parts = split(configuration, dataset, federation, own)
+    return tuple(0 if part is None else len(part) for part in parts)
+
+
 def check_own_images(
     configuration: Configuration, dataset: Dataset, own: ServerData | None
 ) -> None:
@@ -105,7 +122,7 @@ def lost_states(
         ConfigurationError: The run is one to go on with, and such states are lost.
     """
     stateless = [str(p) for p in federation.nodes if p not in federation.stateful]
-    keepers = [part.name for part in configuration.parts if part.state_name]
+    keepers = [part.name for part in configuration.parts if part.client_state_name]
     if configuration.keys.optimizer_state == "keep":
         keepers.append("optimizer-state")
     if not keepers or not stateless:

@@ -27,7 +27,7 @@ from bfl.experiments.results.figures import draw_all
 from bfl.experiments.results.identity import run_key
 from bfl.experiments.results.judged_clients import judged_clients, means_over_clients, told
 from bfl.experiments.results.progress import ProgressReport
-from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import FINAL_EVALUATION, RunFolder
 from bfl.experiments.results.summary import write_evaluation
 from bfl.experiments.results.table import metrics_table
 from bfl.experiments.run.network import NetworkDescription
@@ -311,12 +311,13 @@ def _finish(server: _Server, posterior: Posterior) -> None:
         parts = server.test_partition
         table = judged_clients(folder.rounds(), predictions, test.test_labels, parts)
         folder.write_clients(table)
-        folder.write_metrics({**numbers, **means_over_clients(table)})
+        numbers |= means_over_clients(table)
         progress.say(told(table))
     write_examples(folder, predictions, test.test_images, test.test_labels)
     if posterior.size:
-        CollapseWatch(folder, progress.say).look(numbers, samples, "final evaluation")
+        CollapseWatch(folder, progress.say).look(numbers, samples, FINAL_EVALUATION)
     figures = draw_all(folder)
+    folder.write_metrics(numbers)
     server.log.end(numbers, figures)
     progress.console.print(metrics_table(numbers, samples))
     progress.say(f"figures: {', '.join(path.name for path in figures)}")

@@ -6,7 +6,7 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from bfl.configuration import Configuration, resolve
-from strategies.refusals import check_before_start
+from strategies.refusals import check_before_start, client_sizes
 from strategies.run import run_federation
 
 
@@ -16,6 +16,10 @@ class FederationApp(ServerApp):
     def check_before_start(self, configuration: Configuration, clients: int) -> None:
         """See ``strategies.refusals.check_before_start``."""
         check_before_start(configuration, clients)
+
+    def client_sizes(self, configuration: Configuration, clients: int) -> tuple[int, ...]:
+        """See ``strategies.refusals.client_sizes``."""
+        return client_sizes(configuration, clients)
 
 
 app = FederationApp()

@@ -59,7 +59,9 @@ def _part(words: str) -> tuple[str, type[Component]]:
 
 
 def _concerns(item: pytest.Item, kind: str, component: type[Component]) -> bool:
-    """Return whether a test takes a part, or its registry, as a parameter, or is its own file."""
+    """Return whether a test takes a part, its registry or values that pick it as a parameter, or is
+    its own file.
+    """
     if item.path.stem.endswith(component.__module__.rpartition(".")[2]):
         return True
     values = item.callspec.params.values() if hasattr(item, "callspec") else ()
@@ -67,6 +69,7 @@ def _concerns(item: pytest.Item, kind: str, component: type[Component]) -> bool:
         value is component
         or isinstance(value, component)
         or (isinstance(value, str) and value == component.name)
+        or (isinstance(value, dict) and value.get(kind) == component.name)
         or (isinstance(value, Registry) and value.kind == kind)
         for value in values
     )

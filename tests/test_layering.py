@@ -48,6 +48,7 @@ CHAPTERS = (
     "bfl.experiments.results",
     "bfl.configuration",
     "bfl.engine",
+    "bfl.deployment",
     "bfl.experiments.run",
     "bfl.experiments.studies",
     "bfl.experiments.comparison",
@@ -170,6 +171,18 @@ def top_level(path: Path, **how: bool) -> set[str]:
 @pytest.mark.parametrize("path", sorted((ROOT / "bfl").rglob("*.py")), ids=lambda p: str(p.name))
 def test_the_library_imports_neither_side(path: Path) -> None:
     assert not top_level(path, at_import=False) & {"strategies", "clients"}
+
+
+def test_the_library_looks_up_no_module_of_either_side_by_name() -> None:
+    """The ServerApp and the ClientApp are loaded as pyproject.toml names them."""
+    found = [
+        f"{path}: {ast.unparse(node)}"
+        for path in (ROOT / "bfl").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("import_module")
+        if any(side in ast.unparse(node.args[0]) for side in ("strategies", "clients"))
+    ]
+    assert not found
 
 
 @pytest.mark.parametrize("folder", ["strategies", "clients"])

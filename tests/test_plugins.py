@@ -24,7 +24,10 @@ from bfl.configuration.settings import default_values
 from bfl.engine.flower import FlowerApp, new_run
 from bfl.engine.serial import SerialGrid
 from bfl.errors import ConfigurationError
-from bfl.evaluation.metrics import metrics
+from bfl.evaluation.metrics import Metric, metrics
+from bfl.evaluation.uncertainty import Uncertainty
+from bfl.experiments.results.figures.base import Figure
+from bfl.registry import Component, Registry
 from clients.client_app import app as client_app
 from strategies.federation import discover
 
@@ -39,7 +42,7 @@ from bfl.presets.base import Preset, presets
 
 @presets.register("my-method", aliases=("mine",))
 class MyMethod(Preset):
-    """Harmonic means of variances, weighted by the cube root of the numbers of examples."""
+    """Documented parts, as many as go together."""
 
     values: ClassVar = {
         "pooling": "harmonic-mean-of-variances",
@@ -47,6 +50,23 @@ class MyMethod(Preset):
         "size-power": 1 / 3,
         "model": "perceptron",
         "dataset": "stripes",
+        "partition": "by-size",
+        "prior": "around-global",
+        "sampling": "two-shifts",
+        "workload": "two-speeds",
+        "schedule": "halving",
+        "halving-rounds": 1,
+        "server-optimizer": "nesterov",
+        "objective": "elbo+confidence-penalty",
+        "start": "widened",
+        "correction": "client-momentum",
+        "optimizer": "sgd",
+        "momentum": 0.0,
+        "augmentation": "brightness",
+        "attack": "overstatement",
+        "attackers": 1,
+        "defence": "median",
+        "log": "csv",
     }
 '''
 RULE = '''"""A rule."""
@@ -60,7 +80,7 @@ class Mine(LinearPool):
     """A rule."""
 '''
 SMALL = (
-    "rounds=1 clients=2 local-epochs=1 train-examples=80.0 test-examples=20.0 mc-samples=2 "
+    "rounds=2 clients=4 local-epochs=1 train-examples=80.0 test-examples=20.0 mc-samples=2 "
     "evaluate-mc-samples=1"
 )
 
@@ -73,6 +93,10 @@ def write_examples(folder: Path) -> str:
     for name, code in files.items():
         (folder / name).write_text(code, encoding="utf-8")
     return ", ".join(sorted(files))
+
+
+def is_plugin(component: type[Component]) -> bool:
+    return component.__module__.startswith("bfl_plugin_")
 
 
 @pytest.fixture(autouse=True)
@@ -92,6 +116,13 @@ def test_parts_of_all_kinds_resolve_from_files(
     assert configuration.values["size-power"] == 0.25
     assert configuration.words["model"] == "perceptron"
     assert "top-two-accuracy" in metrics.names()
+    own = [c for registry in Registry.known for c in registry.classes() if is_plugin(c)]
+    assert len(own) == len(list(tmp_path.iterdir())), "every file has one part"
+    parts = {type(part) for part in configuration.components}
+    every_run = {c for c in own if issubclass(c, Metric | Uncertainty | Figure)}
+    # A run has one optimizer and one inference, and its data set and strategy are words.
+    besides = {"rmsprop", "dense-dropout", "careful-averaging", "my-method", "stripes"}
+    assert {c.name for c in set(own) - parts - every_run} == besides
     assert unread_settings(configuration, given) == []
     # Absolute and with digests, so that it means the same to a process in another folder.
     places = configuration.keys.plugins.split(", ")
@@ -245,7 +276,7 @@ def test_an_installed_distribution_need_not_be_named(
 def run(folder: Path, *options: str) -> Path:
     """Make a run in a folder that holds nothing but the files of plugins; return its folder."""
     named = write_examples(folder)
-    values = f'{SMALL} plugins="{named}" strategy="mine" name="a" partition="by-size"'
+    values = f'{SMALL} plugins="{named}" strategy="mine" name="a"'
     command = [sys.executable, "-c", "from bfl.commands.entry import *; exit(flower_simulation())"]
     environment = {**os.environ, "PYTHONSAFEPATH": "1", "BFL_CPUS": "1"}
     done = subprocess.run(
@@ -273,12 +304,21 @@ def digest_of(folder: Path) -> str:
     return str(json.loads(lines[-1])["posterior-sha256"])
 
 
+@pytest.fixture(scope="module")
+def serial_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return run(tmp_path_factory.mktemp("serial"), "--backend", "serial")
+
+
+@pytest.mark.slow
+def test_a_run_outside_the_checkout_is_made_of_parts_of_ones_own(serial_run: Path) -> None:
+    digest_of(serial_run)
+    rounds = [json.loads(line) for line in (serial_run / "rounds.jsonl").read_text().splitlines()]
+    assert [[c["client"] for c in done["per-client"]] for done in rounds] == [[0, 2], [1, 3]]
+    lines = (serial_run / "rounds.csv").read_text(encoding="utf-8").splitlines()
+    assert {line.split(",")[0] for line in lines} == {"1", "2", "end"}
+
+
 @pytest.mark.slow
 @pytest.mark.long
-def test_a_run_outside_the_checkout_is_made_of_parts_of_ones_own(tmp_path: Path) -> None:
-    """Serially, and on Ray's actors with the same result."""
-    serial, ray = tmp_path / "serial", tmp_path / "ray"
-    serial.mkdir()
-    ray.mkdir()
-    expected = digest_of(run(serial, "--backend", "serial"))
-    assert digest_of(run(ray)) == expected
+def test_rays_actors_have_the_same_parts(serial_run: Path, tmp_path: Path) -> None:
+    assert digest_of(run(tmp_path)) == digest_of(serial_run)

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from bfl.commands.errors import exits_with_status
+from bfl.commands.options import add_run_config_to
 from bfl.configuration.sources import flatten, read_run_config, read_toml
 from bfl.engine.flower import OWN_SERVER, FlowerApp, RayEngine, Values, run_serially
 from bfl.engine.run import EngineRun
@@ -55,13 +56,10 @@ def parser() -> argparse.ArgumentParser:
         help="""for instance '{"client_resources": {"num_cpus": 1, "num_gpus": 0.1}}'; """
         "also init_args and actor, as in Flower",
     )
-    options.add_argument(
-        "--run-config",
-        action="append",
-        default=[],
-        metavar="PAIRS|FILE",
-        help="""key=value pairs, 'strategy="conflation" rounds=3', or a TOML file; """
-        "repeatable, and later ones win",
+    add_run_config_to(
+        options,
+        """key=value pairs, 'strategy="conflation" rounds=3', or a TOML file; repeatable, and """
+        "later ones win",
     )
     options.add_argument("--name", help="name of the run's folder, whatever a file says")
     options.add_argument(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -10,7 +11,7 @@ from pathlib import Path
 from rich.markup import escape
 from rich.table import Table
 
-from bfl.commands import predict, runs, show, study, study_results
+from bfl.commands import federation, predict, runs, show, study, study_results
 from bfl.commands.errors import exits_with_status
 from bfl.commands.terminal import console
 from bfl.configuration.kinds import REGISTRIES
@@ -47,6 +48,7 @@ def parser() -> argparse.ArgumentParser:
     study_results.add_to(commands)
     predict.add_to(commands)
     runs.add_to(commands)
+    federation.add_to(commands)
     return options
 
 
@@ -62,7 +64,8 @@ def _add_plugins_to(command: argparse.ArgumentParser) -> None:
 @exits_with_status
 def main(arguments: list[str] | None = None) -> None:
     """Run the command."""
-    given = parser().parse_args(arguments)
+    words = sys.argv[1:] if arguments is None else arguments
+    given = parser().parse_args(study_results.in_words(words))
     given.run(given)
 
 
@@ -139,8 +142,8 @@ def _meaning(declared: Sequence[Setting]) -> str:
 
 def plot_folder(given: argparse.Namespace) -> None:
     """Draw the figures of a run, or of a study, from its folder."""
-    if study.is_study_place(given.folder):
-        study.plot_study(given.folder, given)
+    if study_results.is_study_place(given.folder):
+        study_results.plot_study(given.folder, given)
         return
     paths = draw_all(show.run_folder(given.folder))
     if not paths:

@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from bfl.commands.options import add_run_config_to
 from bfl.commands.terminal import console
 from bfl.configuration import Configuration, resolve, unread_settings
 from bfl.configuration.settings import given_values
@@ -29,13 +30,9 @@ def add_to(commands: Any) -> None:
         "resolves to, and where each value comes from",
     )
     show.add_argument("folder", nargs="?", type=Path, help="the run's folder")
-    show.add_argument(
-        "--run-config",
-        action="append",
-        default=[],
-        metavar="PAIRS|FILE",
-        help="""key=value pairs, 'strategy="pvi" rounds=3', or a TOML file, as for """
-        "flower-simulation",
+    add_run_config_to(
+        show,
+        """key=value pairs, 'strategy="pvi" rounds=3', or a TOML file, as for flower-simulation""",
     )
     show.set_defaults(run=run)
 

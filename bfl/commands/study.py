@@ -1,4 +1,4 @@
-"""The commands ``bfl study`` and ``bfl table``, and what ``bfl plot`` does with a study."""
+"""The command ``bfl study``: all runs of a study that are left."""
 
 from __future__ import annotations
 
@@ -10,27 +10,26 @@ from pathlib import Path
 
 from rich.console import Console
 
+from bfl.commands.options import add_run_config_to
 from bfl.configuration.configuration import Value
 from bfl.configuration.sources import read_run_config
 from bfl.engine.flower import FlowerApp, RayEngine
 from bfl.engine.flower.app import own_folder
-from bfl.errors import ConfigurationError, DataError, RunError, nearest, unknown_name
+from bfl.errors import ConfigurationError, RunError, nearest, unknown_name
 from bfl.experiments.results.environment import describe_environment
 from bfl.experiments.run.resume import FREE_TO_CHANGE
 from bfl.experiments.run.simulation import BACKENDS, read_backend_config
-from bfl.experiments.studies.checks import Plan, PlannedRun, plan, reusable
+from bfl.experiments.studies.checks import Plan, PlannedRun, check_steps, plan, reusable
 from bfl.experiments.studies.engines import MakeEngine, SerialEngine
-from bfl.experiments.studies.figures import draw_study
 from bfl.experiments.studies.folder import StudyFolder, is_done, state
-from bfl.experiments.studies.formats import FORMATS
 from bfl.experiments.studies.gathering import StudyResults, gather, results_beside
 from bfl.experiments.studies.progress import StudyProgress
-from bfl.experiments.studies.reading import GIVEN_BY_THE_RUNNER, read_study, study_in
+from bfl.experiments.studies.reading import GIVEN_BY_THE_RUNNER, read_study
 from bfl.experiments.studies.run_result import RunResult
 from bfl.experiments.studies.runner import Outcome, StudyRunner
+from bfl.experiments.studies.same_runs import same_runs
 from bfl.experiments.studies.scale import REDUCIBLE, Scale, ScaledStudy
 from bfl.experiments.studies.study import Run
-from bfl.experiments.studies.table import study_table
 
 OUTPUT = "runs"
 NO_RESULTS = "none"
@@ -43,12 +42,9 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     study = commands.add_parser("study", help="make all runs of a study that are left")
     study.add_argument("file", type=Path, metavar="FILE", help="the study's TOML file")
     add_place_to(study)
-    study.add_argument(
-        "--run-config",
-        action="append",
-        default=[],
-        metavar="PAIRS|FILE",
-        help=f"""keys of this machine, 'data-dir="FOLDER"'; allowed: {", ".join(MACHINE_KEYS)}""",
+    add_run_config_to(
+        study,
+        f"""keys of this machine, 'data-dir="FOLDER"'; allowed: {", ".join(MACHINE_KEYS)}""",
     )
     study.add_argument(
         "--backend",
@@ -63,22 +59,18 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         help="""for instance '{"client_resources": {"num_cpus": 1, "num_gpus": 0.1}}'""",
     )
     study.add_argument(
+        "--shard",
+        default="",
+        metavar="I/N",
+        help="the i-th of n parts of the runs, for n jobs that share the work: 1/4 to 4/4",
+    )
+    study.add_argument(
         "--dry-run", action="store_true", help="check everything and list the runs; make none"
     )
     study.add_argument(
         "--verbose", action="store_true", help="show the runs' own lines, and log none"
     )
     study.set_defaults(run=run_study)
-    table = commands.add_parser("table", help="print a study's table beside the published one")
-    table.add_argument(
-        "study", type=Path, metavar="STUDY", help="the study's folder, or its TOML file"
-    )
-    add_place_to(table)
-    table.add_argument("--format", default="markdown", metavar=f"{{{','.join(FORMATS)}}}")
-    table.add_argument(
-        "--write", action="store_true", help="write all formats into the study's folder as well"
-    )
-    table.set_defaults(run=print_table)
 
 
 def add_place_to(options: argparse.ArgumentParser) -> None:
@@ -137,17 +129,27 @@ def run_study(given: argparse.Namespace) -> None:
         wanted=wanted,
         data_may_be_missing=given.dry_run,
     )
-    runs = [run for run in checked.runs if wanted(run.run)]
+    chosen = [run for run in checked.runs if wanted(run.run)]
+    # Without the data, as in a dry run, the clients' numbers of examples are not known.
+    here = [run for run in chosen if _has_data(run, checked)]
+    check_steps(scaled, here, app.client_sizes)
+    same = same_runs(here, app.client_sizes)
+    runs = sharded(chosen, same, given.shard)
+    same = {name: first for name, first in same.items() if name in {run.name for run in runs}}
     results = gather(folder, scaled.runs, places_of(given, scaled), wanted)
     suffix = scaled.scale.suffix
     others = [StudyFolder(folder.path.parent / f"{n}{suffix}") for n in scaled.study.reuse]
     reused = reusable(checked.runs, others)
     if given.dry_run:
         _show_plan(console, folder, checked, runs, {**reused, **_sources(results)})
+        _say_same(console, same)
         return
+    _say_same(console, same)
     folder.begin(scaled, describe_environment(), reused)
     engine = _engine(app, given, runs, backend_config)
-    outcome = make_runs(folder, runs, engine, finished=results.finished, verbose=given.verbose)
+    outcome = make_runs(
+        folder, runs, engine, finished=results.finished, same=same, verbose=given.verbose
+    )
     _report(console, folder, outcome, len(runs))
 
 
@@ -223,6 +225,38 @@ def _matches(name: str, pattern: str) -> bool:
     return fnmatchcase(name, pattern) if set(pattern) & set("*?[") else pattern in name
 
 
+def sharded(runs: Sequence[PlannedRun], same: Mapping[str, str], text: str) -> list[PlannedRun]:
+    """Return the runs of one part of several, every n-th; runs of one computation stay together.
+
+    Args:
+        runs: The runs.
+        same: Runs that are the computation of an earlier one, and this one's name.
+        text: ``i/n``; empty: all runs.
+
+    Raises:
+        ConfigurationError: It is not of that form, or i is outside 1..n.
+    """
+    if not text:
+        return list(runs)
+    part, slash, parts = text.partition("/")
+    if not (slash and part.isdecimal() and parts.isdecimal() and 1 <= int(part) <= int(parts)):
+        raise ConfigurationError(
+            f"--shard is '{text}'; allowed: I/N with I from 1 to N, such as 1/4 to 4/4"
+        )
+    firsts = [run.name for run in runs if run.name not in same]
+    kept = set(firsts[int(part) - 1 :: int(parts)])
+    return [run for run in runs if same.get(run.name, run.name) in kept]
+
+
+def _has_data(run: PlannedRun, checked: Plan) -> bool:
+    return run.configuration.keys.dataset not in checked.missing
+
+
+def _say_same(console: Console, same: Mapping[str, str]) -> None:
+    for name, first in same.items():
+        console.print(f"  {name}: the same computation as {first}, made once", markup=False)
+
+
 def _engine(
     app: FlowerApp,
     given: argparse.Namespace,
@@ -232,7 +266,7 @@ def _engine(
     """Return what makes the engine of a study's runs."""
     if given.backend == "serial":
         return lambda: SerialEngine(app, backend_config)
-    most = max(run.clients for run in runs)
+    most = max((run.clients for run in runs), default=1)
     return lambda: RayEngine(app, backend_config, most_clients=most, verbose=given.verbose)
 
 
@@ -242,6 +276,7 @@ def make_runs(
     make_engine: MakeEngine,
     *,
     finished: Mapping[str, RunResult] | None = None,
+    same: Mapping[str, str] | None = None,
     console: Console | None = None,
     verbose: bool = False,
 ) -> Outcome:
@@ -252,6 +287,7 @@ def make_runs(
         runs: The runs.
         make_engine: Makes the engine that all runs share.
         finished: Results that are there already, by the run's name.
+        same: Runs that are the computation of an earlier one, and this one's name.
         console: Where to; standard output by default.
         verbose: Whether the runs' own lines are shown as well.
     """
@@ -262,7 +298,7 @@ def make_runs(
 
     with StudyProgress(len(runs), done(), console, verbose=verbose) as progress:
         try:
-            return StudyRunner(folder, runs, make_engine, progress, known).make_all()
+            return StudyRunner(folder, runs, make_engine, progress, known, same).make_all()
         except KeyboardInterrupt:
             progress.say(f"{done()} of {len(runs)} runs are done")
             raise
@@ -305,52 +341,3 @@ def _report(console: Console, folder: StudyFolder, outcome: Outcome, runs: int) 
                 ]
             )
         )
-
-
-def opened(path: Path, output: Path, scale: str) -> tuple[StudyFolder, ScaledStudy]:
-    """Return a study and its folder, by the folder or by the file that it was made from.
-
-    Args:
-        path: The study's folder, or its TOML file.
-        output: The folder of the studies' folders, for a file.
-        scale: The reduction, for a file.
-
-    Raises:
-        ConfigurationError: There is no such study.
-    """
-    if path.suffix == ".toml":
-        scaled = Scale.parse(scale).apply(read_study(study_file(path)))
-        return StudyFolder(output.absolute() / scaled.folder_name), scaled
-    if scale:
-        raise ConfigurationError(f"--scale: {path} has a scale already; it goes with a TOML file")
-    folder = StudyFolder(path)
-    return folder, study_in(folder)
-
-
-def print_table(given: argparse.Namespace) -> None:
-    """Print a study's table."""
-    if given.format not in FORMATS:
-        raise ConfigurationError(unknown_name("--format", given.format, FORMATS))
-    folder, scaled = opened(given.study, given.output, given.scale)
-    wanted = only(given.only, scaled.runs)
-    table = study_table(folder, scaled, wanted, places_of(given, scaled))
-    print(FORMATS[given.format][1](table), end="")
-    if given.write:
-        for name, write in FORMATS.values():
-            folder.write(name, write(table).encode())
-
-
-def plot_study(path: Path, given: argparse.Namespace) -> None:
-    """Draw a study's figures and print where they are."""
-    folder, scaled = opened(path, given.output, given.scale)
-    wanted = only(given.only, scaled.runs)
-    paths = draw_study(folder, scaled, wanted, places_of(given, scaled))
-    if not paths:
-        raise DataError(f"{folder.path} holds nothing to draw yet")
-    for figure in paths:
-        print(figure)
-
-
-def is_study_place(path: Path) -> bool:
-    """Return whether a path is that of a study: its TOML file or its folder."""
-    return path.suffix == ".toml" or StudyFolder(path).holds_study()

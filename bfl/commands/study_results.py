@@ -1,15 +1,46 @@
-"""The command ``bfl verdicts``: what pages of results say of orders, written from the results."""
+"""What is made of a study's results: put together, as a table, as figures, in words."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
+from bfl.commands.study import add_place_to, only, places_of, study_file
+from bfl.errors import ConfigurationError, DataError, unknown_name
+from bfl.experiments.studies.figures import draw_study
+from bfl.experiments.studies.folder import StudyFolder
+from bfl.experiments.studies.formats import FORMATS
+from bfl.experiments.studies.merging import merge
+from bfl.experiments.studies.reading import read_study, study_in
+from bfl.experiments.studies.scale import Scale, ScaledStudy
+from bfl.experiments.studies.table import study_table
 from bfl.experiments.studies.verdicts import write_verdicts
+
+MERGE = "study merge"
+"""The command's name, of two words."""
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the commands to those of ``bfl``."""
+    table = commands.add_parser("table", help="print a study's table beside the published one")
+    table.add_argument(
+        "study", type=Path, metavar="STUDY", help="the study's folder, or its TOML file"
+    )
+    add_place_to(table)
+    table.add_argument("--format", default="markdown", metavar=f"{{{','.join(FORMATS)}}}")
+    table.add_argument(
+        "--write", action="store_true", help="write all formats into the study's folder as well"
+    )
+    table.set_defaults(run=print_table)
+    merged = commands.add_parser(
+        MERGE, help="put the results of several machines, or of shards, into one folder"
+    )
+    merged.add_argument("into", type=Path, metavar="INTO", help="the folder, new or with results")
+    merged.add_argument(
+        "sources", type=Path, nargs="+", metavar="FROM", help="a study's folder, or one of results"
+    )
+    merged.set_defaults(run=merge_results)
     pages = commands.add_parser(
         "verdicts", help="write anew what pages of results say of orders, from the results"
     )
@@ -17,8 +48,72 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     pages.set_defaults(run=write_pages)
 
 
+def opened(path: Path, output: Path, scale: str) -> tuple[StudyFolder, ScaledStudy]:
+    """Return a study and its folder, by the folder or by the file that it was made from.
+
+    Args:
+        path: The study's folder, or its TOML file.
+        output: The folder of the studies' folders, for a file.
+        scale: The reduction, for a file.
+
+    Raises:
+        ConfigurationError: There is no such study.
+    """
+    if path.suffix == ".toml":
+        scaled = Scale.parse(scale).apply(read_study(study_file(path)))
+        return StudyFolder(output.absolute() / scaled.folder_name), scaled
+    if scale:
+        raise ConfigurationError(f"--scale: {path} has a scale already; it goes with a TOML file")
+    folder = StudyFolder(path)
+    return folder, study_in(folder)
+
+
+def print_table(given: argparse.Namespace) -> None:
+    """Print a study's table."""
+    if given.format not in FORMATS:
+        raise ConfigurationError(unknown_name("--format", given.format, FORMATS))
+    folder, scaled = opened(given.study, given.output, given.scale)
+    wanted = only(given.only, scaled.runs)
+    table = study_table(folder, scaled, wanted, places_of(given, scaled))
+    print(FORMATS[given.format][1](table), end="")
+    if given.write:
+        for name, write in FORMATS.values():
+            folder.write(name, write(table).encode())
+
+
+def plot_study(path: Path, given: argparse.Namespace) -> None:
+    """Draw a study's figures and print where they are."""
+    folder, scaled = opened(path, given.output, given.scale)
+    wanted = only(given.only, scaled.runs)
+    paths = draw_study(folder, scaled, wanted, places_of(given, scaled))
+    if not paths:
+        raise DataError(f"{folder.path} holds nothing to draw yet")
+    for figure in paths:
+        print(figure)
+
+
+def is_study_place(path: Path) -> bool:
+    """Return whether a path is that of a study: its TOML file or its folder."""
+    return path.suffix == ".toml" or StudyFolder(path).holds_study()
+
+
+def merge_results(given: argparse.Namespace) -> None:
+    """Put results together, and say which are new."""
+    new = merge(given.into, given.sources)
+    for name, source in new.items():
+        print(f"{name}: from {source}")
+    print(f"{len(new)} results are new in {given.into}")
+
+
 def write_pages(given: argparse.Namespace) -> None:
     """Write the verdicts of pages anew."""
     for page in given.pages:
         write_verdicts(page)
         print(page)
+
+
+def in_words(arguments: Sequence[str]) -> list[str]:
+    """Return a command's arguments with the two words ``study merge`` as the one command."""
+    words = MERGE.split()
+    joined = list(arguments[: len(words)]) == words
+    return [MERGE, *arguments[len(words) :]] if joined else list(arguments)

@@ -17,9 +17,9 @@ from bfl import randomness
 from bfl.errors import PosteriorError
 from bfl.posteriors.posterior import Posterior
 
-Initialization = Literal["he-normal", "lecun-normal", "zeros", "ones"]
+Initialization = Literal["he-normal", "he-normal-depthwise", "lecun-normal", "zeros", "ones"]
 
-NORMALS = {"he-normal": 2.0, "lecun-normal": 1.0}
+NORMALS = {"he-normal": 2.0, "he-normal-depthwise": 2.0, "lecun-normal": 1.0}
 """Initializations from N(0, n / fan-in), by n."""
 
 
@@ -33,7 +33,8 @@ class Parameter:
         gaussian: Whether the posterior holds a mean and a variance for it, or a point value.
         initialization: How its mean or value begins; ``he-normal`` is N(0, 2 / fan-in) (He et al.
             2015) and ``lecun-normal`` N(0, 1 / fan-in) (LeCun et al. 1998), fan-in being the
-            product of all dimensions but the last.
+            product of all dimensions but the last; ``he-normal-depthwise`` is He et al.'s with that
+            of the first two, as each channel sees itself alone.
         minimum: The least value of a point parameter that cannot be any number, such as the 0 of a
             moving variance: it decays to 0 where a channel is silent, and below 0 has no root.
         trainable: Whether training moves it by its gradient: moving statistics it does not.
@@ -156,7 +157,8 @@ class Manifest:
 
         def draw(parameter: Parameter) -> npt.NDArray[np.float32]:
             if parameter.initialization in NORMALS:
-                fan_in = math.prod(parameter.shape[:-1])
+                depthwise = parameter.initialization == "he-normal-depthwise"
+                fan_in = math.prod(parameter.shape[: 2 if depthwise else -1])
                 normal = randomness.generator(seed, "initialization", parameter.name)
                 values = normal.standard_normal(parameter.size) * math.sqrt(
                     NORMALS[parameter.initialization] / fan_in

@@ -11,11 +11,15 @@ from bfl.federation.wire import RUN_CANNOT_GO_ON
 from clients.guard import deadline, reports_errors
 
 
-def ask(work: Any) -> Message:
+def ask(work: Any, **node_config: bool) -> Message:
     run = new_run({})
     message = Message(RecordDict(), 1, "train")
     context = Context(
-        run_id=run.run_id, node_id=1, node_config={}, state=RecordDict(), run_config={}
+        run_id=run.run_id,
+        node_id=1,
+        node_config=dict(node_config),
+        state=RecordDict(),
+        run_config={},
     )
     return reports_errors(work)(message, context)
 
@@ -24,10 +28,31 @@ def test_an_error_reaches_the_server_with_its_traceback() -> None:
     def work(message: Message, context: Context) -> Message:
         return np.zeros(3)[5]  # type: ignore[no-any-return]
 
-    reply = ask(work)
+    reply = ask(work, simulation=True)
     assert reply.has_error()
-    assert "IndexError" in str(reply.error.reason)
+    assert "IndexError: index 5" in str(reply.error.reason)
     assert "np.zeros(3)[5]" in str(reply.error.reason)
+
+
+def test_what_an_error_says_of_a_real_clients_data_stays_there(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Where it happened and its kind are sent, of what led to it as well."""
+
+    def work(message: Message, context: Context) -> Message:
+        patient = "Jane Doe"
+        try:
+            int(patient)
+        except ValueError as error:
+            raise KeyError(patient) from error
+        return message
+
+    reason = str(ask(work).error.reason)
+    assert "Jane Doe" not in reason
+    assert "int(patient)" in reason
+    assert "KeyError" in reason
+    assert "ValueError" in reason
+    assert "invalid literal for int() with base 10: 'Jane Doe'" in capsys.readouterr().err
 
 
 def test_an_error_meant_for_people_comes_without_a_traceback() -> None:

@@ -6,8 +6,6 @@ import os
 import pty
 import select
 import signal
-import sys
-import sysconfig
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,14 +14,6 @@ import pytest
 
 LIMIT = 5.0
 """Seconds in which a command ends that is told to."""
-
-
-def executable(name: str) -> str:
-    """Return the path of a command of the environment that runs the tests."""
-    for folder in (Path(sysconfig.get_path("scripts")), Path(sys.executable).parent):
-        if (folder / name).is_file():
-            return str(folder / name)
-    pytest.fail(f"{name} is not installed beside {sys.executable}")
 
 
 class Terminal:

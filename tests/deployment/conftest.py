@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from federation_folders import HOSTS, NOW
 from flower_processes import ROOT, Flower, final_digest, run_config
 
 from bfl.configuration.sources import parse_pairs
+from bfl.deployment import setup
+from bfl.deployment.folder import FederationFolder
+from bfl.deployment.settings import ServerSettings
 from bfl.engine.flower import FlowerApp, run_serially
 
 
@@ -27,3 +33,18 @@ def serial_digest(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("serial")
     run_serially(FlowerApp.read(ROOT), parse_pairs(run_config(folder, "run")), 2, {})
     return final_digest(folder / "run")
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of a federation of three clients, which no test changes."""
+    path = tmp_path_factory.mktemp("made") / "federation"
+    setup.init(path, ServerSettings(HOSTS), 3, NOW)
+    return path
+
+
+@pytest.fixture
+def federation(made: Path, tmp_path: Path) -> FederationFolder:
+    """Return a copy of it."""
+    shutil.copytree(made, tmp_path / "federation")
+    return FederationFolder(tmp_path / "federation")

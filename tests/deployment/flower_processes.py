@@ -6,8 +6,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
-import sysconfig
 import time
 import urllib.error
 import urllib.request
@@ -16,19 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from installed import executable
 
 from bfl.experiments.results.run_folder import RunFolder
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SETTINGS = 'model="resnet8" rounds=1 local-epochs=1 mc-samples=2 evaluate-mc-samples=1'
-
-
-def executable(name: str) -> str:
-    """Return the path of a command of the environment that runs the tests."""
-    for folder in (Path(sysconfig.get_path("scripts")), Path(sys.executable).parent):
-        if (folder / name).is_file():
-            return str(folder / name)
-    pytest.fail(f"{name} is not installed beside {sys.executable}")
 
 
 def free_ports(count: int) -> list[int]:

@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from bfl.experiments.results.resume import Checkpoints
 
 from bfl.configuration import resolve
 from bfl.engine.flower import FlowerApp, run_serially
 from bfl.errors import ConfigurationError
 from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.run.resume import Checkpoints
+from bfl.experiments.studies import read_study
 from bfl.learning.distillation.distiller import Distiller
 from bfl.learning.training.task import LocalTask
 from bfl.learning.training.trainer import LocalTrainer
@@ -165,6 +166,20 @@ def test_variational_clients_have_ensembles_of_their_own(tmp_path: Path) -> None
     [entry] = folder.rounds()
     assert entry["distillation-after"] < entry["distillation-before"]
     assert entry["degree-of-spread"] > 0
+
+
+def test_on_the_swiss_roll_the_ensemble_is_better_than_its_members(tmp_path: Path) -> None:
+    """Section 3.3 of FedBE: samples of a Dirichlet are models that together know three classes."""
+    study = read_study(ROOT / "configs" / "fedbe2021" / "swiss-roll.toml")
+    values = dict(study.runs()[0].values) | {"output-dir": str(tmp_path), "name": "run"}
+    run_serially(FlowerApp.read(ROOT), values, CLIENTS, {})
+    folder = RunFolder(tmp_path / "run")
+    for client in folder.partition()["class_counts"]:
+        assert sorted(client) == [20, 20, 160]
+    found = folder.metrics()
+    assert found["ensemble-accuracy"] > found["ensemble-member-accuracy"] + 0.05
+    assert found["accuracy"] > found["ensemble-member-accuracy"]
+    assert len(folder.ensemble()["member-accuracy"]) == 10
 
 
 @pytest.mark.parametrize(

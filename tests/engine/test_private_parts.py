@@ -116,6 +116,7 @@ HANDING_OUT = "bfl/engine/flower/handing_out.py"
 GRID = "bfl/engine/flower/grid.py"
 APP = "bfl/engine/flower/app.py"
 RAY = "bfl/engine/ray_cluster.py"
+WARM, WARM_WORKER = "bfl/engine/flower/warm.py", "bfl/engine/flower/warm_worker.py"
 
 RUN_SIMULATION = (
     *("num_supernodes", "exit_event", "server_app_attr", "client_app_attr", "run", "is_app"),
@@ -242,6 +243,41 @@ PARTS = (
         parameters=("module_attribute_str", "error_type", "project_dir"),
     ),
     Part("flwr.cli.build", "build_fab_from_disk", "tests/deployment/test_bundle.py"),
+    Part("flwr.supernode", "fleet_http_client", "tests/deployment/test_proxy.py"),
+    # The process that plays a SuperNode's tasks.
+    Part("flwr.proto.runtime_pb2", "AcquireTaskRequest", WARM),
+    Part("flwr.supercore.constant", "TaskType", WARM, offers=("CLIENT_APP",)),
+    Part(
+        "flwr.supercore.interceptors",
+        "RuntimeVersionHttpInterceptor",
+        WARM,
+        parameters=("component_name",),
+    ),
+    Part(
+        "flwr.supercore.interceptors",
+        "SuperExecAuthHttpInterceptor",
+        WARM,
+        parameters=("master_secret", "protected_methods"),
+    ),
+    Part(
+        "flwr.supercore.runtime",
+        "RuntimeHttpClient",
+        WARM,
+        offers=("from_server_address", "AcquireTask"),
+    ),
+    Part(
+        "flwr.supernode.runtime.run_clientapp",
+        "run_clientapp",
+        WARM_WORKER,
+        parameters=("runtime_api_address", "token", "insecure"),
+        looks_up=("flwr_exit", "install_from_fab"),
+    ),
+    Part(
+        "flwr.supercore.exit.exit_handler",
+        "trigger_exit_handlers",
+        WARM_WORKER,
+        parameters=("run_before_force_exit",),
+    ),
     # Ray.
     Part("ray._private", "worker", RAY, offers=("_global_node",)),
     Part("ray._private.node", "Node", RAY, offers=("all_processes",)),

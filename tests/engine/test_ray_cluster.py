@@ -7,8 +7,6 @@ import secrets
 import shutil
 import socket
 import subprocess
-import sys
-import sysconfig
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -16,6 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from installed import executable
 
 from bfl.configuration.sources import parse_pairs
 from bfl.engine.flower import FlowerApp, run_serially
@@ -25,14 +24,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SETTINGS = 'model="resnet8" rounds=1 local-epochs=1 mc-samples=2 evaluate-mc-samples=1'
-
-
-def executable(name: str) -> str:
-    """Return the path of a command of the environment that runs the tests."""
-    for folder in (Path(sysconfig.get_path("scripts")), Path(sys.executable).parent):
-        if (folder / name).is_file():
-            return str(folder / name)
-    pytest.fail(f"{name} is not installed beside {sys.executable}")
 
 
 def free_port() -> int:

@@ -10,36 +10,13 @@ import zipfile
 from pathlib import Path
 
 import pytest
+from small_runs import small_run, small_study
 
 from bfl.experiments.results.run_folder import RunFolder
 
 pytestmark = pytest.mark.long
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-
-SMALL = """
-dataset = "digits"
-model = "resnet8"
-inference = "deterministic"
-strategy = "nwa"
-train-examples = 300
-test-examples = 100
-rounds = 1
-local-epochs = 1
-clients = 2
-"""
-
-STUDY = f"""
-title = "Small"
-[base]{SMALL}
-[axes]
-seed = [0, 1]
-[[rows]]
-label = {{ rule = "NWA" }}
-[[columns]]
-metric = "accuracy"
-title = "accuracy"
-"""
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +86,7 @@ def test_the_app_is_described_as_in_the_checkout(wheel: Path) -> None:
 
 
 def test_a_simulation_on_ray(scripts: Path, tmp_path: Path) -> None:
-    (tmp_path / "small.toml").write_text(SMALL + 'name = "run"', encoding="utf-8")
+    (tmp_path / "small.toml").write_text(small_run(1) + 'name = "run"', encoding="utf-8")
     run(scripts, tmp_path, "flower-simulation", "--run-config", "small.toml")
     assert "accuracy" in RunFolder(tmp_path / "runs" / "run").metrics()
     assert "accuracy" in run(scripts, tmp_path, "bfl", "show", "runs/run")
@@ -117,7 +94,7 @@ def test_a_simulation_on_ray(scripts: Path, tmp_path: Path) -> None:
 
 
 def test_a_study_on_ray(scripts: Path, tmp_path: Path) -> None:
-    (tmp_path / "small.toml").write_text(STUDY, encoding="utf-8")
+    (tmp_path / "small.toml").write_text(small_study(1), encoding="utf-8")
     assert "2 of 2 runs are done" in run(scripts, tmp_path, "bfl", "study", "small.toml")
     assert "| NWA |" in run(scripts, tmp_path, "bfl", "table", "small.toml")
 

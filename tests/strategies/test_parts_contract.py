@@ -284,6 +284,7 @@ class Forgetful(Correction):
 
     name: ClassVar[str] = "forgetful"
     state_name: ClassVar[str] = "forgetful"
+    keeps_on_clients: ClassVar[bool] = False
     server_rounds: ClassVar[list[int]] = []
 
     def begin_server(self, posterior: Posterior, clients: int) -> Arrays:
@@ -299,9 +300,6 @@ class Forgetful(Correction):
     def fold(self, state: Arrays, combined: Arrays, counts: Counts) -> Arrays:
         self.server_rounds.append(counts.server_round)
         return state
-
-    def begin_client(self, received: Posterior) -> Arrays:
-        return {"nothing": np.zeros(1)}
 
     def offsets(self, state: Arrays, broadcast: Arrays, received: Posterior) -> Arrays:
         return {"mean": broadcast["count"]}

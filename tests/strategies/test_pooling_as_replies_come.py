@@ -224,3 +224,26 @@ def test_foreseen_weights_are_those_of_the_weighting(name: str) -> None:
     assert list(foreseen) == [4, 7, 9]
     expected = scheme.weigh([start()] * 3, list(counts.values()))
     assert list(foreseen.values()) == pytest.approx(list(expected))
+
+
+@pytest.mark.parametrize("weighting", ["train-size", "distance"])
+def test_an_update_is_looked_at_once_when_it_comes_and_not_by_the_pool(
+    weighting: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked, pooled = [], []
+    check = Posterior.check
+
+    def checked(self: Posterior, like: Posterior | None = None) -> None:
+        if not self.known_sound:
+            looked.append(self.mean.tobytes())
+        check(self, like)
+
+    monkeypatch.setattr(Posterior, "check", checked)
+    for name in ("sums", "frame"):
+        monkeypatch.setattr(
+            f"bfl.aggregation.pooling.{name}.is_sound", lambda given, part: pooled.append(part)
+        )
+    run(make("conflation", weighting))
+    updates = {trained(k, start()).mean.tobytes() for k in range(K)}
+    assert sorted(found for found in looked if found in updates) == sorted(updates)
+    assert not pooled

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import math
 
-from pydantic import Field
-
-from bfl.aggregation.server_optimizers.adaptive import AdaptiveServerOptimizer
+from bfl.aggregation.server_optimizers.adaptive import DecayingServerOptimizer
 from bfl.aggregation.server_optimizers.base import Array, server_optimizers
 
 
 @server_optimizers.register("adam", aliases=("fedadam",))
-class Adam(AdaptiveServerOptimizer):
+class Adam(DecayingServerOptimizer):
     """Adaptive steps with v ← β₂ v + (1 − β₂) Δ², and a rate corrected for the first rounds.
 
     η_t = η √(1 − β₂ᵗ⁺¹) / (1 − β₁ᵗ⁺¹) in round t, from 1: Flower counts its rounds so, one ahead
@@ -19,18 +17,6 @@ class Adam(AdaptiveServerOptimizer):
 
     Source: Reddi et al. (2021), Algorithm 2, FedAdam; formulas and defaults of Flower's FedAdam.
     """
-
-    server_beta_1: float = Field(
-        0.9, ge=0.0, lt=1.0, description="share of itself that the server's mean step keeps"
-    )
-    server_beta_2: float = Field(
-        0.99, ge=0.0, lt=1.0, description="share of itself that its mean squared step keeps"
-    )
-
-    @property
-    def first_decay(self) -> float:
-        """β₁."""
-        return self.server_beta_1
 
     def rate(self, server_round: int) -> float:
         """Return η of a round, corrected for moments that began at 0."""

@@ -50,3 +50,19 @@ class AdaptiveServerOptimizer(ServerOptimizer):
         second = self.second(state["second-moment"], np.square(delta))
         moments = {"first-moment": first, "second-moment": second}
         return moments, self.rate(server_round) * first / (np.sqrt(second) + self.server_tau)
+
+
+class DecayingServerOptimizer(AdaptiveServerOptimizer):
+    """An adaptive server optimizer whose moments forget: of each a share is kept in a round."""
+
+    server_beta_1: float = Field(
+        0.9, ge=0.0, lt=1.0, description="share of itself that the server's mean step keeps"
+    )
+    server_beta_2: float = Field(
+        0.99, ge=0.0, lt=1.0, description="share of itself that its mean squared step keeps"
+    )
+
+    @property
+    def first_decay(self) -> float:
+        """β₁."""
+        return self.server_beta_1

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from pydantic import Field
 
-from bfl.aggregation.server_optimizers.adaptive import AdaptiveServerOptimizer
+from bfl.aggregation.server_optimizers.adaptive import DecayingServerOptimizer
 from bfl.aggregation.server_optimizers.base import Array, server_optimizers
 
 
 @server_optimizers.register("yogi", aliases=("fedyogi",))
-class Yogi(AdaptiveServerOptimizer):
+class Yogi(DecayingServerOptimizer):
     """Adaptive steps with v ← v − (1 − β₂) Δ² sign(v − Δ²).
 
     Source: Reddi et al. (2021), Algorithm 2, FedYogi; formulas and defaults of Flower's FedYogi.
@@ -19,17 +19,6 @@ class Yogi(AdaptiveServerOptimizer):
     server_learning_rate: float = Field(
         0.01, gt=0.0, le=1e3, description="rate of the server's step; 1 goes to the pool"
     )
-    server_beta_1: float = Field(
-        0.9, ge=0.0, lt=1.0, description="share of itself that the server's mean step keeps"
-    )
-    server_beta_2: float = Field(
-        0.99, ge=0.0, lt=1.0, description="share of itself that its mean squared step keeps"
-    )
-
-    @property
-    def first_decay(self) -> float:
-        """β₁."""
-        return self.server_beta_1
 
     def second(self, second: Array, squared: Array) -> Array:
         """Return v − (1 − β₂) Δ² sign(v − Δ²), (n,)."""

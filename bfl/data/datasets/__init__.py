@@ -19,6 +19,7 @@ __all__ = [
     "dataset_on_this_machine",
     "dataset_sources",
     "load_dataset",
+    "portable_dataset",
     "validate_dataset",
 ]
 
@@ -66,6 +67,18 @@ def absolute_dataset(dataset: str, data_dir: str | Path = "") -> tuple[str, str]
     source, location, folder = _parse(dataset, data_dir)
     behind_colon = f":{source.absolute(location, folder)}" if location else ""
     return f"{source.name}{behind_colon}", str(folder.resolve()) if folder else ""
+
+
+def portable_dataset(dataset: str) -> str:
+    """Return the key ``dataset`` without where a file lies: the same on every machine.
+
+    A word that names no data set is returned as it is.
+    """
+    spelling, _, location = dataset.strip().partition(":")
+    if spelling not in dataset_sources or not location:
+        return dataset
+    source = dataset_sources.create(spelling)
+    return f"{source.name}:{source.portable(location.strip())}"
 
 
 def load_dataset(dataset: str, data_dir: str | Path = "") -> Dataset:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, ClassVar
 
 import numpy as np
@@ -43,6 +43,10 @@ class Archive(DatasetSource):
     def absolute(self, location: str, data_dir: Path | None) -> str:
         """Return the absolute path."""
         return str(find_archive(location, data_dir).resolve())
+
+    def portable(self, location: str) -> str:
+        """Return the file's name."""
+        return PurePath(location).name
 
     def load(self, location: str, data_dir: Path | None) -> Dataset:
         """Return the data set of the archive."""

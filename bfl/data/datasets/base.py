@@ -165,6 +165,10 @@ class DatasetSource(Component):
         """Return what stands behind the colon, such that the current folder does not matter."""
         return location
 
+    def portable(self, location: str) -> str:
+        """Return what stands behind the colon, the same on every machine."""
+        return location
+
     @abstractmethod
     def load(self, location: str, data_dir: Path | None) -> Dataset:
         """Return the data set, checked.

@@ -52,6 +52,12 @@ class TransformedSource(DatasetSource):
         behind_colon = f":{source.absolute(rest, data_dir)}" if rest else ""
         return f"{location.partition(':')[0]}:{source.name}{behind_colon}"
 
+    def portable(self, location: str) -> str:
+        """Return the location with the other data set's word without where a file lies."""
+        source, rest, _ = self._other(location, None)
+        behind_colon = f":{source.portable(rest)}" if rest else ""
+        return f"{location.partition(':')[0]}:{source.name}{behind_colon}"
+
     def load(self, location: str, data_dir: Path | None) -> Dataset:
         """Return the other data set with images of that size."""
         source, rest, size = self._other(location, data_dir)

@@ -69,7 +69,8 @@ class Step(Partition):
         for label, examples, owning in zip(classes, members, owners, strict=True):
             others = [client for client in range(clients) if client not in set(owning)]
             minor = self._minor(examples.size)
-            if examples.size < minor * len(others) + max(minor, 1) * len(owning):
+            more = minor + 1 if others else 1
+            if examples.size < minor * len(others) + more * len(owning):
                 raise self._too_few(int(label), examples.size, clients)
             few, many = np.split(examples, [minor * len(others)])
             for client, part in zip(others, few.reshape(len(others), minor), strict=True):
@@ -88,5 +89,5 @@ class Step(Partition):
         return ConfigurationError(
             f"partition '{self.name}' with clients = {clients} and minor-examples = "
             f"{self.minor_examples:g}: class {label} has only {size} examples, and those of whom "
-            "it is a major class would get fewer than the others; lower minor-examples or clients"
+            "it is a major class would get no more than the others; lower minor-examples or clients"
         )

@@ -136,6 +136,20 @@ class FlowerApp:
         """
         self.load_server().check_before_start(configuration, clients)
 
+    def client_sizes(self, configuration: Configuration, clients: int) -> tuple[int, ...]:
+        """Return the number of training examples of each client of a simulation.
+
+        Args:
+            configuration: The run's configuration.
+            clients: The number of clients.
+
+        Raises:
+            ConfigurationError: The data cannot be split as configured.
+            DataError: The data are not what their format promises.
+        """
+        sizes: tuple[int, ...] = self.load_server().client_sizes(configuration, clients)
+        return sizes
+
     def for_flwr_run(self, overrides: Mapping[str, Any]) -> Values:
         """Return overrides that Flower itself takes: keys that it does not know go into a text.
 

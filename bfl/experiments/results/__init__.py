@@ -1,6 +1,7 @@
 """What a run leaves behind, and how it is shown.
 
-- ``run_folder``: the files of one run, written and read.
+- ``run_folder``: the files of one run; ``files``, ``round_log``, ``arrays``: how these are written
+  and read.
 - ``environment``: on what a run was made.
 - ``summary``: metrics, mean uncertainties and retention curves of the final predictions.
 - ``figures``: one figure per file, drawn from a run folder.

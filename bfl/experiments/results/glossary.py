@@ -24,6 +24,10 @@ _DERIVED = """## Made from these
 - `retention-area-METRIC-NAME`: the area under the curve of a metric of the examples that are kept
   when the most uncertain ones, by that uncertainty, are discarded; in the metric's unit, better on
   the metric's side. Fischer et al. (2024), section 3.3; Filos et al. (2019).
+- `retention-gain-METRIC-NAME`: that area minus the metric of all examples, positive where sorting
+  helps; uncertainties below what float32 resolves, 9e-13, count as tied. With `random` for NAME,
+  what an order at random reaches, the root mean square over all orders: less than about twice as
+  much is chance. Both in a run's `retention.json` and in the tables of studies.
 - `validation-NAME`: a metric or mean uncertainty of the server's own images (`server-data`) in
   place of the test data, in `rounds.jsonl`.
 - `meme-NAME`, `personal-NAME`: with `judged-by="clients"`, a metric of a client's copy of the

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from bfl.evaluation.metrics import metrics
 from bfl.evaluation.prediction import Predictions
-from bfl.experiments.results.run_folder import PER_CLIENT
+from bfl.experiments.results.round_log import PER_CLIENT
 from bfl.federation.client_metrics import BETTER, MEME, PERSONAL, RETENTION_AREA, TEST_EXAMPLES
 
 CLIENTS = "clients-"

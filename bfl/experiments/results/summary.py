@@ -17,8 +17,13 @@ from bfl.evaluation.uncertainty import (
     retention_curve,
     uncertainties,
 )
+from bfl.evaluation.uncertainty.random_gain import random_gain
+from bfl.evaluation.uncertainty.retention_gain import retention_gain
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.posteriors import Posterior
+
+RANDOM = "random"
+"""What stands for an order at random among the uncertainties of ``retention.json``."""
 
 # One percent to all of the data: what a figure can show, and small enough for a text file. The
 # exact curve has as many points as examples; predictions.npz holds what it is made from.
@@ -46,11 +51,7 @@ def retention_curves(
     Source:
         Fischer et al. (2024), section 3.3 and Fig. 2.
     """
-    ranks = {
-        cls.name: uncertainties.create(cls.name, settings).measure(predictions)
-        for cls in uncertainties.classes()
-        if cls.retention
-    }
+    ranks = _ranks(predictions, settings)
     curves: dict[str, dict[str, RetentionCurve]] = {}
     for name in metrics.names():
         metric = metrics.create(name, settings)
@@ -58,6 +59,47 @@ def retention_curves(
             values = metric.values(predictions, labels)
             curves[name] = {by: retention_curve(values, rank) for by, rank in ranks.items()}
     return curves
+
+
+def retention_gains(
+    predictions: Predictions, labels: npt.ArrayLike, settings: Mapping[str, Any] | None = None
+) -> dict[str, dict[str, float]]:
+    """Return what sorting gains over the mean of all examples, by metric and by uncertainty.
+
+    Args:
+        predictions: The predictions for N examples.
+        labels: (N,) true classes, integers in [0, C).
+        settings: The configuration, of which each component takes its own keys.
+
+    Returns:
+        ``gains[metric][uncertainty]``, see ``retention_gain``; under "random" the control, see
+        ``random_gain``.
+
+    Raises:
+        ValueError: The labels do not fit the predictions.
+    """
+    gains: dict[str, dict[str, float]] = {}
+    for name in metrics.names():
+        metric = metrics.create(name, settings)
+        if isinstance(metric, ExampleMetric) and metric.retention:
+            values, up = metric.values(predictions, labels), metric.higher_is_better
+            gains[name] = {
+                by: retention_gain(values, rank, higher_is_better=up)
+                for by, rank in _ranks(predictions, settings).items()
+            }
+            gains[name][RANDOM] = random_gain(values)
+    return gains
+
+
+def _ranks(
+    predictions: Predictions, settings: Mapping[str, Any] | None
+) -> dict[str, npt.NDArray[np.float64]]:
+    """Return the uncertainties that sort the examples, by name."""
+    return {
+        cls.name: uncertainties.create(cls.name, settings).measure(predictions)
+        for cls in uncertainties.classes()
+        if cls.retention
+    }
 
 
 def summarize(
@@ -94,7 +136,9 @@ def write_evaluation(
     posterior: Posterior | None = None,
     ensemble: JudgedEnsemble | None = None,
 ) -> dict[str, float]:
-    """Write the final predictions, metrics and retention curves of a run; return the metrics.
+    """Write the final predictions and retention curves of a run; return its metrics.
+
+    These are not written: ``metrics.json`` says that a run is finished, so it comes last of all.
 
     Args:
         folder: The run's folder.
@@ -120,8 +164,8 @@ def write_evaluation(
         members = {"member-accuracy": dict(ensemble.accuracies)}
         folder.write_ensemble({**members, "retention": _on_grid(theirs)})
     folder.write_predictions(predictions, labels)
-    folder.write_retention(_on_grid(curves))
-    folder.write_metrics(numbers)
+    gains = retention_gains(predictions, labels, settings)
+    folder.write_retention({**_on_grid(curves), "gains": gains})
     return numbers
 
 

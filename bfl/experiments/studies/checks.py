@@ -17,6 +17,7 @@ from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.resume import changed_keys, check_output
 from bfl.experiments.studies.folder import StudyFolder, is_begun, is_done
 from bfl.experiments.studies.gathering import values_of
+from bfl.experiments.studies.scale import ScaledStudy
 from bfl.experiments.studies.study import Run
 
 
@@ -107,16 +108,45 @@ def plan(
             with_data = []
         with reasons.of(with_data):
             if with_data:
-                keys = _with_absolute_data(with_data[0]).keys
+                keys = with_absolute_data(with_data[0]).keys
                 cached_dataset(keys.dataset, keys.data_dir)
             for run in group:
                 with reasons.of([run]):
                     if run in with_data:
-                        check(_with_absolute_data(run), run.clients)
+                        check(with_absolute_data(run), run.clients)
                     elif configuration := _with_data_if_there(run):
                         check_output(configuration)
     reasons.raise_if_any()
     return Plan(tuple(sound), {dataset: text for (dataset, _), text in missing.items()})
+
+
+def check_steps(
+    scaled: ScaledStudy,
+    runs: Sequence[PlannedRun],
+    sizes: Callable[[Configuration, int], Sequence[int]],
+) -> None:
+    """Check that a reduction of the images leaves every client the steps that the study asks for.
+
+    Args:
+        scaled: The study.
+        runs: Runs whose data are on this machine.
+        sizes: Tells the clients' numbers of examples.
+
+    Raises:
+        ConfigurationError: A client would make fewer steps in a round.
+    """
+    least = scaled.study.least_steps
+    if not least or "train-examples" not in scaled.scale.amounts:
+        return
+    for run in runs:
+        keys = run.configuration.keys
+        smallest = min(sizes(with_absolute_data(run), run.clients))
+        steps = -(-smallest // keys.batch_size) * keys.local_epochs
+        if steps < least:
+            raise ConfigurationError(
+                f"--scale: train-examples leaves a client of {run.name} {smallest} images, {steps} "
+                f"steps a round; allowed: at least {least} ({scaled.study.source})"
+            )
 
 
 class _Reasons:
@@ -192,7 +222,7 @@ def _missing_data(runs: Iterable[PlannedRun]) -> dict[tuple[str, str], str]:
     return missing
 
 
-def _with_absolute_data(run: PlannedRun) -> Configuration:
+def with_absolute_data(run: PlannedRun) -> Configuration:
     """Return a run's configuration as its folder keeps it: with the data's absolute path.
 
     Raises:
@@ -204,7 +234,7 @@ def _with_absolute_data(run: PlannedRun) -> Configuration:
 def _with_data_if_there(run: PlannedRun) -> Configuration | None:
     """Return the same, or None where the data are missing."""
     try:
-        return _with_absolute_data(run)
+        return with_absolute_data(run)
     except ConfigurationError:
         return None
 

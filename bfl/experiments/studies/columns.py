@@ -10,6 +10,8 @@ from bfl.evaluation.metrics import ExampleMetric, metrics
 from bfl.evaluation.predictives.judged import ENSEMBLE
 from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results.judged_clients import CLIENTS, names_of_means
+from bfl.experiments.results.summary import RANDOM
+from bfl.experiments.studies.run_result import GAIN
 from bfl.registry import STRICT
 
 
@@ -48,6 +50,8 @@ class Column(pydantic.BaseModel):
     @property
     def higher_is_better(self) -> bool | None:
         """Which way is up; None: there is no better side."""
+        if self.metric.startswith(GAIN):
+            return None if self.metric.endswith(f"-{RANDOM}") else True
         for metric in metrics.classes():
             of_clients = self.metric.startswith(CLIENTS) and self.metric.endswith(metric.name)
             area = f"retention-area-{metric.name}-"
@@ -62,13 +66,14 @@ class Column(pydantic.BaseModel):
 
 
 def numbers_of_a_run() -> tuple[str, ...]:
-    """Return the names of all numbers that a run's ``metrics.json`` may have."""
+    """Return the names of all numbers that a run may have."""
     retained = [m.name for m in metrics.classes() if issubclass(m, ExampleMetric) and m.retention]
     ranking = [u.name for u in uncertainties.classes() if u.retention]
     of_predictions = (
         *metrics.names(),
         *(f"mean-{name}" for name in uncertainties.names()),
         *(f"retention-area-{metric}-{by}" for metric in retained for by in ranking),
+        *(f"{GAIN}{metric}-{by}" for metric in retained for by in (*ranking, RANDOM)),
     )
     return (
         *of_predictions,

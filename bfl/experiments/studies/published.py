@@ -40,11 +40,13 @@ class PublishedTable:
         path: The file.
         label_columns: The columns that say what a line is about.
         lines: Entries by metric, by the labels of the line.
+        notes: What has to be known of its numbers.
     """
 
     path: Path
     label_columns: tuple[str, ...]
     lines: Mapping[Key, Mapping[str, Entry]]
+    notes: tuple[str, ...] = ()
 
     def entry(self, key: Key, metric: str) -> Entry:
         """Return the number of a line, or one without value where there is none."""
@@ -56,6 +58,7 @@ def read_published(
     columns: Sequence[Column],
     label_columns: Sequence[str],
     leave_out: Sequence[Mapping[str, str]] = (),
+    fractions: Sequence[Mapping[str, str]] = (),
 ) -> PublishedTable:
     """Return a published table.
 
@@ -66,6 +69,8 @@ def read_published(
         columns: What is taken from it.
         label_columns: The columns of the study's labels.
         leave_out: Labels by column; lines that have all labels of one of these are left out.
+        fractions: Likewise; lines whose spread is printed as a fraction of 1 where the value is in
+            percent, or in what else ``scale`` makes of it.
 
     Raises:
         ConfigurationError: The file cannot be read, lacks a column, has a line twice, or a cell
@@ -92,24 +97,28 @@ def read_published(
         for name in header
         if name in label_columns or (name not in numeric and not _decimals(name, lines))
     )
-    unknown = sorted({name for labels in leave_out for name in labels} - set(labelled))
-    if unknown:
-        raise ConfigurationError(
-            f"published table {path}: leave-out names the column {', '.join(unknown)}; allowed: "
-            f"{', '.join(labelled)}"
-        )
+    for option, named in {"leave-out": leave_out, "spread-as-fraction": fractions}.items():
+        unknown = sorted({name for labels in named for name in labels} - set(labelled))
+        if unknown:
+            raise ConfigurationError(
+                f"published table {path}: {option} names the column {', '.join(unknown)}; allowed: "
+                f"{', '.join(labelled)}"
+            )
     table: dict[Key, dict[str, Entry]] = {}
     for number, line in enumerate(lines, start=2):
         where = f"published table {path}, line {number}"
         if None in line or None in line.values():
             raise ConfigurationError(f"{where}: not {len(header)} cells, as the header has")
         labels = {name: line[name].strip() for name in labelled}
-        if any(all(labels[k] == v for k, v in out.items()) for out in leave_out):
+        if _is_among(labels, leave_out):
             continue
+        fraction = _is_among(labels, fractions)
         key = tuple(sorted(labels.items()))
         if key in table:
             raise ConfigurationError(f"{where}: {described(key)} stands there twice")
-        table[key] = {c.metric: _entry(where, line, c) for c in columns if c.published}
+        table[key] = {
+            c.metric: _entry(where, line, c, fraction=fraction) for c in columns if c.published
+        }
     return PublishedTable(path, labelled, table)
 
 
@@ -126,10 +135,15 @@ def _is_number(cell: str) -> bool:
         return False
 
 
-def _entry(where: str, line: Mapping[str, str], column: Column) -> Entry:
+def _is_among(labels: Mapping[str, str], named: Sequence[Mapping[str, str]]) -> bool:
+    return any(all(labels[k] == v for k, v in some.items()) for some in named)
+
+
+def _entry(where: str, line: Mapping[str, str], column: Column, *, fraction: bool) -> Entry:
     value = _number(where, line, column.published)
     spread = _number(where, line, column.published_spread)
-    return Entry(value, None if spread is None else spread * column.published_spread_scale)
+    unit = column.scale if fraction else column.published_spread_scale
+    return Entry(value, None if spread is None else spread * unit)
 
 
 def _number(where: str, line: Mapping[str, str], name: str) -> float | None:

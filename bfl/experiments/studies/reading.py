@@ -39,6 +39,8 @@ class _Published(pydantic.BaseModel):
 
     file: str = Field(min_length=1)
     leave_out: list[dict[str, str]] = Field(default_factory=list)
+    spread_as_fraction: list[dict[str, str]] = Field(default_factory=list)
+    notes: list[str] = Field(default_factory=list)
 
 
 class _File(pydantic.BaseModel):
@@ -57,6 +59,7 @@ class _File(pydantic.BaseModel):
     figures: list[dict[str, Any]] = Field(default_factory=list)
     reuse: list[str] = Field(default_factory=list)
     compare: list[str] = Field(default_factory=list)
+    least_steps: int = Field(0, ge=0)
 
 
 _TABLES: dict[str, type[pydantic.BaseModel]] = {"columns": Column, "published": _Published}
@@ -102,6 +105,7 @@ def read_study(path: Path) -> Study:
         figures=figures,
         reuse=tuple(file.reuse),
         compare=tuple(file.compare),
+        least_steps=file.least_steps,
         source=path,
     )
     _raise_if_any(path, _same_names(study) + _figure_problems(study) + _compare_problems(study))
@@ -339,9 +343,14 @@ def _published(path: Path, given: _Published, study: Study) -> PublishedTable:
         # The study's folder gets a copy of both, in the same place to each other.
         where = "beside the study's file or below it"
         raise _refused(path, [f"published.file is {given.file!r}; allowed: {where}"])
-    return read_published(
-        path.parent / given.file, study.columns, study.label_columns, given.leave_out
+    table = read_published(
+        path.parent / given.file,
+        study.columns,
+        study.label_columns,
+        given.leave_out,
+        given.spread_as_fraction,
     )
+    return replace(table, notes=tuple(given.notes))
 
 
 def _unmatched(study: Study, table: PublishedTable | None) -> list[str]:

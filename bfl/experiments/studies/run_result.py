@@ -7,7 +7,7 @@
 | ``digest`` | SHA-256 of ``configuration`` |
 | ``configuration`` | all keys that the result depends on; data sets in files by the file's name |
 | ``made-as`` | the run whose computation this is, where two are the same; else empty |
-| ``metrics`` | all numbers of the run's ``metrics.json`` |
+| ``metrics`` | all numbers of the run's ``metrics.json``, and the gains of ``retention.json`` |
 | ``seconds`` | those of all rounds |
 | ``partition`` | SHA-256 of who holds which data: equal digests, equal partitions |
 | ``environment`` | versions, machine, commit |
@@ -21,11 +21,11 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
-from bfl.data.datasets import dataset_sources
-from bfl.errors import ConfigurationError, DataError, RunError
+from bfl.data.datasets import portable_dataset
+from bfl.errors import DataError, RunError
 from bfl.evaluation.metrics import metrics as registered_metrics
 from bfl.experiments.results.run_folder import ENVIRONMENT, METRICS, PARTITION, RETENTION, RunFolder
 from bfl.experiments.run.resume import FREE_TO_CHANGE
@@ -34,6 +34,9 @@ from bfl.files import write_atomically
 FORMAT = 1
 DIGITS = 7
 """Significant digits of the points of curves; metrics are kept in full."""
+
+GAIN = "retention-gain-"
+"""What the names of gains begin with, which runs keep with their retention curves."""
 
 _DATA_KEYS = ("dataset", "server-data")
 
@@ -98,18 +101,10 @@ def portable(values: Mapping[str, Any]) -> dict[str, Any]:
         values: A complete configuration.
     """
     kept = {key: value for key, value in values.items() if key not in FREE_TO_CHANGE}
-    for key in _DATA_KEYS:
-        source, colon, location = str(kept.get(key, "")).partition(":")
-        if colon and _is_path(source):
-            kept[key] = f"{source}:{PurePath(location).name}"
-    return kept
-
-
-def _is_path(source: str) -> bool:
-    try:
-        return dataset_sources.get(source).location_form == "PATH"
-    except ConfigurationError:
-        return False
+    return {
+        key: portable_dataset(str(value)) if key in _DATA_KEYS else value
+        for key, value in kept.items()
+    }
 
 
 def digest(content: Mapping[str, Any]) -> str:
@@ -143,9 +138,18 @@ def result_of(folder: RunFolder, name: str, made_as: str = "") -> RunResult:
 
 def _metrics(folder: RunFolder) -> dict[str, float]:
     try:
-        return {name: float(value) for name, value in folder.metrics().items()}
+        numbers = {name: float(value) for name, value in folder.metrics().items()}
     except (TypeError, ValueError) as error:
         raise DataError(f"{folder.path / METRICS} is corrupt: {error}") from error
+    if not folder.holds(RETENTION):
+        return numbers
+    try:
+        for metric, by_uncertainty in folder.retention().get("gains", {}).items():
+            for by, gain in by_uncertainty.items():
+                numbers[f"{GAIN}{metric}-{by}"] = float(gain)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise DataError(f"{folder.path / RETENTION} is corrupt: {error}") from error
+    return numbers
 
 
 def write_result(path: Path, result: RunResult) -> None:

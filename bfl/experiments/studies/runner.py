@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from bfl.engine.run import EngineRun
+from bfl.engine.watched import watched_process
 from bfl.errors import BflError, DataError, RunError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.results.table import cell
@@ -17,7 +18,8 @@ from bfl.experiments.studies.engines import MakeEngine, WarmEngine
 from bfl.experiments.studies.estimate import Estimate, duration
 from bfl.experiments.studies.folder import StudyFolder, is_begun, is_done, rounds_done
 from bfl.experiments.studies.progress import RunFollower, StudyProgress, left
-from bfl.experiments.studies.run_result import RunResult, result_of, write_result
+from bfl.experiments.studies.run_result import RunResult, read_result, result_of, write_result
+from bfl.experiments.studies.same_runs import as_run
 
 LOG = "log.txt"
 
@@ -50,6 +52,7 @@ class StudyRunner:
         make_engine: Makes the engine that all runs share.
         progress: What is shown.
         finished: Results that are there already, by the run's name.
+        same: Runs that are the computation of an earlier one, and this one's name.
     """
 
     def __init__(
@@ -59,11 +62,13 @@ class StudyRunner:
         make_engine: MakeEngine,
         progress: StudyProgress,
         finished: Mapping[str, RunResult] | None = None,
+        same: Mapping[str, str] | None = None,
     ) -> None:
         self.folder = folder
         self.runs = runs
         self.progress = progress
         self.finished = finished or {}
+        self.same = same or {}
         self.outcome = Outcome()
         self._make_engine = make_engine
         self._estimate = Estimate()
@@ -84,6 +89,13 @@ class StudyRunner:
             self._look_back(run)
         with WarmEngine(self._make_engine) as engine:
             for run, _ in list(self._pending.values()):
+                if run.name in watched_process().died:
+                    self._failed(run, RunError(watched_process().died[run.name]))
+                    self._leave(run)
+                    continue
+                if run.name in self.same:
+                    self._take_over(run, self.same[run.name])
+                    continue
                 with self.folder.claimed(run.name) as ours:
                     if not ours:
                         self.outcome.elsewhere.append(run.name)
@@ -92,9 +104,12 @@ class StudyRunner:
                         self.outcome.skipped.append(run.name)
                     else:
                         self._make(run, engine)
-                self._pending.pop(run.name)
-                self.progress.run_is_over()
+                self._leave(run)
         return self.outcome
+
+    def _leave(self, run: PlannedRun) -> None:
+        self._pending.pop(run.name)
+        self.progress.run_is_over()
 
     def _is_done(self, run: PlannedRun) -> bool:
         return run.name in self.finished or is_done(self.folder.run(run.name), run.rounds)
@@ -105,6 +120,20 @@ class StudyRunner:
         result = self.finished.get(run.name) or result_of(self.folder.run(run.name), run.name)
         if path.resolve() != result.source.resolve():
             write_result(path, result)
+
+    def _take_over(self, run: PlannedRun, first: str) -> None:
+        """Give a run the result of the one whose computation it is."""
+        path = self.folder.result_file(first)
+        if path.is_file() and (result := read_result(path)).number_of_rounds == run.rounds:
+            write_result(self.folder.result_file(run.name), as_run(result, run))
+            self.folder.forget_failure(run.name)
+            self.outcome.made.append(run.name)
+            self.progress.say(f"{self._place(run)} {run.name}: the same computation as {first}")
+        elif first in self.outcome.failed:
+            self.outcome.failed[run.name] = f"the same computation as {first}, which has failed"
+        else:
+            self.outcome.elsewhere.append(run.name)
+        self._leave(run)
 
     def _look_back(self, run: PlannedRun) -> None:
         """Put a run on the list of those to make, and learn from what earlier rounds have taken."""
@@ -127,6 +156,7 @@ class StudyRunner:
         begun = f", going on after round {rounds_done(folder)}" if rounds_done(folder) else ""
         self.progress.say(f"{self._place(run)} {run.name}: begins{begun}")
         engine_run = EngineRun(advice=GO_ON)
+        watched_process().begins(run.name)
         with engine_run.in_progress():
             ready = engine.get()
             clock = _RunClock(self, run)
@@ -140,7 +170,9 @@ class StudyRunner:
             except Exception as error:
                 self._failed(run, error)
                 engine.end()
+                watched_process().ends()
                 return
+        watched_process().ends()
         self.folder.forget_failure(run.name)
         self.outcome.made.append(run.name)
         self.progress.say(f"{self._place(run)} {run.name}: {_numbers(folder)}{clock.over()}")

@@ -6,15 +6,21 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import pydantic
+
 from bfl.configuration import expanded
+from bfl.configuration.messages import refused_values
 from bfl.errors import ConfigurationError, unknown_name
 from bfl.experiments.studies.study import Axis, Run, Study
+from bfl.learning.models import create_architecture
 
 SEEDS = "seeds"
 EXAMPLES = ("train-examples", "test-examples")
 COUNTS = ("rounds", "local-epochs", "mc-samples", "evaluate-mc-samples")
-REDUCIBLE = (*COUNTS, *EXAMPLES, SEEDS)
-"""What can be reduced: configuration keys, and the number of seeds."""
+IMAGE_SIDE, MODEL = "image-side", "model"
+REDUCIBLE = (*COUNTS, *EXAMPLES, SEEDS, IMAGE_SIDE, MODEL)
+"""What can be reduced: configuration keys, the number of seeds, the side of the images; and the
+model, which takes the place of the study's."""
 
 GROWING = ("rounds", SEEDS)
 """What may become more in a study that has begun; runs that are there are gone on with."""
@@ -26,10 +32,10 @@ class Scale:
 
     Attributes:
         amounts: What is reduced to how much: below 1 a share of what the study has, from 1 a
-            number, which never raises anything. Sorted by name.
+            number, which never raises anything; a word for the model. Sorted by name.
     """
 
-    amounts: Mapping[str, float] = field(default_factory=dict)
+    amounts: Mapping[str, float | str] = field(default_factory=dict)
 
     @classmethod
     def parse(cls, text: str) -> Scale:
@@ -38,7 +44,7 @@ class Scale:
         Raises:
             ConfigurationError: It is not of that form, or names what cannot be reduced.
         """
-        amounts: dict[str, float] = {}
+        amounts: dict[str, float | str] = {}
         for pair in filter(None, (part.strip() for part in text.split(","))):
             name, equals, number = (part.strip() for part in pair.partition("="))
             if name not in REDUCIBLE:
@@ -59,7 +65,7 @@ class Scale:
         Seeds and rounds are not in it: with more of them the study goes on from what there is.
         """
         kept = {name: amount for name, amount in self.amounts.items() if name not in GROWING}
-        return "".join(f"_{name}-{amount:g}" for name, amount in kept.items())
+        return "".join(f"_{name}-{_said(amount)}" for name, amount in kept.items())
 
     def apply(self, study: Study) -> ScaledStudy:
         """Return the study with the runs that the reduction leaves, changed as it says.
@@ -77,15 +83,18 @@ class Scale:
         if study.seeds is None:
             raise ConfigurationError(f"--scale: {study.source} has no axis 'seed'")
         seeds = study.seeds.choices
-        kept = Axis(study.seeds.name, seeds[: reduced(len(seeds), self.amounts[SEEDS])])
+        kept = Axis(study.seeds.name, seeds[: reduced(len(seeds), float(self.amounts[SEEDS]))])
         axes = tuple(kept if axis.name == kept.name else axis for axis in study.axes)
         return replace(study, axes=axes)
 
     def _reduced(self, run: Run) -> Run:
         values = {**run.values}
         for key, amount in self.amounts.items():
-            now = _number(run, key) if key != SEEDS else None
-            if now is not None:
+            if isinstance(amount, str):
+                values[key] = amount
+            elif key == IMAGE_SIDE:
+                values["dataset"] = f"resized:{amount:g}:{expanded(run.values)['dataset']}"
+            elif key != SEEDS and (now := _number(run, key)) is not None:
                 values[key] = (
                     reduced(int(now), amount)
                     if key in COUNTS
@@ -96,8 +105,13 @@ class Scale:
     def _described(self, before: Study, fewer: Study, after: Sequence[Run]) -> str:
         """Return the reduction in words, with what the study has and what is left of it."""
         said = []
-        for name in self.amounts:
+        for name, amount in self.amounts.items():
             pairs: list[tuple[float | None, float | None]]
+            if name in (IMAGE_SIDE, MODEL):
+                words = {str(expanded(run.values)[MODEL]) for run in before.runs()}
+                was = "full" if name == IMAGE_SIDE else " and ".join(sorted(words))
+                said.append(f"{name} {was} → {_said(amount)}")
+                continue
             if name == SEEDS and before.seeds and fewer.seeds:
                 pairs = [(len(before.seeds.choices), len(fewer.seeds.choices))]
             else:
@@ -175,11 +189,26 @@ def _shown(name: str, value: float | None) -> str:
     return "all" if name in EXAMPLES and value == 0 else f"{value or 0:g}"
 
 
-def _amount(name: str, text: str) -> float:
+def _said(amount: float | str) -> str:
+    return amount if isinstance(amount, str) else f"{amount:g}"
+
+
+def _amount(name: str, text: str) -> float | str:
+    if name == MODEL:
+        try:
+            create_architecture(text)
+        except pydantic.ValidationError as error:
+            problems = "; ".join(refused_values(error))
+            raise ConfigurationError(f"--scale: model is {text!r}: {problems}") from error
+        except ConfigurationError as error:
+            raise ConfigurationError(f"--scale: {error}") from error
+        return text
     try:
         amount = float(text)
     except ValueError:
         amount = math.nan
+    if name == IMAGE_SIDE and not (amount >= 1 and amount == int(amount)):
+        raise ConfigurationError(f"--scale: {name} is {text!r}; allowed: a whole number of pixels")
     if not (0 < amount < 1 or (amount >= 1 and math.isfinite(amount) and amount == int(amount))):
         raise ConfigurationError(
             f"--scale: {name} is {text!r}; allowed: a share between 0 and 1, or a whole number"

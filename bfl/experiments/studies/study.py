@@ -125,6 +125,8 @@ class Study:
         figures: The figures asked for; empty: one of each kind.
         compare: The label columns whose lines are compared with each other; empty: see
             ``compared``.
+        least_steps: The steps that a client makes in a round at least; a reduction of the images
+            that leaves fewer is refused.
         reuse: Names of other studies whose runs are taken where they are the same.
         source: The file.
     """
@@ -141,6 +143,7 @@ class Study:
     reuse: tuple[str, ...]
     source: Path
     compare: tuple[str, ...] = ()
+    least_steps: int = 0
 
     @property
     def seeds(self) -> Axis | None:

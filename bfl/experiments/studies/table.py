@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bfl.experiments.results.environment import PACKAGES
 from bfl.experiments.studies.columns import Column
 from bfl.experiments.studies.comparisons import Pairing, marks
 from bfl.experiments.studies.folder import StudyFolder
@@ -15,6 +17,12 @@ from bfl.experiments.studies.published import Entry, Key, PublishedTable
 from bfl.experiments.studies.run_result import RunResult
 from bfl.experiments.studies.scale import ScaledStudy
 from bfl.experiments.studies.study import Cell, Run
+
+SHOWN = 3
+"""Runs that a note names, at most."""
+
+COMPARED_ENVIRONMENT = ("bfl", *PACKAGES, "processor", "git-commit")
+"""In what the environments of a table's runs are compared."""
 
 FULL_SCALE = "full scale"
 """What is said of a study that is not scaled down."""
@@ -173,7 +181,7 @@ def study_table(
     ]
     return StudyTable(
         title=study.title,
-        notes=_notes(scaled, lines),
+        notes=(*_notes(scaled, lines), *_notes_of_runs(scaled, results)),
         scale=scaled.note or FULL_SCALE,
         label_columns=study.label_columns,
         columns=study.columns,
@@ -225,6 +233,21 @@ def _published(table: PublishedTable | None, cell: Cell, column: Column) -> Entr
     return table.entry(cell.key, column.metric)
 
 
+def _notes_of_runs(scaled: ScaledStudy, results: StudyResults) -> Iterator[str]:
+    """Yield what is to be said of single runs: those made once for two, and on what."""
+    finished = [results.finished[run.name] for run in scaled.runs if run.name in results.finished]
+    same = [result for result in finished if result.made_as]
+    if same:
+        shown = ", ".join(f"{result.name} = {result.made_as}" for result in same[:SHOWN])
+        more = f" and {len(same) - SHOWN} more" if len(same) > SHOWN else ""
+        yield f"Runs that are one computation are made once: {shown}{more}."
+    for name in COMPARED_ENVIRONMENT:
+        found = Counter(str(result.environment.get(name)) for result in finished)
+        if len(found) > 1:
+            said = ", ".join(f"{value} ({count} runs)" for value, count in found.items())
+            yield f"Runs differ in {name}: {said}."
+
+
 def _notes(scaled: ScaledStudy, lines: Sequence[Line]) -> tuple[str, ...]:
     done, runs = sum(line.done for line in lines), sum(line.runs for line in lines)
     notes = [f"{scaled.note or FULL_SCALE}.".capitalize()]
@@ -233,6 +256,7 @@ def _notes(scaled: ScaledStudy, lines: Sequence[Line]) -> tuple[str, ...]:
         notes.append(f"Ours ± {SPREADS[scaled.study.spread]}.")
     if scaled.study.published is not None:
         notes.append("Published ± the spread that the paper gives; difference: ours − published.")
+        notes += scaled.study.published.notes
     if any(number.mark for line in lines for number in line.numbers):
         notes.append(MARKS)
     return tuple(notes)

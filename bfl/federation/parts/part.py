@@ -128,9 +128,17 @@ class Part(Component):
 
     Attributes:
         state_name: The name of its state. Parts of one method that give the same name share one.
+        keeps_on_clients: Whether its state has a half on clients, which a lost one is then missed
+            of; False for a state of the server alone.
     """
 
     state_name: ClassVar[str] = ""
+    keeps_on_clients: ClassVar[bool] = True
+
+    @property
+    def client_state_name(self) -> str:
+        """The name of what it keeps on clients; empty if that is nothing."""
+        return self.state_name if self.keeps_on_clients else ""
 
     def begin_server(self, posterior: Posterior, clients: int) -> Arrays:
         """Return the server's state before the first round.

@@ -46,6 +46,18 @@ class Inference(Component):
     ) -> Layer:
         """Return a 2-D convolution with a bias."""
 
+    def depthwise_convolution(self, kernel_size: int, *, strides: int, name: str) -> Layer:
+        """Return a 2-D convolution of each channel by itself, padded to "same", with a bias.
+
+        Its weights are points in every inference: no library has a variational layer for it.
+        """
+        from bfl.keras import keras
+
+        layer: Layer = keras.layers.DepthwiseConv2D(
+            kernel_size, strides=strides, padding="same", name=name
+        )
+        return layer
+
     @abstractmethod
     def dense(self, units: int, *, name: str, output: bool = False) -> Layer:
         """Return a dense layer with a bias; ``output`` marks the one that gives the logits."""

@@ -39,10 +39,17 @@ class Deterministic(Inference):
         return layer
 
     def parameters(self, layer: Any) -> list[ParameterVariables]:
-        """Return the kernel and the bias of a convolution or dense layer."""
+        """Return the kernel and the bias of a convolution, depthwise or not, or a dense layer."""
         from bfl.keras import keras
         from bfl.learning.networks.parameters import ParameterVariables
 
+        if isinstance(layer, keras.layers.DepthwiseConv2D):
+            return [
+                ParameterVariables(
+                    f"{layer.name}/kernel", "he-normal-depthwise", value=layer.depthwise_kernel
+                ),
+                ParameterVariables(f"{layer.name}/bias", "zeros", value=layer.bias),
+            ]
         if not isinstance(layer, keras.layers.Conv2D | keras.layers.Dense):
             return []
         return [

@@ -41,6 +41,11 @@ class MonteCarloDropout(Deterministic):
         )
         return self._dropped(plain, name)
 
+    def depthwise_convolution(self, kernel_size: int, *, strides: int, name: str) -> Layer:
+        """Return a depthwise convolution followed by dropout."""
+        plain = super().depthwise_convolution(kernel_size, strides=strides, name=name)
+        return self._dropped(plain, name)
+
     def dense(self, units: int, *, name: str, output: bool = False) -> Layer:
         """Return a dense layer followed by dropout."""
         plain = super().dense(units, name=name, output=output)

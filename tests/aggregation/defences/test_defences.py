@@ -109,3 +109,18 @@ def test_a_client_that_claims_certainty_no_longer_captures_conflation() -> None:
     floored = mean(VarianceFloor(variance_floor=1.0).protect(honest + liars))
     assert floored == pytest.approx((8 * 1.0 + 2 * -50.0) / 10)
     assert mean(Winsorization(hostile_fraction=0.2).protect(honest + liars)) == pytest.approx(1.0)
+
+
+def test_variances_are_clamped_and_all_else_is_as_sent() -> None:
+    sent = Posterior(
+        np.arange(4, dtype=np.float32),
+        np.exp(np.array([-9.0, -7.9, 7.9, 9.0])).astype(np.float32),
+        np.ones(2, np.float32),
+    )
+    (kept,) = defences.create("variance-clamp").protect([sent])
+    np.testing.assert_allclose(np.log(kept.variance), [-8.0, -7.9, 7.9, 8.0], rtol=1e-5)
+    assert kept.variance.dtype == np.float32
+    np.testing.assert_array_equal(kept.mean, sent.mean)
+    np.testing.assert_array_equal(kept.point, sent.point)
+    (narrow,) = defences.create("variance-clamp", {"variance-clamp": 1.0}).protect([sent])
+    np.testing.assert_allclose(np.log(narrow.variance), [-1.0, -1.0, 1.0, 1.0], rtol=1e-5)

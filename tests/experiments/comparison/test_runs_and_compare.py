@@ -19,7 +19,8 @@ from bfl.experiments.comparison.differences import differing_keys, labels
 from bfl.experiments.comparison.listing import LOCK, is_written_to, runs_in
 from bfl.experiments.results import RunFolder, write_evaluation
 from bfl.experiments.results.environment import describe_environment
-from bfl.experiments.results.run_folder import METRICS, ROUNDS
+from bfl.experiments.results.round_log import ROUNDS
+from bfl.experiments.results.run_folder import METRICS
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.reading import read_study
 from bfl.experiments.studies.scale import Scale
@@ -54,7 +55,8 @@ def make_run(
         folder.append_round({"round": number, "seconds": 1.0, **numbers})
     if finished:
         samples = np.random.default_rng(0).dirichlet(np.ones(3), size=(2, 30))
-        write_evaluation(folder, PredictionStatistics.of(samples).result(), np.arange(30) % 3)
+        predictions = PredictionStatistics.of(samples).result()
+        folder.write_metrics(write_evaluation(folder, predictions, np.arange(30) % 3))
     return folder
 
 

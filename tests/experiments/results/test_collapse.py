@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bfl.experiments.results.collapse import CollapseWatch, collapse
-from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import FINAL_EVALUATION, RunFolder
 
 HEALTHY = {"mean-epistemic": 0.01, "mean-aleatoric": 0.2, "fraction-at-scale-floor": 0.1}
 
@@ -54,3 +54,14 @@ def test_a_run_is_warned_once_also_when_it_is_resumed(tmp_path):
     assert len(said) == len(folder.warnings()) == 1
     assert said[0].startswith("warning, round 2: the epistemic uncertainty has collapsed")
     assert folder.warnings()[0].startswith("round 2: the epistemic")
+
+
+def test_a_run_given_more_rounds_is_warned_as_one_that_had_them_from_the_start(tmp_path):
+    """The shorter run's final numbers are none of the longer one's."""
+    collapsed = {**HEALTHY, "fraction-at-scale-floor": 0.9}
+    folder, said = RunFolder.create(tmp_path, "run", {"rounds": 1}, {}), []
+    CollapseWatch(folder, said.append).look(collapsed, 5, FINAL_EVALUATION)
+    folder.add_rounds(2)
+    CollapseWatch(folder, said.append).look(collapsed, 5, "round 2")
+    assert [text.partition(":")[0] for text in folder.warnings()] == ["round 2"]
+    assert len(said) == 2

@@ -48,7 +48,7 @@ def make_run(path, name, samples=4, config=CONFIG, rounds=12):
         folder.append_round(entry)
     images = random.integers(0, 256, (300, 5, 4, 3), dtype=np.uint8)
     write_examples(folder, predictions, images, labels)
-    write_evaluation(folder, predictions, labels, config)
+    folder.write_metrics(write_evaluation(folder, predictions, labels, config))
     return folder
 
 

@@ -347,6 +347,14 @@ def test_results_of_fewer_rounds_go_when_there_are_to_be_more(tmp_path):
     assert not folder.holds("examples.npz")
 
 
+def test_what_was_warned_of_the_results_of_fewer_rounds_goes_with_them(tmp_path):
+    folder = finished_run(tmp_path)
+    folder.append_warning("round 1: the posterior is narrow")
+    folder.append_warning("final evaluation: the posterior is narrow")
+    folder.add_rounds(3)
+    assert folder.warnings() == ["round 1: the posterior is narrow"]
+
+
 def test_a_run_killed_while_it_is_given_more_rounds_does_not_pass_for_finished(
     tmp_path, monkeypatch
 ):

@@ -111,3 +111,13 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(ConfigurationError, match="cannot write the run folder"):
         locked(tmp_path / "file" / "run").__enter__()
+
+
+def test_a_runs_configuration_names_its_data_wherever_it_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.npz").write_bytes(b"")
+    monkeypatch.chdir(tmp_path)
+    configuration = resolve({"dataset": "npz:mine.npz", "output-dir": "runs"})
+    with open_run(configuration, "run", {}) as (folder, _):
+        assert folder.config()["dataset"] == f"npz:{(tmp_path / 'mine.npz').resolve()}"

@@ -79,11 +79,12 @@ def test_curves_are_of_accuracy_and_likelihood_by_the_papers_three(case):
         assert not {"expected-entropy", "mutual-information"} & set(by_uncertainty)
 
 
-def test_write_evaluation_writes_the_three_files(tmp_path, case):
+def test_an_evaluation_is_written_but_for_what_marks_a_run_finished(tmp_path, case):
     folder = RunFolder.create(tmp_path, "run", {}, {})
     predictions, labels = case
     summary = write_evaluation(folder, predictions, labels, {"calibration-bins": 5})
-    assert folder.metrics() == summary == summarize(predictions, labels, {"calibration-bins": 5})
+    assert not folder.holds("metrics.json")
+    assert summary == summarize(predictions, labels, {"calibration-bins": 5})
     read, read_labels = folder.predictions()
     assert summarize(read, read_labels, {"calibration-bins": 5}) == summary
     content = folder.retention()
@@ -100,7 +101,7 @@ def test_degree_of_spread_is_the_norm_of_all_standard_deviations(tmp_path, case)
     posterior = Posterior(np.ones(3), deviations**2, point=np.full(5, 7.0))
     folder = RunFolder.create(tmp_path, "run", {}, {})
     numbers = write_evaluation(folder, *case, posterior=posterior)
-    assert folder.metrics()["degree-of-spread"] == numbers["degree-of-spread"] == 13.0
+    assert numbers["degree-of-spread"] == 13.0
     points = Posterior(np.zeros(0), np.zeros(0), point=np.ones(5))
     assert "degree-of-spread" not in write_evaluation(folder, *case, posterior=points)
     # Summed in float64: a million small variances do not vanish beside a large one.

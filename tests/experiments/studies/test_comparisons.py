@@ -179,5 +179,6 @@ def test_what_pages_say_of_orders_is_what_their_results_say() -> None:
         for page in sorted((ROOT / "docs" / "results").glob("*.md"))
         if "<!-- verdicts " in page.read_text(encoding="utf-8")
     ]
+    assert pages
     for page in pages:
         assert with_verdicts(page) == page.read_text(encoding="utf-8"), page

@@ -195,6 +195,8 @@ def test_a_configuration_is_the_same_on_every_machine() -> None:
     there = {"dataset": "npz:/there/at/images.npz", "data-dir": "", "rounds": 2}
     assert portable(here) == portable(there) == {"dataset": "npz:images.npz", "rounds": 2}
     assert portable({"dataset": "hf:a/b"}) == {"dataset": "hf:a/b"}
+    small = {"dataset": "resized:14:npz:/here/images.npz", "server-data": "held-back"}
+    assert portable(small) == {**small, "dataset": "resized:14:npz:images.npz"}
 
 
 def test_a_study_grows_by_seeds_and_by_rounds(

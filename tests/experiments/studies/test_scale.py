@@ -92,3 +92,27 @@ def test_what_a_study_has_not_cannot_be_reduced(tmp_path: Path) -> None:
     share = STUDY.replace("rounds = 4", "train-examples = 0.5")
     with pytest.raises(ConfigurationError, match="give a share"):
         scaled_study(tmp_path, "train-examples=100", text=share)
+
+
+def test_the_model_and_the_images_may_be_smaller(tmp_path: Path) -> None:
+    small = scaled_study(tmp_path, "model=resnet8,image-side=4")
+    assert {run.values["model"] for run in small.runs} == {"resnet8"}
+    assert {run.values["dataset"] for run in small.runs} == {"resized:4:digits"}
+    assert small.note == "scaled down: image-side full → 4, model resnet20 → resnet8"
+    assert small.folder_name == "small_image-side-4_model-resnet8"
+    assert Scale(dict(small.scale.amounts)).apply(small.study).runs == small.runs
+
+
+@pytest.mark.parametrize(
+    ("scale", "word"),
+    [
+        ("model=resnet9", "model is 'resnet9'"),
+        ("model=resnt8", "did you mean 'resnet8'"),
+        ("model", "model"),
+        ("image-side=0.5", "whole number of pixels"),
+        ("image-side=small", "whole number of pixels"),
+    ],
+)
+def test_unsound_models_and_sides_are_refused(scale: str, word: str) -> None:
+    with pytest.raises(ConfigurationError, match=word):
+        Scale.parse(scale)

@@ -35,6 +35,9 @@ SIZES = {
     "ozer2022-table1": (360, 12 * 2 * 3),
     "ozer2022-table3": (360, 12 * 2 * 3),
     "ozer2022-table4": (150, 5 * 2 * 3),
+    "ozer2022-as-coded-table1": (360, 12 * 2 * 3),
+    "ozer2022-as-coded-table3": (360, 12 * 2 * 3),
+    "ozer2022-as-coded-table4": (150, 5 * 2 * 3),
 }
 
 
@@ -69,18 +72,22 @@ def test_the_papers_tables_are_whole() -> None:
 
 
 def test_every_strategy_and_weighting_of_the_tables_is_in_the_study_of_them_all() -> None:
-    """By their full names, each once; parts of one's own need not be in a study of the project."""
+    """By their full names, each once; parts of one's own need not be in a study of the project.
+
+    Nor need what a published code has in place of the paper's rules.
+    """
     study = read_study(ROOT / "configs" / "digits-every-strategy.toml")
     axes = {axis.name: axis.choices for axis in study.axes}
-    published = [study for path in FILES if (study := read_study(path)).published]
+    studies = [read_study(path) for path in FILES]
+    published = [s for s in studies if s.published and "as-coded" not in s.name]
     for registry in (pooling_rules, weightings):
         key = "strategy" if registry is pooling_rules else registry.kind
         chosen = [str(choice.values[key]) for choice in axes[key]]
         assert [registry.get(name).name for name in chosen] == sorted(set(chosen))
         used = {
             resolve(dict(run.values), check_data=False).values[registry.kind]
-            for study in published
-            for run in study.runs()
+            for each in published
+            for run in each.runs()
         }
         assert used <= set(chosen)
 
@@ -115,8 +122,9 @@ def test_the_documented_example_is_a_study(tmp_path: Path) -> None:
         resolve(dict(run.values))
 
 
-def test_table_4_of_ozer_takes_its_runs_from_tables_1_and_3() -> None:
-    folder = ROOT / "configs" / "ozer2022"
+@pytest.mark.parametrize("study", ["ozer2022", "ozer2022-as-coded"])
+def test_table_4_of_ozer_takes_its_runs_from_tables_1_and_3(study: str) -> None:
+    folder = ROOT / "configs" / study
     names = ("table1", "table3", "table4")
     resolved = {
         name: [
@@ -125,6 +133,62 @@ def test_table_4_of_ozer_takes_its_runs_from_tables_1_and_3() -> None:
         ]
         for name in names
     }
-    assert read_study(folder / "table4.toml").reuse == ("ozer2022-table1", "ozer2022-table3")
+    assert read_study(folder / "table4.toml").reuse == (f"{study}-table1", f"{study}-table3")
     for values in resolved["table4"]:
         assert values in (resolved["table1"] if values["clients"] == 10 else resolved["table3"])
+
+
+def test_the_same_tables_are_published_whether_as_written_or_as_coded() -> None:
+    folders = [ROOT / "configs" / name / "published" for name in ("ozer2022", "ozer2022-as-coded")]
+    for name in ("table1.csv", "table3.csv", "table4.csv"):
+        first, second = ((folder / name).read_bytes() for folder in folders)
+        assert first == second
+
+
+def test_fischers_learning_curves_are_judged_with_ten_samples() -> None:
+    studies = [*(ROOT / "configs" / "fischer2024").glob("*.toml"), ROOT / "configs/precision.toml"]
+    assert len(studies) == 6
+    for path in studies:
+        for run in read_study(path).runs():
+            keys = resolve(dict(run.values), check_data=False).keys
+            assert keys.evaluate_mc_samples >= 10, path
+            assert keys.pretrain_mc_samples >= 10, path
+
+
+def test_the_pretrained_rows_of_fischers_table_4_have_one_pretraining() -> None:
+    """What the pooling does comes after it; all that pre-training reads is the same."""
+    after = {"strategy", "pooling", "weighting", "prior"}
+    by_seed_and_partition: dict[str, list[dict[str, object]]] = {}
+    for run in read_study(ROOT / "configs" / "fischer2024" / "table4.toml").runs():
+        if run.labels["pretrain"] != "yes":
+            continue
+        configuration = resolve(dict(run.values), check_data=False)
+        prior = configuration.replace(prior=configuration.words["pretrain-prior"]).values
+        later = after | configuration.pooling.model_dump(by_alias=True).keys()
+        read = {key: value for key, value in prior.items() if key not in later}
+        group = f"{run.labels['seed']} {run.labels['partition']}"
+        by_seed_and_partition.setdefault(group, []).append(read)
+    assert len(by_seed_and_partition) == 12
+    for dwc, ws in by_seed_and_partition.values():
+        assert dwc == ws
+        assert dwc["pretrain-examples"] == 0.1
+        assert dwc["prior-scale"] == 10.0
+
+
+def test_a_spread_that_looks_like_a_fraction_is_shown_in_percent() -> None:
+    study = read_study(ROOT / "configs" / "fischer2024" / "table4.toml")
+    assert study.published is not None
+    spreads = {
+        (dict(key)["aggregation"], dict(key)["partition"]): entry["accuracy"].spread
+        for key, entry in study.published.lines.items()
+        if dict(key)["pretrain"] == "yes"
+    }
+    assert spreads["WS", "iid"] == pytest.approx(0.8), "printed as 0.008"
+    assert spreads["WS", "dirichlet-5.0"] == pytest.approx(2.0)
+    assert spreads["WS", "2-class"] == pytest.approx(1.02)
+    assert spreads["DWC", "iid"] == pytest.approx(0.27)
+    assert "looks like a fraction" in study.published.notes[0]
+    nll = study.published.lines[
+        next(k for k in study.published.lines if ("aggregation", "WS") in k)
+    ]
+    assert nll["negative-log-likelihood"].spread == pytest.approx(0.017), "as it is printed"

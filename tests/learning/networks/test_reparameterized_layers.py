@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from drawn_layers import KEYS, call, draw_many
 
 from bfl.learning.inferences import inferences
 from bfl.learning.models import create_architecture
@@ -10,7 +11,6 @@ from bfl.posteriors import Posterior
 
 pytestmark = pytest.mark.usefixtures("tensorflow")
 
-KEYS = 4000
 KINDS = ("convolution", "dense")
 
 
@@ -61,30 +61,6 @@ def linear(kind, inputs, kernel, padding="same"):
         inputs = np.pad(inputs, [(0, 0), *((t // 2, t - t // 2) for t in total), (0, 0)])
     windows = np.lib.stride_tricks.sliding_window_view(inputs, (3, 3), axis=(1, 2))
     return np.einsum("nhwcij,ijco->nhwo", windows[:, ::2, ::2], kernel)
-
-
-def draw_many(layer, inputs, count=KEYS):
-    """Return the outputs under many keys, (count, *output)."""
-    from bfl.keras import tf
-    from bfl.learning.networks.keys import keyed
-
-    @tf.function
-    def run(keys):
-        def one(layer_key):
-            with keyed(layer_key):
-                return layer(inputs)
-
-        return tf.map_fn(one, keys, fn_output_signature=tf.float32)
-
-    keys = np.stack([np.arange(count), np.full(count, 7)], axis=1).astype(np.int32)
-    return run(keys).numpy().astype(np.float64)
-
-
-def call(layer, inputs, layer_key):
-    from bfl.learning.networks.keys import keyed
-
-    with keyed(layer_key):
-        return layer(inputs).numpy()
 
 
 @pytest.mark.parametrize(

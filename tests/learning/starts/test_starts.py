@@ -24,6 +24,22 @@ def gaussians(begun):
     return begun.mean[0]
 
 
+@pytest.mark.parametrize("name", starts.names())
+def test_a_start_is_a_posterior_like_the_received_one_and_says_if_it_is_another(name):
+    rng = np.random.default_rng(0)
+    received, initial = (
+        Posterior(*(rng.uniform(0.5, 2.0, size).astype(np.float32) for size in (4, 4, 3)))
+        for _ in range(2)
+    )
+    before = received.digest()
+    start = starts.create(name)
+    begun = start.begin(start.begin_client(received), received, lambda: initial)
+    begun.check(like=received)
+    assert begun.mean.dtype == begun.variance.dtype == begun.point.dtype == np.float32
+    assert received.digest() == before
+    assert ("start-elsewhere" in start.has()) == (begun.digest() != before)
+
+
 def test_by_default_training_begins_with_what_was_received():
     start = starts.create("posterior")
     assert start.begin({}, RECEIVED, lambda: INITIAL) is RECEIVED

@@ -1,93 +1,28 @@
-"""What parts of a method do to local training, against what can be worked out by hand.
+"""What parts of a method do to local training, against what can be worked out by hand."""
 
-On a single dense layer, so that a step takes a millisecond. With Flipout it has Gaussians, and
-batch normalisation's point values beside them.
-"""
-
-from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
-from pydantic import Field
+from one_layer import (
+    BATCH,
+    IMAGES,
+    LABELS,
+    posterior_of,
+    task_of,
+    train,
+    trainer_of,
+)
 
 from bfl.federation.parts import Arrays
-from bfl.learning.augmentations import augmentations
 from bfl.learning.corrections import corrections
-from bfl.learning.inferences import inferences
-from bfl.learning.models.base import Architecture
-from bfl.learning.objectives import Term, Value, objectives
+from bfl.learning.objectives import objectives
 from bfl.learning.optimizers import optimizers
 from bfl.learning.priors import priors
-from bfl.learning.priors.base import NormalPrior, QuadraticPrior
-from bfl.learning.starts import starts
-from bfl.learning.training import LocalTask
-from bfl.posteriors import Posterior
+from bfl.learning.priors.base import NormalPrior
 from bfl.posteriors.divergence import divergence
-from bfl.posteriors.natural import NaturalParameters
 
 pytestmark = pytest.mark.usefixtures("tensorflow")
-
-SHAPE, CLASSES, BATCH = (2, 2, 1), 3, 16
-RNG = np.random.default_rng(0)
-IMAGES = RNG.integers(0, 256, (40, *SHAPE), dtype=np.uint8)
-LABELS = RNG.integers(0, CLASSES, 40)
-PLAIN: dict[str, Any] = {"momentum": 0.0, "weight-decay": 0.0}
-
-
-class OneLayer(Architecture):
-    """Batch normalisation and a dense layer."""
-
-    normalized: bool = True
-
-    def build(self, inference: Any, image_shape: tuple[int, int, int], classes: int) -> Any:
-        from bfl.keras import keras
-
-        images = keras.Input(image_shape)
-        features = keras.layers.Flatten()(images)
-        if self.normalized:
-            features = keras.layers.BatchNormalization(name="norm")(features)
-        logits = inference.dense(classes, name="logits", output=True)(features)
-        return keras.Model(images, logits)
-
-
-@cache
-def trainer_of(inference: str, optimizer: Any = None, normalized: bool = True, **parts: Any) -> Any:
-    from bfl.learning.networks.network import build_network
-    from bfl.learning.training.trainer import LocalTrainer
-
-    architecture = OneLayer(normalized=normalized)
-    network = build_network(architecture, inferences.create(inference), SHAPE, CLASSES)
-    optimizer = optimizer or optimizers.create("sgd", PLAIN)
-    return LocalTrainer(network, BATCH, augmentations.create("none"), optimizer, **parts)
-
-
-def task_of(received: Posterior, **changes: Any) -> LocalTask:
-    values: dict[str, Any] = {
-        "received": received,
-        "prior": NormalPrior(0.0, 1.0),
-        "examples": np.arange(40),
-        "epochs": 2,
-        "learning_rate": 0.05,
-        "key_labels": (1, 0),
-        "seed": 0,
-    }
-    return LocalTask(**{**values, **changes})
-
-
-def posterior_of(network: Any, seed: int, low: float = 0.3, high: float = 1.0) -> Posterior:
-    rng = np.random.default_rng(seed)
-    manifest = network.manifest
-    vectors = (
-        rng.normal(size=manifest.gaussian_size),
-        rng.uniform(low, high, manifest.gaussian_size) ** 2,
-        rng.uniform(0.5, 1.5, manifest.point_size),
-    )
-    return Posterior(*(vector.astype(np.float32) for vector in vectors))
-
-
-def train(trainer: Any, task: LocalTask) -> Any:
-    return trainer.train(IMAGES, LABELS, task)
 
 
 # Objectives
@@ -151,6 +86,21 @@ def test_a_proximal_term_holds_a_client_near_what_it_received() -> None:
     assert (free > 1.5 * held).all(), moved
     assert (held > 2 * firmly).all(), moved
     assert (firmly < 0.02).all(), moved
+
+
+@pytest.mark.parametrize("name", objectives.names())
+def test_a_term_trains_to_the_same_bits_and_is_traced_once(name: str) -> None:
+    terms = tuple(objectives.create(word) for word in dict.fromkeys(("elbo", name)))
+    trainer = trainer_of("flipout", objective=terms)
+    tasks = [task_of(posterior_of(trainer.network, seed)) for seed in (1, 2, 1)]
+    first, other, again = (train(trainer, task) for task in tasks)
+    for result in (first, other):
+        assert np.isfinite(result.objective)
+        result.posterior.check(like=tasks[0].received)
+    assert first.posterior.digest() == again.posterior.digest() != other.posterior.digest()
+    assert trainer.traces == 1
+    plain = train(trainer_of("flipout"), tasks[0])
+    assert (first.posterior.digest() == plain.posterior.digest()) == (name == "elbo")
 
 
 def test_parts_that_do_nothing_leave_the_bits() -> None:
@@ -297,159 +247,3 @@ def test_one_trace_serves_all_tasks_of_all_parts() -> None:
             digests.add(train(trainer, task).posterior.digest())
     assert len(digests) == 8
     assert trainer.traces == 2  # the steps, and the pass for the gradient
-
-
-# Priors that are quadratics
-
-
-def factor_of(size: int, share: float) -> NaturalParameters:
-    """Return a factor of up to a share of the precision 1; above 1 cavities are no densities."""
-    rng = np.random.default_rng(9)
-    precision = rng.uniform(0.1, share, size)
-    return NaturalParameters(precision * rng.normal(size=size), precision)
-
-
-def cavity_of(received: Posterior, factor: NaturalParameters) -> QuadraticPrior:
-    state = {"factor-weighted-mean": factor.weighted_mean, "factor-precision": factor.precision}
-    return priors.create("cavity").density(received, state)
-
-
-def divergence_and_gradient(network: Any, q: Posterior, prior: Any) -> tuple[float, list[Any]]:
-    """Return the divergence, and its gradients by means and by untransformed scales, (D,) each."""
-    from bfl.keras import tf
-
-    network.load(q)
-    network.set_prior(prior)
-    gaussian = network._gaussian
-    with tf.GradientTape() as tape:
-        network.logits(np.zeros((1, *SHAPE), np.float32), np.array([1, 2], np.int32), training=True)
-        value = network.divergence()
-    sources = [p.value for p in gaussian], [p.untransformed_scale for p in gaussian]
-    found = tape.gradient(value, sources)
-    return float(value), [np.concatenate([g.numpy().ravel() for g in each]) for each in found]
-
-
-def test_divergence_from_a_cavity_that_is_a_density() -> None:
-    """Against the closed form; and against an integral of one dimension, to trust the form."""
-    network = trainer_of("flipout").network
-    received, q = (posterior_of(network, seed) for seed in (1, 2))
-    prior = cavity_of(received, factor_of(received.size, 0.8))
-    assert (prior.precision > 0).all()
-    value, _ = divergence_and_gradient(network, q, prior)
-    mean = prior.centre + prior.slope / prior.precision
-    expected = divergence(q.mean, q.variance, mean, 1 / prior.precision).value
-    assert value == pytest.approx(expected, rel=1e-5)
-    theta = np.linspace(-12, 12, 200_001)
-    numerically = 0.0
-    for d in range(received.size):
-        log_q = -0.5 * (theta - q.mean[d]) ** 2 / q.variance[d] - 0.5 * np.log(q.variance[d])
-        log_p = -0.5 * (theta - mean[d]) ** 2 * prior.precision[d]
-        log_p += 0.5 * np.log(prior.precision[d])
-        density = np.exp(log_q - 0.5 * np.log(2 * np.pi))
-        numerically += np.trapezoid(density * (log_q - log_p), theta)
-    assert value == pytest.approx(numerically, rel=1e-4)
-
-
-@pytest.mark.parametrize("share", [0.8, 30.0])
-def test_gradient_from_a_cavity_whatever_its_precisions(share: float) -> None:
-    """∂/∂µ = Λ (µ − c) − s and ∂/∂σ = Λ σ − 1/σ; some precisions negative, and one 0."""
-    network = trainer_of("flipout").network
-    received, q = (posterior_of(network, seed) for seed in (1, 2))
-    prior = cavity_of(received, factor_of(received.size, share))
-    precision = prior.precision.copy()
-    precision[0] = 0.0
-    prior = QuadraticPrior(prior.centre, prior.slope, precision)
-    assert (precision < 0).any() == (share > 1)
-    value, (by_mean, by_rho) = divergence_and_gradient(network, q, prior)
-    expected = precision * (q.mean - prior.centre) - prior.slope
-    np.testing.assert_allclose(by_mean, expected, rtol=1e-4, atol=1e-5)
-    sigma = np.sqrt(q.variance.astype(np.float64))
-    slope = -np.expm1(-sigma)  # of softplus
-    np.testing.assert_allclose(
-        by_rho, (precision * sigma - 1 / sigma) * slope, rtol=1e-4, atol=1e-5
-    )
-    # Values are those of the pure form, but for a constant that no posterior changes.
-    other = posterior_of(network, 3)
-    difference = divergence_and_gradient(network, other, prior)[0] - value
-
-    def pure(p: Posterior) -> float:
-        variance, shift = p.variance.astype(np.float64), p.mean - prior.centre.astype(np.float64)
-        crossed = 0.5 * prior.precision * (np.square(shift) + variance) - prior.slope * shift
-        return float(crossed.sum()) - 0.5 * float(np.log(variance).sum())
-
-    assert difference == pytest.approx(pure(other) - pure(q), rel=1e-4)
-
-
-# Partitioned variational inference
-
-
-def test_a_cavity_without_a_factor_is_the_previous_global_posterior() -> None:
-    trainer = trainer_of("flipout")
-    received = posterior_of(trainer.network, 1)
-    results = []
-    for name in ("cavity", "previous-global"):
-        prior = priors.create(name)
-        density = prior.density(received, prior.begin_client(received))
-        results.append(train(trainer, task_of(received, prior=density, epochs=10)))
-    for vector in ("mean", "variance", "point"):
-        one, other = (getattr(result.posterior, vector) for result in results)
-        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
-    assert results[0].divergence == pytest.approx(results[1].divergence, rel=1e-4)
-    assert np.abs(results[0].posterior.mean - received.mean).max() > 0.05
-
-
-class Conjugate(Term):
-    """Data that see every parameter with Gaussian noise: ½ a (θ − y)², and the divergence."""
-
-    precision: float = Field(1.0)
-    seen: float = Field(0.0)
-
-    def value(self, step: Any, inputs: Any, examples: Any) -> Value:
-        from bfl.keras import tf
-
-        mean, deviation = step.network._mean_and_deviation()
-        error = tf.reduce_sum(tf.square(mean - self.seen) + tf.square(deviation))
-        return Value(shared=0.5 * self.precision * error + step.divergence)
-
-
-def test_trained_factors_multiply_to_the_exact_posterior() -> None:
-    """Two clients with cavities, trained by descent: after each round q = p Π N(y_k, 1/a_k)."""
-    data = (1.5, 2.0), (3.0, -0.4)
-    clients = [
-        trainer_of("flipout", normalized=False, objective=(Conjugate(precision=a, seen=y),))
-        for a, y in data
-    ]
-    network, prior = clients[0].network, priors.create("cavity")
-    size = network.manifest.gaussian_size
-    start = starts.create("initial-network")
-    natural = NaturalParameters(np.zeros(size), np.ones(size))  # p = N(0, 1)
-    states = [prior.begin_client(posterior_of(network, 0)) for _ in clients]
-    begun = [start.begin_client(posterior_of(network, 0)) for _ in clients]
-    for _ in range(3):
-        mean, variance = natural.moments()
-        received = Posterior(
-            mean.astype(np.float32), variance.astype(np.float32), np.zeros(0, np.float32)
-        )
-        changes = []
-        for k, trainer in enumerate(clients):
-            task = task_of(
-                received,
-                prior=prior.density(received, states[k]),
-                start=start.begin(begun[k], received, lambda: network.initial_posterior(0)),
-                examples=np.arange(1),
-                epochs=400,
-                learning_rate=0.1,
-            )
-            result = train(trainer, task)
-            trained = result.trained(task, result.posterior, {})
-            states[k] = prior.commit(prior.conclude(states[k], trained)[1], 1.0)
-            begun[k] = start.commit(start.conclude(begun[k], trained)[1], 1.0)
-            sent = NaturalParameters.of(result.posterior.mean, result.posterior.variance)
-            changes.append(sent - NaturalParameters.of(received.mean, received.variance))
-        for change in changes:
-            natural = natural + change
-        np.testing.assert_allclose(natural.precision, 1 + 1.5 + 3.0, rtol=1e-3)
-        np.testing.assert_allclose(natural.weighted_mean, 1.5 * 2.0 - 3.0 * 0.4, atol=5e-3)
-        for state, (a, y) in zip(states, data, strict=True):
-            np.testing.assert_allclose(state["factor-precision"], a, rtol=2e-3)
-            np.testing.assert_allclose(state["factor-weighted-mean"], a * y, atol=5e-3)

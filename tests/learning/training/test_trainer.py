@@ -1,79 +1,23 @@
 """Local training against gradients, divergences and optimiser steps computed by hand."""
 
-import inspect
-import os
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
 import pytest
+from trained_digits import (
+    BATCH,
+    INFERENCES,
+    digits,
+    make_task,
+    network_of,
+    record_order,
+    trainer_of,
+)
 
-import bfl
-from bfl.data.datasets import load_dataset
-from bfl.data.datasets.cache import cached_dataset
 from bfl.learning.augmentations import augmentations
-from bfl.learning.inferences import inferences
-from bfl.learning.models import create_architecture
 from bfl.learning.optimizers import optimizers
-from bfl.learning.priors import priors
-from bfl.learning.priors.base import NormalPrior
 from bfl.posteriors import Posterior
 from bfl.posteriors import divergence as divergences
 
 pytestmark = pytest.mark.usefixtures("tensorflow")
-
-SHAPE = (8, 8, 1)
-BATCH = 32
-INFERENCES = ("deterministic", "flipout", "mc-dropout", "reparameterization")
-
-
-def network_of(inference, **settings):
-    from bfl.learning.networks.network import build_network
-
-    chosen = inferences.create(inference, settings)
-    return build_network(create_architecture("resnet8"), chosen, SHAPE, 10)
-
-
-def trainer_of(inference, augmentation="none", optimizer="adam", **settings):
-    from bfl.learning.training.trainer import local_trainer
-
-    return local_trainer(
-        network_of(inference, **settings),
-        BATCH,
-        augmentations.create(augmentation),
-        optimizers.create(optimizer, settings),
-    )
-
-
-def digits():
-    """Return the digits' training images and labels."""
-    data = cached_dataset("digits", "")
-    return data.train_images, data.train_labels
-
-
-def make_task(
-    received,
-    examples,
-    prior=(0.0, 10.0),
-    epochs=1,
-    rate=1e-3,
-    labels=(1, 0),
-    seed=0,
-    optimizer_state=None,
-):
-    from bfl.learning.training import LocalTask
-
-    return LocalTask(
-        received=received,
-        prior=NormalPrior(*prior) if isinstance(prior, tuple) else prior,
-        examples=np.asarray(examples),
-        epochs=epochs,
-        learning_rate=rate,
-        key_labels=labels,
-        seed=seed,
-        optimizer_state=optimizer_state or {},
-    )
 
 
 # The objective and its gradient
@@ -94,20 +38,6 @@ def received(tensorflow):
         np.full(initial.size, SIGMA**2, np.float32),
         (initial.point + rng.uniform(-0.2, 0.2, initial.point.size)).astype(np.float32),
     )
-
-
-def record_order(monkeypatch):
-    """Return a list that gets the order and the weights of each training."""
-    from bfl.learning.training import trainer as module
-
-    recorded, batches = [], module.batches
-
-    def batches_and_record(*arguments):
-        recorded.append(batches(*arguments))
-        return recorded[-1]
-
-    monkeypatch.setattr(module, "batches", batches_and_record)
-    return recorded
 
 
 class ByHand:
@@ -390,178 +320,3 @@ def test_rate_is_the_size_of_the_first_step():
         moved = np.abs(result.posterior.mean - received.mean)
         assert np.median(moved) == pytest.approx(rate, rel=1e-2)
         assert moved.max() < 1.01 * rate
-
-
-# What the result depends on
-
-
-def digest_of(result):
-    return result.posterior.digest(), result.objective
-
-
-def result_of_a_client(inference="flipout", server_round=3, partition=5, seed=0):
-    """Return the digest of a small task; a fresh process calls this too."""
-    trainer = trainer_of(inference, "crop-flip")
-    received = trainer.network.initial_posterior(1)
-    examples = np.arange(partition * 9, partition * 9 + 70)
-    labels = (server_round, partition)
-    task = make_task(received, examples, epochs=2, labels=labels, seed=seed)
-    return digest_of(trainer.train(*digits(), task))
-
-
-@pytest.mark.parametrize("inference", INFERENCES)
-def test_bits_do_not_depend_on_who_was_served_before(inference):
-    first = result_of_a_client(inference)
-    for server_round, partition, seed in ((3, 6, 0), (4, 5, 0), (1, 1, 7)):
-        result_of_a_client(inference, server_round, partition, seed)
-    for other in INFERENCES:
-        result_of_a_client(other, 9, 9)
-    assert result_of_a_client(inference) == first
-
-
-@pytest.mark.parametrize("inference", INFERENCES)
-def test_seed_round_and_partition_all_key_the_steps(inference, monkeypatch):
-    """The order of the examples kept the same: crops, weights or masks still differ."""
-    from bfl.learning.training import trainer as module
-
-    order = module.batches(70, BATCH, 1, np.random.default_rng(0))
-    monkeypatch.setattr(module, "batches", lambda *_: order)
-    augmentation = "crop-flip" if inference == "deterministic" else "none"
-    trainer = trainer_of(inference, augmentation)
-    received, examples = trainer.network.initial_posterior(1), np.arange(70)
-
-    def run(labels, seed):
-        task = make_task(received, examples, labels=labels, seed=seed)
-        return trainer.train(*digits(), task).posterior.digest()
-
-    tasks = [((3, 5), 0), ((4, 5), 0), ((3, 6), 0), ((3, 5), 1)]
-    results = [run(*task) for task in tasks]
-    assert len(set(results)) == len(tasks)
-    assert run(*tasks[0]) == results[0]
-
-
-def test_seed_round_and_partition_all_key_the_order(monkeypatch):
-    recorded = record_order(monkeypatch)
-    trainer = trainer_of("deterministic")
-    received, examples = trainer.network.initial_posterior(1), np.arange(70)
-    for labels, seed in [((3, 5), 0), ((4, 5), 0), ((3, 6), 0), ((3, 5), 1), ((3, 5), 0)]:
-        trainer.train(*digits(), make_task(received, examples, labels=labels, seed=seed))
-    orders = [order.tobytes() for order, _ in recorded]
-    assert len(set(orders)) == 4
-    assert orders[0] == orders[4]
-
-
-@pytest.mark.parametrize("inference", ["flipout", "mc-dropout", "reparameterization"])
-def test_steps_of_a_task_draw_anew(inference):
-    """Each step has weights or masks of its own: at a rate of 0 its losses still differ."""
-    from bfl.keras import tf
-
-    trainer = trainer_of(inference)
-    images, labels = digits()
-    received = trainer.network.initial_posterior(0)
-    trainer._begin(make_task(received, np.arange(32), rate=0.0), received)
-    order = tf.constant(np.tile(np.arange(32, dtype=np.int32), (6, 1)))
-    measured = trainer._run(
-        images, labels.astype(np.int32), order, tf.ones([6, 32]), tf.constant([1, 2]), 32.0, 0.0
-    )
-    assert len(np.unique(measured[:, 0])) == 6
-
-
-def test_one_trace_serves_all_clients_sizes_and_rounds():
-    from bfl.learning.training.trainer import LocalTrainer
-
-    trainer = LocalTrainer(
-        network_of("flipout"), BATCH, augmentations.create("none"), optimizers.create("adam")
-    )
-    initial = trainer.network.initial_posterior(0)
-    prior = priors.create("previous-global").density(initial, {})
-    for n in range(20):
-        task = make_task(
-            initial,
-            np.arange(n, n + 1 + 7 * n),
-            prior if n % 2 else (0.0, 1.0 + n),
-            epochs=1 + n % 3,
-            rate=1e-3 / (n + 1),
-            labels=(n + 1, n),
-            seed=n % 4,
-        )
-        trainer.train(*digits(), task)
-    assert trainer.traces == 1
-
-
-@pytest.mark.slow
-def test_bits_are_those_of_a_fresh_process():
-    expected = [result_of_a_client(inference) for inference in INFERENCES]
-    root = Path(bfl.__file__).parents[1]
-    script = (
-        "import sys\n"
-        f"sys.path.insert(0, {str(Path(inspect.getfile(result_of_a_client)).parent)!r})\n"
-        "from bfl.keras import configure\n"
-        "configure(1)\n"
-        f"from {Path(__file__).stem} import INFERENCES, result_of_a_client\n"
-        "print([result_of_a_client(inference) for inference in INFERENCES[::-1]])\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        cwd=root,
-        env={**os.environ, "PYTHONPATH": str(root)},
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=True,
-    )
-    assert done.stdout.strip().splitlines()[-1] == str(expected[::-1])
-
-
-# Learning
-
-
-@pytest.mark.parametrize("inference", INFERENCES)
-def test_digits_are_learned(inference):
-    from bfl.evaluation.prediction.monte_carlo import Predictor
-    from bfl.learning.networks.network import build_predictor
-
-    dataset = load_dataset("digits")
-    trainer = trainer_of(inference)
-    received = trainer.network.initial_posterior(0)
-    everything = np.arange(len(dataset.train_labels))
-    first = trainer.train(*digits(), make_task(received, everything, rate=3e-3))
-    second = trainer.train(
-        *digits(), make_task(first.posterior, everything, epochs=3, rate=3e-3, labels=(2, 0))
-    )
-    assert second.negative_log_likelihood < first.negative_log_likelihood / 2
-    assert second.objective < first.objective
-    predicts = Predictor(
-        trainer.network.manifest,
-        build_predictor(trainer.network, create_architecture("resnet8")),
-    )
-    for images, labels in (
-        (dataset.train_images, dataset.train_labels),
-        (dataset.test_images, dataset.test_labels),
-    ):
-        predictions = predicts.predict(
-            second.posterior, images, samples=5, seed=0, labels=("test",)
-        )
-        assert (predictions.predicted == labels).mean() > 0.8
-
-
-def test_prior_pulls():
-    trainer = trainer_of("flipout")
-    received = trainer.network.initial_posterior(0)
-
-    def train(prior, epochs=6):
-        task = make_task(received, np.arange(64), prior, epochs=epochs)
-        result = trainer.train(*digits(), task).posterior
-        divergence = divergences.divergence(
-            result.mean, result.variance, received.mean, received.variance
-        ).value
-        return result, divergence
-
-    fixed, far = train(priors.create("fixed").density(received, {}))
-    _, near = train(priors.create("previous-global").density(received, {}))
-    assert near < far / 5
-    # N(0, 100) wants larger variances, a narrow prior smaller ones.
-    narrow, _ = train((0.0, 0.01))
-    assert (fixed.variance > received.variance).mean() > 0.95
-    assert (narrow.variance < received.variance).mean() > 0.95
-    assert np.abs(narrow.mean).mean() < np.abs(received.mean).mean()

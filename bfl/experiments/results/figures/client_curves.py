@@ -20,7 +20,8 @@ from bfl.experiments.results.figures.style import (
     percent_axis,
     set_title,
 )
-from bfl.experiments.results.run_folder import PER_CLIENT, ROUNDS, RunFolder
+from bfl.experiments.results.round_log import PER_CLIENT, ROUNDS
+from bfl.experiments.results.run_folder import RunFolder
 from bfl.federation.client_metrics import (
     TEST_ACCURACY,
     TRAIN_DIVERGENCE,

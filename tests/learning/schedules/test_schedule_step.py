@@ -1,11 +1,11 @@
 """The learning rate that falls in steps, and runs that are given more rounds under it."""
 
 import pytest
-from bfl.experiments.results.resume import check_output
 
 from bfl.configuration import resolve
 from bfl.errors import ConfigurationError
 from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.run.resume import check_output
 from bfl.learning.schedules import schedules
 
 

@@ -40,7 +40,7 @@ def test_numbers_of_the_papers(order, classes, each, clients, majors, expected) 
 
 @settings(max_examples=60, deadline=None)
 @given(
-    sizes=st.lists(st.integers(20, 60), min_size=1, max_size=6),
+    sizes=st.lists(st.integers(30, 60), min_size=1, max_size=6),
     clients=st.integers(1, 8),
     majors=st.integers(1, 6),
     minor=st.sampled_from([0.05, 1.0, 2.0]),
@@ -90,6 +90,8 @@ def test_which_classes_are_whose_and_which_examples_is_random() -> None:
             {"minor_examples": 6.0},
             r"minor-examples = 6: class \d has only 50 .*; lower minor-examples",
         ),
+        # One image for each client, and so no step.
+        (np.repeat(np.arange(5), 10), 10, {"major_classes": 1}, r"class \d has only 10 examples"),
     ],
 )
 def test_what_cannot_be_is_refused(labels, clients, given, message) -> None:

@@ -1,0 +1,93 @@
+"""The two arithmetic rules of Ozer et al. as their published code has them, with its clamps."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from bfl.aggregation.pooling.base import Array, Block, Decoded, PoolingRule, Totals, pooling_rules
+
+
+class ClampedPartialSums(PoolingRule):
+    """A sum of variances in which every partial sum is clamped before the next client is added.
+
+    With c the clamp, clients' variances are clamped to [e⁻ᶜ, eᶜ] first. Sums of them can only lie
+    below e⁻ᶜ while they have one summand: with f = e⁻ᶜ and a_k = ω_k σ_k² (or ω_k² σ_k²), what the
+    code gives for K > 1 clients is max(a_1, f) + a_2 + … + a_K, with client 1 the one added first.
+    There, that is another client in each round, drawn at random. Here, the pool is the mean over
+    all orders, Σ a_k + 1/K Σ max(f − a_k, 0), which needs no order and no random number. Of a
+    single client the code clamps no sum, and neither does this.
+    """
+
+    statistics: ClassVar[int] = 3
+    weights_are_fractions: ClassVar[bool] = True
+    power: ClassVar[int]
+    """The power of the weights by which variances are multiplied."""
+
+    partial_sum_clamp: float = Field(
+        8.0,
+        ge=0.0,
+        le=80.0,
+        description="c, logarithms of variances and their partial sums being clamped to [-c, c]; "
+        "0: not clamped",
+    )
+
+    def encode(
+        self, mean: Array, variance: Array, weight: float, block: Block
+    ) -> tuple[Array, ...]:
+        """Return ω μ, a and max(f − a, 0), arrays (B,)."""
+        shortfall = block.spare[0]
+        shortfall[...] = 0.0
+        mean *= weight
+        if not self.partial_sum_clamp:
+            variance *= weight**self.power
+            return mean, variance, shortfall
+        low, high = math.exp(-self.partial_sum_clamp), math.exp(self.partial_sum_clamp)
+        np.clip(variance, low, high, out=variance)
+        variance *= weight**self.power
+        np.subtract(low, variance, out=shortfall)
+        return mean, variance, np.maximum(shortfall, 0.0, out=shortfall)
+
+    def decode(self, sums: tuple[Array, ...], totals: Totals, block: Block) -> Decoded:
+        """Return the average mean and the clamped sum of the variances, arrays (B,)."""
+        mean, variance, shortfall = sums
+        mean /= totals.weight
+        variance /= totals.weight**self.power
+        if totals.count > 1:
+            shortfall /= totals.count
+            variance += shortfall
+        return Decoded(mean, variance)
+
+
+@pooling_rules.register("clamped-naive-weighted-averaging")
+class ClampedNaiveWeightedAveraging(ClampedPartialSums):
+    """Naive weighted averaging with variances and their partial sums clamped from below.
+
+    μ = Σ ω_k μ_k and σ² = Σ ω_k σ_k², whose variances are clamped to [e⁻⁸, e⁸] and whose sum counts
+    its first summand as e⁻⁸ at least. A variance that is smaller grows in each round, until the
+    smallest share of it is no less than that.
+
+    Source: Ozer et al. (2022), EAA as in their published code (``arithmetic_average_update``).
+    """
+
+    identical: ClassVar[Literal["same", "divided", "floor"]] = "same"
+    power: ClassVar[int] = 1
+
+
+@pooling_rules.register("clamped-weighted-sum-of-normals")
+class ClampedWeightedSumOfNormals(ClampedPartialSums):
+    """The weighted sum of normals with variances and their partial sums clamped from below.
+
+    μ = Σ ω_k μ_k and σ² = Σ ω_k² σ_k², whose variances are clamped to [e⁻⁸, e⁸] and whose sum
+    counts its first summand as e⁻⁸ at least. So the variance cannot vanish: with K equal clients
+    it tends to e⁻⁸ K² / (K² − K + 1).
+
+    Source: Ozer et al. (2022), GAA as in their published code
+    (``arithmetic_average_varscale_update``).
+    """
+
+    identical: ClassVar[Literal["same", "divided", "floor"]] = "divided"
+    power: ClassVar[int] = 2

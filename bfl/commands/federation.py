@@ -1,0 +1,255 @@
+"""``bfl federation``: a federation on real machines set up, changed, and run."""
+
+from __future__ import annotations
+
+import argparse
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bfl.errors import BflError, ConfigurationError, RunError
+
+if TYPE_CHECKING:
+    from bfl.deployment.settings import ServerSettings
+
+STATE = "state"
+
+
+def add_to(commands: Any) -> None:
+    """Add the commands to those of ``bfl``."""
+    federation = commands.add_parser(
+        "federation", help="a federation on real machines: certificates, keys, server, clients"
+    )
+    parts = federation.add_subparsers(dest="part", required=True)
+    _add_init(parts)
+    _add_changes(parts)
+    _add_processes(parts)
+
+
+def _add_init(parts: Any) -> None:
+    init = parts.add_parser(
+        "init", help="make an authority, the server's certificate, and a key pair for each client"
+    )
+    init.add_argument("folder", type=Path, metavar="DIR", help="a new folder")
+    init.add_argument(
+        "--host",
+        action="append",
+        required=True,
+        metavar="NAME",
+        help="name or address by which clients call the server; repeatable, and they are told "
+        "the first",
+    )
+    init.add_argument("--clients", type=int, required=True, metavar="N", help="how many clients")
+    init.add_argument("--port", type=int, help="the server's port for clients (default: 8443)")
+    init.add_argument(
+        "--bind", metavar="ADDRESS", help="address on which it listens (default: all, 0.0.0.0)"
+    )
+    init.add_argument(
+        "--superlink-port", type=int, help="the SuperLink's port, on loopback (default: 9443)"
+    )
+    init.set_defaults(run=_run(make))
+
+
+def _add_changes(parts: Any) -> None:
+    add = parts.add_parser("add-client", help="let one client more in")
+    _folder_and_name(add)
+    add.add_argument(
+        "--partition", type=int, metavar="P", help="what it plays (default: the first vacant one)"
+    )
+    add.add_argument(
+        "--public-key",
+        type=Path,
+        metavar="FILE",
+        help="a key that the client has made itself (ssh-keygen -t ecdsa -b 384), so that the "
+        "private one never leaves its machine",
+    )
+    add.set_defaults(run=_run(add_client))
+    revoke = parts.add_parser("revoke-client", help="take a client off the list, for ever")
+    _folder_and_name(revoke)
+    revoke.set_defaults(run=_run(revoke_client))
+    renew = parts.add_parser("renew", help="make the server's certificate anew, for the same key")
+    renew.add_argument("folder", type=Path, metavar="DIR", help="the federation's folder")
+    renew.add_argument(
+        "--host", action="append", default=[], metavar="NAME", help="other hosts than before"
+    )
+    renew.set_defaults(run=_run(renew_certificate))
+
+
+def _add_processes(parts: Any) -> None:
+    for name, run, what in (
+        ("server", serve, "run the server, until Ctrl-C"),
+        ("client", join, "run a client, until Ctrl-C"),
+    ):
+        process = parts.add_parser(name, help=what)
+        process.add_argument("folder", type=Path, help=f"the {name}'s folder")
+        process.add_argument(
+            "--state",
+            type=Path,
+            metavar="DIR",
+            help=f"where Flower's state is kept (default: {STATE} in the folder)",
+        )
+        process.set_defaults(run=_run(run))
+    check = parts.add_parser("check", help="check the folder of the server or of a client")
+    check.add_argument("folder", type=Path)
+    check.set_defaults(run=_run(check_folder))
+    proxy = parts.add_parser("proxy", help="the server's door alone; `server` starts it")
+    proxy.add_argument("folder", type=Path, help="the server's folder")
+    proxy.set_defaults(run=_run(serve_proxy))
+
+
+def _folder_and_name(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", type=Path, metavar="DIR", help="the federation's folder")
+    parser.add_argument("name", metavar="NAME", help="the client's name")
+
+
+def _run(command: Any) -> Any:
+    """Return a command whose system errors are for people; its files are made with care."""
+
+    def run(given: argparse.Namespace) -> None:
+        try:
+            command(given)
+        except BflError:
+            raise
+        except OSError as error:
+            where = f" {error.filename}" if error.filename else ""
+            raise RunError(f"cannot use{where}: {error.strerror or error}") from error
+
+    return run
+
+
+def make(given: argparse.Namespace) -> None:
+    """Make a federation's folder."""
+    from bfl.deployment import setup
+
+    folder = setup.init(given.folder, _settings(given), given.clients, _now())
+    print(f"the server's folder is {folder.server}; start it there with ./start.sh")
+    print(f"the clients' folders are in {folder.path / 'clients'}; each goes to its machine alone")
+    print(f"{folder.authority} signs certificates: keep it off the server and the clients")
+
+
+def _settings(given: argparse.Namespace) -> ServerSettings:
+    from bfl.deployment.settings import ServerSettings, checked_hosts, checked_port
+
+    chosen = {
+        "bind": given.bind,
+        "port": given.port and checked_port(given.port, "--port"),
+        "superlink_port": given.superlink_port
+        and checked_port(given.superlink_port, "--superlink-port"),
+    }
+    settings = ServerSettings(
+        checked_hosts(given.host), **{key: value for key, value in chosen.items() if value}
+    )
+    if settings.port == settings.superlink_port:
+        raise ConfigurationError(f"--port and --superlink-port are both {settings.port}")
+    return settings
+
+
+def add_client(given: argparse.Namespace) -> None:
+    """Let one client more in."""
+    from bfl.deployment import setup
+    from bfl.deployment.client_list import ClientList
+    from bfl.deployment.folder import CLIENTS, FederationFolder
+
+    folder = FederationFolder(given.folder)
+    before = _partitions(folder.server / CLIENTS)
+    key = None
+    if given.public_key is not None:
+        try:
+            key = given.public_key.read_text(encoding="utf-8")
+        except UnicodeDecodeError as error:
+            raise ConfigurationError(f"{given.public_key} is not a public key") from error
+    client = setup.add_client(
+        given.folder, given.name, partition_id=given.partition, public_key=key
+    )
+    print(f"client {client.name} plays partition {client.partition_id}")
+    print(f"its folder is {folder.client(client.name)}; {_to_the_server(folder.server / CLIENTS)}")
+    after = ClientList.read(folder.server / CLIENTS).num_partitions
+    if after != before:
+        print(
+            f"there are {after} partitions now: each client needs its new identity.toml, and a "
+            "new start"
+        )
+
+
+def _partitions(path: Path) -> int | None:
+    from bfl.deployment.client_list import ClientList
+
+    return ClientList.read(path).num_partitions if path.is_file() else None
+
+
+def revoke_client(given: argparse.Namespace) -> None:
+    """Take a client off the list."""
+    from bfl.deployment import setup
+    from bfl.deployment.folder import CLIENTS, FederationFolder
+
+    client = setup.revoke_client(given.folder, given.name)
+    listed = FederationFolder(given.folder).server / CLIENTS
+    print(f"client {client.name} is revoked; {_to_the_server(listed)}")
+    print(
+        f"partition {client.partition_id} is vacant, and a run waits for all: bfl federation "
+        f"add-client {given.folder} NAME fills it"
+    )
+
+
+def renew_certificate(given: argparse.Namespace) -> None:
+    """Make the server's certificate anew."""
+    from bfl.deployment import setup
+    from bfl.deployment.folder import CA, SERVER_CERTIFICATE, FederationFolder
+    from bfl.deployment.settings import checked_hosts
+
+    hosts = checked_hosts(given.host) if given.host else ()
+    authority = setup.renew(given.folder, hosts, _now())
+    server = FederationFolder(given.folder).server
+    print(f"{server / SERVER_CERTIFICATE} is new; start the server anew with it")
+    if authority:
+        print(f"so is the authority's certificate: each client needs its new {CA}")
+
+
+def check_folder(given: argparse.Namespace) -> None:
+    """Check the folder of the server or of a client, as its start does."""
+    from bfl.deployment.client import check_client
+    from bfl.deployment.folder import IDENTITY
+    from bfl.deployment.server import check_server
+
+    if (given.folder / IDENTITY).is_file():
+        identity, _ = check_client(given.folder, _now())
+        print(f"client {identity.name}: nothing is missing")
+    else:
+        _, listed = check_server(given.folder, _now())
+        names = ", ".join(client.name for client in listed.clients)
+        print(f"server: nothing is missing; it lets in {names or 'nobody'}")
+
+
+def serve(given: argparse.Namespace) -> None:
+    """Run the server."""
+    from bfl.deployment.server import serve_federation
+
+    serve_federation(given.folder, given.state or given.folder / STATE, _say)
+
+
+def join(given: argparse.Namespace) -> None:
+    """Run a client."""
+    from bfl.deployment.client import run_client
+
+    run_client(given.folder, given.state or given.folder / STATE, _say)
+
+
+def serve_proxy(given: argparse.Namespace) -> None:
+    """Run the server's door."""
+    from bfl.deployment import proxy
+    from bfl.deployment.server import check_server
+
+    settings, _ = check_server(given.folder, _now())
+    proxy.serve(given.folder, settings)
+
+
+def _to_the_server(path: Path) -> str:
+    return f"if the server is elsewhere, it needs {path}, and sees it within seconds"
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _say(text: str) -> None:
+    print(text, flush=True)

@@ -1,0 +1,210 @@
+"""The certificate authority of one federation, and the server's certificate that it signs."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from bfl.deployment.private_files import check_private, write_private
+from bfl.errors import ConfigurationError, DataError
+from bfl.files import write_atomically
+
+AUTHORITY_DAYS = 3650
+SERVER_DAYS = 365
+"""Days: as long as public authorities give at most, so that a lost key is not for ever."""
+
+CLOCK_TOLERANCE = timedelta(minutes=5)
+"""How far a clock may be behind the one of the machine that signs."""
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+"""Names of the server for its own processes, in each certificate."""
+
+KEY, CERTIFICATE = "ca.key", "ca.crt"
+
+_LABEL = re.compile(r"(?!-)[a-z0-9-]{1,63}(?<!-)", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Authority:
+    """What signs the server's certificate; its own is what clients trust, and nothing else.
+
+    Attributes:
+        key: Its private key, elliptic-curve P-384.
+        certificate: Its certificate, signed by itself.
+    """
+
+    key: ec.EllipticCurvePrivateKey
+    certificate: x509.Certificate
+
+    @classmethod
+    def create(cls, now: datetime) -> Authority:
+        """Return a new authority."""
+        key = new_key()
+        name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "bfl federation authority")])
+        return cls(key, _authority_certificate(key, name, now))
+
+    @classmethod
+    def load(cls, folder: Path) -> Authority:
+        """Return the authority in a folder.
+
+        Raises:
+            DataError: It is not there, others may read its key, or the files are damaged.
+        """
+        check_private(folder / KEY, "authority")
+        return cls(load_private_key(folder / KEY), load_certificate(folder / CERTIFICATE))
+
+    def save(self, folder: Path) -> None:
+        """Write key and certificate."""
+        write_private(folder / KEY, private_pem(self.key))
+        write_atomically(folder / CERTIFICATE, certificate_pem(self.certificate))
+
+    def renewed(self, now: datetime) -> Authority:
+        """Return the same authority, key and name, with a certificate that begins now.
+
+        A certificate of the server that it signs is good also for clients that still hold the
+        authority's earlier certificate, until that ends.
+        """
+        return Authority(self.key, _authority_certificate(self.key, self.certificate.subject, now))
+
+    def server_certificate(
+        self, public_key: ec.EllipticCurvePublicKey, hosts: Sequence[str], now: datetime
+    ) -> x509.Certificate:
+        """Return a certificate of the server for its host names, and for loopback.
+
+        Raises:
+            ConfigurationError: A host is neither a name nor an address.
+        """
+        ends = min(now + timedelta(days=SERVER_DAYS), self.certificate.not_valid_after_utc)
+        # The first name in full may be too long for a common name, which nobody looks at.
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "bfl federation server")])
+        names = dict.fromkeys([*hosts, *LOOPBACK])
+        builder = _begun(subject, self.certificate.subject, public_key, now, ends)
+        builder = builder.add_extension(
+            x509.SubjectAlternativeName([general_name(host) for host in names]), critical=False
+        )
+        builder = builder.add_extension(x509.BasicConstraints(False, None), critical=True)
+        builder = builder.add_extension(_usage(digital_signature=True), critical=True)
+        builder = builder.add_extension(
+            x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False
+        )
+        builder = builder.add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key()),
+            critical=False,
+        )
+        return builder.sign(self.key, hashes.SHA384())
+
+
+def new_key() -> ec.EllipticCurvePrivateKey:
+    """Return a new private key; Flower takes elliptic curves of NIST only."""
+    return ec.generate_private_key(ec.SECP384R1())
+
+
+def general_name(host: str) -> x509.GeneralName:
+    """Return a host as it stands in a certificate.
+
+    Raises:
+        ConfigurationError: It is neither a host name nor an address.
+    """
+    try:
+        return x509.IPAddress(ipaddress.ip_address(host))
+    except ValueError:
+        pass
+    labels = host.split(".")
+    # Only a name may end in a label that is not a number.
+    if len(host) > 253 or labels[-1].isdecimal() or not all(map(_LABEL.fullmatch, labels)):
+        raise ConfigurationError(
+            f"host {host!r} is neither a host name nor an IP address; allowed: for instance "
+            "fed.example.org or 192.0.2.7, without a port"
+        )
+    return x509.DNSName(host.lower())
+
+
+def load_certificate(path: Path) -> x509.Certificate:
+    """Return the certificate in a PEM file.
+
+    Raises:
+        DataError: It is not there, or is none.
+    """
+    try:
+        return x509.load_pem_x509_certificate(path.read_bytes())
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise DataError(f"{path} is not a certificate: {error}") from error
+
+
+def load_private_key(path: Path) -> ec.EllipticCurvePrivateKey:
+    """Return the private key in a PEM file.
+
+    Raises:
+        DataError: It is not there, or is none. The message holds nothing of the key.
+    """
+    try:
+        key = serialization.load_pem_private_key(path.read_bytes(), password=None)
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, TypeError) as error:
+        raise DataError(f"{path} is not a private key without a password") from error
+    if not isinstance(key, ec.EllipticCurvePrivateKey):
+        raise DataError(f"{path} is not the private key of an elliptic curve")
+    return key
+
+
+def private_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    """Return a private key as PEM (PKCS 8), without a password: services read it by themselves."""
+    return key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+
+
+def certificate_pem(certificate: x509.Certificate) -> bytes:
+    """Return a certificate as PEM."""
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _authority_certificate(
+    key: ec.EllipticCurvePrivateKey, name: x509.Name, now: datetime
+) -> x509.Certificate:
+    builder = _begun(name, name, key.public_key(), now, now + timedelta(days=AUTHORITY_DAYS))
+    # It signs servers, and no further authorities.
+    builder = builder.add_extension(x509.BasicConstraints(True, 0), critical=True)
+    builder = builder.add_extension(_usage(key_cert_sign=True, crl_sign=True), critical=True)
+    return builder.sign(key, hashes.SHA384())
+
+
+def _begun(
+    subject: x509.Name,
+    issuer: x509.Name,
+    public_key: ec.EllipticCurvePublicKey,
+    now: datetime,
+    ends: datetime,
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(public_key)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - CLOCK_TOLERANCE)
+        .not_valid_after(ends)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public_key), critical=False)
+    )
+
+
+def _usage(**allowed: bool) -> x509.KeyUsage:
+    usages = (
+        *("digital_signature", "content_commitment", "key_encipherment", "data_encipherment"),
+        *("key_agreement", "key_cert_sign", "crl_sign", "encipher_only", "decipher_only"),
+    )
+    return x509.KeyUsage(**{usage: allowed.get(usage, False) for usage in usages})

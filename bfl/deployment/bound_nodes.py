@@ -1,0 +1,84 @@
+"""Which partition each of Flower's nodes may play: its key is bound to one by the list of clients.
+
+What a node says of itself, its ``partition-id``, is its own machine's word. Flower knows it by its
+key, and gives each key one node id; so the server's process writes down, when it registers a key,
+which client's it is, and the run asks that file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from bfl.errors import DataError
+from bfl.files import write_atomically
+
+VARIABLE = "BFL_NODES"
+"""Names the file, in the environment of a server that binds keys to partitions."""
+
+
+@dataclass(frozen=True)
+class BoundNode:
+    """A client's node.
+
+    Attributes:
+        name: The client's name.
+        partition_id: The one partition that it may play.
+        public_key: Its public key.
+    """
+
+    name: str
+    partition_id: int
+    public_key: str
+
+
+BoundNodes = Mapping[int, BoundNode]
+"""The nodes whose keys are registered, by Flower's node id."""
+
+
+def write_bound_nodes(path: Path, nodes: BoundNodes) -> None:
+    """Write which node may play what."""
+    tables = {str(node): asdict(bound) for node, bound in nodes.items()}
+    write_atomically(path, json.dumps(tables, indent=1).encode())
+
+
+def read_bound_nodes(path: Path) -> dict[int, BoundNode]:
+    """Return which node may play what; none if nothing has been written yet.
+
+    Raises:
+        DataError: The file is damaged.
+    """
+    if not path.exists():
+        return {}
+    try:
+        tables = json.loads(path.read_text(encoding="utf-8"))
+        return {int(node): BoundNode(**fields) for node, fields in tables.items()}
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise DataError(f"{path} does not say which node plays which partition: {error}") from error
+
+
+def binding_problem(node: int, partition_id: int) -> str | None:
+    """Return why a node may not play a partition; None if it may, or if nothing is bound here.
+
+    Args:
+        node: Flower's id of the node.
+        partition_id: What it says that it plays.
+
+    Raises:
+        DataError: The file that binds nodes is damaged.
+    """
+    place = os.environ.get(VARIABLE)
+    if not place:
+        return None
+    bound = read_bound_nodes(Path(place)).get(node)
+    if bound is None:
+        return "its key is not in the list of clients"
+    if bound.partition_id != partition_id:
+        return (
+            f"it has the key of client {bound.name}, which the list of clients binds to partition "
+            f"{bound.partition_id}, and says that it plays partition {partition_id}"
+        )
+    return None

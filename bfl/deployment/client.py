@@ -1,0 +1,190 @@
+"""A client of a federation: checks before its start, Flower's SuperNode, and its worker."""
+
+from __future__ import annotations
+
+import http.client
+import secrets
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import serialization
+
+from bfl.deployment import folder as names
+from bfl.deployment.authority import load_certificate
+from bfl.deployment.certificates import check_dates
+from bfl.deployment.private_files import check_private, private_folder, write_private
+from bfl.deployment.processes import Processes, command, flower_environment
+from bfl.deployment.settings import Identity, NodeSettings
+from bfl.engine.flower.warm import Tasks, WarmWorker
+from bfl.errors import DataError
+from bfl.files import write_atomically
+
+CLOCK_AHEAD, CLOCK_BEHIND = 4.0, 300.0
+"""Seconds that a client's clock may be ahead of the server's, and behind: Flower signs with the
+time, and takes what is 5 s from the future to 305 s old."""
+
+CALL_TIMEOUT = 10.0
+LOOK_INTERVAL = 0.1
+"""Seconds between looks for a task, on this machine."""
+
+Say = Callable[[str], None]
+
+
+def check_client(folder: Path, now: datetime) -> tuple[Identity, NodeSettings]:
+    """Return what a client's folder says, checked before anything starts.
+
+    Raises:
+        ConfigurationError: A setting is wrong, or the data are not on this machine.
+        DataError: A file is missing or open to others, or the authority's certificate is over.
+    """
+    identity = Identity.read(folder / names.IDENTITY)
+    node = f"client {identity.name}"
+    check_private(folder / names.CLIENT_KEY, node)
+    try:
+        serialization.load_ssh_private_key((folder / names.CLIENT_KEY).read_bytes(), None)
+    except (ValueError, UnsupportedAlgorithm, TypeError) as error:
+        raise DataError(
+            f"{node}: {folder / names.CLIENT_KEY} is not a private key in OpenSSH's format "
+            "without a password"
+        ) from error
+    authority = load_certificate(folder / names.CA)
+    check_dates(authority, node, "the authority's certificate", now)
+    return identity, NodeSettings.read(folder / names.NODE, identity.name)
+
+
+def check_connection(identity: Identity, authority: Path) -> str | None:
+    """Call the server once; return why it does not answer yet, or None.
+
+    Raises:
+        DataError: Its certificate does not hold, it does not speak TLS, or the clocks are apart.
+    """
+    node, server = f"client {identity.name}", identity.address
+    trusted = ssl.create_default_context(cafile=str(authority))
+    called = http.client.HTTPSConnection(
+        identity.server, identity.port, context=trusted, timeout=CALL_TIMEOUT
+    )
+    try:
+        called.request("GET", "/")
+        date = called.getresponse().getheader("date")
+    except ssl.SSLCertVerificationError as error:
+        raise DataError(
+            f"{node}: the certificate of {server} does not hold: {error.verify_message}; it has to "
+            f"be of the authority in {authority}, name {identity.server} and be valid by this "
+            f"machine's clock ({datetime.now(UTC):%Y-%m-%d %H:%M} UTC)"
+        ) from error
+    except ssl.SSLError as error:
+        raise DataError(f"{node}: {server} does not speak TLS: {error.reason}") from error
+    except (OSError, http.client.HTTPException) as error:
+        return f"{server} does not answer yet ({error})"
+    finally:
+        called.close()
+    if date:
+        check_clock(node, time.time() - parsedate_to_datetime(date).timestamp())
+    return None
+
+
+def check_clock(node: str, ahead: float) -> None:
+    """Refuse a clock with which Flower would not let the node in.
+
+    Args:
+        node: The node, for the message.
+        ahead: Seconds that its clock is ahead of the server's; negative: behind.
+
+    Raises:
+        DataError: It is too far from the server's.
+    """
+    if -CLOCK_BEHIND <= ahead <= CLOCK_AHEAD:
+        return
+    where = "ahead of" if ahead > 0 else "behind"
+    raise DataError(
+        f"{node}: this machine's clock is {abs(ahead):.0f} s {where} the server's; allowed: "
+        f"{CLOCK_AHEAD:.0f} s ahead, {CLOCK_BEHIND:.0f} s behind; set it, for instance by NTP"
+    )
+
+
+def node_config(identity: Identity, node: NodeSettings, state: Path) -> dict[str, Any]:
+    """Return what the client's app is told by its node.
+
+    Args:
+        identity: Who it is.
+        node: What its machine decides.
+        state: Where what the client keeps between rounds is.
+    """
+    own = {"dataset": node.dataset} if node.dataset else {}
+    return {
+        "partition-id": identity.partition_id,
+        "num-partitions": identity.num_partitions,
+        "state-dir": str(state / "client"),
+        # Always: without them, the app looks where the run says.
+        "data-dir": str(node.data_dir),
+        "plugins-dir": str(node.plugins_dir),
+        **own,
+    }
+
+
+def run_client(folder: Path, state: Path, say: Say) -> None:
+    """Run a client until it is interrupted.
+
+    Args:
+        folder: The client's folder.
+        state: Where Flower's state, and what the client keeps between rounds, are.
+        say: Told what happens.
+
+    Raises:
+        ConfigurationError: A setting is wrong, or the data are not on this machine.
+        DataError: A file is missing or open to others, or the server's certificate does not hold.
+        RunError: The SuperNode has ended.
+    """
+    folder = folder.resolve()
+    identity, node = check_client(folder, datetime.now(UTC))
+    if later := check_connection(identity, folder / names.CA):
+        say(f"client {identity.name}: {later}; it is called again until it does")
+    state = private_folder(state.resolve())
+    home, work = private_folder(state / "flower"), private_folder(state / "work")
+    config = state / "node-config.toml"
+    write_atomically(config, tomli_w.dumps(node_config(identity, node, state)).encode())
+    secret = state / names.SECRET
+    write_private(secret, secrets.token_hex(32).encode())
+    environment = flower_environment(home)
+    if node.cpus:
+        environment["BFL_CPUS"] = str(node.cpus)
+    runtime = f"127.0.0.1:{_free_port()}"
+    with (
+        Processes(environment, work) as processes,
+        WarmWorker(runtime, environment, work, say) as worker,
+    ):
+        processes.start(
+            f"the SuperNode of client {identity.name}",
+            *(command("flower-supernode"), "--superlink", identity.address),
+            *("--root-certificates", folder / names.CA),
+            *("--auth-supernode-private-key", folder / names.CLIENT_KEY),
+            *("--host", "127.0.0.1", "--port", runtime.rpartition(":")[2]),
+            *("--isolation", "process", "--superexec-auth-secret-file", secret),
+            *("--node-config", config),
+        )
+        say(
+            f"client {identity.name} plays partition {identity.partition_id} of "
+            f"{identity.num_partitions} at {identity.address}"
+        )
+        tasks = Tasks(runtime, secret.read_bytes())
+        while True:
+            processes.check()
+            if task := tasks.next():
+                worker.play(task, processes.check)
+            else:
+                time.sleep(LOOK_INTERVAL)
+
+
+def _free_port() -> int:
+    """Return a port of loopback that nobody listens on; only this machine reaches it."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

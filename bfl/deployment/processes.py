@@ -1,0 +1,134 @@
+"""Flower's processes on this machine: started together, and ended together."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+
+from bfl.engine.processes import descendants, kill
+from bfl.errors import RunError
+
+PATIENCE = 2.5
+"""Seconds for ending in good order: less than an interrupted command has for all."""
+
+QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
+
+
+def command(name: str) -> str:
+    """Return a command of the environment that this process runs in.
+
+    Raises:
+        RunError: It is not installed there.
+    """
+    path = Path(sys.executable).parent / name
+    if not path.is_file():
+        raise RunError(f"there is no command {name} beside {sys.executable}; install bfl there")
+    return str(path)
+
+
+def flower_environment(home: Path) -> dict[str, str]:
+    """Return the environment of Flower's processes.
+
+    Args:
+        home: Where Flower keeps its state.
+    """
+    # Flower starts its processes by name.
+    commands = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    return {
+        **os.environ,
+        **QUIET,
+        "PATH": commands,
+        "FLWR_HOME": str(home),
+        # The environment that is active has the project installed: no `uv sync` for every run.
+        "FLWR_DISABLE_RUNTIME_DEPENDENCY_INSTALLATION": "1",
+    }
+
+
+class Processes:
+    """Processes that end, with all that they have started, when they are left.
+
+    Args:
+        environment: Their environment.
+        work: Their working folder, which holds no code.
+    """
+
+    def __init__(self, environment: Mapping[str, str], work: Path) -> None:
+        self._environment = dict(environment)
+        self._work = work
+        self._started: dict[str, subprocess.Popen[bytes]] = {}
+
+    def __enter__(self) -> Processes:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def start(self, name: str, *words: str | Path, **more: str) -> None:
+        """Start a process that shows what it says beside what this one says.
+
+        Args:
+            name: By which it is called in messages.
+            words: The command; nothing secret, as all users of a machine may read it.
+            more: Environment variables of its own.
+        """
+        self._started[name] = subprocess.Popen(
+            [str(word) for word in words],
+            cwd=self._work,
+            env={**self._environment, **more},
+            stdin=subprocess.DEVNULL,
+        )
+
+    def run(self, *words: str | Path) -> tuple[int, str]:
+        """Run a command to its end; return its status and all that it has said."""
+        done = subprocess.run(
+            [str(word) for word in words],
+            cwd=self._work,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            check=False,
+        )
+        return done.returncode, done.stdout
+
+    def check(self) -> None:
+        """Raise if any of the processes has ended.
+
+        Raises:
+            RunError: One has; the message names it.
+        """
+        for name, process in self._started.items():
+            status = process.poll()
+            if status is not None:
+                raise RunError(f"{name} has ended (status {status}); what it said is above")
+
+    def stop(self) -> None:
+        """End all, politely and then for good."""
+        # Flower detaches some of what it starts, which outlives its parent otherwise.
+        family = descendants()
+        for process in self._started.values():
+            with suppress(OSError):
+                process.terminate()
+        deadline = time.monotonic() + PATIENCE
+        _wait(list(self._started.values()), deadline)
+        kill(family)
+        _wait(list(self._started.values()), time.monotonic() + 1.0)
+        self._started.clear()
+
+
+def _wait(processes: Sequence[subprocess.Popen[bytes]], deadline: float) -> None:
+    for process in processes:
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(max(0.0, deadline - time.monotonic()))

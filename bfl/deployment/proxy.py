@@ -1,0 +1,147 @@
+"""The only door of a server: TLS, and nothing but the calls that nodes make.
+
+Flower's SuperLink serves nodes, operators and its own processes on one port, and its node
+authentication guards the calls of nodes alone: whoever reaches that port can register a key of
+their own and start runs. So it listens on loopback, and this proxy is what others reach.
+"""
+
+from __future__ import annotations
+
+import re
+import ssl
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import httpx
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response, StreamingResponse
+from starlette.routing import Route
+
+from bfl.deployment import folder as names
+from bfl.deployment.settings import ServerSettings
+
+MOST_BYTES = 64 * 2**20
+"""Of one request: arrays travel in pieces of 5 MB, so a larger one is none of Flower's."""
+
+TIMEOUT = httpx.Timeout(10.0, read=120.0, write=120.0)
+
+# All calls of nodes but register-node and unregister-node: keys are registered by the operator.
+ALLOWED = re.compile(
+    rb"/v1/fleet/(activate-node|deactivate-node|send-node-heartbeat|pull-messages|push-messages|"
+    rb"get-run|get-fab|push-object|pull-object|confirm-message-received)"
+)
+
+# Of one connection, not of the message (RFC 9110, section 7.6.1), or set anew.
+_OF_THE_CONNECTION = {
+    *("connection", "keep-alive", "proxy-authenticate", "proxy-authorization", "te", "trailer"),
+    *("transfer-encoding", "upgrade", "host", "content-length", "forwarded", "expect"),
+}
+
+
+class TooLargeError(Exception):
+    """A request has more bytes than any of Flower's."""
+
+
+def proxy_app(client: httpx.AsyncClient, most_bytes: int = MOST_BYTES) -> Starlette:
+    """Return an application that hands nodes' calls on, and refuses all else.
+
+    Args:
+        client: Calls the SuperLink; it has its address.
+        most_bytes: The most bytes of a request; what is larger is refused with 413 and not kept.
+    """
+
+    async def hand_on(request: Request) -> Response:
+        # As it came: a decoded or normalized path may be another one than the SuperLink's.
+        path = request.scope.get("raw_path", b"")
+        if request.method != "POST" or not ALLOWED.fullmatch(path) or request.url.query:
+            # Flower takes 403 for the end of a run, and a node would hang.
+            return Response(status_code=404)
+        announced = request.headers.get("content-length", "0")
+        if not announced.isdecimal() or int(announced) > most_bytes:
+            return Response(status_code=413)
+        asked = client.build_request(
+            "POST",
+            path.decode("ascii"),
+            headers=_of_the_message(request.headers.items()),
+            content=_limited(request, most_bytes),
+        )
+        try:
+            answer = await client.send(asked, stream=True)
+        except TooLargeError:
+            return Response(status_code=413)
+        except ClientDisconnect:
+            return Response(status_code=400)
+        except httpx.TransportError:  # it is being started anew; nodes ask again
+            return Response(status_code=503)
+        return StreamingResponse(
+            _answered(answer),
+            status_code=answer.status_code,
+            headers=dict(_of_the_message(answer.headers.items())),
+        )
+
+    @asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        async with client:
+            yield
+
+    every_method = ["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "CONNECT"]
+    everything = Route("/{path:path}", hand_on, methods=every_method)
+    return Starlette(routes=[everything], lifespan=lifespan)
+
+
+def serve(folder: Path, settings: ServerSettings) -> None:
+    """Serve clients until the process is told to end.
+
+    Args:
+        folder: The server's folder.
+        settings: How the server is reached.
+    """
+    trusted = ssl.create_default_context(cafile=str(folder / names.CA))
+    client = httpx.AsyncClient(
+        base_url=f"https://127.0.0.1:{settings.superlink_port}",
+        verify=trusted,
+        timeout=TIMEOUT,
+        limits=httpx.Limits(max_connections=None),
+        trust_env=False,
+    )
+    uvicorn.run(
+        proxy_app(client),
+        host=settings.bind,
+        port=settings.port,
+        ssl_certfile=str(folder / names.SERVER_CERTIFICATE),
+        ssl_keyfile=str(folder / names.SERVER_KEY),
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        # Nobody is believed about where a call comes from.
+        proxy_headers=False,
+    )
+
+
+async def _limited(request: Request, most_bytes: int) -> AsyncIterator[bytes]:
+    """Yield a request's bytes as they come; those of one without a length are counted."""
+    count = 0
+    async for piece in request.stream():
+        count += len(piece)
+        if count > most_bytes:
+            raise TooLargeError
+        yield piece
+
+
+async def _answered(answer: httpx.Response) -> AsyncIterator[bytes]:
+    try:
+        async for piece in answer.aiter_raw():
+            yield piece
+    finally:
+        await answer.aclose()
+
+
+def _of_the_message(headers: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    return [
+        (name, value)
+        for name, value in headers
+        if name.lower() not in _OF_THE_CONNECTION and not name.lower().startswith("x-forwarded-")
+    ]

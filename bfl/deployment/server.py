@@ -1,0 +1,171 @@
+"""The server of a federation: Flower's SuperLink on loopback, and the one door before it."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import httpx
+import tomli_w
+
+from bfl.deployment import folder as names
+from bfl.deployment.authority import load_certificate, load_private_key
+from bfl.deployment.bound_nodes import VARIABLE
+from bfl.deployment.certificates import check_key_of, check_server_certificate
+from bfl.deployment.client_list import ClientList
+from bfl.deployment.private_files import check_private, private_folder
+from bfl.deployment.processes import Processes, command, flower_environment
+from bfl.deployment.registration import CONNECTION, Registration
+from bfl.deployment.settings import EVERY_ADDRESS, ServerSettings
+from bfl.errors import BflError, RunError
+
+NODES = "nodes.json"
+START_WAIT = 120.0
+"""Seconds that the SuperLink may take to answer."""
+
+LOOK_INTERVAL = 1.0
+"""Seconds between looks at the processes and at the list of clients."""
+
+SOON = timedelta(days=30)
+
+Say = Callable[[str], None]
+
+
+def check_server(folder: Path, now: datetime) -> tuple[ServerSettings, ClientList]:
+    """Return what a server's folder says, checked before anything starts.
+
+    Raises:
+        ConfigurationError: A setting or the list of clients is wrong.
+        DataError: A file is missing or open to others, or the certificate does not hold.
+    """
+    settings = ServerSettings.read(folder / names.SETTINGS)
+    listed = ClientList.read(folder / names.CLIENTS)
+    for name in (names.SERVER_KEY, names.SECRET):
+        check_private(folder / name, "server")
+    certificate = load_certificate(folder / names.SERVER_CERTIFICATE)
+    authority = load_certificate(folder / names.CA)
+    check_server_certificate(certificate, authority, settings.hosts, now)
+    check_key_of(certificate, load_private_key(folder / names.SERVER_KEY).public_key())
+    return settings, listed
+
+
+def serve_federation(folder: Path, state: Path, say: Say) -> None:
+    """Run a federation's server until it is interrupted.
+
+    Args:
+        folder: The server's folder.
+        state: Where Flower's state is kept from one start to the next.
+        say: Told what happens.
+
+    Raises:
+        ConfigurationError: A setting or the list of clients is wrong.
+        DataError: A file is missing or open to others, or the certificate does not hold.
+        RunError: One of the processes has ended, or Flower refuses a client.
+    """
+    folder = folder.resolve()
+    now = datetime.now(UTC)
+    settings, listed = check_server(folder, now)
+    ends = load_certificate(folder / names.SERVER_CERTIFICATE).not_valid_after_utc
+    if ends - now < SOON:
+        say(f"warning: the server's certificate ends on {ends:%Y-%m-%d}; bfl federation renew")
+    state = private_folder(state.resolve())
+    home, work = private_folder(state / "flower"), private_folder(state / "work")
+    _write_connection(home, folder, settings)
+    with Processes(flower_environment(home), work) as processes:
+        _start_flower(processes, folder, state, settings)
+        registration = Registration(
+            lambda *words: processes.run(command("flwr"), *words), state / NODES, say
+        )
+        registration.follow(listed)
+        processes.start("the proxy", command("bfl"), "federation", "proxy", folder)
+        _wait_for_door(settings, processes)
+        say(
+            f"clients call {settings.hosts[0]}:{settings.port}; runs are started on this machine: "
+            f"FLWR_HOME={home} scripts/flwr-run.sh {CONNECTION}"
+        )
+        _watch(processes, folder / names.CLIENTS, registration, say)
+
+
+def _start_flower(
+    processes: Processes, folder: Path, state: Path, settings: ServerSettings
+) -> None:
+    """Start the SuperLink and what runs its ServerApps, and wait until it answers."""
+    address = f"127.0.0.1:{settings.superlink_port}"
+    secret = folder / names.SECRET
+    processes.start(
+        "the SuperLink",
+        *(command("flower-superlink"), "--host", "127.0.0.1"),
+        *("--port", str(settings.superlink_port)),
+        *("--ssl-ca-certfile", folder / names.CA),
+        *("--ssl-certfile", folder / names.SERVER_CERTIFICATE),
+        *("--ssl-keyfile", folder / names.SERVER_KEY),
+        *("--enable-supernode-auth", "--database", state / "state.db"),
+        *("--isolation", "process", "--superexec-auth-secret-file", secret),
+    )
+    _wait_for(f"https://{address}/health", folder / names.CA, processes)
+    processes.start(
+        "the SuperExec",
+        *(command("flower-superexec"), "--runtime-api-address", address),
+        *("--root-certificates", folder / names.CA),
+        *("--superexec-auth-secret-file", secret),
+        **{VARIABLE: str(state / NODES)},
+    )
+
+
+def _write_connection(home: Path, folder: Path, settings: ServerSettings) -> None:
+    connection = {
+        "address": f"127.0.0.1:{settings.superlink_port}",
+        "root-certificates": str(folder / names.CA),
+    }
+    text = tomli_w.dumps({"superlink": {"default": CONNECTION, CONNECTION: connection}})
+    (home / "config.toml").write_text(text, encoding="utf-8")
+
+
+def _wait_for(url: str, authority: Path, processes: Processes) -> None:
+    deadline = time.monotonic() + START_WAIT
+    trusted = ssl.create_default_context(cafile=str(authority))
+    with httpx.Client(verify=trusted, trust_env=False, timeout=2.0) as client:
+        while True:
+            processes.check()
+            try:
+                if client.get(url).is_success:
+                    return
+            except httpx.TransportError:
+                pass
+            if time.monotonic() > deadline:
+                raise RunError(f"the SuperLink does not answer after {START_WAIT:g} s")
+            time.sleep(0.2)
+
+
+def _wait_for_door(settings: ServerSettings, processes: Processes) -> None:
+    address = settings.bind.replace(EVERY_ADDRESS, "127.0.0.1")
+    deadline = time.monotonic() + START_WAIT
+    while True:
+        processes.check()
+        try:
+            socket.create_connection((address, settings.port), timeout=2.0).close()
+            return
+        except OSError as error:
+            if time.monotonic() > deadline:
+                raise RunError(f"the proxy does not listen after {START_WAIT:g} s") from error
+        time.sleep(0.2)
+
+
+def _watch(processes: Processes, path: Path, registration: Registration, say: Say) -> None:
+    """Keep the registered keys as the list of clients says, as long as all processes live."""
+    seen = path.stat().st_mtime_ns
+    while True:
+        time.sleep(LOOK_INTERVAL)
+        processes.check()
+        try:
+            changed = path.stat().st_mtime_ns
+            if changed == seen:
+                continue
+            seen = changed
+            registration.follow(ClientList.read(path))
+        except (BflError, OSError) as error:
+            say(f"warning: the list of clients is not taken over: {error}")

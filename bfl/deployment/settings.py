@@ -1,0 +1,246 @@
+"""What the server, and each client, is told by the files of its folder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from bfl.configuration.sources import read_toml
+from bfl.deployment.authority import general_name
+from bfl.errors import ConfigurationError, unknown_name
+from bfl.files import write_atomically
+
+EVERY_ADDRESS = "0.0.0.0"
+PORT, SUPERLINK_PORT = 8443, 9443
+
+_MADE = "# Made by bfl federation; what it says of others is lost when it is changed by hand.\n\n"
+
+NODE_FILE = """\
+# What this machine alone decides; the server does not see this file. Start the client anew after a
+# change. Paths are absolute, or below this folder.
+
+# Data of the client's own: all training images in the archive are this client's, and its metrics
+# come from the test images in it. Without it, the client takes its part of the run's data set.
+# dataset = "npz:data.npz"
+
+# Where this machine keeps the archives of named data sets (mnist.npz, ...), and files of
+# plugins; by default data and plugins in this folder, and never where the server says.
+# data-dir = "/data"
+# plugins-dir = "/data/plugins"
+
+# How many CPUs the client computes with; all of them by default.
+# cpus = 2
+"""
+
+
+@dataclass(frozen=True)
+class ServerSettings:
+    """How the server is reached.
+
+    Attributes:
+        hosts: The names and addresses by which clients call it; the first is what they are told.
+        bind: The address on which it listens.
+        port: The port for clients.
+        superlink_port: The port of Flower's SuperLink, on loopback.
+    """
+
+    hosts: tuple[str, ...]
+    bind: str = EVERY_ADDRESS
+    port: int = PORT
+    superlink_port: int = SUPERLINK_PORT
+
+    def write(self, path: Path) -> None:
+        """Write the settings as TOML."""
+        text = tomli_w.dumps(
+            {
+                "hosts": list(self.hosts),
+                "bind": self.bind,
+                "port": self.port,
+                "superlink-port": self.superlink_port,
+            }
+        )
+        write_atomically(path, text.encode())
+
+    @classmethod
+    def read(cls, path: Path) -> ServerSettings:
+        """Return the settings in a file.
+
+        Raises:
+            ConfigurationError: It cannot be read, or a value is wrong.
+        """
+        given = read_toml(path)
+        _check_keys(given, ("hosts", "bind", "port", "superlink-port"), path)
+        hosts = given.get("hosts")
+        if not isinstance(hosts, list) or not all(isinstance(host, str) for host in hosts):
+            raise ConfigurationError(f"{path}: hosts is {hosts!r}; allowed: a list of host names")
+        return cls(
+            hosts=checked_hosts(hosts),
+            bind=str(given.get("bind", EVERY_ADDRESS)),
+            port=checked_port(given.get("port", PORT), f"{path}: port"),
+            superlink_port=checked_port(
+                given.get("superlink-port", SUPERLINK_PORT), f"{path}: superlink-port"
+            ),
+        )
+
+
+@dataclass(frozen=True)
+class Identity:
+    """Who a client is, and whom it calls.
+
+    Attributes:
+        name: Its name in the list of clients.
+        server: The server's host, as it stands in its certificate.
+        port: The server's port.
+        partition_id: The partition that it plays.
+        num_partitions: How many clients there are.
+    """
+
+    name: str
+    server: str
+    port: int
+    partition_id: int
+    num_partitions: int
+
+    @property
+    def address(self) -> str:
+        """The server's host and port."""
+        host = f"[{self.server}]" if ":" in self.server else self.server
+        return f"{host}:{self.port}"
+
+    def write(self, path: Path) -> None:
+        """Write the identity as TOML."""
+        text = tomli_w.dumps(
+            {
+                "name": self.name,
+                "server": self.server,
+                "port": self.port,
+                "partition-id": self.partition_id,
+                "num-partitions": self.num_partitions,
+            }
+        )
+        write_atomically(path, (_MADE + text).encode())
+
+    @classmethod
+    def read(cls, path: Path) -> Identity:
+        """Return the identity in a file.
+
+        Raises:
+            ConfigurationError: It cannot be read, or a value is missing or wrong.
+        """
+        given = read_toml(path)
+        keys = ("name", "server", "port", "partition-id", "num-partitions")
+        _check_keys(given, keys, path)
+        for key in keys:
+            expected = str if key in ("name", "server") else int
+            if type(given.get(key)) is not expected:
+                raise ConfigurationError(f"{path}: {key} is {given.get(key)!r}")
+        (server,) = checked_hosts([given["server"]])
+        return cls(
+            name=given["name"],
+            server=server,
+            port=checked_port(given["port"], f"{path}: port"),
+            partition_id=given["partition-id"],
+            num_partitions=given["num-partitions"],
+        )
+
+
+@dataclass(frozen=True)
+class NodeSettings:
+    """What a client's machine alone decides.
+
+    Attributes:
+        dataset: Data of the client's own, with an absolute path; empty: its part of the run's.
+        data_dir: Where archives are.
+        plugins_dir: Where the files of plugins are.
+        cpus: How many CPUs it computes with; 0: all.
+    """
+
+    dataset: str
+    data_dir: Path
+    plugins_dir: Path
+    cpus: int
+
+    @classmethod
+    def read(cls, path: Path, client: str) -> NodeSettings:
+        """Return the settings in a file; the defaults without it.
+
+        Args:
+            path: The file.
+            client: The client's name, for messages.
+
+        Raises:
+            ConfigurationError: A key is unknown, or what it names is not on this machine.
+        """
+        given = read_toml(path) if path.exists() else {}
+        _check_keys(given, ("dataset", "data-dir", "plugins-dir", "cpus"), path)
+        cpus = given.get("cpus", 0)
+        if type(cpus) is not int or cpus < 0:
+            raise ConfigurationError(
+                f"client {client}: cpus is {cpus!r}; allowed: a whole number, 0 for all"
+            )
+        here = path.parent.resolve()
+        return cls(
+            dataset=_own_data(given.get("dataset", ""), here, client),
+            data_dir=_folder(given, "data-dir", here, client),
+            plugins_dir=_folder(given, "plugins-dir", here, client),
+            cpus=cpus,
+        )
+
+
+def _own_data(dataset: object, here: Path, client: str) -> str:
+    if not isinstance(dataset, str):
+        raise ConfigurationError(f"client {client}: dataset is {dataset!r}; allowed: a text")
+    kind, colon, name = dataset.partition(":")
+    if not (colon and kind == "npz"):
+        return dataset
+    path = here / name
+    if not path.is_file():
+        raise ConfigurationError(
+            f"client {client}: dataset is {dataset}, and there is no file {path} on this machine"
+        )
+    return f"npz:{path}"
+
+
+def _folder(given: Mapping[str, Any], key: str, here: Path, client: str) -> Path:
+    if key not in given:
+        return here / key.removesuffix("-dir")
+    path = here / str(given[key])
+    if not path.is_dir():
+        raise ConfigurationError(
+            f"client {client}: {key} is {given[key]}, and there is no folder {path} on this machine"
+        )
+    return path
+
+
+def checked_hosts(hosts: Sequence[str]) -> tuple[str, ...]:
+    """Return host names and addresses, each once.
+
+    Raises:
+        ConfigurationError: There is none, or one is neither a name nor an address.
+    """
+    if not hosts:
+        raise ConfigurationError("no host is given; clients have to call the server by one")
+    for host in hosts:
+        general_name(host)
+    return tuple(dict.fromkeys(hosts))
+
+
+def checked_port(port: object, what: str) -> int:
+    """Return a port.
+
+    Raises:
+        ConfigurationError: It is none.
+    """
+    if type(port) is not int or not 1 <= port <= 65535:
+        raise ConfigurationError(f"{what} is {port!r}; allowed: 1 to 65535")
+    return port
+
+
+def _check_keys(given: Mapping[str, Any], known: Sequence[str], path: Path) -> None:
+    for key in given:
+        if key not in known:
+            raise ConfigurationError(f"{path}: {unknown_name('key', key, known)}")

@@ -1,0 +1,201 @@
+"""A federation's folder made and changed: ``bfl federation init``, ``add-client``, and so on."""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from bfl.deployment import folder as names
+from bfl.deployment.authority import (
+    SERVER_DAYS,
+    Authority,
+    certificate_pem,
+    load_private_key,
+    new_key,
+    private_pem,
+)
+from bfl.deployment.client_list import Client, ClientList, check_name
+from bfl.deployment.folder import FederationFolder
+from bfl.deployment.node_keys import checked_public, openssh_private, openssh_public
+from bfl.deployment.private_files import private_folder, write_private
+from bfl.deployment.services import Service
+from bfl.deployment.settings import NODE_FILE, Identity, ServerSettings
+from bfl.errors import ConfigurationError
+from bfl.files import write_atomically
+
+
+def init(path: Path, settings: ServerSettings, clients: int, now: datetime) -> FederationFolder:
+    """Make a federation: authority, server's certificate, and a key pair for each client.
+
+    Args:
+        path: Its folder, which is not there yet or is empty.
+        settings: How the server is reached.
+        clients: The number of clients.
+        now: When the certificates begin.
+
+    Raises:
+        ConfigurationError: The folder holds something, or the number is not positive.
+    """
+    if clients < 1:
+        raise ConfigurationError(f"--clients is {clients}; allowed: at least 1")
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise ConfigurationError(
+            f"{path} is there already; allowed: a new folder, or add-client, revoke-client and "
+            "renew for a federation that is there"
+        )
+    folder = FederationFolder(path)
+    for each in (path, folder.authority, folder.server, path / "clients"):
+        private_folder(each)
+    authority = Authority.create(now)
+    authority.save(folder.authority)
+    key = new_key()
+    write_private(folder.server / names.SERVER_KEY, private_pem(key))
+    write_private(folder.server / names.SECRET, secrets.token_hex(32).encode())
+    settings.write(folder.server / names.SETTINGS)
+    _certify(folder, authority, key.public_key(), settings.hosts, now)
+    Service("server", names.SERVER).write(folder.server)
+    listed = ClientList(clients)
+    for partition_id in range(clients):
+        listed = _added(folder, listed, f"client-{partition_id}", partition_id, None)
+    listed.write(folder.server / names.CLIENTS)
+    _write_identities(folder, listed, settings)
+    return folder
+
+
+def add_client(
+    path: Path, name: str, *, partition_id: int | None = None, public_key: str | None = None
+) -> Client:
+    """Let one client more in; return it.
+
+    Args:
+        path: The federation's folder.
+        name: The client's name.
+        partition_id: What it plays; None: the first partition that nobody plays.
+        public_key: A key that the client has made itself; None: one is made here.
+
+    Raises:
+        ConfigurationError: The name, the key or the partition is taken or wrong.
+    """
+    folder, listed, settings = _opened(path)
+    check_name(name)
+    if folder.client(name).exists():
+        raise ConfigurationError(
+            f"{folder.client(name)} is there already; choose another name, or remove it"
+        )
+    chosen = listed.vacant()[0] if partition_id is None else partition_id
+    listed = _added(folder, listed, name, chosen, public_key)
+    listed.write(folder.server / names.CLIENTS)
+    _write_identities(folder, listed, settings)
+    return listed.client(name)
+
+
+def revoke_client(path: Path, name: str) -> Client:
+    """Take a client off the list, and its key for ever; return it.
+
+    Raises:
+        ConfigurationError: There is no such client.
+    """
+    folder, listed, _ = _opened(path)
+    client = listed.client(name)
+    listed.without(name).write(folder.server / names.CLIENTS)
+    # A key that nobody takes any more is not kept.
+    shutil.rmtree(folder.client(name), ignore_errors=True)
+    return client
+
+
+def renew(path: Path, hosts: Sequence[str], now: datetime) -> bool:
+    """Make the server's certificate anew, for the same key; return whether clients need a file.
+
+    Args:
+        path: The federation's folder.
+        hosts: The names and addresses by which clients call the server; none: as before.
+        now: When the certificate begins.
+
+    Returns:
+        Whether the authority's own certificate was renewed too, as it would have ended before the
+        server's: clients need it before the one that they hold ends.
+    """
+    folder, listed, settings = _opened(path)
+    settings = replace(settings, hosts=tuple(hosts) or settings.hosts)
+    authority = Authority.load(folder.authority)
+    ends = authority.certificate.not_valid_after_utc
+    renewed = ends < now + timedelta(days=SERVER_DAYS)
+    if renewed:
+        authority = authority.renewed(now)
+        authority.save(folder.authority)
+    key = load_private_key(folder.server / names.SERVER_KEY)
+    _certify(folder, authority, key.public_key(), settings.hosts, now)
+    settings.write(folder.server / names.SETTINGS)
+    _write_identities(folder, listed, settings)
+    return renewed
+
+
+def _opened(path: Path) -> tuple[FederationFolder, ClientList, ServerSettings]:
+    folder = FederationFolder(path)
+    folder.check()
+    return (
+        folder,
+        ClientList.read(folder.server / names.CLIENTS),
+        ServerSettings.read(folder.server / names.SETTINGS),
+    )
+
+
+def _certify(
+    folder: FederationFolder,
+    authority: Authority,
+    key: ec.EllipticCurvePublicKey,
+    hosts: Sequence[str],
+    now: datetime,
+) -> None:
+    certificate = authority.server_certificate(key, hosts, now)
+    write_atomically(folder.server / names.SERVER_CERTIFICATE, certificate_pem(certificate))
+    write_atomically(folder.server / names.CA, certificate_pem(authority.certificate))
+
+
+def _added(
+    folder: FederationFolder,
+    listed: ClientList,
+    name: str,
+    partition_id: int,
+    public_key: str | None,
+) -> ClientList:
+    """Return the list with a client more, whose folder has been made."""
+    key = None if public_key is not None else new_key()
+    public = checked_public(public_key or "", name) if key is None else _public(key)
+    # Refused before anything is written.
+    listed = listed.with_client(Client(name, partition_id, public))
+    place = private_folder(folder.client(name))
+    if key is not None:
+        write_private(place / names.CLIENT_KEY, openssh_private(key))
+    write_atomically(place / names.PUBLIC_KEY, f"{public}\n".encode())
+    write_atomically(place / names.NODE, NODE_FILE.encode())
+    Service("client", name).write(place)
+    return listed
+
+
+def _public(key: ec.EllipticCurvePrivateKey) -> str:
+    return openssh_public(key.public_key())
+
+
+def _write_identities(
+    folder: FederationFolder, listed: ClientList, settings: ServerSettings
+) -> None:
+    """Tell each client who it is, whom it calls, and whom it trusts."""
+    authority = (folder.server / names.CA).read_bytes()
+    for client in listed.clients:
+        # Its folder may have been moved to the client's machine, which then needs these two files.
+        place = private_folder(folder.client(client.name))
+        write_atomically(place / names.CA, authority)
+        Identity(
+            name=client.name,
+            server=settings.hosts[0],
+            port=settings.port,
+            partition_id=client.partition_id,
+            num_partitions=listed.num_partitions,
+        ).write(place / names.IDENTITY)

@@ -1,0 +1,162 @@
+"""A SuperNode's tasks, and the long-lived process that they are given to."""
+
+from __future__ import annotations
+
+import select
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+import httpx
+from flwr.proto.runtime_pb2 import AcquireTaskRequest
+from flwr.supercore.constant import TaskType
+from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor, SuperExecAuthHttpInterceptor
+from flwr.supercore.runtime import RuntimeHttpClient
+
+WORKER = Path(__file__).with_name("warm_worker.py")
+ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
+
+PATIENCE = 1.0
+"""Seconds that a worker has for ending in good order."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A task of a SuperNode.
+
+    Attributes:
+        token: By which its input is taken and its output given, once.
+        bundle: The hash of the code that it is played with.
+    """
+
+    token: str
+    bundle: str
+
+
+class Tasks:
+    """The tasks of a SuperNode that was started with ``--isolation process`` and a secret.
+
+    Args:
+        address: Its port for its own processes.
+        secret: By which it knows who may take tasks.
+    """
+
+    def __init__(self, address: str, secret: bytes) -> None:
+        self._client = RuntimeHttpClient.from_server_address(
+            server_address=address,
+            insecure=True,  # on loopback
+            root_certificates=None,
+            interceptors=[
+                RuntimeVersionHttpInterceptor(component_name="SuperExec"),
+                SuperExecAuthHttpInterceptor(
+                    master_secret=secret, protected_methods=frozenset({ACQUIRE})
+                ),
+            ],
+        )
+
+    def next(self) -> Task | None:
+        """Return the next task; None if there is none, or if the SuperNode is not up yet."""
+        try:
+            answer = self._client.AcquireTask(
+                AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP])
+            )
+        except httpx.TransportError:
+            return None
+        if not answer.token:
+            return None
+        return Task(answer.token, answer.task.fab_hash)
+
+
+class WarmWorker:
+    """The process that plays tasks; a new one when it has died, or when a task brings other code.
+
+    Args:
+        address: The SuperNode's port for its own processes.
+        environment: The worker's environment.
+        work: Its working folder, which holds no code.
+        say: Told when a worker has died.
+    """
+
+    def __init__(
+        self, address: str, environment: Mapping[str, str], work: Path, say: Callable[[str], None]
+    ) -> None:
+        self._address = address
+        self._environment = dict(environment)
+        self._work = work
+        self._say = say
+        self._process: subprocess.Popen[str] | None = None
+        self._bundle = ""
+
+    def __enter__(self) -> WarmWorker:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def play(self, task: Task, meanwhile: Callable[[], None]) -> None:
+        """Play a task to its end.
+
+        A worker that dies leaves its task to the SuperNode, which answers for it after a minute.
+
+        Args:
+            task: The task.
+            meanwhile: Called each second; what it raises ends the worker.
+        """
+        if self._process is not None and (
+            self._process.poll() is not None or self._bundle != task.bundle
+        ):
+            self.stop()
+        process = self._process = self._process or self._started()
+        self._bundle = task.bundle
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            process.stdin.write(f"{task.token}\n")
+            process.stdin.flush()
+            while not select.select([process.stdout], [], [], 1.0)[0]:
+                meanwhile()
+            over = process.stdout.readline()
+        except BrokenPipeError:
+            over = ""
+        except BaseException:
+            self.stop()
+            raise
+        if not over:
+            self._say(f"the worker has died (status {process.wait()}); the next task gets another")
+            self.stop()
+
+    def stop(self) -> None:
+        """End the worker, if there is one."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.terminate()
+        try:
+            process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+        for stream in (process.stdin, process.stdout):
+            assert stream is not None
+            with suppress(BrokenPipeError):
+                stream.close()
+
+    def _started(self) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            # -P: not the folder of the file, whose modules have names that an app may use.
+            [sys.executable, "-P", str(WORKER), self._address],
+            cwd=self._work,
+            env=self._environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )

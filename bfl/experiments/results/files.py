@@ -1,0 +1,130 @@
+"""Files of a folder, each read and written as a whole, and named where something is wrong.
+
+Every file is written to a temporary one beside it, which is then renamed, so a reader (or a run
+that is killed) never meets half a file.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path, PurePath
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bfl.errors import DataError, PosteriorError, RunError
+from bfl.files import write_atomically
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+
+CORRUPT = (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error)
+"""What NumPy, zip, JSON and TOML raise when a file is cut off or of another kind."""
+
+
+@dataclass(frozen=True)
+class Files:
+    """The files of a folder.
+
+    Readers raise DataError, naming the file, when it is missing or not what it should be; writers
+    raise RunError, naming the file, when it cannot be written.
+
+    Attributes:
+        path: The folder.
+    """
+
+    path: Path
+
+    def holds(self, file: str) -> bool:
+        """Return whether there is a file of that name (``metrics.json``, ...)."""
+        return (self.path / file).is_file()
+
+    @contextmanager
+    def decoding(self, file: str) -> Iterator[None]:
+        """Turn what a corrupt file raises into a DataError that names it."""
+        try:
+            yield
+        except (*CORRUPT, PosteriorError) as error:
+            raise DataError(f"{self.path / file} is corrupt: {error}") from error
+
+    @contextmanager
+    def reading(self, file: str) -> Iterator[bytes]:
+        """Give the file's bytes to a block that decodes them."""
+        path = self.path / file
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError as error:
+            raise DataError(f"there is no {path}") from error
+        except OSError as error:
+            raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+        with self.decoding(file):
+            yield data
+
+    @contextmanager
+    def writing(self, file: str) -> Iterator[Path]:
+        """Give the file's path to a block that writes it."""
+        path = self.path / file
+        try:
+            yield path
+        except OSError as error:
+            raise RunError(f"cannot write {path}: {error.strerror or error}") from error
+
+    def write(self, file: str, data: bytes) -> None:
+        """Replace a file as a whole: whoever reads it meets the old one or the new one."""
+        with self.writing(file) as path:
+            write_atomically(path, data)
+
+    def write_json(self, file: str, content: Mapping[str, Any]) -> None:
+        """Write a JSON object."""
+        self.write(file, (json.dumps(plain(content), indent=2) + "\n").encode())
+
+    def read_json(self, file: str) -> dict[str, Any]:
+        """Return a JSON object."""
+        with self.reading(file) as data:
+            content = json.loads(data)
+            if not isinstance(content, dict):
+                raise ValueError("expected a JSON object")
+            return content
+
+    def write_lines(self, file: str, lines: list[str]) -> None:
+        """Write lines of text."""
+        self.write(file, "".join(f"{line}\n" for line in lines).encode())
+
+    def read_lines(self, file: str) -> list[str]:
+        """Return the lines of a text."""
+        with self.reading(file) as data:
+            return data.decode().splitlines()
+
+    def write_arrays(self, file: str, arrays: Arrays) -> None:
+        """Write arrays, compressed."""
+        buffer = io.BytesIO()
+        # NumPy 1 has no parameter allow_pickle here and would store it as one more array, so the
+        # arrays go through Any, past the type checker, which takes them for that parameter.
+        named: dict[str, Any] = dict(arrays)
+        np.savez_compressed(buffer, **named)
+        self.write(file, buffer.getvalue())
+
+    def read_arrays(self, file: str) -> dict[str, npt.NDArray[Any]]:
+        """Return arrays; no pickles are loaded."""
+        with (
+            self.reading(file) as data,
+            np.load(io.BytesIO(data), allow_pickle=False) as archive,
+        ):
+            return {name: archive[name] for name in archive.files}
+
+
+def plain(value: Any) -> Any:
+    """Return a value in the types of TOML and JSON: no paths, tuples, NumPy arrays or scalars."""
+    if isinstance(value, Mapping):
+        return {str(key): plain(entry) for key, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(entry) for entry in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return plain(value.tolist())
+    return str(value) if isinstance(value, PurePath) else value

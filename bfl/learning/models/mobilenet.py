@@ -1,0 +1,95 @@
+"""MobileNetV2."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from bfl.learning.inferences.base import Inference
+from bfl.learning.models.base import architectures
+from bfl.learning.models.normalized import NormalizedNetwork
+
+STAGES = (
+    (1, 16, 1, 1),
+    (6, 24, 2, 2),
+    (6, 32, 3, 2),
+    (6, 64, 4, 2),
+    (6, 96, 3, 1),
+    (6, 160, 3, 2),
+    (6, 320, 1, 1),
+)
+"""Expansion, channels, number of blocks and strides of the first: Sandler et al.'s Table 2."""
+
+
+@architectures.register("mobilenet-v2", aliases=("mobilenetv2", "mobilenet"))
+class MobileNetV2(NormalizedNetwork):
+    """Inverted residuals with linear bottlenecks: 53 layers, for images of 32 x 32 or 64 x 64.
+
+    With the weights of Keras' own (``tf_keras.applications.MobileNetV2``, width 1) and biases of 0
+    it is the same function. It differs in that all convolutions have a bias, as all networks here,
+    which normalisation takes up; in the default momentum of moving statistics; and in that its
+    layers are the inference's: the kernels of depthwise convolutions, 3 % of the weights, are
+    points in every inference, since TensorFlow Probability has no variational layer for them.
+
+    Source: Sandler et al. (2018), Table 2; FedBE (2021), section 5.3. FedBE does not say what the
+    strides are on small images: ``first-strides`` = 1 leaves out the first two of five halvings, as
+    usual on CIFAR-10.
+    """
+
+    minimum_side: ClassVar[int] = 8
+    channels_divisor: ClassVar[int] = 8
+
+    first_strides: Literal[1, 2] = Field(
+        2,
+        description="strides of the first convolution and of the first stage that halves: 2 as "
+        "published, 1 for small images",
+    )
+
+    def build(self, inference: Inference, image_shape: tuple[int, int, int], classes: int) -> Any:
+        """Return the Keras model from images in [−1, 1] to logits."""
+        from bfl.keras import keras
+
+        images = keras.Input(image_shape, name="images")
+        first = inference.convolution(32, 3, strides=self.first_strides, name="conv1")
+        features = self._activated(first(images), "conv1")
+        for stage, (expansion, channels, blocks, strides) in enumerate(STAGES, start=2):
+            for block in range(1, blocks + 1):
+                step = strides if block == 1 else 1
+                step = self.first_strides if stage == 3 and block == 1 else step
+                name = f"conv{stage}_{block}"
+                features = self._block(inference, features, expansion, channels, step, name)
+        last = inference.convolution(1280, 1, strides=1, name="conv9")(features)
+        pooled = keras.layers.GlobalAveragePooling2D(name="pool")(self._activated(last, "conv9"))
+        logits = inference.dense(classes, name="logits", output=True)(pooled)
+        return keras.Model(images, logits, name="mobilenet-v2")
+
+    def _block(
+        self,
+        inference: Inference,
+        features: Any,
+        expansion: int,
+        channels: int,
+        strides: int,
+        name: str,
+    ) -> Any:
+        """Return the features after expansion, depthwise convolution and projection, or the sum."""
+        from bfl.keras import keras
+
+        before, inner = features.shape[-1], features
+        if expansion > 1:
+            wide = inference.convolution(expansion * before, 1, strides=1, name=f"{name}a")
+            inner = self._activated(wide(inner), f"{name}a")
+        depthwise = inference.depthwise_convolution(3, strides=strides, name=f"{name}b")
+        inner = self._activated(depthwise(inner), f"{name}b")
+        narrow = inference.convolution(channels, 1, strides=1, name=f"{name}c")
+        inner = self.normalized(narrow(inner), f"{name}c")
+        if strides > 1 or before != channels:
+            return inner
+        return keras.layers.Add(name=f"{name}_add")([features, inner])
+
+    def _activated(self, features: Any, name: str) -> Any:
+        """Return min(max(normalised features, 0), 6)."""
+        from bfl.keras import keras
+
+        return keras.layers.ReLU(6.0)(self.normalized(features, name))

@@ -1,0 +1,89 @@
+"""A node plays the partition that its key is bound to, whatever it says."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+
+from bfl.deployment.bound_nodes import VARIABLE, BoundNode, binding_problem, write_bound_nodes
+from bfl.engine.flower import new_run
+from bfl.engine.serial import SerialGrid
+from bfl.errors import DataError, RunError
+from bfl.federation.wire import NodeDescription
+from strategies.federation import discover
+
+
+def grid_of(*says: int) -> SerialGrid:
+    """Return a grid whose nodes say that they play these partitions."""
+    app = ClientApp()
+
+    @app.query()
+    def describe(message: Message, context: Context) -> Message:
+        partition_id = says[int(context.node_config["partition-id"])]
+        description = NodeDescription(partition_id, len(says), 0, "")
+        return Message(description.to_content(), reply_to=message)
+
+    return SerialGrid(app, len(says), new_run({}), {})
+
+
+@pytest.fixture
+def bind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "nodes.json"
+    monkeypatch.setenv(VARIABLE, str(path))
+    return path
+
+
+def write(path: Path, nodes: list[int], partitions: list[int]) -> None:
+    bound = {
+        node: BoundNode(f"client-{partition}", partition, f"key {partition}")
+        for node, partition in zip(nodes, partitions, strict=False)
+    }
+    write_bound_nodes(path, bound)
+
+
+def test_nodes_that_play_their_own_partitions_are_taken(bind: Path) -> None:
+    grid = grid_of(1, 0)
+    nodes = sorted(grid.get_node_ids())
+    write(bind, nodes, [1, 0])
+    assert discover(grid, 2, timeout=5.0).nodes == {1: nodes[0], 0: nodes[1]}
+
+
+def test_a_node_cannot_play_anothers_partition(bind: Path) -> None:
+    """Both say that they play the other's; without the list they would."""
+    grid = grid_of(1, 0)
+    nodes = sorted(grid.get_node_ids())
+    write(bind, nodes, [0, 1])
+    with pytest.raises(RunError) as caught:
+        discover(grid, 2, timeout=0.3)
+    said = str(caught.value)
+    assert "0 of 2 nodes are there" in said or "0 of 1 nodes are there" in said
+    assert (
+        f"node {nodes[0]} cannot say who it is: it has the key of client client-0, which the list "
+        "of clients binds to partition 0, and says that it plays partition 1"
+    ) in said
+
+
+def test_a_node_whose_key_is_not_in_the_list_is_not_used(bind: Path) -> None:
+    grid = grid_of(0, 1)
+    nodes = sorted(grid.get_node_ids())
+    write(bind, nodes, [0])
+    with pytest.raises(RunError, match=f"node {nodes[1]} .* its key is not in the list of clients"):
+        discover(grid, 2, timeout=0.3)
+
+
+def test_before_anything_is_registered_nobody_is_used(bind: Path) -> None:
+    assert binding_problem(7, 0) == "its key is not in the list of clients"
+
+
+def test_a_damaged_file_lets_nobody_in(bind: Path) -> None:
+    bind.write_text('{"7": {"name": "a"}}')
+    with pytest.raises(DataError, match=r"nodes\.json does not say which node"):
+        binding_problem(7, 0)
+
+
+def test_without_a_list_nodes_are_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    assert discover(grid_of(1, 0), 2, timeout=5.0).size == 2

@@ -1,0 +1,278 @@
+"""``bfl federation init`` and what changes it: certificates, keys, permissions, the list."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import ssl
+import stat
+import subprocess
+import threading
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import serialization
+from cryptography.x509.oid import ExtendedKeyUsageOID
+from federation_folders import HOSTS, NOW, listed
+
+from bfl.commands.main import main
+from bfl.deployment import setup
+from bfl.deployment.authority import AUTHORITY_DAYS, SERVER_DAYS, load_certificate
+from bfl.deployment.client import check_client
+from bfl.deployment.client_list import ClientList
+from bfl.deployment.folder import FederationFolder
+from bfl.deployment.server import check_server
+from bfl.deployment.settings import Identity, ServerSettings
+from bfl.errors import ConfigurationError, DataError
+
+
+def handshake(server: Path, authority: Path, host: str) -> None:
+    """Shake hands as a client that trusts an authority and calls a host does."""
+    serving = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    serving.load_cert_chain(server / "server.crt", server / "server.key")
+    calling = ssl.create_default_context(cafile=str(authority))
+    # As strict as OpenSSL can be about what an authority's certificate has to say.
+    calling.verify_flags |= ssl.VERIFY_X509_STRICT
+    ours, theirs = socket.socketpair()
+    ours.settimeout(10)
+    theirs.settimeout(10)
+
+    def serve() -> None:
+        try:
+            with serving.wrap_socket(theirs, server_side=True):
+                pass
+        except OSError:
+            theirs.close()
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        with calling.wrap_socket(ours, server_hostname=host):
+            pass
+    finally:
+        ours.close()
+        thread.join()
+
+
+# Certificates ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("host", [*HOSTS, "localhost", "127.0.0.1", "::1"])
+def test_clients_accept_the_server_by_its_names(made: Path, host: str) -> None:
+    handshake(made / "server", made / "clients" / "client-0" / "ca.crt", host)
+
+
+@pytest.mark.parametrize("host", ["example.org", "other.example.org", "192.0.2.8"])
+def test_clients_accept_it_by_no_other_name(made: Path, host: str) -> None:
+    with pytest.raises(ssl.SSLCertVerificationError, match="match"):
+        handshake(made / "server", made / "clients" / "client-0" / "ca.crt", host)
+
+
+def test_clients_accept_no_server_of_another_authority(made: Path, tmp_path: Path) -> None:
+    """The other authority has the same name, so that only its key tells it apart."""
+    other = setup.init(tmp_path / "other", ServerSettings(HOSTS), 1, NOW)
+    with pytest.raises(ssl.SSLCertVerificationError):
+        handshake(other.server, made / "clients" / "client-0" / "ca.crt", HOSTS[0])
+
+
+def test_certificates_are_for_what_they_are_for(made: Path) -> None:
+    authority = load_certificate(made / "authority" / "ca.crt")
+    server = load_certificate(made / "server" / "server.crt")
+
+    def extension(certificate: x509.Certificate, kind: type) -> object:
+        return certificate.extensions.get_extension_for_class(kind).value
+
+    assert extension(authority, x509.BasicConstraints) == x509.BasicConstraints(True, 0)
+    assert extension(server, x509.BasicConstraints) == x509.BasicConstraints(False, None)
+    usage = extension(authority, x509.KeyUsage)
+    assert (usage.key_cert_sign, usage.digital_signature) == (True, False)
+    usage = extension(server, x509.KeyUsage)
+    assert (usage.key_cert_sign, usage.digital_signature) == (False, True)
+    purposes = list(extension(server, x509.ExtendedKeyUsage))
+    assert purposes == [ExtendedKeyUsageOID.SERVER_AUTH]
+    for certificate, days in ((authority, AUTHORITY_DAYS), (server, SERVER_DAYS)):
+        begins, ends = certificate.not_valid_before_utc, certificate.not_valid_after_utc
+        assert begins <= NOW - timedelta(minutes=1)
+        assert abs(ends - NOW - timedelta(days=days)) < timedelta(minutes=1)
+
+
+# Keys and files -------------------------------------------------------------------------------
+
+
+def test_private_files_are_private_and_lie_where_they_belong(made: Path) -> None:
+    private = {
+        path.relative_to(made).as_posix()
+        for path in made.rglob("*")
+        if path.is_file() and not stat.S_IMODE(path.stat().st_mode) & 0o077
+    }
+    clients = {f"clients/client-{number}/client.key" for number in range(3)}
+    assert private == {
+        *("authority/ca.key", "server/server.key", "server/superexec.secret"),
+        *clients,
+    }
+    for path in made.rglob("*"):
+        if path.is_file() and b"PRIVATE KEY" in path.read_bytes():
+            assert path.relative_to(made).as_posix() in private
+        if path.is_dir():
+            assert stat.S_IMODE(path.stat().st_mode) == 0o700
+
+
+def test_private_files_are_never_open_to_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not for a moment: they are made with their mode, whatever the process's mask is."""
+    opened: dict[str, int] = {}
+    to_open = os.open
+
+    def watch(path: object, flags: int, mode: int = 0o777, **more: int | None) -> int:
+        if flags & os.O_CREAT:
+            opened[str(path)] = mode
+        return to_open(path, flags, mode, **more)  # type: ignore[call-overload, no-any-return]
+
+    monkeypatch.setattr(os, "open", watch)
+    before = os.umask(0)
+    try:
+        setup.init(tmp_path / "federation", ServerSettings(HOSTS), 1, NOW)
+    finally:
+        os.umask(before)
+    keys = [mode for path, mode in opened.items() if ".key." in path or ".secret." in path]
+    assert keys == [0o600] * 4
+
+
+def test_each_client_has_its_own_key_and_the_list_has_its_public_half(made: Path) -> None:
+    clients = ClientList.read(made / "server" / "clients.toml")
+    assert [(c.name, c.partition_id) for c in clients.clients] == [
+        (f"client-{number}", number) for number in range(3)
+    ]
+    assert len({client.public_key for client in clients.clients}) == 3
+    for client in clients.clients:
+        place = made / "clients" / client.name
+        key = serialization.load_ssh_private_key((place / "client.key").read_bytes(), None)
+        public = key.public_key().public_bytes(
+            serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
+        )
+        assert public.decode() == client.public_key == (place / "client.pub").read_text().strip()
+        identity, _ = check_client(place, NOW)
+        assert identity == Identity(client.name, HOSTS[0], 8443, client.partition_id, 3)
+    check_server(made / "server", NOW)
+
+
+def test_start_scripts_are_shell_and_units_are_systemds(made: Path) -> None:
+    for place in (made / "server", made / "clients" / "client-2"):
+        assert stat.S_IMODE((place / "start.sh").stat().st_mode) == 0o755
+        subprocess.run(["sh", "-n", place / "start.sh"], check=True)
+    unit = (made / "clients" / "client-2" / "bfl-client-2.service").read_text()
+    assert "ExecStart=/opt/bfl/bin/bfl federation client /etc/bfl/client-2 --state" in unit
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="there is no systemd-analyze here")
+@pytest.mark.parametrize("name", ["server/bfl-server", "clients/client-0/bfl-client-0"])
+def test_systemd_takes_the_units(made: Path, tmp_path: Path, name: str) -> None:
+    unit = tmp_path / f"{Path(name).name}.service"
+    # The only change: a command that is on this machine.
+    unit.write_text((made / f"{name}.service").read_text().replace("/opt/bfl/bin/bfl", "/bin/sh"))
+    done = subprocess.run(
+        ["systemd-analyze", "verify", "--man=no", unit], capture_output=True, text=True, check=False
+    )
+    mine = [line for line in done.stderr.splitlines() if unit.name in line]
+    assert not mine
+
+
+# Changes --------------------------------------------------------------------------------------
+
+
+def test_a_revoked_client_is_gone_and_stays_out(federation: FederationFolder) -> None:
+    key = listed(federation).client("client-1").public_key
+    setup.revoke_client(federation.path, "client-1")
+    assert [client.name for client in listed(federation).clients] == ["client-0", "client-2"]
+    assert listed(federation).num_partitions == 3
+    assert not federation.client("client-1").exists()
+    with pytest.raises(ConfigurationError, match="client again: its public-key is revoked"):
+        setup.add_client(federation.path, "again", public_key=key)
+    assert not federation.client("again").exists()
+    # Another one takes its place, with a key of its own.
+    added = setup.add_client(federation.path, "newcomer")
+    assert added.partition_id == 1
+    assert added.public_key != key
+    check_client(federation.client("newcomer"), NOW)
+
+
+def test_one_client_more_is_told_to_all(federation: FederationFolder) -> None:
+    assert setup.add_client(federation.path, "fourth").partition_id == 3
+    for name in ("client-0", "fourth"):
+        assert Identity.read(federation.client(name) / "identity.toml").num_partitions == 4
+
+
+def test_a_client_may_bring_its_own_key(federation: FederationFolder, tmp_path: Path) -> None:
+    other = setup.init(tmp_path / "other", ServerSettings(HOSTS), 1, NOW)
+    public = (other.client("client-0") / "client.pub").read_text().strip()
+    added = setup.add_client(federation.path, "own", public_key=f"{public} someone@somewhere\n")
+    assert added.public_key == public
+    assert not (federation.client("own") / "client.key").exists()
+    assert listed(federation).client("own").public_key == public
+
+
+def test_renewal_keeps_the_keys(federation: FederationFolder) -> None:
+    def keys() -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in federation.path.rglob("*.key")}
+
+    before, clients = keys(), listed(federation)
+    old = load_certificate(federation.server / "server.crt")
+    later = NOW + timedelta(days=300)
+    assert not setup.renew(federation.path, ["new.example.org"], later)
+    new = load_certificate(federation.server / "server.crt")
+    assert keys() == before
+    assert listed(federation) == clients
+    assert new.serial_number != old.serial_number
+    assert new.not_valid_after_utc > later + timedelta(days=SERVER_DAYS - 1)
+    check_server(federation.server, later)
+    assert Identity.read(federation.client("client-0") / "identity.toml").server == (
+        "new.example.org"
+    )
+
+
+def test_a_client_with_the_old_authority_accepts_the_renewed_server(
+    federation: FederationFolder, made: Path
+) -> None:
+    """The authority's certificate is renewed before it ends, and clients have time to get it."""
+    begun = NOW - timedelta(days=AUTHORITY_DAYS - 100)
+    aged = setup.init(federation.path.with_name("aged"), ServerSettings(HOSTS), 1, begun)
+    old = aged.path / "old-ca.crt"
+    shutil.copy(aged.client("client-0") / "ca.crt", old)
+    with pytest.raises(DataError, match="server: the server's certificate is over"):
+        check_server(aged.server, NOW)
+    assert setup.renew(aged.path, [], NOW)
+    check_server(aged.server, NOW)
+    assert (aged.client("client-0") / "ca.crt").read_bytes() != old.read_bytes()
+    for authority in (old, aged.client("client-0") / "ca.crt"):
+        handshake(aged.server, authority, HOSTS[0])
+
+
+def test_the_commands_do_what_they_say(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """From the first to the last of docs/deployment.md, and what is to be copied is said."""
+    made = FederationFolder(tmp_path / "federation")
+
+    def bfl(*words: str | Path) -> str:
+        assert main(["federation", *map(str, words)]) == 0
+        return capsys.readouterr().out
+
+    bfl("init", made.path, "--host", "a.example", "--clients", "2", "--port", "443")
+    assert Identity.read(made.client("client-1") / "identity.toml").address == "a.example:443"
+    assert "it lets in client-0, client-1" in bfl("check", made.server)
+    assert "client client-1: nothing is missing" in bfl("check", made.client("client-1"))
+    assert "partition 1 is vacant" in bfl("revoke-client", made.path, "client-1")
+    assert "it lets in client-0\n" in bfl("check", made.server)
+    said = bfl("add-client", made.path, "one")
+    assert "client one plays partition 1" in said
+    assert "identity.toml" not in said
+    assert "there are 3 partitions now: each client needs its new identity.toml" in bfl(
+        "add-client", made.path, "two"
+    )
+    before = load_certificate(made.server / "server.crt").serial_number
+    assert "start the server anew" in bfl("renew", made.path, "--host", "b.example")
+    assert load_certificate(made.server / "server.crt").serial_number != before
+    assert Identity.read(made.client("two") / "identity.toml").server == "b.example"
+    assert "it lets in client-0, one, two" in bfl("check", made.server)

@@ -1,0 +1,111 @@
+"""What the pages of results say in numbers is what their tables have."""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from pathlib import Path
+
+import pytest
+
+from bfl.experiments.studies.folder import StudyFolder
+from bfl.experiments.studies.formats import markdown
+from bfl.experiments.studies.reading import study_in
+from bfl.experiments.studies.table import study_table
+
+RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
+
+
+def _csv(name: str) -> list[dict[str, str]]:
+    return list(csv.DictReader((RESULTS / name / "table.csv").read_text("utf-8").splitlines()))
+
+
+def _page(name: str) -> tuple[str, list[list[str]]]:
+    """Return a page's sentences on one line, and the cells of its table's rows."""
+    text = (RESULTS / name).read_text("utf-8")
+    lines = [line for line in text.splitlines() if line.startswith("| ")]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return " ".join(text.split()), [row for row in rows[1:] if not row[0].startswith("-")]
+
+
+def test_the_distances_from_the_published_accuracies() -> None:
+    said, _ = _page("studies.md")
+    for partition, words in (
+        ("iid", "{} to {} points below the published ones with IID data"),
+        ("2-class", "{} to {} under the 2-class partition"),
+    ):
+        rows = [row for row in _csv("fischer2024-table2") if row["partition"] == partition]
+        below = sorted(round(-float(row["accuracy_difference"])) for row in rows)
+        assert words.format(below[0], below[-1]) in said
+
+
+def test_which_accuracies_under_the_2_class_partition_are_above_chance() -> None:
+    said, _ = _page("studies.md")
+    rows = [row for row in _csv("fischer2024-table2") if row["partition"] == "2-class"]
+    found = sorted(float(row["accuracy"]) for row in rows)
+    assert f"{found[0]:.2f} to {found[-1]:.2f} %" in said
+    assert "standard error of 0.7 points" in said
+    assert round(100 * math.sqrt(0.1 * 0.9 / 2000), 1) == 0.7
+    assert "nothing has been learned" not in said
+    assert found[-1] > 10 + 3 * 0.7
+
+
+def test_every_strategys_numbers_are_those_of_its_runs() -> None:
+    said, shown = _page("digits-every-strategy.md")
+    folder = StudyFolder(RESULTS / "digits-every-strategy")
+    table = study_table(folder, study_in(folder))
+    lines = [line for line in markdown(table).splitlines() if line.startswith("| ")]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines[2:]]
+    assert shown == rows
+    assert len(rows) == 40
+    numbers = {(line.labels["strategy"], line.labels["weighting"]): line for line in table.lines}
+    learned = {"client-gaussian", "conflation", "weighted-conflation", "weighted-sum-of-normals"}
+    groups: dict[str, list[tuple[float, float]]] = {}
+    for (strategy, _), line in numbers.items():
+        kind = "learned" if strategy in learned else strategy[:11]
+        kind = kind if kind in ("learned", "distributed") else "slow"
+        accuracy, epistemic = line.numbers[0].ours, line.numbers[3].ours
+        assert accuracy is not None
+        assert epistemic is not None
+        groups.setdefault(kind, []).append((100 * accuracy, epistemic))
+    for kind, words in (
+        ("learned", "have {:.0f} to {:.0f} % after six"),
+        ("slow", "{:.0f} to {:.0f} % and"),
+    ):
+        accuracies = [accuracy for accuracy, _ in groups[kind]]
+        assert words.format(min(accuracies), max(accuracies)) in said
+    assert max(epistemic for _, epistemic in groups["learned"]) < 0.00305
+    assert min(epistemic for _, epistemic in groups["slow"]) > 0.11
+    assert [accuracy for accuracy, _ in groups["distributed"]] == pytest.approx([10.0] * 4)
+    assert "at most 0.003 in the first group, and at least 0.11 in the second" in said
+    assert "the result is 10 %, which is chance" in said
+
+
+def test_the_epistemic_parts_beside_partitioned_variational_inference() -> None:
+    said, _ = _page("partitioned-variational-inference-digits.md")
+    rows = {row["method"]: row for row in _csv("partitioned-variational-inference-digits")}
+    means = [float(rows[name]["mean-epistemic"]) for name in ("WS", "conflation")]
+    assert "{:.0e} and {:.0e} on average".format(*means).replace("e-09", "e-9") in said
+
+
+def test_what_withstands_hostile_clients() -> None:
+    said, rows = _page("digits-hostile-clients.md")
+    unweighted = ("conflation", "distributed-weight-consolidation")
+    noise = {
+        row[1]: float(row[5])
+        for row in rows
+        if row[0] == "none" and row[2] == "max-discrepancy" and row[1] not in unweighted
+    }
+    fallen = {rule: value for rule, value in noise.items() if value < 0.95}
+    assert fallen == {"population-pooling": 0.583}
+    assert "withstands noise (but for population pooling, 0.583)" in said
+    held = [
+        [float(cell) for cell in row[3:]]
+        for row in rows
+        if row[0] == "winsorization" and row[1] != "distributed-weight-consolidation"
+    ]
+    attacked = [value for row in held for value in row[1:]]
+    honest = [row[0] for row in held]
+    numbers = re.findall(r"within (\S+) to (\S+), at no visible cost .*?\((\S+) to (\S+)\)", said)
+    assert [min(attacked), max(attacked), min(honest), max(honest)] == list(map(float, *numbers))

@@ -1,0 +1,156 @@
+"""The long-lived process of a client: one for all tasks of a bundle, and another when it dies."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from bfl.engine.flower import warm
+from bfl.engine.flower.warm import Task, WarmWorker
+
+STAND_IN = """
+import os, sys, time
+for line in sys.stdin:
+    token, _, folder = line.strip().partition(" ")
+    if token == "die":
+        os._exit(3)
+    if token == "hang":
+        open("hangs", "w").close()
+        time.sleep(60)
+    with open("played", "a") as played:
+        played.write(f"{token} {os.getpid()} {sys.argv[1]}\\n")
+    print(0, flush=True)
+"""
+
+# The real file, with Flower's part exchanged: a task prints, and ends as Flower ends it.
+REAL = """
+import runpy, sys, types
+runtime = types.ModuleType("runtime")
+runtime.installed = []
+runtime.install_from_fab = lambda content, skip_prompt: runtime.installed.append(content)
+def run_clientapp(address, token, insecure):
+    from flwr.supercore.exit.exit_handler import add_exit_handler
+    add_exit_handler(lambda: print(f"handed in {token}", flush=True))
+    runtime.install_from_fab(b"bundle", skip_prompt=True)
+    print(f"{address} {token} {insecure} {len(runtime.installed)}", flush=True)
+    runtime.flwr_exit(code=0, event_type=None)
+runtime.run_clientapp = run_clientapp
+sys.modules["flwr.supernode.runtime.run_clientapp"] = runtime
+runpy.run_path(sys.argv.pop(1), run_name="__main__")
+"""
+
+
+@pytest.fixture
+def said() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def worker(
+    tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[WarmWorker]:
+    (tmp_path / "stand_in.py").write_text(STAND_IN)
+    monkeypatch.setattr(warm, "WORKER", tmp_path / "stand_in.py")
+    with WarmWorker("address", os.environ, tmp_path, said.append) as worker:
+        yield worker
+
+
+def played(folder: Path) -> list[list[str]]:
+    path = folder / "played"
+    return [line.split() for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def nothing() -> None:
+    pass
+
+
+def test_one_process_plays_all_tasks_of_a_bundle(worker: WarmWorker, tmp_path: Path) -> None:
+    for token in ("a", "b", "c"):
+        worker.play(Task(token, "bundle"), nothing)
+    tokens, pids, addresses = zip(*played(tmp_path), strict=True)
+    assert tokens == ("a", "b", "c")
+    assert len(set(pids)) == 1
+    assert set(addresses) == {"address"}
+
+
+def test_another_bundle_has_another_process(worker: WarmWorker, tmp_path: Path) -> None:
+    worker.play(Task("a", "bundle"), nothing)
+    worker.play(Task("b", "other"), nothing)
+    (_, first, _), (_, second, _) = played(tmp_path)
+    assert first != second
+    assert not lives(int(first))
+
+
+@pytest.mark.parametrize("when", ["in a task", "between tasks"])
+def test_a_worker_that_has_died_is_replaced(
+    worker: WarmWorker, tmp_path: Path, said: list[str], when: str
+) -> None:
+    worker.play(Task("a", "bundle"), nothing)
+    if when == "in a task":
+        worker.play(Task("die", "bundle"), nothing)
+        assert said == ["the worker has died (status 3); the next task gets another"]
+    else:
+        os.kill(int(played(tmp_path)[0][1]), 9)
+        time.sleep(0.2)
+    worker.play(Task("b", "bundle"), nothing)
+    (_, first, _), (token, second, _) = played(tmp_path)
+    assert token == "b"
+    assert first != second
+
+
+def test_it_ends_with_its_supernode(worker: WarmWorker, tmp_path: Path) -> None:
+    """What looks after the SuperNode raises, also in the middle of a task."""
+    worker.play(Task("a", "bundle"), nothing)
+
+    def look() -> None:
+        if (tmp_path / "hangs").exists():
+            raise RuntimeError("the SuperNode has ended")
+
+    with pytest.raises(RuntimeError):
+        worker.play(Task("hang", "bundle"), look)
+    assert not lives(int(played(tmp_path)[0][1]))
+
+
+def test_flowers_end_of_a_task_is_not_the_workers(tmp_path: Path) -> None:
+    """Each task's output is handed in, what it prints does not count, and bundles stay in place."""
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", REAL, str(warm.WORKER), "address"],
+        input="first\nsecond\n",
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout == "0\n0\n"
+    expected = ["address first True 1", "handed in first", "address second True 1"]
+    assert done.stderr.splitlines() == [*expected, "handed in second"]
+
+
+def test_the_worker_imports_nothing_of_ours(tmp_path: Path) -> None:
+    """A task's bundle brings bfl; what is there first would be played in its place."""
+    code = "import runpy, sys; runpy.run_path(sys.argv[1]); print(*sorted(sys.modules))"
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", code, str(warm.WORKER)],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=True,
+    )
+    modules = {name.partition(".")[0] for name in done.stdout.split()}
+    assert "flwr" in modules
+    assert not modules & {"bfl", "clients", "strategies", "tensorflow"}

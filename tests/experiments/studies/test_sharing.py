@@ -1,0 +1,186 @@
+"""Several machines share a study: shards, results put together, one computation made once."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from small_study import STUDY, PretendingEngine, write_study
+
+from bfl.aggregation.weightings import weightings
+from bfl.commands import study as commands
+from bfl.commands.main import main
+from bfl.configuration import resolve
+from bfl.experiments.studies.run_result import digest, read_result
+from bfl.experiments.studies.same_runs import computation
+
+Output = pytest.CaptureFixture[str]
+ONE = "flipout-ws_iid_seed-0"
+PLAIN = STUDY.split("[[columns]]")[0]
+WEIGHTED = """
+title = "Weighted"
+[base]
+rounds = 2
+clients = 3
+dataset = "npz:images.npz"
+[axes]
+seed = [0]
+partition = ["iid", "dirichlet"]
+weighting = ["equal", "train-size", "distance"]
+"""
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> PretendingEngine:
+    engine = PretendingEngine()
+    monkeypatch.setattr(commands, "_engine", lambda *_: lambda: engine)
+    return engine
+
+
+def bfl(*arguments: Any) -> int:
+    return main([str(argument) for argument in arguments])
+
+
+def test_shards_share_the_runs_and_merge_puts_them_together(
+    tmp_path: Path, engine: PretendingEngine, capsys: Output
+) -> None:
+    file = write_study(tmp_path / "files", PLAIN)
+    for part in (1, 2, 3):
+        assert bfl("study", file, "--output", tmp_path / str(part), "--shard", f"{part}/3") == 0
+    names = [name for name, _ in engine.asked]
+    assert len(names) == len(set(names)) == 8
+    parts = [tmp_path / str(part) / "small" for part in (1, 2, 3)]
+    # Made elsewhere: the environment of each stays.
+    one = parts[1] / "runs" / f"{names[3]}.json"
+    content = json.loads(one.read_text(encoding="utf-8"))
+    one.write_text(json.dumps({**content, "environment": {"numpy": "9"}}), encoding="utf-8")
+    capsys.readouterr()
+    assert bfl("study", "merge", tmp_path / "all", *parts) == 0
+    assert "8 results are new" in capsys.readouterr().out
+    assert read_result(tmp_path / "all" / "runs" / f"{names[3]}.json").environment == {"numpy": "9"}
+    assert bfl("study", "merge", tmp_path / "all", *parts) == 0
+    assert "0 results are new" in capsys.readouterr().out
+    assert bfl("table", tmp_path / "all") == 0
+    printed = capsys.readouterr().out
+    assert "8 of 8 runs are done" in printed
+    assert "Runs differ in numpy: " in printed
+
+
+@pytest.mark.parametrize("text", ["0/2", "3/2", "2", "1/0", "-1/2", "a/b", "1/2/3", "1.0/2"])
+def test_a_shard_outside_its_number_is_refused(
+    text: str, tmp_path: Path, engine: PretendingEngine, capsys: Output
+) -> None:
+    file = write_study(tmp_path / "files", PLAIN)
+    assert bfl("study", file, "--output", tmp_path / "out", f"--shard={text}") == 2
+    assert f"--shard is '{text}'; allowed: I/N with I from 1 to N" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def _change(path: Path, **changes: Any) -> None:
+    content = {**json.loads(path.read_text(encoding="utf-8")), **changes}
+    content["digest"] = digest(content["configuration"])
+    path.write_text(json.dumps(content), encoding="utf-8")
+
+
+def test_what_contradicts_is_not_put_together(
+    tmp_path: Path, engine: PretendingEngine, capsys: Output
+) -> None:
+    file = write_study(tmp_path / "files", PLAIN)
+    files = []
+    for place in ("a", "b"):
+        assert bfl("study", file, "--output", tmp_path / place, "--only", ONE) == 0
+        files.append(tmp_path / place / "small" / "runs" / f"{ONE}.json")
+    (tmp_path / "b" / "small" / "runs" / ONE).rename(tmp_path / "moved")
+    sources = [tmp_path / place / "small" for place in ("a", "b")]
+    content = read_result(files[1])
+    _change(files[1], metrics={**content.metrics, "accuracy": 0.75})
+    assert bfl("study", "merge", tmp_path / "all", *sources) == 2
+    said = capsys.readouterr().err
+    assert all(str(path) in said for path in files)
+    assert "accuracy is 0.5 and 0.75" in said
+    assert not (tmp_path / "all").exists()
+    _change(files[1], configuration={**content.configuration, "batch-size": 7})
+    assert bfl("study", "merge", tmp_path / "all", *sources) == 2
+    said = capsys.readouterr().err
+    assert all(str(path) in said for path in files)
+    assert "batch-size is 32 and 7" in said
+    # A longer run replaces a shorter one.
+    _change(files[1], configuration={**content.configuration, "rounds": 9})
+    assert bfl("study", "merge", tmp_path / "all", *sources) == 0
+    assert read_result(tmp_path / "all" / "runs" / f"{ONE}.json").number_of_rounds == 9
+    assert bfl("study", "merge", tmp_path / "all", tmp_path / "files") == 2
+    assert "holds no result" in capsys.readouterr().err
+
+
+def _images(folder: Path, train: int) -> None:
+    images = np.random.default_rng(0).integers(0, 255, (train, 16, 16), np.uint8)
+    labels = np.arange(train) % 4
+    np.savez(folder / "images.npz", x_train=images, y_train=labels, x_test=images, y_test=labels)
+
+
+def test_runs_that_are_one_computation_are_made_once(
+    tmp_path: Path, engine: PretendingEngine, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    _images(tmp_path, 90)
+    file = write_study(tmp_path / "files", WEIGHTED, None)
+    assert bfl("study", file, "--shard", "1/1") == 0
+    made = [name for name, _ in engine.asked]
+    # Three clients of 30 images each are equal under iid; not so under a Dirichlet partition.
+    assert len(made) == 5
+    printed = capsys.readouterr().out
+    assert "iid_train-size_seed-0: the same computation as iid_equal_seed-0, made once" in printed
+    result = read_result(tmp_path / "runs" / "small" / "runs" / "iid_train-size_seed-0.json")
+    assert result.made_as == "iid_equal_seed-0"
+    assert result.configuration["weighting"] == "train-size"
+    assert bfl("table", "runs/small") == 0
+    printed = capsys.readouterr().out
+    assert "6 of 6 runs are done" in printed
+    assert "made once: iid_train-size_seed-0 = iid_equal_seed-0." in printed
+    engine.asked.clear()
+    assert bfl("study", file) == 0
+    assert engine.asked == []
+
+
+def test_clients_of_unequal_size_make_two_computations(
+    tmp_path: Path, engine: PretendingEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    _images(tmp_path, 91)
+    assert bfl("study", write_study(tmp_path / "files", WEIGHTED, None), "--only", "iid_") == 0
+    assert len(engine.asked) == 3
+
+
+def test_a_failure_is_that_of_all_runs_of_the_computation(
+    tmp_path: Path, engine: PretendingEngine, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(name: str, number: int) -> None:
+        raise ValueError("no luck")
+
+    engine.act = fail
+    monkeypatch.chdir(tmp_path)
+    _images(tmp_path, 90)
+    file = write_study(tmp_path / "files", WEIGHTED, None)
+    assert bfl("study", file, "--only", "iid_equal", "--only", "iid_train-size") == 1
+    assert "the same computation as iid_equal_seed-0, which has failed" in capsys.readouterr().err
+
+
+def test_weights_that_count_alone_are_equal_to_the_last_bit_on_equal_clients() -> None:
+    """What makes two weightings one computation: every scheme that goes by counts is tried."""
+    counting = [cls for cls in weightings.classes() if cls.counts_only]
+    assert len(counting) >= 2
+    equal = weightings.create("equal")
+    for clients in range(1, 40):
+        for size in (1, 3, 7, 1437, 5999, 50_000):
+            for cls in counting:
+                weights = weightings.create(cls.name).weigh_counts([size] * clients)
+                assert weights.tobytes() == equal.weigh_counts([size] * clients).tobytes()
+    train_size = resolve({"weighting": "train-size", "clients": 3})
+    assert computation(train_size, [5, 5, 5]) == computation(
+        resolve({"weighting": "equal", "clients": 3}), [5, 5, 5]
+    )
+    assert computation(train_size, [5, 5, 4]) != computation(train_size, [5, 5, 5])
+    assert computation(train_size, []) != computation(train_size, [5, 5, 5])

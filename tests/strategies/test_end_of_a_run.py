@@ -1,0 +1,86 @@
+"""The end of a run, killed at each of its files: it is finished when all of them are there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from bfl.configuration import resolve
+from bfl.evaluation.prediction import Predictions, PredictionStatistics
+from bfl.experiments.results.run_folder import (
+    EXAMPLES,
+    METRICS,
+    POSTERIOR,
+    PREDICTIONS,
+    RETENTION,
+    WARNINGS,
+    RunFolder,
+)
+from bfl.experiments.studies.folder import is_done
+from bfl.posteriors import Manifest, Parameter, Posterior
+from strategies.run import _finish
+
+N, CLASSES = 24, 3
+FILES = [POSTERIOR, PREDICTIONS, RETENTION, EXAMPLES, WARNINGS, "figures/any.png"]
+"""What the end of a run leaves, beside the metrics."""
+
+
+class Evaluator:
+    """Judges with probabilities that no network has given."""
+
+    manifest = Manifest((Parameter("dense/kernel", (2,), True, "he-normal"),))
+    server_data = None
+    validates = False
+    dataset = SimpleNamespace(
+        test_images=np.zeros((N, 2, 2, 1), np.uint8), test_labels=np.arange(N) % CLASSES
+    )
+
+    def __init__(self) -> None:
+        self.configuration = resolve({"mc-samples": 2})
+
+    def predict(self, posterior: Posterior, **_: Any) -> Predictions:
+        probability = np.random.default_rng(0).dirichlet(np.ones(CLASSES), size=N)
+        # Equal samples: no epistemic uncertainty is left, of which the run warns.
+        return PredictionStatistics.of([probability, probability]).result()
+
+
+def finish(folder: RunFolder) -> None:
+    evaluator = Evaluator()
+    server = SimpleNamespace(
+        folder=folder,
+        evaluator=evaluator,
+        configuration=evaluator.configuration,
+        progress=SimpleNamespace(say=lambda _: None, console=Console(quiet=True)),
+        log=SimpleNamespace(end=lambda *_: None),
+    )
+    _finish(server, Posterior(np.zeros(2, np.float32), np.ones(2, np.float32)))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("file", [*FILES, METRICS])
+def test_a_run_killed_before_a_file_is_there_is_not_finished(
+    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = RunFolder.create(tmp_path, "run", {"rounds": 1}, {})
+    replace = Path.replace
+
+    def killed(self: Path, target: Path) -> Path:
+        if target == folder.path / file:
+            raise KeyboardInterrupt
+        return replace(self, target)
+
+    # Drawn figures take seconds.
+    monkeypatch.setattr("strategies.run.draw_all", lambda f: [f.write_figure("any", b"figure")])
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", killed)
+        with pytest.raises(KeyboardInterrupt):
+            finish(folder)
+    assert not is_done(folder)
+    finish(folder)
+    assert is_done(folder)
+    assert all(folder.holds(name) for name in FILES)
+    assert len(folder.warnings()) == 1
