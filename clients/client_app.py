@@ -9,6 +9,8 @@ A node's configuration (``--node-config`` of a SuperNode; set by Flower in a sim
 - ``plugins-dir``: the folder with the files of plugins that it takes, by their names; a simulated
   node takes them from where the run's ``plugins`` say, a SuperNode from nowhere else;
 - ``state-dir``: where a client that keeps a state has it, see ``clients.state``;
+- ``personal-model``: the architecture of its client's personal model, in place of what the run's
+  ``personal-models`` say;
 - ``allow-attack``: true if the node may play a hostile client, as every simulated one may.
 """
 
@@ -27,7 +29,7 @@ from bfl.configuration import Configuration
 from bfl.data.datasets.cache import cached_dataset
 from bfl.engine.resources import resident_memory
 from bfl.errors import ConfigurationError
-from bfl.experiments.run.trainer import trainer_for
+from bfl.experiments.run.trainer import personal_architecture, trainer_for
 from bfl.federation.client_metrics import (
     MEMORY,
     NUM_EXAMPLES,
@@ -51,6 +53,7 @@ from bfl.learning.training import LocalTask
 from bfl.plugins import activate
 from bfl.posteriors import Posterior
 from clients.guard import deadline, reports_errors
+from clients.judging import judged_metrics
 from clients.node import Node
 from clients.own_test_data import own_test_metrics
 from clients.part_states import (
@@ -60,6 +63,7 @@ from clients.part_states import (
     optimizer_arrays,
     taken_up,
 )
+from clients.personal import personal_model, personal_task
 from clients.process import (
     TrainingData,
     cached_configuration,
@@ -144,13 +148,16 @@ def _train(
     examples = _examples(task, data, node)
     start_tensorflow()
     arrays: Any = message.content[ARRAYS]
-    received, parts = posterior_from_arrays(arrays), configuration.parts
+    # The virtual client that pre-trains is sent all, whatever the broadcast.
+    received = posterior_from_arrays(arrays, _variance_not_sent(configuration))
+    parts = configuration.parts
     keeps_optimizer = keys.optimizer_state == "keep"
     keeps = keeps_optimizer or keeps_state(parts)
     store = client_state(context, node, task) if keeps else None
     kept = taken_up(store, task)
     states = PartStates.of(parts, kept, task, received)
-    trainer = trainer_for(configuration, data.image_shape, task.num_classes)
+    model = personal_model(configuration, task, node)
+    trainer = trainer_for(configuration, data.image_shape, task.num_classes, model)
     beside = arrays_beside(message.content)
     local_task = LocalTask(
         received=received,
@@ -164,6 +171,7 @@ def _train(
         seed=keys.seed,
         key_labels=(task.server_round, task.partition_id),
         optimizer_state=optimizer_arrays(kept) if keeps_optimizer else {},
+        personal=personal_task(configuration, task, states),
         **_of_parts(configuration, states, received, beside, trainer.network),
     )
     result = trainer.train(data.images, data.labels, local_task)
@@ -177,6 +185,9 @@ def _train(
         MEMORY: resident_memory(),
     }
     metrics.update(own_test_metrics(node.dataset, configuration, task, result.posterior))
+    family = personal_architecture(configuration, model)
+    models = (result.posterior, result.personal)
+    metrics.update(judged_metrics(configuration, task, node, trainer, family, models))
     posterior = result.posterior
     if configuration.attacks(task.partition_id):
         generator = randomness.generator(keys.seed, "attack", task.server_round, task.partition_id)
@@ -189,6 +200,13 @@ def _train(
         optimizer = named_optimizer(result.optimizer_state) if keeps_optimizer else {}
         store.save(task.server_round, {**state, **optimizer})
     return Message(reply_content(posterior, metrics, replies), reply_to=message)
+
+
+def _variance_not_sent(configuration: Configuration) -> float | None:
+    """Return the variance that stands for those that a broadcast leaves out; None: none does."""
+    if "variance" in configuration.broadcast.vectors:
+        return None
+    return configuration.inference.initial_standard_deviation**2
 
 
 def _of_parts(

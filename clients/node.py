@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import pydantic
 from flwr.app import Context
 
 from bfl.engine.resources import in_simulation
 from bfl.errors import ConfigurationError
+from bfl.learning.models import create_architecture
 from bfl.plugins import PluginPolicy
 
 
@@ -25,6 +27,7 @@ class Node:
         plugins: Where the files of a run's plugins are, and which plugins it takes: a simulated
             node all, a SuperNode what its own configuration and installation say.
         state_dir: Where its client keeps a state, or empty.
+        personal_model: The architecture of its client's personal model, or empty: as the run says.
         simulated: Whether an engine simulates it.
         allows_attack: Whether it may play a hostile client: if it is simulated, or its
             configuration has ``allow-attack=true``.
@@ -36,6 +39,7 @@ class Node:
     data_dir: str | None
     plugins: PluginPolicy
     state_dir: str
+    personal_model: str
     simulated: bool
     allows_attack: bool
 
@@ -53,6 +57,8 @@ class Node:
             raise ConfigurationError(
                 f"node configuration: allow-attack is {allow!r}; allowed: true or false"
             )
+        if "personal-model" in given:
+            _check_model(given["personal-model"])
         return cls(
             partition_id=_number(given, "partition-id"),
             num_partitions=_number(given, "num-partitions"),
@@ -60,9 +66,19 @@ class Node:
             data_dir=str(given["data-dir"]) if "data-dir" in given else None,
             plugins=PluginPolicy(str(given.get("plugins-dir", "")) or None, not simulated),
             state_dir=str(given.get("state-dir", "")),
+            personal_model=str(given.get("personal-model", "")),
             simulated=simulated,
             allows_attack=simulated or allow,
         )
+
+
+def _check_model(word: object) -> None:
+    try:
+        create_architecture(str(word))
+    except (ConfigurationError, pydantic.ValidationError) as error:
+        raise ConfigurationError(
+            f"node configuration: personal-model is {word!r}: {error}"
+        ) from error
 
 
 def _number(node_config: Mapping[str, Any], key: str) -> int:

@@ -57,6 +57,7 @@ class TaskTemplate:
         configuration: The run's configuration as a JSON object of flat keys.
         num_classes: The number of classes.
         partition: The examples of each client, by partition id; None where nodes have their own.
+        test_partition: The test examples of each client, likewise; None where clients do not judge.
         run_folder: The run's folder, for clients that keep a state in a simulation.
         run_key: The run's own word, for clients that keep a state on nodes of their own.
         more: Values of a ServerApp's own, for its own clients.
@@ -65,6 +66,7 @@ class TaskTemplate:
     configuration: str
     num_classes: int
     partition: Sequence[Positions | None] | None
+    test_partition: Sequence[Positions | None] | None
     run_folder: str
     run_key: str
     more: ConfigRecord
@@ -77,6 +79,9 @@ class TaskTemplate:
             configuration=self.configuration,
             num_classes=self.num_classes,
             examples=None if self.partition is None else self.partition[partition_id],
+            test_examples=None
+            if self.test_partition is None
+            else self.test_partition[partition_id],
             run_folder=self.run_folder,
             run_key=self.run_key,
             pooled_round=request.pooled_rounds[partition_id],
@@ -176,7 +181,8 @@ class FlowerClients:
 
     def _messages(self, request: TrainingRequest) -> list[Message]:
         # One record for all: the clients of a round are sent the same.
-        arrays, beside = posterior_to_arrays(request.posterior), record_beside(request.broadcast)
+        arrays = posterior_to_arrays(request.posterior, request.vectors)
+        beside = record_beside(request.broadcast)
         template = self._template
         return [
             Message(

@@ -17,6 +17,8 @@ from bfl.configuration import Configuration
 from bfl.errors import ConfigurationError
 from bfl.evaluation.predictives import Predictive
 from bfl.evaluation.predictives.posterior import PosteriorPredictive
+from bfl.federation.broadcasts import Broadcast
+from bfl.federation.broadcasts.posterior import PosteriorBroadcast
 from bfl.federation.parts import Arrays, Counts, DeclaredArray, Part
 from bfl.federation.sampling import Sampling
 from bfl.posteriors import Posterior
@@ -33,6 +35,7 @@ class Method:
         weighting: How much each client counts in it.
         defence: What is done to the clients' posteriors before.
         server_optimizer: What becomes of the step to the pool.
+        outgoing: What of the global posterior clients are sent.
         scale_floor: The least standard deviation of the posterior that comes out; 0: none.
         refinement: What the server does beyond pooling.
         sampler: The distribution that an ensemble's samples are from.
@@ -45,6 +48,7 @@ class Method:
     weighting: Weighting
     defence: Defence
     server_optimizer: ServerOptimizer
+    outgoing: Broadcast = field(default_factory=PosteriorBroadcast)
     scale_floor: float = SCALE_FLOOR
     refinement: Refinement = field(default_factory=NoRefinement)
     sampler: Sampler = field(default_factory=GaussianSampler)
@@ -60,6 +64,7 @@ class Method:
             weighting=configuration.weighting,
             defence=configuration.defence,
             server_optimizer=configuration.server_optimizer,
+            outgoing=configuration.broadcast,
             scale_floor=configuration.keys.scale_floor,
             refinement=configuration.refinement,
             sampler=configuration.sampler,

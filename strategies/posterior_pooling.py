@@ -23,6 +23,7 @@ from bfl.aggregation.server_optimizers import ServerOptimizer, server_optimizers
 from bfl.aggregation.weightings import Weighting, weightings
 from bfl.engine.flower import log
 from bfl.evaluation.predictives import Predictive, predictives
+from bfl.federation.broadcasts import Broadcast, broadcasts
 from bfl.federation.parts import Part
 from bfl.federation.sampling import Sampling, samplings
 from bfl.federation.wire import Positions, posterior_to_arrays
@@ -99,6 +100,7 @@ class PosteriorPooling(Strategy):
         defence: What is done to the clients' posteriors before, likewise; by default nothing.
         sampling: Who takes part in a round, likewise; by default all.
         server_optimizer: What becomes of the step to the pool, likewise; by default nothing.
+        broadcast: What of the global posterior clients are sent, likewise; by default all.
         refinement: What the server does beyond pooling, likewise; by default nothing.
         sampler: The distribution that an ensemble's samples are from, likewise.
         predictive: What predicts beside the posterior, likewise; by default nothing.
@@ -111,6 +113,7 @@ class PosteriorPooling(Strategy):
         configuration: The run's configuration as a JSON object of flat keys, sent to the clients.
         num_classes: The number of classes, sent to the clients.
         partition: The examples of each client, by partition id; None where nodes have their own.
+        test_partition: The test examples of each client, likewise; None where clients do not judge.
         run_folder: The run's folder, for clients that keep a state in a simulation.
         run_key: The run's own word, by which nodes file what they keep.
         clients: The number of clients; 0: as many as there are SuperNodes.
@@ -139,6 +142,7 @@ class PosteriorPooling(Strategy):
         defence: Defence | str = "none",
         sampling: Sampling | str = "random",
         server_optimizer: ServerOptimizer | str = "none",
+        broadcast: Broadcast | str = "posterior",
         refinement: Refinement | str = "none",
         sampler: Sampler | str = "gaussian",
         predictive: Predictive | str = "posterior",
@@ -149,6 +153,7 @@ class PosteriorPooling(Strategy):
         configuration: str = "{}",
         num_classes: int = 10,
         partition: Sequence[Positions | None] | None = None,
+        test_partition: Sequence[Positions | None] | None = None,
         run_folder: str = "",
         run_key: str = "",
         clients: int = 0,
@@ -170,6 +175,7 @@ class PosteriorPooling(Strategy):
             weighting=_part(weightings, weighting),
             defence=_part(defences, defence),
             server_optimizer=_part(server_optimizers, server_optimizer),
+            outgoing=_part(broadcasts, broadcast),
             scale_floor=scale_floor,
             refinement=_part(refinements, refinement),
             sampler=_part(samplers, sampler),
@@ -182,6 +188,7 @@ class PosteriorPooling(Strategy):
         self.configuration = configuration
         self.num_classes = num_classes
         self.partition = partition
+        self.test_partition = test_partition
         self.run_folder = run_folder
         self.run_key = run_key
         self.clients = clients
@@ -292,6 +299,7 @@ class PosteriorPooling(Strategy):
             configuration=self.configuration,
             num_classes=self.num_classes,
             partition=self.partition,
+            test_partition=self.test_partition,
             run_folder=self.run_folder,
             run_key=self.run_key,
             more=more,

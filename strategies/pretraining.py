@@ -135,6 +135,9 @@ class Pretraining:
                 attackers=0,
                 prior=configuration.words["pretrain-prior"],
                 correction="none",
+                broadcast="posterior",
+                start="posterior",
+                personalization="none",
                 schedule="exponential",
                 lr_decay=keys.pretrain_lr_decay,
             ).values

@@ -9,6 +9,8 @@ from bfl.data.datasets.server_data import HELD_BACK, ServerData, check_no_overla
 from bfl.data.datasets.subset import with_test_examples
 from bfl.errors import ConfigurationError
 from bfl.experiments.run.resume import Checkpoint, check_output
+from bfl.experiments.run.trainer import check_images, personal_architecture
+from bfl.learning.personalizations import PersonalModel
 from strategies.division import clients_positions, split
 from strategies.federation import Federation
 from strategies.pretraining import split_off
@@ -35,6 +37,7 @@ def check_before_start(configuration: Configuration, clients: int) -> None:
     if keys.pretrain_examples:
         held_back = own.held_back if own else None
         split_off(dataset, keys.pretrain_examples, keys.pretrain_validation, held_back)
+    refuse_personal_models(configuration, clients, dataset.image_shape)
     side = min(dataset.image_shape[:2])
     if side < configuration.architecture.minimum_side:
         raise ConfigurationError(
@@ -42,6 +45,21 @@ def check_before_start(configuration: Configuration, clients: int) -> None:
             f"{configuration.architecture.minimum_side} pixels a side; those of dataset "
             f"'{keys.dataset}' have {side}"
         )
+
+
+def refuse_personal_models(
+    configuration: Configuration, clients: int, image_shape: tuple[int, int, int]
+) -> None:
+    """Refuse personal models that do not fit the number of clients or the images.
+
+    Raises:
+        ConfigurationError: Naming the model.
+    """
+    personalization = configuration.personalization
+    if isinstance(personalization, PersonalModel):
+        for word in dict.fromkeys(personalization.assignment.words(clients)):
+            if word:
+                check_images(word, personal_architecture(configuration, word), image_shape)
 
 
 def client_sizes(configuration: Configuration, clients: int) -> tuple[int, ...]:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from bfl import randomness
 from bfl.aggregation.client_models import ClientModels
 from bfl.aggregation.pooling.sums import DAMPING
+from bfl.aggregation.precision_spread import PrecisionSpread
 from bfl.aggregation.server import RoundContext, Server
 from bfl.errors import PosteriorError, RunError
 from bfl.federation.parts import Arrays, Counts, DeclaredArray
@@ -34,7 +35,8 @@ class TrainingRequest:
     Attributes:
         server_round: The round, from 1.
         partition_ids: Which clients are asked, sorted.
-        posterior: The global posterior that they are sent.
+        posterior: The global posterior.
+        vectors: The names of those of its vectors that they are sent.
         broadcast: What they are sent beside it.
         declared: What they have to send beside theirs.
         pooled_rounds: By partition id, the last round in which a client's update was pooled; 0:
@@ -45,6 +47,7 @@ class TrainingRequest:
     server_round: int
     partition_ids: Sequence[int]
     posterior: Posterior
+    vectors: Sequence[str]
     broadcast: Arrays
     declared: tuple[DeclaredArray, ...]
     pooled_rounds: Mapping[int, int]
@@ -153,6 +156,7 @@ def pooled_round(
     asked = method.sampling.sample(seed, number, clients.size)
     request = _request(method, state, number, asked)
     tally, combination = Tally(), Combination(request.declared)
+    spread = PrecisionSpread() if method.pooling.by_precision else None
     known = clients.num_examples
     kept: list[ClientUpdate] = []
 
@@ -161,6 +165,8 @@ def pooled_round(
             kept.append(update)
         tally.add(update)
         combination.add(update.beside, weight)
+        if spread:
+            spread.add(update.posterior, weight)
 
     try:
         pooled = pool_updates(
@@ -198,6 +204,7 @@ def pooled_round(
     metrics = {
         **tally.metrics(asked=len(asked)),
         **pooled.diagnostics,
+        **(spread.metrics(previous, pooled.posterior) if spread else {}),
         **floored.diagnostics,
     }
     models = _models(kept, previous, floored.posterior, manifest) if kept else None
@@ -227,6 +234,7 @@ def _request(
         server_round=number,
         partition_ids=asked,
         posterior=state.posterior,
+        vectors=method.outgoing.vectors,
         broadcast=method.broadcast(state.parts),
         declared=method.declared(state.posterior),
         pooled_rounds={i: int(state.pooled_rounds[i]) for i in asked},

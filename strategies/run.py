@@ -25,6 +25,7 @@ from bfl.experiments.results.environment import describe_environment
 from bfl.experiments.results.examples import write_examples
 from bfl.experiments.results.figures import draw_all
 from bfl.experiments.results.identity import run_key
+from bfl.experiments.results.judged_clients import judged_clients, means_over_clients, told
 from bfl.experiments.results.progress import ProgressReport
 from bfl.experiments.results.run_folder import FINAL_EVALUATION, RunFolder
 from bfl.experiments.results.summary import write_evaluation
@@ -36,12 +37,17 @@ from bfl.experiments.tracking import LiveLog, TrackedRun, live_log
 from bfl.federation.wire import Positions, posterior_from_arrays, posterior_to_arrays
 from bfl.posteriors import Posterior
 from strategies import strategy_class
-from strategies.division import split
+from strategies.division import own_test_positions, split
 from strategies.federation import Federation, discover
 from strategies.method import Method
 from strategies.posterior_pooling import PosteriorPooling
 from strategies.pretraining import Pretraining
-from strategies.refusals import check_own_images, lost_states, refuse_attackers
+from strategies.refusals import (
+    check_own_images,
+    lost_states,
+    refuse_attackers,
+    refuse_personal_models,
+)
 from strategies.round_recorder import RoundRecorder
 from strategies.server_state import ServerState
 from strategies.validation import evaluation, judged_ensemble, judging, own_server, server_data
@@ -80,7 +86,9 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         own = evaluator.server_data = server_data(configuration, dataset, federation)
         check_own_images(configuration, dataset, own)
         partition = split(configuration, dataset, federation, own)
+        test_partition = own_test_positions(configuration, dataset, partition)
         refuse_attackers(configuration, federation)
+        refuse_personal_models(configuration, federation.size, dataset.image_shape)
         name = keys.name or made_up_name(configuration)
         with (
             open_run(configuration, name, describe_environment()) as (folder, checkpoint),
@@ -93,7 +101,9 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
             network = NetworkDescription.of(configuration, dataset, configured_threads())
             folder.write_network(network.to_dict())
             folder.write_partition(_described(dataset, partition, own))
-            server = _Server(grid, federation, folder, evaluator, partition, progress, log)
+            server = _Server(
+                grid, federation, folder, evaluator, partition, test_partition, progress, log
+            )
             if checkpoint:
                 progress.say(f"going on after round {checkpoint.server_round}")
             elif keys.pretrain_examples:
@@ -113,6 +123,7 @@ class _Server:
         folder: The run's folder.
         evaluator: Judges posteriors; it has the run's configuration and data set.
         partition: The examples of each client; None for nodes with data of their own.
+        test_partition: Their test examples; None where clients do not judge.
         progress: What a person sees.
         log: Where rounds are logged live.
     """
@@ -122,6 +133,7 @@ class _Server:
     folder: RunFolder
     evaluator: Any
     partition: Sequence[Positions | None]
+    test_partition: Sequence[Positions | None] | None
     progress: ProgressReport
     log: LiveLog
 
@@ -193,6 +205,7 @@ def _run_rounds(server: _Server, checkpoint: Checkpoint | None) -> Posterior:
         server.partition,
         federation=server.federation,
         manifest=server.evaluator.manifest,
+        test_partition=server.test_partition,
         server=own_server(server.evaluator),
         judge=judging(server.evaluator),
         run_folder=server.path,
@@ -245,6 +258,7 @@ def make_strategy(
         defence=method.defence,
         sampling=method.sampling,
         server_optimizer=method.server_optimizer,
+        broadcast=method.outgoing,
         refinement=method.refinement,
         sampler=method.sampler,
         predictive=method.predictive,
@@ -284,15 +298,21 @@ def _finish(server: _Server, posterior: Posterior) -> None:
     progress.say(f"final evaluation with {samples} Monte Carlo samples")
     folder.write_posterior(posterior, evaluator.manifest)
     predictions = evaluator.predict(posterior, samples=samples, purpose="final")
+    test = evaluator.dataset
     numbers = write_evaluation(
         folder,
         predictions,
-        evaluator.dataset.test_labels,
+        test.test_labels,
         evaluator.configuration.values,
         posterior,
         ensemble=_last_ensemble(server),
     )
-    test = evaluator.dataset
+    if server.configuration.keys.judged_by == "clients":
+        parts = server.test_partition
+        table = judged_clients(folder.rounds(), predictions, test.test_labels, parts)
+        folder.write_clients(table)
+        numbers |= means_over_clients(table)
+        progress.say(told(table))
     write_examples(folder, predictions, test.test_images, test.test_labels)
     if posterior.size:
         CollapseWatch(folder, progress.say).look(numbers, samples, FINAL_EVALUATION)

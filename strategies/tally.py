@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from bfl.federation.client_metrics import NUM_EXAMPLES, OF_EACH_CLIENT
+from bfl.federation.client_metrics import NUM_EXAMPLES, of_each_client
 from strategies.updates import ClientUpdate, mean_metrics
 
 
@@ -52,7 +52,7 @@ class Tally:
             {
                 "client": partition_id,
                 NUM_EXAMPLES: count,
-                **{name: sent[name] for name in OF_EACH_CLIENT if name in sent},
+                **{name: sent[name] for name in sorted(filter(of_each_client, sent))},
                 "weight": weight,
             }
             for partition_id, (count, sent), weight in zip(

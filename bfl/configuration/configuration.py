@@ -190,16 +190,22 @@ _Picked = Mapping[str, tuple[str, tuple[Component, ...]]]
 
 
 def _picked(given: Mapping[str, Any], problems: list[str]) -> _Picked:
-    """Return what the keys pick; what cannot be is added to the problems."""
-    picked = {}
-    for kind in KINDS:
+    """Return what the keys pick; what cannot be is added to the problems.
+
+    Two keys may pick from one registry, such as ``optimizer`` and ``personal-optimizer``, and parts
+    of both read one key: where it is not given it is what the first one's part has by default.
+    """
+    picked: dict[str, tuple[str, tuple[Component, ...]]] = {}
+    for kind in sorted(KINDS, key=lambda kind: kind.key != kind.registry.kind):
         word = given.get(kind.key, kind.default)
         if not isinstance(word, str):
             problems.append(wrong_type(kind.key, word, "string_type"))
             continue
         refused: list[str] = []
         with _collect(refused):
-            parts = kind.pick(word, given)
+            _, first = picked.get(kind.registry.kind, ("", ()))
+            shared = {k: v for part in first for k, v in part.model_dump(by_alias=True).items()}
+            parts = kind.pick(word, {**shared, **given} if first else given)
             picked[kind.key] = (kind.word(parts, word), parts)
         # A registry names what it holds, and two keys may pick from one.
         problems += [

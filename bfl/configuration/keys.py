@@ -82,6 +82,13 @@ class Keys(pydantic.BaseModel):
     learning_rate: float = Field(
         1e-3, gt=0.0, le=1.0, description="initial learning rate of the optimizer"
     )
+    temperature: float = Field(
+        1.0,
+        gt=0.0,
+        le=1e6,
+        description="T: clients temper the likelihood, p(D|θ)^(1/T), whatever their objective; "
+        "below 1 their posteriors are colder",
+    )
     optimizer_state: Literal["reset", "keep"] = Field(
         "reset",
         description="whether the optimizer begins anew each round or goes on where the client's "
@@ -125,6 +132,16 @@ class Keys(pydantic.BaseModel):
         1, ge=0, description="rounds between evaluations; 0: only after the last round"
     )
     evaluate_mc_samples: Count = Field(5, description="Monte Carlo samples of the others")
+    evaluate_at: Literal["draws", "mean"] = Field(
+        "draws",
+        description="whether a posterior is judged by draws from it or, as a network of points, at "
+        "its mean",
+    )
+    judged_by: Literal["server", "clients"] = Field(
+        "server",
+        description="who judges: the server on the test data, or clients as well, each on its own "
+        "test split, with the classes of its training examples",
+    )
     evaluate_precision: Literal["float32", "bfloat16"] = Field(
         "float32", description="type in which the server computes activations when it evaluates"
     )

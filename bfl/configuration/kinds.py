@@ -20,6 +20,7 @@ from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results.figures.base import figures
 from bfl.experiments.tracking import Tracker, trackers
 from bfl.federation.attacks import Attack, attacks
+from bfl.federation.broadcasts import Broadcast, broadcasts
 from bfl.federation.sampling import Sampling, samplings
 from bfl.federation.workloads import Workload, workloads
 from bfl.learning.augmentations import Augmentation, augmentations
@@ -28,6 +29,7 @@ from bfl.learning.inferences import Inference, inferences
 from bfl.learning.models import Architecture, architectures, create_architecture
 from bfl.learning.objectives import Term, objectives
 from bfl.learning.optimizers import Optimizer, optimizers
+from bfl.learning.personalizations import Personalization, personalizations
 from bfl.learning.priors import Prior, priors
 from bfl.learning.schedules import Schedule, schedules
 from bfl.learning.starts import Start, starts
@@ -140,6 +142,10 @@ class Parts:
             server_optimizers, "none", "what the server makes of the step to the pooled posterior"
         ),
     ]
+    broadcast: Annotated[
+        Broadcast,
+        _part(broadcasts, "posterior", "what of the global posterior clients are sent"),
+    ]
     refinement: Annotated[
         Refinement,
         _part(refinements, "none", "what the server does with the pooled posterior beyond pooling"),
@@ -163,6 +169,26 @@ class Parts:
     ]
     optimizer: Annotated[
         Optimizer, _part(optimizers, "adam", "what a training step does with the gradient")
+    ]
+    personalization: Annotated[
+        Personalization,
+        _part(personalizations, "none", "what model of its own a client trains and keeps"),
+    ]
+    personal_inference: Annotated[
+        Inference,
+        _part(
+            inferences,
+            "deterministic",
+            "what the weights of personal models are",
+            key="personal-inference",
+        ),
+    ]
+    personal_optimizer: Annotated[
+        Optimizer,
+        _part(optimizers, "adam", "the optimizer of personal models", key="personal-optimizer"),
+    ]
+    personal_prior: Annotated[
+        Prior, _part(priors, "fixed", "prior of variational personal models", key="personal-prior")
     ]
     schedule: Annotated[
         Schedule,

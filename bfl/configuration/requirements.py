@@ -52,6 +52,7 @@ PROPERTIES: Mapping[str, Property] = {
         "server-labels", "labels of the server's own images", "server-labels=true"
     ),
     "raised-variances": Property("scale-floor", "floor under variances", "scale-floor=0.0"),
+    "sent-variances": Property("broadcast", "clients that are sent variances"),
     "start-elsewhere": Property(
         "start", "start elsewhere than at the received posterior", 'start="posterior"'
     ),

@@ -27,6 +27,15 @@ MEMORY = "memory"
 TEST_ACCURACY = "test-accuracy"
 TEST_EXAMPLES = "test-examples"
 
+MEME, PERSONAL = "meme-", "personal-"
+"""What the names of a metric of a client's two models on its own test data begin with."""
+
+BETTER = "better-accuracy"
+"""The greater of both models' accuracies."""
+
+RETENTION_AREA = "retention-area-accuracy-predictive-entropy"
+"""The one retention area that clients measure of their models."""
+
 OF_EACH_CLIENT = (
     TRAIN_LIKELIHOOD,
     TRAIN_DIVERGENCE,
@@ -35,6 +44,11 @@ OF_EACH_CLIENT = (
     TEST_EXAMPLES,
 )
 """What a round's record keeps of each client; of others it has the mean over the clients alone."""
+
+
+def of_each_client(name: str) -> bool:
+    """Return whether a round's record keeps what each client has sent under a name."""
+    return name in (*OF_EACH_CLIENT, BETTER) or name.startswith((MEME, PERSONAL))
 
 
 def recorded(name: str) -> str:

@@ -7,7 +7,7 @@ what they expect. docs/wire-format.md is for clients that are not written with t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from io import BytesIO
@@ -38,23 +38,30 @@ RUN_CANNOT_GO_ON = 100
 """Code of an error by which a simulation's client ends the run; those of Flower are below."""
 
 
-def posterior_to_arrays(posterior: Posterior) -> ArrayRecord:
-    """Return a posterior as a record of three one-dimensional arrays."""
+def posterior_to_arrays(posterior: Posterior, vectors: Sequence[str] = VECTORS) -> ArrayRecord:
+    """Return a posterior, or some of its vectors, as a record of one-dimensional arrays."""
     record = ArrayRecord()
-    for name in VECTORS:
+    for name in vectors:
         record[name] = _packed(np.asarray(getattr(posterior, name)))
     return record
 
 
-def posterior_from_arrays(arrays: ArrayRecord) -> Posterior:
+def posterior_from_arrays(arrays: ArrayRecord, variance: float | None = None) -> Posterior:
     """Return the posterior in a record: its vectors are read where they lie, and are read-only.
+
+    Args:
+        arrays: The record.
+        variance: What all variances are in a record that has none; None: it must have some.
 
     Raises:
         KeyError: An array is missing.
         TypeError: An array is not NumPy's.
         ValueError: An array's bytes are not what its header promises.
     """
-    return Posterior(**{name: _unpacked(arrays[name]) for name in VECTORS})
+    if variance is None or "variance" in arrays:
+        return Posterior(**{name: _unpacked(arrays[name]) for name in VECTORS})
+    mean = _unpacked(arrays["mean"])
+    return Posterior(mean, np.full_like(mean, variance), _unpacked(arrays["point"]))
 
 
 NUMPY = "numpy.ndarray"
@@ -126,6 +133,8 @@ class TrainTask:
         pooled_round: The last round in which the server has pooled this client's update, whose
             state the client takes up; 0: none yet, and the client begins anew.
         damping: By how much that round's change of the posterior was damped.
+        test_examples: (M,) positions of the client's own test examples in the run's test data; None
+            where clients do not judge, or the node has data of its own.
     """
 
     server_round: int
@@ -137,6 +146,7 @@ class TrainTask:
     run_key: str = ""
     pooled_round: int = 0
     damping: float = 1.0
+    test_examples: Positions | None = None
 
     def to_config(self) -> ConfigRecord:
         """Return the task as a record."""
@@ -155,6 +165,8 @@ class TrainTask:
         )
         if self.examples is not None:
             record["examples"] = self.examples.astype("<i4").tobytes()
+        if self.test_examples is not None:
+            record["test-examples"] = self.test_examples.astype("<i4").tobytes()
         return record
 
     @classmethod
@@ -165,7 +177,7 @@ class TrainTask:
             WireFormatError: The server speaks another version of the wire format.
         """
         _check_version(record, "the server")
-        examples = record.get("examples")
+        examples, test_examples = record.get("examples"), record.get("test-examples")
         return cls(
             server_round=int(record["server-round"]),  # type: ignore[arg-type]
             partition_id=int(record["partition-id"]),  # type: ignore[arg-type]
@@ -175,8 +187,13 @@ class TrainTask:
             run_key=str(record.get("run-key", "")),
             pooled_round=int(record["pooled-round"]),  # type: ignore[arg-type]
             damping=float(record["damping"]),  # type: ignore[arg-type]
-            examples=None if examples is None else np.frombuffer(examples, "<i4").astype(np.int64),  # type: ignore[arg-type]
+            examples=_positions(examples),
+            test_examples=_positions(test_examples),
         )
+
+
+def _positions(packed: Any) -> Positions | None:
+    return None if packed is None else np.frombuffer(packed, "<i4").astype(np.int64)
 
 
 @dataclass(frozen=True)
@@ -267,7 +284,7 @@ def train_content(
         ConfigurationError: One of them has a name that a task has.
     """
     config = task.to_config()
-    _refuse_names(sorted(set(more or ()) & {*config, "examples"}))
+    _refuse_names(sorted(set(more or ()) & {*config, "examples", "test-examples"}))
     config.update(more or {})
     content = RecordDict({ARRAYS: arrays, CONFIG: config})
     if beside is not None:

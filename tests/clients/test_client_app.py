@@ -64,6 +64,12 @@ def test_a_wrong_type_is_refused() -> None:
     assert "allow-attack is 'true'; allowed: true or false" in reply.error.reason
 
 
+def test_a_nodes_personal_model_is_one_that_there_is() -> None:
+    reply = ask(describe, RecordDict(), **{"personal-model": "cnn7"})
+    assert "personal-model is 'cnn7'" in reply.error.reason
+    assert not ask(describe, RecordDict(), **{"personal-model": "cnn1"}).has_error()
+
+
 def test_a_supernode_plays_no_hostile_client() -> None:
     said = reason(task(1, **HOSTILE))
     assert "attack is 'sign-flip' for partition 1, and this node does not play" in said

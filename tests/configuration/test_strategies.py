@@ -347,3 +347,15 @@ def test_methods_combine_by_configuration_alone() -> None:
     assert {"scaffold", "elbo", "proximal", "fixed"} <= {part.name for part in both.parts}
     with pytest.raises(ConfigurationError, match="did you mean 'proximal'"):
         resolve({"objective": "elbo+proxmal"})
+
+
+def test_parts_of_one_registry_share_their_settings_and_resolve_to_themselves() -> None:
+    """Clients resolve the values that a server sends; both optimizers must stay what they are."""
+    for first, second in (("adam", "sgd"), ("sgd", "adam"), ("sgd", "sgd")):
+        given = {"optimizer": first, "personal-optimizer": second, "momentum": 0.5}
+        configuration = resolve(given)
+        again = resolve(configuration.values)
+        assert again.optimizer == configuration.optimizer
+        assert again.personal_optimizer == configuration.personal_optimizer
+    scaled = resolve({"prior-scale": 3.0, "personal-prior": "fixed"})
+    assert scaled.personal_prior == scaled.prior

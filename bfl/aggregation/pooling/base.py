@@ -112,6 +112,8 @@ class PoolingRule(Component, ABC):
         damped: Whether only a share of the step that the sums say is made: one number for all
             parameters, the least of ``wanted_damping`` and of all blocks' ``greatest_damping``. The
             diagnostics ``damping`` and ``damped-further`` (1 if it is less than wanted) report it.
+        by_precision: Whether means are weighted by clients' precisions, so that each round says how
+            much these differ (``bfl.aggregation.precision_spread``).
         accepts_points: Whether the rule makes sense for networks whose parameters are all points.
         identical: The variance of K identical posteriors of equal weight, with no previous one: the
             ``same`` variance (for a stochastic rule: in expectation, up to 1/n for n samples), that
@@ -125,6 +127,7 @@ class PoolingRule(Component, ABC):
     uses_previous: ClassVar[bool] = False
     stochastic: ClassVar[bool] = False
     damped: ClassVar[bool] = False
+    by_precision: ClassVar[bool] = False
     accepts_points: ClassVar[bool] = False
     identical: ClassVar[Literal["same", "divided", "floor"]] = "same"
     fractions: ClassVar[tuple[str, ...]] = ()

@@ -20,6 +20,7 @@ class Conflation(PoolingRule):
     """
 
     uses_weights: ClassVar[bool] = False
+    by_precision: ClassVar[bool] = True
     identical: ClassVar[Literal["same", "divided", "floor"]] = "divided"
 
     def encode(

@@ -32,6 +32,16 @@ _DERIVED = """## Made from these
   much is chance. Both in a run's `retention.json` and in the tables of studies.
 - `validation-NAME`: a metric or mean uncertainty of the server's own images (`server-data`) in
   place of the test data, in `rounds.jsonl`.
+- `meme-NAME`, `personal-NAME`: with `judged-by="clients"`, a metric of a client's copy of the
+  global model after training, and of its personal model, on the client's own test split; beside
+  them `better-accuracy`, the greater accuracy of the two. `rounds.jsonl` has them client by client
+  under `per-client`, `clients.json` the last and of accuracies the best of all rounds, with
+  `global-accuracy`, and `metrics.json` their means over the clients, `clients-NAME`. Yang et al.
+  (2023), section 5.
+- `log-precision-spread`, `distance-from-average`: of pools by precisions, how much the clients'
+  log-precisions differ, √(mean over parameters of their weighted variance), and how far the pooled
+  mean is from the clients' weighted average, as a share of the average's step; both 0 where all
+  clients have the same variances. In `rounds.jsonl`. Yang et al. (2023), after Eq. 3.12.
 - `ensemble-NAME`: any of these of the ensemble that predicts beside the posterior
   (`predictive="ensemble"`); `ensemble-member-accuracy` is the mean of its members' own.
 - `degree-of-spread`: the norm of all standard deviations, √Σ_d σ_d², without a better side. Ozer et

@@ -13,6 +13,7 @@
 | ``best-posterior.npz`` | that of the best round so far, with the round, and metric and value |
 | ``predictions.npz`` | labels, mean probabilities and uncertainties of the test examples |
 | ``metrics.json`` | metrics, mean uncertainties and retention areas; written last of all |
+| ``clients.json`` | how each client's models do on its own test data; where clients judge |
 | ``retention.json`` | retention curves on a grid of percents, with their areas |
 | ``ensemble.json`` | retention curves of an ensemble (``predictive``), accuracies of its members |
 | ``examples.npz`` | the test images that are predicted with the most and the least certainty |
@@ -58,6 +59,7 @@ POSTERIOR = "posterior.npz"
 BEST_POSTERIOR = "best-posterior.npz"
 PREDICTIONS = "predictions.npz"
 METRICS = "metrics.json"
+CLIENTS = "clients.json"
 RETENTION = "retention.json"
 ENSEMBLE = "ensemble.json"
 EXAMPLES = "examples.npz"
@@ -76,6 +78,7 @@ _RUN_FILES = (
     BEST_POSTERIOR,
     PREDICTIONS,
     METRICS,
+    CLIENTS,
     RETENTION,
     ENSEMBLE,
     EXAMPLES,
@@ -215,6 +218,14 @@ class RunFolder(Files):
     def metrics(self) -> dict[str, float]:
         """Return the final metrics."""
         return self.read_json(METRICS)
+
+    def write_clients(self, table: Mapping[str, Any]) -> None:
+        """Write how clients' models do, see ``bfl.experiments.results.judged_clients``."""
+        self.write_json(CLIENTS, table)
+
+    def clients(self) -> dict[str, Any]:
+        """Return how clients' models do on their own test data."""
+        return self.read_json(CLIENTS)
 
     def write_retention(self, curves: Mapping[str, Any]) -> None:
         """Write the retention curves, see ``bfl.experiments.results.summary``."""

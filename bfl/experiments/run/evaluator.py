@@ -15,6 +15,7 @@ from bfl.evaluation.uncertainty import mean_uncertainties
 from bfl.experiments.results.best import VALIDATION
 from bfl.learning.networks.network import build_network, build_predictor
 from bfl.posteriors import Manifest, Posterior
+from bfl.posteriors.posterior import at_its_mean
 
 Positions = npt.NDArray[np.int64]
 
@@ -66,10 +67,11 @@ class Evaluator:
             purpose: What keys the draws beside the seed: the round, or ``"final"``.
             images: Images (N, H, W, C) other than the test set's.
         """
+        at_mean = self.configuration.keys.evaluate_at == "mean"
         return self.predictor.predict(
-            posterior,
+            at_its_mean(posterior) if at_mean else posterior,
             self.dataset.test_images if images is None else images,
-            samples=samples,
+            samples=1 if at_mean else samples,
             seed=self.configuration.keys.seed,
             labels=("evaluation", purpose),
         )

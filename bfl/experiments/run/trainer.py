@@ -6,13 +6,20 @@ from typing import TYPE_CHECKING
 
 from bfl.configuration import Configuration
 from bfl.errors import ConfigurationError
+from bfl.learning.models import Architecture, create_architecture
+from bfl.learning.personalizations import PersonalModel
 
 if TYPE_CHECKING:
+    from bfl.learning.networks.network import Network
+    from bfl.learning.training.companion import PersonalNetwork
     from bfl.learning.training.trainer import LocalTrainer
 
 
 def trainer_for(
-    configuration: Configuration, image_shape: tuple[int, int, int], classes: int
+    configuration: Configuration,
+    image_shape: tuple[int, int, int],
+    classes: int,
+    personal_model: str = "",
 ) -> LocalTrainer:
     """Return the trainer for a configuration, built and traced once per process.
 
@@ -20,6 +27,8 @@ def trainer_for(
         configuration: The configuration.
         image_shape: Height, width and channels of the images.
         classes: The number of classes.
+        personal_model: The word of the client's personal model, where clients have one; empty: the
+            federation's own.
 
     Raises:
         ConfigurationError: The images are smaller than the architecture takes.
@@ -28,12 +37,7 @@ def trainer_for(
     from bfl.learning.networks.network import build_network
     from bfl.learning.training.trainer import local_trainer
 
-    if min(image_shape[:2]) < configuration.architecture.minimum_side:
-        raise ConfigurationError(
-            f"model '{configuration.words['model']}' takes images of at least "
-            f"{configuration.architecture.minimum_side} pixels a side, not "
-            f"{image_shape[0]} x {image_shape[1]}"
-        )
+    check_images(configuration.words["model"], configuration.architecture, image_shape)
     keys = configuration.keys
     network = build_network(
         configuration.architecture, configuration.inference, image_shape, classes, keys.precision
@@ -47,5 +51,69 @@ def trainer_for(
         configuration.optimizer,
         objective=configuration.objective,
         correction=configuration.correction,
+        temperature=keys.temperature,
+        personal=_personal(configuration, network, personal_model),
         compiled=compiled,
     )
+
+
+def _personal(configuration: Configuration, meme: Network, model: str) -> PersonalNetwork | None:
+    """Return what a personal model is made of; None if clients have none."""
+    from bfl.learning.networks.network import build_predictor
+    from bfl.learning.training.companion import PersonalNetwork
+
+    personalization = configuration.personalization
+    if not isinstance(personalization, PersonalModel):
+        return None
+    network = personal_network(configuration, model, meme.image_shape, meme.classes)
+    precision = configuration.keys.precision
+    mean = build_predictor(meme, configuration.architecture, precision, role="mean")
+    return PersonalNetwork(personalization, network, configuration.personal_optimizer, mean)
+
+
+def personal_network(
+    configuration: Configuration,
+    model: str,
+    image_shape: tuple[int, int, int],
+    classes: int,
+) -> Network:
+    """Return the network of a personal model, built once per process.
+
+    Args:
+        configuration: The configuration.
+        model: The word of its architecture; empty: the federation's own.
+        image_shape: Height, width and channels of the images.
+        classes: The number of classes.
+
+    Raises:
+        ConfigurationError: The images are smaller than the architecture takes.
+    """
+    from bfl.learning.networks.network import build_network
+
+    architecture = personal_architecture(configuration, model)
+    check_images(model or configuration.words["model"], architecture, image_shape)
+    inference, precision = configuration.personal_inference, configuration.keys.precision
+    return build_network(architecture, inference, image_shape, classes, precision, "personal")
+
+
+def personal_architecture(configuration: Configuration, model: str) -> Architecture:
+    """Return the architecture of a personal model; an empty word is the federation's own.
+
+    Its settings are those that the configuration has for the federation's.
+    """
+    if not model:
+        return configuration.architecture
+    return create_architecture(model, configuration.values)
+
+
+def check_images(word: str, architecture: Architecture, image_shape: tuple[int, int, int]) -> None:
+    """Raise if images are too small for an architecture.
+
+    Raises:
+        ConfigurationError: Naming the architecture by its word.
+    """
+    if min(image_shape[:2]) < architecture.minimum_side:
+        raise ConfigurationError(
+            f"model '{word}' takes images of at least {architecture.minimum_side} pixels a side, "
+            f"not {image_shape[0]} x {image_shape[1]}"
+        )

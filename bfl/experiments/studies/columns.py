@@ -9,6 +9,7 @@ from bfl.errors import unknown_name
 from bfl.evaluation.metrics import ExampleMetric, metrics
 from bfl.evaluation.predictives.judged import ENSEMBLE
 from bfl.evaluation.uncertainty import uncertainties
+from bfl.experiments.results.judged_clients import CLIENTS, names_of_means
 from bfl.experiments.results.summary import RANDOM
 from bfl.experiments.studies.run_result import GAIN
 from bfl.registry import STRICT
@@ -52,9 +53,9 @@ class Column(pydantic.BaseModel):
         if self.metric.startswith(GAIN):
             return None if self.metric.endswith(f"-{RANDOM}") else True
         for metric in metrics.classes():
-            if self.metric == metric.name or self.metric.startswith(
-                f"retention-area-{metric.name}-"
-            ):
+            of_clients = self.metric.startswith(CLIENTS) and self.metric.endswith(metric.name)
+            area = f"retention-area-{metric.name}-"
+            if self.metric == metric.name or of_clients or self.metric.startswith(area):
                 return metric.higher_is_better
         return None
 
@@ -77,6 +78,7 @@ def numbers_of_a_run() -> tuple[str, ...]:
     return (
         *of_predictions,
         "degree-of-spread",
+        *names_of_means(),
         *(f"{ENSEMBLE}{name}" for name in (*of_predictions, "member-accuracy")),
     )
 

@@ -109,6 +109,7 @@ class Trained:
             statistics of batch normalisation.
         gradient: The objective's gradient over all the client's examples at ``received``, for a
             part that ``needs_full_gradient``: ``mean`` (D,) and ``point`` (P,).
+        personal: What the client keeps of its personal model; nothing without one.
     """
 
     received: Posterior
@@ -119,6 +120,7 @@ class Trained:
     learning_rate: float
     trainable: npt.NDArray[np.bool_]
     gradient: Arrays = field(default_factory=dict)
+    personal: Arrays = field(default_factory=dict)
 
 
 class Part(Component):

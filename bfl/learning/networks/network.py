@@ -131,6 +131,16 @@ class Network:
             ):
                 variables[parameter.name].assign(part)
 
+    def copy_values(self, other: Network) -> None:
+        """Set another network's point values to this one's means and point values, in the graph.
+
+        Args:
+            other: A network of points whose parameters have the same names.
+        """
+        values = {p.name: p.value for p in self._parameters}
+        for parameter in other._parameters:
+            parameter.value.assign(values[parameter.name])
+
     def read_values(self, manifest: Manifest) -> tuple[Array, Array]:
         """Return the weights as ``load_values`` takes them, float32: values (D,) and point (P,)."""
         variables = {p.name: p.value for p in self._parameters}
@@ -219,24 +229,34 @@ def build_network(
     image_shape: tuple[int, int, int],
     classes: int,
     precision: Precision = "float32",
+    role: str = "",
 ) -> Network:
-    """Return the network, built at most once per process for all clients and rounds."""
-    return _built_network(architecture, inference, image_shape, classes, precision)
+    """Return the network, built at most once per process for all clients and rounds.
+
+    ``role`` tells networks apart that are alike and hold their weights at the same time.
+    """
+    return _built_network(role, architecture, inference, image_shape, classes, precision)
 
 
-# By itself, since a cache tells a default from the same value given.
-_built_network = lru_cache(maxsize=8)(Network)
+# By itself, since a cache tells a default from the same value given. Room for the architectures of
+# a federation's personal models, beside the global one.
+@lru_cache(maxsize=32)
+def _built_network(role: str, *network: Any) -> Network:
+    return Network(*network)
 
 
 def build_predictor(
-    network: Network, architecture: Architecture, precision: Precision = "float32"
+    network: Network,
+    architecture: Architecture,
+    precision: Precision = "float32",
+    role: str = "",
 ) -> Network:
     """Return the network that predicts with one drawn θ at a time: plain layers where possible."""
     inference = network.inference
     if inference.predictor != inference.name:
         inference = inferences.create(inference.predictor)
     shape, classes = network.image_shape, network.classes
-    return build_network(architecture, inference, shape, classes, precision)
+    return build_network(architecture, inference, shape, classes, precision, role)
 
 
 def normalized_images(images: Any) -> Any:

@@ -4,6 +4,6 @@
 - every other module: one term.
 """
 
-from bfl.learning.objectives.base import Step, Term, Value, objectives
+from bfl.learning.objectives.base import SoftLabels, Step, Term, Value, objectives
 
-__all__ = ["Step", "Term", "Value", "objectives"]
+__all__ = ["SoftLabels", "Step", "Term", "Value", "objectives"]

@@ -17,6 +17,30 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
+class SoftLabels:
+    """Another network's predictions, with which a step compares beside the labels.
+
+    Attributes:
+        logits: (B, classes) of the other network; no gradient goes through them.
+        share: What they count of the loss, in [0, 1]; the labels have the rest.
+        temperature: By what both networks' logits are divided.
+    """
+
+    logits: Any
+    share: float
+    temperature: float = 1.0
+
+    def divergence(self, logits: Any) -> Any:
+        """Return τ² KL[softmax(theirs / τ) ‖ softmax(logits / τ)] of each example, (B,)."""
+        from bfl.keras import tf
+
+        theirs = tf.nn.log_softmax(tf.stop_gradient(self.logits) / self.temperature)
+        ours = tf.nn.log_softmax(logits / self.temperature)
+        each = tf.reduce_sum(tf.exp(theirs) * (theirs - ours), axis=-1)
+        return self.temperature**2 * each
+
+
+@dataclass(frozen=True)
 class Step:
     """What the terms see of a step; all but the network are tensors of the graph.
 
@@ -25,12 +49,29 @@ class Step:
         logits: (B, classes), float32.
         labels: (B,), int32.
         weights: (B,), 1 for the batch's examples and 0 for those that only fill it up.
+        soft_labels: What the logits are compared with beside the labels, if anything.
     """
 
     network: Network
     logits: Any
     labels: Any
     weights: Any
+    soft_labels: SoftLabels | None = None
+
+    @cached_property
+    def loss(self) -> Any:
+        """What stands for −log p(y | x, θ) in an objective, summed over the batch's examples.
+
+        It is that, or with soft labels of a share s, 1 − s times that and s times the divergence
+        from them.
+        """
+        from bfl.keras import tf
+
+        soft = self.soft_labels
+        if soft is None:
+            return self.negative_log_likelihood
+        divergence = tf.reduce_sum(soft.divergence(self.logits) * self.weights)
+        return (1.0 - soft.share) * self.negative_log_likelihood + soft.share * divergence
 
     @cached_property
     def negative_log_likelihood(self) -> Any:

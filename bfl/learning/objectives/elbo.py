@@ -21,5 +21,5 @@ class EvidenceLowerBound(Term):
     """
 
     def value(self, step: Step, inputs: Mapping[str, Any], examples: Any) -> Value:
-        """Return the batch's negative log-likelihood, and the divergence."""
-        return Value(step.negative_log_likelihood, step.divergence)
+        """Return the batch's negative log-likelihood, or what stands for it, and the divergence."""
+        return Value(step.loss, step.divergence)

@@ -39,6 +39,10 @@ class Proximal(Term):
         """Whether µ is not 0."""
         return self.proximal_mu > 0
 
+    def requires(self) -> frozenset[str]:
+        """Return that variances are received, unless nothing is computed."""
+        return frozenset({"sent-variances"}) if self.active else frozenset()
+
     def inputs(self, manifest: Manifest, received: Posterior) -> Arrays:
         """Return the received Gaussians, and the received points that training moves."""
         return {

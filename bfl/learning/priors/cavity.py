@@ -55,8 +55,8 @@ class CavityPrior(Prior):
         return frozenset({"cavity"})
 
     def requires(self) -> frozenset[str]:
-        """Return the server's side of it."""
-        return frozenset({"factors"})
+        """Return the server's side of it, and that variances are received."""
+        return frozenset({"factors", "sent-variances"})
 
     def excludes(self) -> frozenset[str]:
         """Return that a factor says what the client has learned."""

@@ -17,6 +17,10 @@ class PreviousGlobalPrior(Prior):
     weight consolidation corrects for (section 2.5.5).
     """
 
+    def requires(self) -> frozenset[str]:
+        """Return that variances are received."""
+        return frozenset({"sent-variances"})
+
     def density(self, received: Posterior, state: Arrays) -> NormalPrior:
         """Return the received mean and standard deviation, (D,) each."""
         return NormalPrior(received.mean, np.sqrt(received.variance))

@@ -41,6 +41,10 @@ class InitialNetworkStart(Start):
         """Return that training does not begin at what was received."""
         return frozenset({"start-elsewhere"})
 
+    def requires(self) -> frozenset[str]:
+        """Return that variances are received, for a client that has been pooled."""
+        return frozenset({"sent-variances"})
+
     def begin_client(self, received: Posterior) -> Arrays:
         """Return that nothing of the client has been pooled yet."""
         return {"pooled": np.array(False)}

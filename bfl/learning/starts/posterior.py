@@ -16,6 +16,10 @@ class PosteriorStart(Start):
     Source: Fischer et al. (2024), Algorithm 1.
     """
 
+    def requires(self) -> frozenset[str]:
+        """Return that variances are received."""
+        return frozenset({"sent-variances"})
+
     def begin(
         self, state: Arrays, received: Posterior, initial: Callable[[], Posterior]
     ) -> Posterior:

@@ -2,12 +2,14 @@
 
 - ``batches``: in which order an epoch visits the examples.
 - ``task``: what there is to do, and what came out.
+- ``optimized``, ``learner``: one network's variables, loss and steps.
+- ``companion``: a personal model beside it.
 - ``trainer``: the training itself, traced once for all tasks.
 
 Importing this package does not import TensorFlow; ``trainer`` does.
 """
 
 from bfl.learning.training.batches import batches
-from bfl.learning.training.task import LocalResult, LocalTask
+from bfl.learning.training.task import LocalResult, LocalTask, PersonalTask
 
-__all__ = ["LocalResult", "LocalTask", "batches"]
+__all__ = ["LocalResult", "LocalTask", "PersonalTask", "batches"]

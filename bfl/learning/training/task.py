@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,6 +14,25 @@ from bfl.learning.priors.base import Density
 from bfl.posteriors import Posterior
 
 IntArray = npt.NDArray[np.integer[Any]]
+
+
+@dataclass(frozen=True)
+class PersonalTask:
+    """What one client's personal model does in one round.
+
+    Attributes:
+        state: What the client has kept of it; empty: it begins as its network does.
+        seed: The seed of that beginning.
+        prior: Gives the prior of the round from the posterior that it begins with.
+        learning_rate: Its learning rate.
+        keeps_optimizer: Whether what its optimizer keeps is kept from round to round.
+    """
+
+    state: Arrays
+    seed: int
+    prior: Callable[[Posterior], Density]
+    learning_rate: float
+    keeps_optimizer: bool = False
 
 
 @dataclass(frozen=True)
@@ -33,6 +52,7 @@ class LocalTask:
         start: Where the optimizer begins; None for the received posterior.
         offsets: What a trainer with a correction adds to the gradient of every step: ``mean`` (D,)
             and ``point`` (P,).
+        personal: What the personal model does, for a trainer of two models.
     """
 
     received: Posterior
@@ -45,6 +65,7 @@ class LocalTask:
     optimizer_state: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
     start: Posterior | None = None
     offsets: Arrays = field(default_factory=dict)
+    personal: PersonalTask | None = None
 
 
 @dataclass(frozen=True)
@@ -53,7 +74,8 @@ class LocalResult:
 
     Attributes:
         posterior: The client's posterior.
-        objective: The mean per example of the last epoch; for the ELBO alone NLL + KL / N, in nats.
+        objective: The mean per example of the last epoch; for the ELBO alone NLL + T KL / N, in
+            nats, with T the temperature.
         negative_log_likelihood: The NLL, in nats per example.
         divergence: KL[q ‖ p] in the last step, in nats, not divided by N.
         optimizer_state: The optimizer's vectors (n,) by their names, each over all trainable
@@ -62,6 +84,8 @@ class LocalResult:
         trainable: (P,) which point parameters training moves by their gradient.
         gradient: The objective's gradient over all examples at the received posterior, ``mean``
             (D,) and ``point`` (P,), if the correction needs it.
+        personal: What the client keeps of its personal model: ``mean``, ``variance``, ``point``
+            and, where it is kept, what the optimizer has. Empty without one.
     """
 
     posterior: Posterior
@@ -72,6 +96,7 @@ class LocalResult:
     steps: int
     trainable: npt.NDArray[np.bool_]
     gradient: Arrays = field(default_factory=dict)
+    personal: Arrays = field(default_factory=dict)
 
     def trained(self, task: LocalTask, sent: Posterior, broadcast: Arrays) -> Trained:
         """Return what the parts of a method reckon with after training.
@@ -90,4 +115,5 @@ class LocalResult:
             learning_rate=task.learning_rate,
             trainable=self.trainable,
             gradient=self.gradient,
+            personal=self.personal,
         )

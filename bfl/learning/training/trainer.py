@@ -18,11 +18,13 @@ from bfl.learning.augmentations import Augmentation
 from bfl.learning.corrections import Correction, corrections
 from bfl.learning.networks.keys import split
 from bfl.learning.networks.network import Network, normalized_images
-from bfl.learning.objectives import Step, Term, objectives
-from bfl.learning.optimizers import Optimizer, TrainedVariable
+from bfl.learning.objectives import Term, objectives
+from bfl.learning.optimizers import Optimizer
 from bfl.learning.training.batches import batches, batches_in_order
+from bfl.learning.training.companion import Companion, OneModel, PersonalNetwork, TwoModels
+from bfl.learning.training.learner import Batch, Learner
 from bfl.learning.training.task import IntArray, LocalResult, LocalTask
-from bfl.learning.training.variables import Offsets, TermInputs, vectors
+from bfl.learning.training.variables import vectors
 from bfl.posteriors import Posterior
 
 Order = tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]
@@ -37,6 +39,12 @@ class LocalTrainer:
     per epoch. The papers are silent on whether what the optimizer keeps outlives a round: a task
     says what it begins with.
 
+    With a temperature T the likelihood is raised to 1/T, in whatever objective: what the terms sum
+    over examples counts 1/T times. The whole is multiplied by T, so that it is the rest, such as
+    KL[q ‖ p] / N, that has a factor T in the graph, and learning rates mean what they mean at T = 1
+    (Wenzel et al. 2020, "How good is the Bayes posterior in deep neural networks really?", section
+    2.3, for the Langevin dynamics of the same density).
+
     Args:
         network: The network to train.
         batch_size: B.
@@ -44,6 +52,8 @@ class LocalTrainer:
         optimizer: What a step does with the gradient.
         objective: The terms of the objective; None for the ELBO alone.
         correction: What is added to the gradients; None for nothing.
+        temperature: T.
+        personal: A personal model that is trained beside the network; None for none.
         compiled: Whether XLA compiles a training step.
     """
 
@@ -56,6 +66,8 @@ class LocalTrainer:
         *,
         objective: tuple[Term, ...] | None = None,
         correction: Correction | None = None,
+        temperature: float = 1.0,
+        personal: PersonalNetwork | None = None,
         compiled: bool = False,
     ) -> None:
         self.network = network
@@ -63,23 +75,18 @@ class LocalTrainer:
         self.augmentation = augmentation
         self.optimizer = optimizer
         self.correction = correction or corrections.create("none")
+        self.temperature = temperature
         self.traces = 0
+        self.personal = personal
         terms = objective or (objectives.create("elbo"),)
-        self._terms = tuple(TermInputs(term, network) for term in terms if term.active)
-        scales = {id(variable) for variable in network.untransformed_scales}
-        kernels = {id(variable) for variable in network.kernels}
-        self._variables = network.trainable_variables
-        self._trained = [
-            TrainedVariable(
-                variable,
-                tuple(tf.Variable(tf.zeros_like(variable)) for _ in optimizer.slots),
-                scale=id(variable) in scales,
-                kernel=id(variable) in kernels,
-            )
-            for variable in self._variables
-        ]
-        self._offsets = Offsets(network) if self.correction.active else None
-        self._steps_before = tf.Variable(0, trainable=False)
+        self.meme = Learner(
+            network,
+            optimizer,
+            terms,
+            temperature=temperature,
+            corrected=self.correction.active,
+        )
+        self.companion = Companion(personal, temperature) if personal else None
         # A step by itself, whose shapes are the same for all clients: XLA compiles each anew. No
         # AutoGraph, which would look through all that a step calls and find nothing to convert.
         self._one_step = (
@@ -133,11 +140,17 @@ class LocalTrainer:
             objective=float(summed) + shared / count,
             negative_log_likelihood=float(likelihood),
             divergence=divergence,
-            optimizer_state=self._optimizer_state(steps),
+            optimizer_state=self.meme.optimized.state(steps),
             steps=steps,
             trainable=self.network.manifest.trainable_points,
             gradient=gradient,
+            personal=self._personal_state(task, steps),
         )
+
+    def _personal_state(self, task: LocalTask, steps: int) -> Arrays:
+        if not self.companion or not task.personal:
+            return {}
+        return self.companion.state(steps, keeps_optimizer=task.personal.keeps_optimizer)
 
     def _gradient(self, own: tuple[Any, Any], task: LocalTask) -> Arrays:
         """Return the objective's gradient over all examples at the received posterior.
@@ -155,40 +168,15 @@ class LocalTrainer:
             tf.constant(randomness.key(task.seed, "gradient", *task.key_labels)),
             tf.constant(count, tf.float32),
         )
-        return vectors(self.network, self._split(joined.numpy()))
+        return vectors(self.network, self.meme.optimized.split(joined.numpy()))
 
     def _begin(self, task: LocalTask, start: Posterior) -> None:
         """Set all variables to what a task begins with."""
-        self.network.load(start)
-        self.network.set_prior(task.prior)
-        for term in self._terms:
-            term.assign(task.received)
-        if self._offsets:
-            self._offsets.assign(task.offsets)
-        state = task.optimizer_state
-        self._steps_before.assign(int(state["steps"]) if state else 0)
-        for index, name in enumerate(self.optimizer.slots):
-            if state:
-                parts = self._split(state[name])
-            else:
-                parts = [np.zeros(variable.shape, np.float32) for variable in self._variables]
-            for trained, part in zip(self._trained, parts, strict=True):
-                trained.slots[index].assign(part)
-
-    def _split(self, joined: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
-        """Return a vector over all trainable variables as one array for each, in its shape."""
-        sizes = [variable.shape.num_elements() for variable in self._variables]
-        parts = np.split(joined, np.cumsum(sizes)[:-1])
-        return [part.reshape(v.shape) for part, v in zip(parts, self._variables, strict=True)]
-
-    def _optimizer_state(self, steps: int) -> dict[str, npt.NDArray[Any]]:
-        joined = {
-            name: np.concatenate(
-                [trained.slots[index].numpy().ravel() for trained in self._trained]
-            )
-            for index, name in enumerate(self.optimizer.slots)
-        }
-        return {**joined, "steps": np.array(int(self._steps_before.numpy()) + steps)}
+        self.meme.begin(start, task.received, task.prior, task.optimizer_state)
+        if self.meme.offsets:
+            self.meme.offsets.assign(task.offsets)
+        if self.companion:
+            self.companion.begin(task)
 
     def _steps(
         self,
@@ -205,13 +193,15 @@ class LocalTrainer:
         steps = tf.shape(order)[0]
         measured = tf.TensorArray(tf.float32, size=steps)
         keys = split(key, steps)
+        personal_keys = split(self.companion.key, steps) if self.companion else keys
         for step in tf.range(steps):
             values = self._one_step(
                 tf.gather(images, order[step]),
                 tf.gather(labels, order[step]),
                 weights[step],
                 keys[step],
-                self._steps_before + step,
+                personal_keys[step],
+                step,
                 count,
                 rate,
             )
@@ -219,14 +209,34 @@ class LocalTrainer:
         return measured.stack()
 
     def _step(
-        self, images: Any, labels: Any, weights: Any, key: Any, number: Any, count: Any, rate: Any
+        self,
+        images: Any,
+        labels: Any,
+        weights: Any,
+        key: Any,
+        personal_key: Any,
+        number: Any,
+        count: Any,
+        rate: Any,
     ) -> Any:
-        """Train on one batch; return what ``_gradients`` has measured."""
-        gradients, measured = self._gradients(images, labels, weights, key, count)
-        if self._offsets:
-            gradients = self._offsets.added(self._variables, gradients)
-        self.optimizer.step(self._trained, gradients, number, rate)
-        return measured
+        """Train on one batch; return what ``Learner.gradients`` has measured."""
+        batch, network_key = self._batch(images, labels, weights, key, count)
+        meme = OneModel(self.meme, batch, network_key, number, rate)
+        if not self.companion:
+            return meme.learn(meme.forward())
+        companion = self.companion
+        own_key, mean_key = tf.unstack(split(personal_key, 2))
+        personal = OneModel(companion.learner, batch, own_key, number, companion.rate)
+        both = TwoModels(meme, personal, companion.mean, mean_key)
+        return companion.personalization.step(both)
+
+    def _batch(
+        self, images: Any, labels: Any, weights: Any, key: Any, count: Any
+    ) -> tuple[Batch, Any]:
+        """Return a batch, its images augmented, and the key of the network's draws."""
+        images_key, network_key = tf.unstack(split(key, 2))
+        augmented = self.augmentation.augment(normalized_images(images), images_key)
+        return Batch(augmented, labels, weights, count), network_key
 
     def _full_gradient(
         self, images: Any, labels: Any, order: Any, weights: Any, key: Any, count: Any
@@ -235,7 +245,7 @@ class LocalTrainer:
         self.traces += 1
         steps = tf.shape(order)[0]
         keys = split(key, steps)
-        total = tf.zeros([sum(v.shape.num_elements() for v in self._variables)])
+        total = tf.zeros([sum(v.shape.num_elements() for v in self.meme.optimized.variables)])
         for step in tf.range(steps):
             gradients, _ = self._one_gradient(
                 tf.gather(images, order[step]),
@@ -244,7 +254,7 @@ class LocalTrainer:
                 keys[step],
                 count,
             )
-            decayed = self.optimizer.regularized(self._trained, gradients)
+            decayed = self.optimizer.regularized(self.meme.optimized.trained, gradients)
             joined = tf.concat([tf.reshape(gradient, [-1]) for gradient in decayed], axis=0)
             # Each batch's gradient is a mean over its examples.
             total += tf.reduce_sum(weights[step]) / count * joined
@@ -253,30 +263,12 @@ class LocalTrainer:
     def _gradients(
         self, images: Any, labels: Any, weights: Any, key: Any, count: Any
     ) -> tuple[list[Any], Any]:
-        """Return the gradient of the objective per example on one batch, and what was measured.
-
-        Measured are (4,): the batch's summed NLL, the sum of the terms' values over its examples,
-        the divergence, and the sum of what the terms' values have beside the examples.
-        """
-        images_key, network_key = tf.unstack(split(key, 2))
-        batch = self.augmentation.augment(normalized_images(images), images_key)
-        with tf.GradientTape() as tape:
-            logits = self.network.logits(batch, network_key, training=True)
-            step = Step(self.network, logits, labels, weights)
-            values = [term.value(step, count) for term in self._terms]
-            summed = [value.summed for value in values if value.summed is not None]
-            shared = [value.shared for value in values if value.shared is not None]
-            objective = _sum(summed) / tf.reduce_sum(weights) + _sum(shared) / count
-            measured = [step.negative_log_likelihood, _sum(summed), step.divergence, _sum(shared)]
-        return tape.gradient(objective, self._variables), tf.stack(measured)
+        """Return the meme's gradient on one batch, and what was measured."""
+        batch, network_key = self._batch(images, labels, weights, key, count)
+        return self.meme.gradients(self.meme.forward(batch.images, network_key), batch)
 
 
-def _sum(values: list[Any]) -> Any:
-    """Return the sum of scalars: a single one as it is, none as 0."""
-    return sum(values[1:], start=values[0]) if values else tf.zeros([])
-
-
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=16)
 def local_trainer(
     network: Network,
     batch_size: int,
@@ -285,6 +277,8 @@ def local_trainer(
     *,
     objective: tuple[Term, ...] | None = None,
     correction: Correction | None = None,
+    temperature: float = 1.0,
+    personal: PersonalNetwork | None = None,
     compiled: bool = False,
 ) -> LocalTrainer:
     """Return the trainer of a network, built and traced at most once per process."""
@@ -295,5 +289,7 @@ def local_trainer(
         optimizer,
         objective=objective,
         correction=correction,
+        temperature=temperature,
+        personal=personal,
         compiled=compiled,
     )

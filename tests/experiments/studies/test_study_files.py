@@ -31,6 +31,7 @@ SIZES = {
     "fedbe2021-table8": (10, 2),
     "fedbe2021-scaffold": (20, 2 * 2),
     "fedbe2021-as-coded-table1": (80, 2 * 2 * 4),
+    "hbfl2023-tables1-3": (24, 2 * 2 * 2),
     "ozer2022-table1": (360, 12 * 2 * 3),
     "ozer2022-table3": (360, 12 * 2 * 3),
     "ozer2022-table4": (150, 5 * 2 * 3),

@@ -46,6 +46,25 @@ def test_fixed_is_the_papers_and_ignores_what_is_received(received):
     )
 
 
+@pytest.mark.usefixtures("tensorflow")
+def test_the_divergence_from_a_flat_prior_is_the_negative_entropy(received):
+    """Up to ½ log 2π a parameter; its gradient is 0 by means and −1/σ by standard deviations."""
+    from bfl.keras import tf
+    from bfl.learning.networks.prior import PriorVariables
+
+    prior = PriorVariables(20)
+    prior.assign(priors.create("flat").density(received, {}).standardized())
+    mean, scale = tf.constant(received.mean), tf.constant(np.sqrt(received.variance))
+    with tf.GradientTape() as tape:
+        tape.watch([mean, scale])
+        value = prior.divergence(mean, scale)
+    by_mean, by_scale = tape.gradient(value, [mean, scale])
+    entropy = 0.5 * np.log(2 * np.pi * np.e * received.variance.astype(np.float64)).sum()
+    np.testing.assert_allclose(value, -entropy + 20 * 0.5 * np.log(2 * np.pi), rtol=1e-5)
+    np.testing.assert_array_equal(by_mean, np.zeros(20))
+    np.testing.assert_allclose(by_scale, -1 / scale.numpy(), rtol=1e-5)
+
+
 def test_previous_global_is_what_is_received(received):
     prior = priors.create("previous-global").density(received, {})
     np.testing.assert_array_equal(prior.mean, received.mean)

@@ -62,3 +62,26 @@ def test_control_variates_need_the_received_posterior_as_start():
     assert resolve({"strategy": "scaffold", "start": "posterior"}).correction.name == "scaffold"
     with pytest.raises(ConfigurationError, match="goes with no start elsewhere"):
         resolve({"strategy": "scaffold", "start": "initial-network"})
+
+
+def test_the_mean_with_fresh_variances():
+    start = starts.create("mean")
+    begun = start.begin({}, RECEIVED, lambda: INITIAL)
+    assert (begun.mean[0], begun.variance[0], begun.point[0]) == (1.0, 2.0, 1.0)
+    assert not start.state_name
+
+
+def test_the_mean_with_the_variances_that_were_pooled_last():
+    start = starts.create("mean-own-variances")
+    state = start.begin_client(RECEIVED)
+    assert start.begin(state, RECEIVED, lambda: INITIAL).variance[0] == 2.0
+    sent, kept = start.conclude(state, TRAINED)
+    assert not sent
+    begun = start.begin(start.commit(kept, 1.0), RECEIVED, lambda: INITIAL)
+    assert (begun.mean[0], begun.variance[0], begun.point[0]) == (1.0, 3.0, 1.0)
+
+
+@pytest.mark.parametrize("name", ["mean", "mean-own-variances"])
+def test_a_start_of_means_needs_gaussians(name):
+    with pytest.raises(ConfigurationError, match="needs Gaussian posteriors"):
+        resolve({"start": name, "inference": "deterministic", "pooling": "nwa"})

@@ -74,7 +74,8 @@ class ByHand:
 
 def gradients_of(trainer):
     """Return what Adam's first moments hold, by variable."""
-    return {id(trained.variable): trained.slots[0].numpy() for trained in trainer._trained}
+    trained = trainer.meme.optimized.trained
+    return {id(one.variable): one.slots[0].numpy() for one in trained}
 
 
 def assert_close(actual, expected, tolerance=2e-2):
@@ -197,8 +198,8 @@ def replayed(trainer, received, optimizer_state, gradient, rate):
 
     trainer._begin(make_task(received, np.arange(32), optimizer_state=optimizer_state), received)
     gradients = [tf.fill(v.shape, gradient) for v in trainer.network.trainable_variables]
-    trainer.optimizer.step(trainer._trained, gradients, trainer._steps_before, tf.constant(rate))
-    return trainer._optimizer_state(1)
+    trainer.meme.optimized.step(gradients, 0, tf.constant(rate))
+    return trainer.meme.optimized.state(1)
 
 
 @pytest.mark.parametrize("optimizer", optimizers.names())
@@ -250,7 +251,7 @@ def test_untransformed_scales_are_known_from_values(inference):
     trainer = trainer_of(inference)
     scales = [p.untransformed_scale for p in trainer.network._parameters]
     expected = {id(variable) for variable in scales if variable is not None}
-    assert {id(t.variable) for t in trainer._trained if t.scale} == expected
+    assert {id(t.variable) for t in trainer.meme.optimized.trained if t.scale} == expected
     assert bool(expected) == trainer.network.inference.gaussian
 
 
@@ -258,10 +259,10 @@ def test_untransformed_scales_are_known_from_values(inference):
 def test_kernels_are_known_from_biases_and_normalization(inference):
     """Weight decay asks for it."""
     trainer = trainer_of(inference)
-    kernels = {t.variable.shape.num_elements() for t in trainer._trained if t.kernel}
+    kernels = {t.variable.shape.num_elements() for t in trainer.meme.optimized.trained if t.kernel}
     assert kernels == {p.size for p in trainer.network.manifest if len(p.shape) > 1}
     number = len([p for p in trainer.network.manifest if len(p.shape) > 1])
-    assert sum(t.kernel for t in trainer._trained) == number > 0
+    assert sum(t.kernel for t in trainer.meme.optimized.trained) == number > 0
 
 
 def test_descent_is_that_of_the_gradient_by_hand(received, monkeypatch):

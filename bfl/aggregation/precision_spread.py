@@ -1,0 +1,78 @@
+"""Whether a pool by precisions is more than an average: how clients' variances differ, and to what.
+
+Where all clients have the same variances a pooled mean weighted by precisions is the clients'
+average, FedAvg's; the less they differ the nearer it is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from bfl.posteriors import Posterior
+
+Array = npt.NDArray[np.float64]
+
+SPREAD = "log-precision-spread"
+"""√(mean over parameters of the clients' weighted variance of log 1/σ²); 0 where all have the same
+variances. 0.1 is about 10 % of a precision."""
+
+DISTANCE = "distance-from-average"
+"""‖μ − Σ ω_k μ_k‖ / ‖Σ ω_k μ_k − μ_previous‖: by how much the pooled mean is beside the clients'
+average, as a share of the average's step; 0 for FedAvg."""
+
+
+@dataclass
+class _Sums:
+    """Weighted sums over the clients, (D,) each."""
+
+    mean: Array
+    log_precision: Array
+    log_precision_squared: Array
+
+
+class PrecisionSpread:
+    """The sums over a round's clients; the memory does not grow with their number.
+
+    Source: Yang et al. (2023), "A novel Bayesian federated learning framework to address
+    multi-dimensional heterogeneity problem" (HBFL), the remark after Eq. 3.12 that with equal
+    covariances its pool is FedAvg's.
+    """
+
+    def __init__(self) -> None:
+        self._sums: _Sums | None = None
+        self._weight = 0.0
+
+    def add(self, posterior: Posterior, weight: float) -> None:
+        """Add a client's posterior with its weight in the pool, in the scale of all others'."""
+        sums = self._sums
+        if sums is None:
+            size = posterior.size
+            sums = self._sums = _Sums(np.zeros(size), np.zeros(size), np.zeros(size))
+        log_precision = -np.log(posterior.variance.astype(np.float64))
+        sums.mean += weight * posterior.mean.astype(np.float64)
+        sums.log_precision += weight * log_precision
+        sums.log_precision_squared += weight * np.square(log_precision)
+        self._weight += weight
+
+    def metrics(self, previous: Posterior, pooled: Posterior) -> dict[str, float]:
+        """Return ``log-precision-spread`` and ``distance-from-average``.
+
+        Args:
+            previous: The global posterior before the round.
+            pooled: What the clients' have become.
+        """
+        sums = self._sums
+        if sums is None or not sums.mean.size or self._weight <= 0:
+            return {}
+        average = sums.mean / self._weight
+        centre = sums.log_precision / self._weight
+        variance = sums.log_precision_squared / self._weight - np.square(centre)
+        step = float(np.linalg.norm(average - previous.mean))
+        distance = float(np.linalg.norm(pooled.mean - average))
+        return {
+            SPREAD: float(np.sqrt(np.mean(np.maximum(variance, 0.0)))),
+            DISTANCE: distance / step if step else 0.0,
+        }

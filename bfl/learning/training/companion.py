@@ -1,0 +1,136 @@
+"""A personal model in training beside the meme: both on one mini-batch, in one graph."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+
+from bfl import randomness
+from bfl.federation.parts import Arrays
+from bfl.keras import tf
+from bfl.learning.networks.network import Network
+from bfl.learning.objectives import SoftLabels, objectives
+from bfl.learning.optimizers import Optimizer
+from bfl.learning.personalizations import PersonalModel
+from bfl.learning.training.learner import Batch, Learner, Pass
+from bfl.learning.training.task import LocalTask
+from bfl.posteriors import Posterior
+from bfl.posteriors.posterior import VECTORS
+
+_OPTIMIZER = "optimizer-"
+
+
+@dataclass(frozen=True)
+class PersonalNetwork:
+    """What a trainer of two models is made of beside the meme.
+
+    Attributes:
+        personalization: How both take their steps.
+        network: The personal model's network; no other trainer loads it.
+        optimizer: What its steps do with the gradient.
+        mean: A network of the meme's parameters as points, which predicts for the meme at its mean.
+    """
+
+    personalization: PersonalModel
+    network: Network
+    optimizer: Optimizer
+    mean: Network
+
+
+class Companion:
+    """The personal model of a trainer, with the variables that a task sets.
+
+    Args:
+        personal: What it is made of.
+        temperature: T, see ``LocalTrainer``; the personal model's likelihood has it as well.
+    """
+
+    def __init__(self, personal: PersonalNetwork, temperature: float) -> None:
+        self.personalization = personal.personalization
+        self.network = personal.network
+        self.mean = personal.mean
+        terms = (objectives.create("elbo"),)
+        self.learner = Learner(personal.network, personal.optimizer, terms, temperature=temperature)
+        self.key = tf.Variable(tf.zeros([2], tf.int32), trainable=False)
+        self.rate = tf.Variable(0.0, trainable=False)
+
+    def begin(self, task: LocalTask) -> None:
+        """Set all variables to what a task begins with."""
+        assert task.personal is not None
+        state = task.personal.state
+        start = (
+            Posterior(*(state[name] for name in VECTORS))
+            if "mean" in state
+            else self.network.initial_posterior(task.personal.seed)
+        )
+        optimizer_state = {
+            name.removeprefix(_OPTIMIZER): array
+            for name, array in state.items()
+            if name.startswith(_OPTIMIZER)
+        }
+        self.learner.begin(start, start, task.personal.prior(start), optimizer_state)
+        self.key.assign(randomness.key(task.seed, "personal-steps", *task.key_labels))
+        self.rate.assign(task.personal.learning_rate)
+
+    def state(self, steps: int, *, keeps_optimizer: bool) -> Arrays:
+        """Return what the client keeps of the personal model after a task."""
+        posterior = self.network.posterior()
+        kept: dict[str, npt.NDArray[Any]] = {name: getattr(posterior, name) for name in VECTORS}
+        if keeps_optimizer:
+            slots = self.learner.optimized.state(steps)
+            kept |= {f"{_OPTIMIZER}{name}": array for name, array in slots.items()}
+        return kept
+
+
+@dataclass(frozen=True)
+class OneModel:
+    """One of the two models on a mini-batch, inside the graph.
+
+    Attributes:
+        learner: The model.
+        batch: The mini-batch.
+        key: What keys its random draws, (2,).
+        number: How many steps of the task there were before.
+        rate: Its learning rate.
+    """
+
+    learner: Learner
+    batch: Batch
+    key: Any
+    number: Any
+    rate: Any
+
+    def forward(self) -> Pass:
+        """Return a pass over the batch in training mode."""
+        return self.learner.forward(self.batch.images, self.key)
+
+    def learn(self, passed: Pass, soft_labels: SoftLabels | None = None) -> Any:
+        """Make a step from a pass; return what was measured, see ``Learner.gradients``."""
+        gradients, measured = self.learner.gradients(passed, self.batch, soft_labels)
+        self.learner.step(gradients, self.number, self.rate)
+        return measured
+
+
+@dataclass(frozen=True)
+class TwoModels:
+    """The meme and the personal model on a mini-batch; see ``BothModels``.
+
+    Attributes:
+        meme: The meme.
+        personal: The personal model.
+        mean: The network that predicts for the meme at its mean.
+        mean_key: What keys that network's draws, where it has some, (2,).
+    """
+
+    meme: OneModel
+    personal: OneModel
+    mean: Network
+    mean_key: Any
+
+    def meme_at_its_mean(self) -> Any:
+        """Return the logits of the meme's mean as it is now, in the mode in which it predicts."""
+        self.meme.learner.network.copy_values(self.mean)
+        images = self.meme.batch.images
+        return tf.stop_gradient(self.mean.logits(images, self.mean_key, training=False))

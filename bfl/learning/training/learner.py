@@ -1,0 +1,144 @@
+"""One network in training: its loss and gradients on a batch, and its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy.typing as npt
+
+from bfl.keras import tf
+from bfl.learning.networks.network import Network
+from bfl.learning.objectives import SoftLabels, Step, Term
+from bfl.learning.optimizers import Optimizer
+from bfl.learning.priors.base import Density
+from bfl.learning.training.optimized import OptimizedVariables
+from bfl.learning.training.variables import Offsets, TermInputs
+from bfl.posteriors import Posterior
+
+
+@dataclass(frozen=True)
+class Batch:
+    """A mini-batch, as tensors of the graph.
+
+    Attributes:
+        images: (B, H, W, C), normalised and augmented.
+        labels: (B,), int32.
+        weights: (B,), 1 for the batch's examples and 0 for those that only fill it up.
+        count: The client's number of examples N, float32 ().
+    """
+
+    images: Any
+    labels: Any
+    weights: Any
+    count: Any
+
+
+@dataclass(frozen=True)
+class Pass:
+    """A forward pass in training mode.
+
+    Attributes:
+        tape: What has recorded it.
+        logits: (B, classes).
+    """
+
+    tape: Any
+    logits: Any
+
+
+class Learner:
+    """A network with an objective and an optimizer.
+
+    Args:
+        network: The network to train.
+        optimizer: What a step does with the gradient.
+        terms: The terms of the objective.
+        temperature: T, see ``LocalTrainer``.
+        corrected: Whether a task has offsets to the gradients.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        optimizer: Optimizer,
+        terms: Sequence[Term],
+        *,
+        temperature: float = 1.0,
+        corrected: bool = False,
+    ) -> None:
+        self.network = network
+        self.optimized = OptimizedVariables(network, optimizer)
+        self.terms = tuple(TermInputs(term, network) for term in terms if term.active)
+        self.offsets = Offsets(network) if corrected else None
+        self._temperature = temperature
+
+    def begin(
+        self,
+        start: Posterior,
+        received: Posterior,
+        prior: Density,
+        optimizer_state: Mapping[str, npt.NDArray[Any]],
+    ) -> None:
+        """Set all variables to what a task begins with; offsets are set apart.
+
+        Args:
+            start: Where the optimizer begins.
+            received: What the terms of the objective compare with.
+            prior: The prior.
+            optimizer_state: What the optimizer has kept; nothing if it begins anew.
+        """
+        self.network.load(start)
+        self.network.set_prior(prior)
+        for term in self.terms:
+            term.assign(received)
+        self.optimized.begin(optimizer_state)
+
+    def forward(self, images: Any, key: Any) -> Pass:
+        """Return a pass over images in training mode, its random draws keyed by ``key`` (2,)."""
+        with tf.GradientTape() as tape:
+            logits = self.network.logits(images, key, training=True)
+        return Pass(tape, logits)
+
+    def gradients(
+        self, passed: Pass, batch: Batch, soft_labels: SoftLabels | None = None
+    ) -> tuple[list[Any], Any]:
+        """Return the gradient of the objective per example on one batch, and what was measured.
+
+        Measured are (4,): the batch's summed NLL, the sum of the terms' values over its examples,
+        the divergence, and the sum of what the terms' values have beside the examples.
+
+        Args:
+            passed: The pass over the batch's images.
+            batch: The batch.
+            soft_labels: What the logits are compared with beside the labels.
+        """
+        with passed.tape:
+            step = Step(self.network, passed.logits, batch.labels, batch.weights, soft_labels)
+            values = [term.value(step, batch.count) for term in self.terms]
+            summed = [value.summed for value in values if value.summed is not None]
+            shared = [
+                tempered(value.shared, self._temperature)
+                for value in values
+                if value.shared is not None
+            ]
+            objective = _sum(summed) / tf.reduce_sum(batch.weights) + _sum(shared) / batch.count
+            measured = [step.negative_log_likelihood, _sum(summed), step.divergence, _sum(shared)]
+        return passed.tape.gradient(objective, self.optimized.variables), tf.stack(measured)
+
+    def step(self, gradients: list[Any], number: Any, rate: Any) -> None:
+        """Make a step along gradients; see ``OptimizedVariables.step``."""
+        if self.offsets:
+            gradients = self.offsets.added(self.optimized.variables, gradients)
+        self.optimized.step(gradients, number, rate)
+
+
+def tempered(shared: Any, temperature: float) -> Any:
+    """Return T times what an objective has beside the likelihood; at T = 1 the same tensor."""
+    return shared if temperature == 1.0 else temperature * shared
+
+
+def _sum(values: list[Any]) -> Any:
+    """Return the sum of scalars: a single one as it is, none as 0."""
+    return sum(values[1:], start=values[0]) if values else tf.zeros([])

@@ -1,0 +1,119 @@
+"""How well a client's models do on its own test split, where clients judge (``judged-by``)."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bfl.configuration import Configuration
+from bfl.data.datasets.cache import cached_dataset
+from bfl.data.datasets.subset import with_test_examples
+from bfl.evaluation.metrics import evaluate
+from bfl.evaluation.metrics.accuracy import Accuracy
+from bfl.evaluation.prediction import Predictions
+from bfl.evaluation.uncertainty import retention_curve
+from bfl.evaluation.uncertainty.predictive_entropy import PredictiveEntropy
+from bfl.federation.client_metrics import BETTER, MEME, PERSONAL, RETENTION_AREA, TEST_EXAMPLES
+from bfl.federation.parts import Arrays
+from bfl.federation.wire import TrainTask
+from bfl.posteriors import Posterior
+from bfl.posteriors.posterior import VECTORS, at_its_mean
+from clients.node import Node
+
+if TYPE_CHECKING:
+    from bfl.evaluation.prediction.monte_carlo import Predictor
+    from bfl.learning.models import Architecture
+    from bfl.learning.networks.network import Network
+    from bfl.learning.training.trainer import LocalTrainer
+
+
+def judged_metrics(
+    configuration: Configuration,
+    task: TrainTask,
+    node: Node,
+    trainer: LocalTrainer,
+    architecture: Architecture,
+    models: tuple[Posterior, Arrays],
+) -> dict[str, float | int]:
+    """Return how the meme and the personal model do on the client's own test images.
+
+    They are judged after training, in the rounds in which the server evaluates and in the last one,
+    with as many Monte Carlo samples: the metrics of the global model and the area under the
+    retention curve of accuracy by predictive entropy, as ``meme-NAME`` and ``personal-NAME``, and
+    the accuracy of the better of the two.
+
+    Args:
+        configuration: The run's configuration.
+        task: The round's task.
+        node: The node.
+        trainer: What has trained the models.
+        architecture: That of the personal model.
+        models: The meme's posterior, and what is kept of the personal model; nothing without one.
+    """
+    keys = configuration.keys
+    due = task.server_round == keys.rounds or (
+        keys.evaluate_every and task.server_round % keys.evaluate_every == 0
+    )
+    if keys.judged_by != "clients" or not due:
+        return {}
+    images, labels = _own_test_images(configuration, task, node)
+    if not labels.size:
+        return {}
+    meme, personal = models
+    numbers: dict[str, float | int] = {TEST_EXAMPLES: int(labels.size)}
+
+    def judge(name: str, network: Network, family: Architecture, posterior: Posterior) -> float:
+        predictions = _predictor(network, family, keys.evaluate_precision, name).predict(
+            at_its_mean(posterior) if keys.evaluate_at == "mean" else posterior,
+            images,
+            samples=1 if keys.evaluate_at == "mean" else keys.evaluate_mc_samples,
+            seed=keys.seed,
+            labels=("own-test", name, task.partition_id, task.server_round),
+        )
+        found = evaluate(predictions, labels, configuration.values)
+        found[RETENTION_AREA] = _retention_area(predictions, labels)
+        numbers.update({f"{name}{metric}": value for metric, value in found.items()})
+        return found["accuracy"]
+
+    best = judge(MEME, trainer.network, configuration.architecture, meme)
+    if trainer.companion:
+        own = Posterior(*(personal[name] for name in VECTORS))
+        best = max(best, judge(PERSONAL, trainer.companion.network, architecture, own))
+        numbers[BETTER] = best
+    return numbers
+
+
+def _own_test_images(
+    configuration: Configuration, task: TrainTask, node: Node
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[Any]]:
+    """Return the client's test images and their labels: those assigned, or all of its own data."""
+    if node.dataset:
+        dataset = cached_dataset(node.dataset, "")
+        return dataset.test_images, dataset.test_labels
+    keys = configuration.keys
+    folder = keys.data_dir if node.data_dir is None else node.data_dir
+    dataset = with_test_examples(cached_dataset(keys.dataset, folder), keys.test_examples)
+    positions = np.zeros(0, np.int64) if task.test_examples is None else task.test_examples
+    return dataset.test_images[positions], dataset.test_labels[positions]
+
+
+def _retention_area(predictions: Predictions, labels: npt.NDArray[Any]) -> float:
+    """Return the area under the retention curve of accuracy by predictive entropy."""
+    values = Accuracy().values(predictions, labels)
+    return retention_curve(values, PredictiveEntropy().measure(predictions)).area
+
+
+@lru_cache(maxsize=32)
+def _predictor(
+    network: Network, architecture: Architecture, precision: Any, role: str
+) -> Predictor:
+    """Return what predicts with a network's posteriors, built once per process."""
+    from bfl.evaluation.prediction.monte_carlo import Predictor
+    from bfl.learning.networks.network import build_predictor
+
+    # A network of its own: one that trains, or is folded elsewhere, may hold other weights.
+    predictor = build_predictor(network, architecture, precision, role=f"judged-{role}")
+    return Predictor(network.manifest, predictor)

@@ -1,0 +1,259 @@
+"""Personal models in whole runs with small real networks, in this process."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import RecordDict
+
+from bfl.configuration import resolve
+from bfl.data.datasets.cache import cached_dataset
+from bfl.engine.flower import FlowerApp, run_serially
+from bfl.errors import ConfigurationError
+from bfl.experiments.results.judged_clients import names_of_means
+from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.run.resume import Checkpoint, Checkpoints
+from bfl.experiments.run.trainer import personal_network
+from bfl.federation.state import Snapshots
+from bfl.learning.training import LocalTask
+from bfl.learning.training.trainer import LocalTrainer
+from bfl.posteriors import Posterior
+from bfl.posteriors.posterior import VECTORS
+from strategies import flower_clients
+from strategies.division import own_test_positions, split
+from strategies.federation import Federation
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+CLIENTS, ROUNDS = 3, 4
+MIXED = "mlp:1,cnn1:1,lenet5:1"
+METRICS = (
+    "num-examples train-objective train-negative-log-likelihood train-divergence "
+    "train-divergence-per-example train-seconds memory"
+)
+
+pytestmark = pytest.mark.slow
+
+
+class KilledError(Exception):
+    """Stands for whatever ends a process."""
+
+
+@pytest.fixture(scope="module")
+def values(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Return a configuration with a few images of 16 x 16 pixels."""
+    rng = np.random.default_rng(0)
+    path = tmp_path_factory.mktemp("data") / "small.npz"
+    images = rng.integers(0, 256, (80, 16, 16, 1), dtype=np.uint8)
+    labels = rng.integers(0, 4, 80)
+    labels[:4] = labels[60:64] = np.arange(4)
+    np.savez(
+        path,
+        x_train=images[:60],
+        y_train=labels[:60],
+        x_test=images[60:],
+        y_test=labels[60:],
+    )
+    return {
+        "dataset": f"npz:{path}",
+        "strategy": "hbfl",
+        "personalization": "distillation",
+        "personal-models": MIXED,
+        "model": "mlp",
+        "rounds": ROUNDS,
+        "local-epochs": 1,
+        "batch-size": 10,
+        "mc-samples": 1,
+        "evaluate-every": 0,
+        "sampling": "cyclic",
+        "clients-in-turn": 2,
+    }
+
+
+def run(values: Any, folder: Path, **changes: Any) -> RunFolder:
+    given = {**values, "output-dir": str(folder.parent), "name": folder.name}
+    given.update({key.replace("_", "-"): value for key, value in changes.items()})
+    run_serially(FlowerApp.read(ROOT), given, CLIENTS, {})
+    return RunFolder(folder)
+
+
+@pytest.fixture(scope="module")
+def mixed(
+    values: Any, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[RunFolder, list[RecordDict], list[tuple[int, int, LocalTask]]]:
+    """Return a run, what clients have sent in it, and (round, client, task) of each training."""
+    replies: list[RecordDict] = []
+    tasks: list[tuple[int, int, LocalTask]] = []
+    with pytest.MonkeyPatch.context() as patch:
+        watch(patch, replies, tasks)
+        folder = run(values, tmp_path_factory.mktemp("runs") / "mixed")
+    return folder, replies, tasks
+
+
+def watch(patch: pytest.MonkeyPatch, replies: list[RecordDict], tasks: list[Any]) -> None:
+    read, train = flower_clients.read_update, LocalTrainer.train
+
+    def read_and_keep(reply: Any, *arguments: Any, **more: Any) -> Any:
+        replies.append(reply.content)
+        return read(reply, *arguments, **more)
+
+    def watched(trainer: LocalTrainer, images: Any, labels: Any, task: LocalTask) -> Any:
+        tasks.append((int(task.key_labels[0]), int(task.key_labels[1]), task))
+        result = train(trainer, images, labels, task)
+        assert trainer.traces == 1
+        return result
+
+    patch.setattr(flower_clients, "read_update", read_and_keep)
+    patch.setattr(LocalTrainer, "train", watched)
+
+
+def kept(folder: RunFolder, client: int) -> dict[int, dict[str, Any]]:
+    """Return a client's snapshots, by round."""
+    snapshots = Snapshots(folder.path / "clients" / f"client-{client:06d}", kept=3)
+    return {number: dict(snapshots.at(number) or {}) for number in snapshots.rounds()}
+
+
+def digests(folder: RunFolder) -> list[str]:
+    return [entry["posterior-sha256"] for entry in folder.rounds()]
+
+
+def test_clients_send_their_posterior_and_a_closed_set_of_numbers(mixed: Any) -> None:
+    _, replies, _ = mixed
+    assert len(replies) == 2 * ROUNDS
+    for content in replies:
+        assert sorted(content) == ["arrays", "metrics"]
+        assert sorted(content["arrays"]) == ["mean", "point", "variance"]
+        assert sorted(content["metrics"]) == sorted(METRICS.split())
+
+
+def test_other_personal_models_change_no_byte_that_is_sent(
+    values: Any, mixed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, before, _ = mixed
+    replies: list[RecordDict] = []
+    watch(monkeypatch, replies, [])
+    run(
+        values,
+        tmp_path / "other",
+        personal_models="cnn1:1,mlp",
+        personal_inference="flipout",
+        personal_learning_rate=0.1,
+    )
+    assert len(replies) == len(before)
+    for one, other in zip(before, replies, strict=True):
+        for name, array in one["arrays"].items():
+            assert array.data == other["arrays"][name].data
+        for name, number in one["metrics"].items():
+            if name not in ("train-seconds", "memory"):
+                assert number == other["metrics"][name]
+
+
+def test_a_client_goes_on_with_the_model_that_it_had_however_long_it_was_away(mixed: Any) -> None:
+    folder, _, tasks = mixed
+    sizes, waited = {}, 0
+    for number, client, task in tasks:
+        earlier = [n for n, c, _ in tasks if c == client and n < number]
+        state = task.personal.state
+        if not earlier:
+            assert not state
+            continue
+        waited = max(waited, number - earlier[-1])
+        snapshots = kept(folder, client)
+        if earlier[-1] in snapshots:
+            saved = snapshots[earlier[-1]]
+            for name, array in state.items():
+                np.testing.assert_array_equal(array, saved[f"part.personal.{name}"])
+        sizes[client] = state["point"].size
+    assert waited > 1
+    assert len(set(sizes.values())) == len(sizes) == CLIENTS
+    # They are on their clients alone.
+    assert not [p for p in folder.path.glob("checkpoints/*") if b"personal" in p.read_bytes()]
+
+
+def test_interrupted_and_resumed_runs_have_the_same_personal_models(
+    values: Any, mixed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole, _, _ = mixed
+    save, path = Checkpoints.save, tmp_path / "run"
+
+    def stop(checkpoints: Checkpoints, checkpoint: Checkpoint) -> None:
+        save(checkpoints, checkpoint)
+        if checkpoint.server_round == 2:
+            raise KilledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoints, "save", stop)
+        with pytest.raises(KilledError):
+            run(values, path)
+    # The server goes back to the first round; the clients are ahead of it.
+    sorted((path / "checkpoints").iterdir())[-1].unlink()
+    resumed = run(values, path, resume=True)
+    assert digests(resumed) == digests(whole)
+    for client in range(CLIENTS):
+        first, second = kept(whole, client), kept(resumed, client)
+        last = max(first)
+        assert max(second) == last
+        assert first[last].keys() == second[last].keys()
+        for name, array in first[last].items():
+            np.testing.assert_array_equal(array, second[last][name])
+
+
+def test_clients_judge_both_models_on_test_data_of_their_own(
+    values: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the last round all numbers can be made again from what is on the disk."""
+    replies: list[RecordDict] = []
+    watch(monkeypatch, replies, [])
+    folder = run(values, tmp_path / "judged", judged_by="clients", sampling="random")
+    table, data = folder.clients(), cached_dataset(values["dataset"], "")
+    assert sorted(table) == ["0", "1", "2"]
+    assert sum(row["test-examples"] for row in table.values()) == data.test_labels.size
+    judged = [content["metrics"] for content in replies if "meme-accuracy" in content["metrics"]]
+    assert len(judged) == CLIENTS  # in the last round alone: evaluate-every is 0
+    known = ["accuracy", "brier-score", "expected-calibration-error", "negative-log-likelihood"]
+    known.append("retention-area-accuracy-predictive-entropy")
+    names = {f"{model}-{name}" for model in ("meme", "personal") for name in known}
+    assert set(judged[0]) == {*METRICS.split(), *names, "better-accuracy", "test-examples"}
+    for client, word in enumerate(("mlp", "cnn1", "lenet5")):
+        row = table[str(client)]
+        network = personal_network(resolve(values), word, (16, 16, 1), 4)
+        saved = kept(folder, client)[ROUNDS]
+        network.load(Posterior(*(saved[f"part.personal.{name}"] for name in VECTORS)))
+        positions = own_positions(folder, data)[client]
+        logits = network.model(data.test_images[positions] / np.float32(127.5) - 1, training=False)
+        right = np.argmax(logits, axis=1) == data.test_labels[positions]
+        assert row["test-examples"] == positions.size
+        assert row["last-personal-accuracy"] == row["best-personal-accuracy"] == right.mean()
+        assert row["last-better-accuracy"] == max(right.mean(), row["last-meme-accuracy"])
+        right = folder.predictions()[0].predicted == data.test_labels
+        assert row["global-accuracy"] == right[positions].mean()
+    mean = np.mean([row["last-personal-accuracy"] for row in table.values()])
+    assert folder.metrics()["clients-last-personal-accuracy"] == mean
+    means = {name for name in folder.metrics() if name.startswith("clients-")}
+    assert means == set(names_of_means())
+
+
+def own_positions(folder: RunFolder, data: Any) -> list[Any]:
+    """Return the clients' test examples, from the run's partition and seed."""
+    configuration = resolve(folder.config())
+    nodes = Federation(dict.fromkeys(range(CLIENTS), 1), dict.fromkeys(range(CLIENTS), 0))
+    positions = own_test_positions(configuration, data, split(configuration, data, nodes))
+    assert positions is not None
+    return list(positions)
+
+
+def test_a_client_without_test_data_judges_no_personal_model(values: Any) -> None:
+    data = cached_dataset(values["dataset"], "")
+    labels = data.train_labels
+    parts = [np.flatnonzero(labels == 0), np.flatnonzero(labels != 0)]
+    few = replace(data, test_labels=np.full_like(data.test_labels, 1))
+    judged = resolve({**values, "judged-by": "clients"})
+    with pytest.raises(ConfigurationError, match="partitions 0 have no test examples"):
+        own_test_positions(judged, few, parts)
+    # Who has no personal model is left out, and so is everybody where the server judges.
+    without = judged.replace(personalization="none")
+    assert own_test_positions(without, few, parts)[0].size == 0  # type: ignore[index,union-attr]
+    assert own_test_positions(resolve(values), few, parts) is None

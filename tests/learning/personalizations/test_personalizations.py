@@ -1,0 +1,269 @@
+"""Personal models beside the meme, against steps made by hand and against plain training."""
+
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bfl.learning.augmentations import augmentations
+from bfl.learning.inferences import inferences
+from bfl.learning.models.base import Architecture
+from bfl.learning.optimizers import optimizers
+from bfl.learning.personalizations import personalizations
+from bfl.learning.priors import priors
+from bfl.learning.priors.base import NormalPrior
+from bfl.learning.training import LocalTask, PersonalTask
+from bfl.posteriors import Posterior
+from bfl.posteriors.posterior import VECTORS
+
+pytestmark = pytest.mark.usefixtures("tensorflow")
+
+SHAPE, CLASSES, COUNT, BATCH = (2, 2, 1), 3, 40, 16
+RNG = np.random.default_rng(0)
+IMAGES = RNG.integers(0, 256, (COUNT, *SHAPE), dtype=np.uint8)
+INPUTS = np.concatenate([IMAGES.reshape(COUNT, 4) / 127.5 - 1, np.ones((COUNT, 1))], axis=1)
+LABELS = RNG.integers(0, CLASSES, COUNT)
+MEME_RATE, PERSONAL_RATE = 2.0, 0.5
+"""The meme's step is so large that what it says before and after it differs."""
+
+
+class Dense(Architecture):
+    """Dense layers of some units before the logits."""
+
+    hidden: tuple[int, ...] = ()
+
+    def build(self, inference: Any, image_shape: tuple[int, int, int], classes: int) -> Any:
+        from bfl.keras import keras
+
+        images = keras.Input(image_shape)
+        features = keras.layers.Flatten()(images)
+        for index, units in enumerate(self.hidden):
+            features = keras.layers.ReLU()(inference.dense(units, name=f"dense{index}")(features))
+        return keras.Model(images, inference.dense(classes, name="logits", output=True)(features))
+
+
+def network_of(inference: str, role: str, hidden: tuple[int, ...] = ()) -> Any:
+    from bfl.learning.networks.network import build_network
+
+    created = inferences.create(inference)
+    return build_network(Dense(hidden=hidden), created, SHAPE, CLASSES, role=role)
+
+
+@cache
+def trainer_of(
+    name: str,
+    meme: str = "deterministic",
+    personal: str = "deterministic",
+    hidden: tuple[int, ...] = (),
+    batch: int = BATCH,
+    optimizer: str = "sgd",
+    **settings: Any,
+) -> Any:
+    """Return a trainer of both models, or with an empty name of the meme alone."""
+    from bfl.learning.training.companion import PersonalNetwork
+    from bfl.learning.training.trainer import LocalTrainer
+
+    created = optimizers.create(optimizer, {"momentum": 0.0, "weight-decay": 0.0})
+    both = None
+    if name:
+        given = {key.replace("_", "-"): value for key, value in settings.items()}
+        both = PersonalNetwork(
+            personalizations.create(name, given),  # type: ignore[arg-type]
+            network_of(personal, "personal", hidden),
+            created,
+            network_of("deterministic", "mean"),
+        )
+    return LocalTrainer(
+        network_of(meme, "meme"), batch, augmentations.create("none"), created, personal=both
+    )
+
+
+def start_of(network: Any, seed: int) -> Posterior:
+    rng = np.random.default_rng(seed)
+    manifest = network.manifest
+    return Posterior(
+        rng.normal(size=manifest.gaussian_size).astype(np.float32),
+        np.full(manifest.gaussian_size, 0.01, np.float32),
+        rng.normal(size=manifest.point_size).astype(np.float32),
+    )
+
+
+def arrays_of(posterior: Posterior) -> dict[str, Any]:
+    return {name: getattr(posterior, name) for name in VECTORS}
+
+
+def train(trainer: Any, *, epochs: int = 2, state: Any = None, round_: int = 1) -> Any:
+    personal = trainer.companion and PersonalTask(
+        state=arrays_of(start_of(trainer.companion.network, 2)) if state is None else state,
+        seed=5,
+        prior=lambda begun: priors.create("fixed").density(begun, {}),
+        learning_rate=PERSONAL_RATE,
+        keeps_optimizer=True,
+    )
+    task = LocalTask(
+        received=start_of(trainer.network, 1),
+        prior=NormalPrior(0.0, 1.0),
+        examples=np.arange(COUNT),
+        epochs=epochs,
+        learning_rate=MEME_RATE,
+        key_labels=(round_, 0),
+        seed=0,
+        personal=personal,
+    )
+    return trainer.train(IMAGES, LABELS, task)
+
+
+def trained_alone(hidden: tuple[int, ...] = ()) -> Any:
+    """Return the personal model's points after plain training with its rate."""
+    from bfl.learning.training.trainer import LocalTrainer
+
+    network = network_of("deterministic", "plain", hidden)
+    optimizer = optimizers.create("sgd", {"momentum": 0.0, "weight-decay": 0.0})
+    trainer = LocalTrainer(network, BATCH, augmentations.create("none"), optimizer)
+    task = LocalTask(
+        received=start_of(network, 2),
+        prior=NormalPrior(0.0, 1.0),
+        examples=np.arange(COUNT),
+        epochs=2,
+        learning_rate=PERSONAL_RATE,
+        key_labels=(1, 0),
+        seed=0,
+    )
+    return trainer.train(IMAGES, LABELS, task).posterior.point
+
+
+# One step by hand: a linear softmax, all examples in one batch.
+
+
+def probabilities(point: Any, temperature: float = 1.0) -> Any:
+    weights = point.astype(np.float64).reshape(5, CLASSES)
+    logits = INPUTS @ weights / temperature
+    shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
+    return shifted / shifted.sum(axis=1, keepdims=True)
+
+
+def gradient(point: Any, soft: Any, share: float, temperature: float) -> Any:
+    """Return that of (1 − s) CE + s τ² KL[soft ‖ softmax(z / τ)], a mean over the examples."""
+    hard = np.eye(CLASSES)[LABELS]
+    by_logits = (1 - share) * (probabilities(point) - hard)
+    by_logits += share * temperature * (probabilities(point, temperature) - soft)
+    return (INPUTS.T @ by_logits / COUNT).ravel()
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.0])
+@pytest.mark.parametrize("alpha", [0.0, 0.3])
+def test_distillation_takes_the_meme_after_its_step(alpha: float, temperature: float) -> None:
+    """Yang et al. (2023), Eq. 4.2 and Algorithm 1, lines 6 to 8."""
+    settings = {"personal_label_share": alpha, "personal_softening": temperature}
+    trainer = trainer_of("distillation", batch=COUNT, **settings)
+    result = train(trainer, epochs=1)
+    meme, own = start_of(trainer.network, 1).point, start_of(trainer.companion.network, 2).point
+    after = meme - MEME_RATE * gradient(meme, 0, 0.0, 1.0)
+    np.testing.assert_allclose(result.posterior.point, after, atol=1e-5)
+    soft = probabilities(after, temperature)
+    expected = own - PERSONAL_RATE * gradient(own, soft, 1 - alpha, temperature)
+    np.testing.assert_allclose(result.personal["point"], expected, atol=1e-5)
+    early = own - PERSONAL_RATE * gradient(
+        own, probabilities(meme, temperature), 1 - alpha, temperature
+    )
+    assert np.abs(expected - early).max() > 1e-3
+
+
+def test_mutual_distillation_takes_what_both_said_before() -> None:
+    """Yang et al. (2023), Eq. 2.5; Shen et al. (2020)."""
+    settings = {"personal_label_share": 0.3, "meme_label_share": 0.6}
+    trainer = trainer_of("mutual-distillation", batch=COUNT, **settings)
+    result = train(trainer, epochs=1)
+    meme, own = start_of(trainer.network, 1).point, start_of(trainer.companion.network, 2).point
+    np.testing.assert_allclose(
+        result.posterior.point,
+        meme - MEME_RATE * gradient(meme, probabilities(own), 0.4, 1.0),
+        atol=1e-5,
+    )
+    np.testing.assert_allclose(
+        result.personal["point"],
+        own - PERSONAL_RATE * gradient(own, probabilities(meme), 0.7, 1.0),
+        atol=1e-5,
+    )
+
+
+# Against plain training, bit for bit
+
+
+@pytest.mark.parametrize("hidden", [(), (5,)])
+def test_with_labels_alone_a_personal_model_is_plain_training(hidden: tuple[int, ...]) -> None:
+    trainer = trainer_of("distillation", hidden=hidden, personal_label_share=1.0)
+    np.testing.assert_array_equal(train(trainer).personal["point"], trained_alone(hidden))
+    taught = train(trainer_of("distillation", hidden=hidden)).personal["point"]
+    assert np.abs(taught - trained_alone(hidden)).max() > 1e-3
+
+
+def test_mutual_distillation_without_mutual_terms_is_training_alone() -> None:
+    settings = {"personal_label_share": 1.0, "meme_label_share": 1.0}
+    result = train(trainer_of("mutual-distillation", **settings))
+    np.testing.assert_array_equal(result.personal["point"], trained_alone())
+    meme = train(trainer_of(""))
+    assert result.posterior.digest() == meme.posterior.digest()
+    assert result.objective == meme.objective
+
+
+def test_alone_the_meme_stays_where_it_began() -> None:
+    trainer = trainer_of("alone")
+    result = train(trainer)
+    np.testing.assert_array_equal(result.personal["point"], trained_alone())
+    assert result.posterior.digest() == start_of(trainer.network, 1).digest()
+
+
+@pytest.mark.parametrize("meme", ["deterministic", "flipout"])
+def test_a_meme_that_does_not_learn_from_personal_models_has_the_same_bits(meme: str) -> None:
+    """Whatever these are: nothing of a client's own architecture is in what it sends."""
+    plain = train(trainer_of("", meme))
+    for personal, hidden in (("deterministic", ()), ("deterministic", (7, 5)), ("flipout", (4,))):
+        result = train(trainer_of("distillation", meme, personal, hidden))
+        assert result.posterior.digest() == plain.posterior.digest()
+        assert (result.objective, result.divergence) == (plain.objective, plain.divergence)
+    mutual = train(trainer_of("mutual-distillation", meme))
+    assert mutual.posterior.digest() != plain.posterior.digest()
+
+
+def test_a_gaussian_meme_teaches_at_its_mean() -> None:
+    """Of variances next to 0 it says what a network of its means says."""
+    trainer = trainer_of("distillation", "flipout", batch=COUNT, personal_label_share=0.0)
+    received = start_of(trainer.network, 1)
+    own = start_of(trainer.companion.network, 2)
+    result = train(trainer, epochs=1)
+    soft = probabilities(result.posterior.mean)
+    expected = own.point - PERSONAL_RATE * gradient(own.point, soft, 1.0, 1.0)
+    np.testing.assert_allclose(result.personal["point"], expected, atol=1e-5)
+    assert received.size == 15
+
+
+# State
+
+
+def test_a_personal_model_begins_by_itself_and_goes_on_from_what_was_kept() -> None:
+    trainer = trainer_of("distillation", optimizer="adam")
+    first = train(trainer, state={})
+    assert set(first.personal) == {
+        *VECTORS,
+        "optimizer-first-moment",
+        "optimizer-second-moment",
+        "optimizer-steps",
+    }
+    assert int(first.personal["optimizer-steps"]) == first.steps == 6
+    second = train(trainer, state=first.personal, round_=2)
+    assert int(second.personal["optimizer-steps"]) == 12
+    again = train(trainer, state=first.personal, round_=2)
+    for name, array in second.personal.items():
+        np.testing.assert_array_equal(array, again.personal[name])
+    assert np.abs(second.personal["point"] - first.personal["point"]).max() > 0
+    assert trainer.traces == 1
+
+
+def test_a_variational_personal_model_has_an_elbo_of_its_own() -> None:
+    trainer = trainer_of("distillation", personal="flipout", optimizer="adam")
+    result = train(trainer, state={})
+    assert result.personal["mean"].size == result.personal["variance"].size == 15
+    started = trainer.companion.network.initial_posterior(5)
+    assert np.abs(result.personal["variance"] - started.variance).max() > 1e-6
