@@ -21,9 +21,16 @@ def script() -> ModuleType:
     assert specification is not None
     assert specification.loader is not None
     module = importlib.util.module_from_spec(specification)
+    sys.path.insert(0, str(SCRIPT.parent))  # as for a script that is run
     sys.modules[SCRIPT.stem] = module  # its dataclasses look themselves up there
     specification.loader.exec_module(module)
     return module
+
+
+@pytest.fixture(scope="module")
+def spreads(script: ModuleType) -> ModuleType:
+    """Return the module of clients and pools, which the script has imported."""
+    return sys.modules["ozer2022_spreads"]
 
 
 @pytest.fixture(scope="module")
@@ -70,9 +77,9 @@ def test_the_rules_as_written_give_other_spreads(
                 assert 27 < coded[key].mean / coded[100, "AALV", key[2]].mean < 29
 
 
-def test_a_step_is_that_of_pytorch(script: ModuleType) -> None:
+def test_a_step_is_that_of_pytorch(spreads: ModuleType) -> None:
     """Against the formula in float64, where the divergence has a gradient and where it has none."""
-    steps = script.EPOCHS * 2
+    steps = spreads.EPOCHS * 2
     for begin, clamp in ((-9.0, True), (-7.9, True), (-9.0, False)):
         alpha, velocity = begin, 0.0
         for _ in range(steps):
@@ -80,16 +87,16 @@ def test_a_step_is_that_of_pytorch(script: ModuleType) -> None:
             gradient = 1e-5 * alpha + moved * 0.5 * (np.exp(alpha) - 1) / 100
             velocity = 0.9 * velocity + gradient
             alpha -= 0.01 * velocity
-        got = script.trained(np.array([begin]), np.array([100]), clamp=clamp)
+        got = spreads.trained(np.array([begin]), np.array([100]), clamp=clamp)
         assert got[0] - begin == pytest.approx(alpha - begin, rel=0.05)
 
 
-def test_partial_sums_are_clamped_and_not_increased(script: ModuleType) -> None:
+def test_partial_sums_are_clamped_and_not_increased(spreads: ModuleType) -> None:
     floor = np.exp(-8.0)
     large = np.array([[2.0, 3.0, 4.0]]) * floor
-    np.testing.assert_allclose(np.exp(script.partial_sums(large)), [9.0 * floor])
+    np.testing.assert_allclose(np.exp(spreads.partial_sums(large)), [9.0 * floor])
     small = np.array([[0.1, 3.0, 4.0]]) * floor
-    np.testing.assert_allclose(np.exp(script.partial_sums(small)), [8.0 * floor])
+    np.testing.assert_allclose(np.exp(spreads.partial_sums(small)), [8.0 * floor])
 
 
 def test_one_algorithm_under_three_names_has_rows_that_agree(script: ModuleType) -> None:
