@@ -174,7 +174,7 @@ class RunFolder(Files):
         with self.writing(CONFIG):
             # The configuration last: a run killed here is to be given more rounds again. With the
             # new one beside the old results it would pass for a finished run of as many.
-            for name in (METRICS, PREDICTIONS, RETENTION, ENSEMBLE, EXAMPLES, POSTERIOR):
+            for name in (METRICS, PREDICTIONS, RETENTION, ENSEMBLE, CLIENTS, EXAMPLES, POSTERIOR):
                 (self.path / name).unlink(missing_ok=True)
             for figure in (self.path / FIGURES).glob("*.png"):
                 figure.unlink()

@@ -341,10 +341,12 @@ def finished_run(tmp_path):
 
 def test_results_of_fewer_rounds_go_when_there_are_to_be_more(tmp_path):
     folder = finished_run(tmp_path)
+    folder.write_clients({"0": {"meme-accuracy": 0.5}})
+    folder.write_ensemble({"members": []})
     folder.add_rounds(3)
     assert folder.config() == {"rounds": 3}
-    assert not folder.holds("metrics.json")
-    assert not folder.holds("examples.npz")
+    for file in ("metrics.json", "examples.npz", "clients.json", "ensemble.json"):
+        assert not folder.holds(file), file
 
 
 def test_what_was_warned_of_the_results_of_fewer_rounds_goes_with_them(tmp_path):
