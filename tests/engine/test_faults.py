@@ -85,6 +85,7 @@ def test_clients_that_die_raise_or_hang_once_change_nothing(federation: Federati
     assert "raybackend.py" not in printed
 
 
+@pytest.mark.long
 def test_a_client_that_always_fails_is_gone_without(federation: Federation) -> None:
     faults = " ".join(f"raise:1:{number}:9" for number in range(1, 5))
     config = SMALL.replace("min-clients=3", "min-clients=2")

@@ -21,7 +21,11 @@ pytestmark = pytest.mark.slow
     ("actors", "config"),
     [
         (1, 'inference="mc-dropout" strategy="nwa" fraction-train=0.6'),
-        (2, 'partition="dirichlet" alpha=1.0 strategy="ppa" weighting="distance"'),
+        pytest.param(
+            2,
+            'partition="dirichlet" alpha=1.0 strategy="ppa" weighting="distance"',
+            marks=pytest.mark.long,
+        ),
         pytest.param(
             4,
             'strategy="lp" weighting="max-discrepancy" prior="previous-global"',

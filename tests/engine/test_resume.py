@@ -253,6 +253,7 @@ def test_a_folder_without_a_run_cannot_be_resumed(
     assert "is not the folder of a run" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_a_run_killed_at_any_moment_ends_with_the_same_posterior(
     uninterrupted: RunFolder, tmp_path: Path
 ) -> None:
