@@ -184,7 +184,9 @@ def _train(
         TRAIN_SECONDS: time.perf_counter() - started,
         MEMORY: resident_memory(),
     }
-    metrics.update(own_test_metrics(node.dataset, configuration, task, result.posterior))
+    metrics.update(
+        own_test_metrics(node.dataset, configuration, task, result.posterior, policy=node.plugins)
+    )
     family = personal_architecture(configuration, model)
     models = (result.posterior, result.personal)
     metrics.update(judged_metrics(configuration, task, node, trainer, family, models))

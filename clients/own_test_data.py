@@ -12,6 +12,7 @@ from bfl.configuration import Configuration
 from bfl.data.datasets.cache import cached_dataset
 from bfl.federation.client_metrics import TEST_ACCURACY, TEST_EXAMPLES
 from bfl.federation.wire import TrainTask
+from bfl.plugins import ANY_PLUGIN, PluginPolicy
 from bfl.posteriors import Posterior
 from clients.process import cached_configuration
 
@@ -20,7 +21,11 @@ if TYPE_CHECKING:
 
 
 def own_test_metrics(
-    location: str, configuration: Configuration, task: TrainTask, posterior: Posterior
+    location: str,
+    configuration: Configuration,
+    task: TrainTask,
+    posterior: Posterior,
+    policy: PluginPolicy = ANY_PLUGIN,
 ) -> dict[str, float | int]:
     """Return the accuracy of a trained posterior on the client's own test images, and their number.
 
@@ -31,11 +36,12 @@ def own_test_metrics(
         configuration: The run's configuration.
         task: The round's task.
         posterior: What the client has learnt.
+        policy: Where plugins are on this node, and which of them it takes.
     """
     keys = configuration.keys
     if not location or not keys.evaluate_every or task.server_round % keys.evaluate_every:
         return {}
-    evaluator = _evaluator(location, task.configuration, task.num_classes)
+    evaluator = _evaluator(location, task.configuration, task.num_classes, policy)
     labels = evaluator.dataset.test_labels
     predictions = evaluator.predict(
         posterior,
@@ -49,11 +55,13 @@ def own_test_metrics(
 
 
 @lru_cache(maxsize=2)
-def _evaluator(location: str, configuration: str, num_classes: int) -> Evaluator:
+def _evaluator(
+    location: str, configuration: str, num_classes: int, policy: PluginPolicy
+) -> Evaluator:
     """Return what judges posteriors on a node's own test images, built once per process."""
     from bfl.experiments.run.evaluator import Evaluator
 
     # The network has the federation's classes, of which the node may have seen the first few.
     names = tuple(str(label) for label in range(num_classes))
     dataset = dataclasses.replace(cached_dataset(location, ""), class_names=names)
-    return Evaluator(cached_configuration(configuration), dataset)
+    return Evaluator(cached_configuration(configuration, policy), dataset)

@@ -10,6 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+import numpy as np
+
 from bfl import randomness
 from bfl.aggregation.client_models import ClientModels
 from bfl.aggregation.pooling.sums import DAMPING
@@ -138,6 +140,7 @@ def federated_round(
     refined = method.refinement.refine(context)
     kept = method.predictive.keep(context)
     following = replace(pooled.state, posterior=refined.posterior, predictive=kept)
+    _check(following, manifest)
     return following, RoundReport({**pooled.metrics, **refined.metrics}, pooled.clients)
 
 
@@ -209,6 +212,32 @@ def pooled_round(
     }
     models = _models(kept, previous, floored.posterior, manifest) if kept else None
     return PooledRound(following, metrics, tally.clients(pooled.weights), models)
+
+
+def _check(state: ServerState, manifest: Manifest | None) -> None:
+    """Raise if what a round has led to is nothing that another one can begin with.
+
+    The pool has been checked; what moved it afterwards, and what the parts made of arrays that
+    clients sent, has not.
+
+    Raises:
+        RunError: Naming the round and what is wrong.
+    """
+    try:
+        state.posterior.check()
+        if manifest:
+            manifest.check(state.posterior)
+    except PosteriorError as error:
+        raise RunError(f"round {state.server_round}, after pooling: {error}") from error
+    named = {"server-optimizer": state.server_optimizer, **state.parts}
+    for part, arrays in named.items():
+        for name, array in arrays.items():
+            # As they are sent to clients: in float32, whatever they are kept in.
+            if array.dtype.kind == "f" and not (np.abs(array) <= np.finfo(np.float32).max).all():
+                raise RunError(
+                    f"round {state.server_round}: the state '{part}' holds values of '{name}' that "
+                    "are not finite in float32; a client may have sent too large ones"
+                )
 
 
 def _models(

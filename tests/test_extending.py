@@ -169,7 +169,8 @@ def test_all_quick_tests_pass_with_all_examples(copy: Path) -> None:
         # It takes the same parts from outside, which this copy has inside.
         options += ["--ignore=tests/test_plugins.py"]
         options += [f"--deselect=tests/{test}" for test in OF_BFLS_OWN]
-        done = call(copy, "-m", "pytest", *options, "-n", "2", "--dist", "loadfile")
+        options += ["-n", "2", "--dist", "loadfile"]
+        done = call(copy, "-m", "pytest", *options, timeout=1500)
         assert done.returncode == 0, done.stdout[-8000:]
     finally:
         (copy / "pyproject.toml").write_text(text, encoding="utf-8")

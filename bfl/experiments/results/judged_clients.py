@@ -51,18 +51,28 @@ def judged_clients(
             }
     for record in rounds:
         for entry in record.get(PER_CLIENT, ()):
-            measured = {name: value for name, value in entry.items() if _is_judged(name)}
+            measured = {name: value for name, value in entry.items() if _is_judged(name, value)}
             if measured:
                 _add(table.setdefault(int(entry["client"]), {}), entry, measured)
     return {str(client): table[client] for client in sorted(table)}
 
 
-def _is_judged(name: str) -> bool:
-    return name == BETTER or name.startswith((MEME, PERSONAL))
+def _names() -> tuple[str, ...]:
+    """Return the names of what clients may say of their models."""
+    models = [f"{model}{metric}" for model in (MEME, PERSONAL) for metric in metrics.names()]
+    return (*models, *(f"{model}{RETENTION_AREA}" for model in (MEME, PERSONAL)), BETTER)
+
+
+def _is_judged(name: str, value: Any) -> bool:
+    """Return whether an entry is such a number; what else a client says is passed over."""
+    if name not in _names():
+        return False
+    return not name.endswith("accuracy") or 0.0 <= value <= 1.0
 
 
 def _add(row: dict[str, float], entry: Mapping[str, Any], measured: Mapping[str, float]) -> None:
-    row[TEST_EXAMPLES] = entry[TEST_EXAMPLES]
+    # The server knows the number of those that it has given out itself.
+    row.setdefault(TEST_EXAMPLES, entry.get(TEST_EXAMPLES, 0))
     for name, value in measured.items():
         row[f"last-{name}"] = value
         if name.endswith("accuracy"):
@@ -83,10 +93,8 @@ def means_over_clients(table: Mapping[str, Mapping[str, float]]) -> dict[str, fl
 
 def names_of_means() -> tuple[str, ...]:
     """Return all names that ``means_over_clients`` may give."""
-    models = [f"{model}{metric}" for model in (MEME, PERSONAL) for metric in metrics.names()]
-    areas = [f"{model}{RETENTION_AREA}" for model in (MEME, PERSONAL)]
-    last = [f"last-{name}" for name in (*models, *areas, BETTER)]
-    best = [f"best-{name}" for name in (*models, BETTER) if name.endswith("accuracy")]
+    last = [f"last-{name}" for name in _names()]
+    best = [f"best-{name}" for name in _names() if name.endswith("accuracy")]
     return tuple(f"{CLIENTS}{name}" for name in ("global-accuracy", *last, *best))
 
 
