@@ -40,10 +40,18 @@ class Registration:
         """
         nodes = read_bound_nodes(self._path)
         by_key = {client.public_key: client for client in listed.clients}
+        refused: RunError | None = None
         for node, bound in list(nodes.items()):
             if bound.public_key not in by_key:
-                self._unregister(node, bound)
-                del nodes[node]
+                try:
+                    self._unregister(node, bound)
+                except RunError as error:
+                    refused = error  # the others' keys are taken back all the same
+                else:
+                    del nodes[node]
+        if refused:
+            write_bound_nodes(self._path, nodes)
+            raise refused
         # A client may have got another name or partition under its key.
         nodes = {node: _bound(by_key[bound.public_key]) for node, bound in nodes.items()}
         write_bound_nodes(self._path, nodes)

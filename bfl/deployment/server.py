@@ -157,7 +157,8 @@ def _wait_for_door(settings: ServerSettings, processes: Processes) -> None:
 
 def _watch(processes: Processes, path: Path, registration: Registration, say: Say) -> None:
     """Keep the registered keys as the list of clients says, as long as all processes live."""
-    seen = path.stat().st_mtime_ns
+    # The first look takes it over whatever came before: it may have changed during the start.
+    seen, told = 0, ""
     while True:
         time.sleep(LOOK_INTERVAL)
         processes.check()
@@ -165,7 +166,10 @@ def _watch(processes: Processes, path: Path, registration: Registration, say: Sa
             changed = path.stat().st_mtime_ns
             if changed == seen:
                 continue
-            seen = changed
             registration.follow(ClientList.read(path))
+            seen, told = changed, ""
         except (BflError, OSError) as error:
-            say(f"warning: the list of clients is not taken over: {error}")
+            # Tried again at each look: a revoked client must not stay for a moment's failure.
+            if str(error) != told:
+                say(f"warning: the list of clients is not taken over: {error}")
+            told = str(error)
