@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from bfl.aggregation.weightings import weightings
+from bfl.aggregation.weightings import Weighting, weightings
 from bfl.aggregation.weightings.equal import Equal
 from bfl.configuration import Configuration
 from bfl.errors import ConfigurationError, DataError
@@ -21,18 +21,29 @@ def computation(configuration: Configuration, sizes: Sequence[int]) -> str:
     """Return a digest that is the same for configurations of one computation.
 
     A weighting that goes by the clients' numbers of examples and nothing else is that of equal
-    weights where all have equally many.
+    weights where all have equally many and it gives the same weights to the last bit, however many
+    of them take part.
 
     Args:
         configuration: The configuration.
         sizes: The clients' numbers of examples; empty: not known.
     """
     values: dict[str, Any] = portable(configuration.values)
-    if configuration.weighting.counts_only and len(set(sizes)) == 1:
+    if len(set(sizes)) == 1 and _weighs_equally(configuration.weighting, sizes):
         for setting in configuration.weighting.model_dump(by_alias=True):
             values.pop(setting, None)
         values[weightings.kind] = Equal.name
     return digest(values)
+
+
+def _weighs_equally(weighting: Weighting, sizes: Sequence[int]) -> bool:
+    if not weighting.counts_only:
+        return False
+    return all(
+        weighting.weigh_counts(sizes[:count]).tobytes()
+        == Equal().weigh_counts(sizes[:count]).tobytes()
+        for count in range(1, len(sizes) + 1)
+    )
 
 
 def same_runs(runs: Sequence[PlannedRun], sizes: Sizes) -> dict[str, str]:
