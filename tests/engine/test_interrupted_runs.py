@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -42,8 +43,9 @@ def test_ctrl_c_in_a_round_loses_nothing(tmp_path: Path) -> None:
     terminal.wait_for("round 1/4")
     assert terminal.end(signal.SIGINT, again=True) == 130
     assert "Traceback" not in terminal.printed
-    # Ray itself may say, within a line, that the task of an actor that was ended has failed.
-    assert not [line for line in terminal.printed.splitlines() if line.startswith("failed")]
+    # Ray itself may say that the task of an actor that was ended has failed.
+    ours = re.sub(r"ClientAppActor\.run failed\.", "", terminal.printed.replace("\r\n", ""))
+    assert "failed" not in ours
     assert f"--resume {tmp_path / 'runs' / 'run'}" in terminal.printed.replace("\r\n", "")
     before = digests(tmp_path / "runs" / "run")
     assert 1 <= len(before) < 4
