@@ -46,19 +46,21 @@ class PartStates:
         """
         states: dict[str, Arrays] = {}
         for part in parts:
-            if not part.client_state_name:
+            name = part.client_state_name
+            if not name:
                 continue
             if not task.pooled_round:
-                states[part.client_state_name] = part.begin_client(received)
+                states[name] = {**states.get(name, {}), **part.begin_client(received)}
                 continue
-            mine = _behind(part.client_state_name, kept)
+            # Of parts that share a state, each takes up what the one before has made of it.
+            mine = states.get(name) or _behind(name, kept)
             if not mine:
                 raise LostStateError(
                     f"client {task.partition_id}: what '{part.name}' kept in round "
                     f"{task.pooled_round} is gone, and without it the client would send what is "
                     "not so; a SuperNode keeps it if its node configuration has a state-dir"
                 )
-            states[part.client_state_name] = part.commit(mine, task.damping)
+            states[name] = part.commit(mine, task.damping)
         return cls(parts, states)
 
     def of_part(self, part: Part) -> Arrays:

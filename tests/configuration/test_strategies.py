@@ -284,13 +284,22 @@ def test_idle_parts_are_not_refused() -> None:
         resolve({"strategy": strategy, "attack": "none"})
 
 
-@pytest.mark.parametrize("strategy", PRESETS)
+@pytest.mark.parametrize(
+    "method",
+    [
+        *({"strategy": strategy} for strategy in PRESETS),
+        {"start": "mean-own-variances"},
+        {"start": "initial-network", "start-afterwards": "received"},
+        {"start": "initial-network", "start-afterwards": "own"},
+    ],
+    ids=str,
+)
 @pytest.mark.parametrize("attack", [name for name in attacks.names() if name != "none"])
 def test_an_attack_goes_with_all_methods_but_those_that_keep_what_was_sent(
-    strategy: str, attack: str
+    method: Values, attack: str
 ) -> None:
     """Another client's half would make of a corrupted update a state to train on from."""
-    given = {"strategy": strategy, "attack": attack, "attackers": 1}
+    given = {**method, "attack": attack, "attackers": 1}
     trained = Trained(
         received=POSTERIOR,
         sent=POSTERIOR,
@@ -300,9 +309,10 @@ def test_an_attack_goes_with_all_methods_but_those_that_keep_what_was_sent(
         learning_rate=0.1,
         trainable=np.ones(3, bool),
     )
-    lie = replace(trained, sent=replace(POSTERIOR, mean=-POSTERIOR.mean))
+    other = replace(POSTERIOR, mean=-POSTERIOR.mean, variance=2 * POSTERIOR.variance)
+    lie = replace(trained, sent=other)
     keeps = False
-    for part in resolve({"strategy": strategy}).parts:
+    for part in resolve(method).parts:
         begun = part.begin_client(POSTERIOR)
         honest, hostile = (part.conclude(begun, made)[1] for made in (trained, lie))
         keeps |= any(not np.array_equal(honest[name], hostile[name]) for name in honest)

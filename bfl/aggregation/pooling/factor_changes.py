@@ -26,6 +26,11 @@ class FactorChanges(PoolingRule):
     no parameter's factors may be mended by themselves. The diagnostics are ``damping``, the ρ that
     was taken, and ``damped-further``, 1 in a round in which that was less than what is set.
 
+    The product is exact in float64 (tested to 1e-10). Between rounds q is kept in the type in which
+    it is sent: in float32 each round rounds its precisions by up to 6e-8 of themselves, and no
+    factor follows. So the prior, which is what q says beyond its factors, is lost in the rounding
+    where a parameter has become 1e7 times as certain as the prior is.
+
     Undamped and from factors that say nothing yet, as in the first round, it is distributed weight
     consolidation. Without a previous posterior there is nothing that changes: η ← ρ Σ η(q_k).
 

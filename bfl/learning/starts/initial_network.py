@@ -45,6 +45,11 @@ class InitialNetworkStart(Start):
         """Return that variances are received, for a client that has been pooled."""
         return frozenset({"sent-variances"})
 
+    def excludes(self) -> frozenset[str]:
+        """Return that a client whose own posterior comes again begins at what it has sent."""
+        own = self.start_afterwards == "own"
+        return frozenset({"corrupted-updates"}) if own else frozenset()
+
     def begin_client(self, received: Posterior) -> Arrays:
         """Return that nothing of the client has been pooled yet."""
         return {"pooled": np.array(False)}

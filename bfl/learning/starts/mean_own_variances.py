@@ -24,6 +24,10 @@ class MeanOwnVariancesStart(MeanStart):
 
     state_name: ClassVar[str] = "start"
 
+    def excludes(self) -> frozenset[str]:
+        """Return that a client's variances are those that it has sent."""
+        return super().excludes() | {"corrupted-updates"}
+
     def begin_client(self, received: Posterior) -> Arrays:
         """Return that nothing of the client has been pooled yet."""
         return {}
