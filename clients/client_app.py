@@ -190,18 +190,30 @@ def _train(
     family = personal_architecture(configuration, model)
     models = (result.posterior, result.personal)
     metrics.update(judged_metrics(configuration, task, node, trainer, family, models))
-    posterior = result.posterior
-    if configuration.attacks(task.partition_id):
-        generator = randomness.generator(keys.seed, "attack", task.server_round, task.partition_id)
-        corrupted = configuration.attack.corrupt(posterior, received, generator)
-        # A hostile client knows what is checked: it stays where it is not refused at once.
-        posterior = trainer.network.manifest.raised(corrupted)
+    posterior = _outgoing(configuration, task, result.posterior, received, trainer.network)
     trained = result.trained(local_task, posterior, beside)
     replies, state = states.conclude(trained)
     if store:
         optimizer = named_optimizer(result.optimizer_state) if keeps_optimizer else {}
         store.save(task.server_round, {**state, **optimizer})
     return Message(reply_content(posterior, metrics, replies), reply_to=message)
+
+
+def _outgoing(
+    configuration: Configuration,
+    task: TrainTask,
+    learnt: Posterior,
+    received: Posterior,
+    network: Network,
+) -> Posterior:
+    """Return what the client sends of what it has learnt: a lie, if it is hostile."""
+    if not configuration.attacks(task.partition_id):
+        return learnt
+    seed = configuration.keys.seed
+    generator = randomness.generator(seed, "attack", task.server_round, task.partition_id)
+    corrupted = configuration.attack.corrupt(learnt, received, generator)
+    # A hostile client knows what is checked: it stays where it is not refused at once.
+    return network.manifest.raised(corrupted)
 
 
 def _variance_not_sent(configuration: Configuration) -> float | None:

@@ -20,7 +20,7 @@ from bfl.aggregation.server import RoundContext, Server
 from bfl.errors import PosteriorError, RunError
 from bfl.federation.parts import Arrays, Counts, DeclaredArray
 from bfl.posteriors import Manifest, Posterior
-from bfl.posteriors.floor import with_scale_floor
+from bfl.posteriors.floor import Floored, with_scale_floor
 from strategies.combination import Combination
 from strategies.method import Method
 from strategies.pool_updates import pool_updates
@@ -188,14 +188,7 @@ def pooled_round(
     except PosteriorError as error:
         raise RunError(f"round {number}, pooling: {error}") from error
 
-    optimizer_state, moved = method.server_optimizer.apply(
-        state.server_optimizer,
-        previous,
-        pooled.posterior,
-        number,
-        moves_point=manifest.trainable_points if manifest else None,
-    )
-    floored = with_scale_floor(moved, method.scale_floor)
+    optimizer_state, floored = _moved(method, state, pooled.posterior, manifest)
     counts = Counts(len(asked), len(tally.partition_ids), clients.size, number)
     following = replace(
         state.with_pooled(tally.partition_ids, number, pooled.diagnostics.get(DAMPING, 1.0)),
@@ -212,6 +205,20 @@ def pooled_round(
     }
     models = _models(kept, previous, floored.posterior, manifest) if kept else None
     return PooledRound(following, metrics, tally.clients(pooled.weights), models)
+
+
+def _moved(
+    method: Method, state: ServerState, pooled: Posterior, manifest: Manifest | None
+) -> tuple[Arrays, Floored]:
+    """Return the server optimizer's next state, and where its step has led, above the floor."""
+    optimizer_state, moved = method.server_optimizer.apply(
+        state.server_optimizer,
+        state.posterior,
+        pooled,
+        state.server_round + 1,
+        moves_point=manifest.trainable_points if manifest else None,
+    )
+    return optimizer_state, with_scale_floor(moved, method.scale_floor)
 
 
 def _check(state: ServerState, manifest: Manifest | None) -> None:

@@ -9,15 +9,19 @@ FOLDERS = ("bfl", "strategies", "clients", "scripts", "benchmarks", "tests")
 FILES = sorted(path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py"))
 MOST_LINES = 400
 MOST_LINES_OF_A_FUNCTION = 60
-"""Of its body: what its docstring says and which parameters it declares is not what it does."""
+"""Without its docstring, which says what it does."""
+
+DECLARATIONS = {"strategies/posterior_pooling.py, __init__"}
+"""One line for each parameter that a user may give to a Strategy, and one to keep it: no more."""
 
 
 def functions(source: str) -> Iterator[tuple[str, int]]:
-    """Yield the functions of a file with the number of lines of their bodies."""
+    """Yield the functions of a file with the number of their lines, but for docstrings."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            body = node.body[1:] if ast.get_docstring(node) is not None else node.body
-            yield node.name, node.end_lineno - body[0].lineno + 1 if body else 0
+            first = node.body[0]
+            said = 0 if ast.get_docstring(node) is None else first.end_lineno - first.lineno + 1
+            yield node.name, node.end_lineno - node.lineno + 1 - said
 
 
 EXAMPLE = '''
@@ -37,7 +41,7 @@ def function(
 def test_all_folders_have_files_and_functions_are_measured() -> None:
     """Lest the test below looks at nothing."""
     assert {path.relative_to(ROOT).parts[0] for path in FILES} == set(FOLDERS)
-    assert dict(functions(EXAMPLE)) == {"function": 3}
+    assert dict(functions(EXAMPLE)) == {"function": 6}
 
 
 def test_files_and_functions_can_be_seen_as_a_whole() -> None:
@@ -47,6 +51,6 @@ def test_files_and_functions_can_be_seen_as_a_whole() -> None:
         if (lines := len(source.splitlines())) > MOST_LINES:
             found.append(f"{where}: {lines} lines")
         for name, lines in functions(source):
-            if lines > MOST_LINES_OF_A_FUNCTION:
+            if lines > MOST_LINES_OF_A_FUNCTION and f"{where}, {name}" not in DECLARATIONS:
                 found.append(f"{where}, {name}: {lines} lines")
     assert not found
