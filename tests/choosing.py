@@ -3,15 +3,26 @@
 from typing import Any
 
 from bfl.configuration import resolve
-from bfl.configuration.kinds import Kind
+from bfl.configuration.kinds import KINDS, Kind
 from bfl.errors import ConfigurationError
 from bfl.presets import presets
+from bfl.registry import Component
 
 
 def word_of(kind: Kind, name: str) -> str:
     """Return the word that picks a component: a family of networks is named with a depth."""
     depth = kind.registry.get(name).model_fields.get("depth")
     return f"{name}{depth.default}" if depth else name
+
+
+def parts_of_all_keys() -> list[tuple[Kind, type[Component]]]:
+    """Return the parts that each key may name: a prior with a state is that of rounds alone."""
+    return [
+        (kind, component)
+        for kind in KINDS
+        for component in kind.registry.classes()
+        if not (kind.key in ("personal-prior", "pretrain-prior") and component.state_name)
+    ]
 
 
 def going_with(key: str, word: str) -> dict[str, Any]:

@@ -22,6 +22,7 @@ from bfl.data.datasets.server_data import absolute_server_data
 from bfl.errors import ConfigurationError
 from bfl.federation.attacks.none import NoAttack
 from bfl.federation.parts import Part
+from bfl.learning.priors import priors
 from bfl.plugins import (
     ANY_PLUGIN,
     Plugin,
@@ -283,6 +284,16 @@ def _contradictions(
             f"patience is {configuration.keys.patience}, and the server has no labels to validate "
             "with; allowed: 0, or server-labels=true"
         )
+    for key, prior in (
+        ("personal-prior", configuration.personal_prior),
+        ("pretrain-prior", configuration.pretrain_prior),
+    ):
+        if prior.state_name:
+            names = ", ".join(c.name for c in priors.classes() if not c.state_name)
+            problems.append(
+                f"{key} '{prior.name}' rests on what clients and server keep of a round, which is "
+                f"there for prior alone; allowed: {names}"
+            )
     return [*problems, *conflicts(_choices(configuration, strategy, given))]
 
 

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 import tomli_w
-from choosing import going_with, word_of
+from choosing import going_with, parts_of_all_keys, word_of
 
 from bfl.configuration import default_values, resolve, unset_values
-from bfl.configuration.kinds import KINDS, Kind
+from bfl.configuration.kinds import Kind
 from bfl.configuration.sources import flatten, is_study, parse_pairs, read_run_config, read_toml
 from bfl.errors import ConfigurationError
 from bfl.experiments.results.run_folder import RunFolder
@@ -66,8 +66,7 @@ def test_strategies_go_by_full_name_and_alias(spelling: str, name: str) -> None:
     ("kind", "name"),
     [
         pytest.param(kind, component.name, id=f"{kind.key}-{component.name}")
-        for kind in KINDS
-        for component in kind.registry.classes()
+        for kind, component in parts_of_all_keys()
     ],
 )
 def test_every_registered_word_resolves(kind: Kind, name: str) -> None:

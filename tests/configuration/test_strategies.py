@@ -277,6 +277,13 @@ def test_parts_that_do_not_go_together_are_refused(given: Values, words: list[st
         assert word in str(refused.value)
 
 
+@pytest.mark.parametrize("key", ["personal-prior", "pretrain-prior"])
+def test_a_prior_of_what_a_round_keeps_is_that_of_rounds_alone(key: str) -> None:
+    given = {"strategy": "pvi", "personalization": "distillation", key: "cavity"}
+    with pytest.raises(ConfigurationError, match=f"{key} 'cavity' .* allowed: fixed, flat"):
+        resolve(given)
+
+
 def test_idle_parts_are_not_refused() -> None:
     resolve({"strategy": "pvi", "server-optimizer": "momentum", "server-momentum": 0.0})
     resolve({"strategy": "scaffold", "server-optimizer": "momentum", "server-momentum": 0.9})

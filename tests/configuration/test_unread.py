@@ -3,10 +3,10 @@
 from typing import Any
 
 import pytest
-from choosing import going_with, word_of
+from choosing import going_with, parts_of_all_keys, word_of
 
 from bfl.configuration import resolve, unread_settings
-from bfl.configuration.kinds import KINDS, Kind
+from bfl.configuration.kinds import Kind
 
 
 def unread(**values: Any) -> list[str]:
@@ -47,8 +47,7 @@ def test_what_is_read_is_not_mentioned() -> None:
     ("kind", "name", "key"),
     [
         pytest.param(kind, component.name, key, id=f"{kind.key}-{component.name}-{key}")
-        for kind in KINDS
-        for component in kind.registry.classes()
+        for kind, component in parts_of_all_keys()
         for key in component.setting_keys()
         if key != "depth"
     ],

@@ -268,28 +268,5 @@ class LocalTrainer:
         return self.meme.gradients(self.meme.forward(batch.images, network_key), batch)
 
 
-@lru_cache(maxsize=16)
-def local_trainer(
-    network: Network,
-    batch_size: int,
-    augmentation: Augmentation,
-    optimizer: Optimizer,
-    *,
-    objective: tuple[Term, ...] | None = None,
-    correction: Correction | None = None,
-    temperature: float = 1.0,
-    personal: PersonalNetwork | None = None,
-    compiled: bool = False,
-) -> LocalTrainer:
-    """Return the trainer of a network, built and traced at most once per process."""
-    return LocalTrainer(
-        network,
-        batch_size,
-        augmentation,
-        optimizer,
-        objective=objective,
-        correction=correction,
-        temperature=temperature,
-        personal=personal,
-        compiled=compiled,
-    )
+local_trainer = lru_cache(maxsize=16)(LocalTrainer)
+"""The trainer of a network, as ``LocalTrainer`` makes it, built and traced once per process."""
