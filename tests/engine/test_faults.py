@@ -74,6 +74,7 @@ def federation(tmp_path_factory: pytest.TempPathFactory) -> Federation:
     return federation
 
 
+@pytest.mark.long
 def test_clients_that_die_raise_or_hang_once_change_nothing(federation: Federation) -> None:
     """On Ray; a client that is asked again gives what it would have given."""
     status, printed = federation.run("faults", "kill:1:1:1 raise:0:2:1 hang:2:3:1")
