@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,8 +14,10 @@ from bfl.configuration import resolve
 from bfl.data.datasets import load_dataset
 from bfl.engine.flower import FlowerApp, run_serially
 from bfl.engine.serial import SerialGrid
+from bfl.errors import ConfigurationError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.federation.wire import TrainTask
+from bfl.plugins import PluginPolicy
 from bfl.posteriors import Posterior
 from clients import own_test_data
 from clients.own_test_data import own_test_metrics
@@ -46,6 +49,25 @@ def test_what_is_measured_is_the_posterior_that_the_client_has_learnt(
     assert all(posterior is learnt and samples == 3 for posterior, samples, _ in asked)
     assert len({purpose for _, _, purpose in asked}) == 3
     assert own_test_metrics("", configuration, task, learnt) == {}
+
+
+def test_plugins_are_taken_from_where_the_node_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also for its own test: a path of the server's is not run there."""
+    theirs = tmp_path / "mine.py"
+    theirs.write_text("raise SystemExit('the server chose this path')\n", encoding="utf-8")
+    text = json.dumps({"plugins": str(theirs)})
+    monkeypatch.setattr(own_test_data, "cached_dataset", lambda *_: load_dataset("digits"))
+    task = TrainTask(2, 0, text, 10, None)
+    with pytest.raises(ConfigurationError, match=r"mine\.py"):
+        own_test_metrics(
+            "npz:site.npz",
+            resolve({"evaluate-every": 2}),
+            task,
+            Posterior(np.zeros(1), np.ones(1)),
+            policy=PluginPolicy(restricted=True),
+        )
 
 
 @pytest.mark.slow
