@@ -39,6 +39,9 @@ def test_run_data_are_loaded_once(tensorflow):
     from bfl.data.datasets.cache import cached_dataset
     from clients.process import shared_data
 
+    # Other tests of this process may have made one of the two forget what the other holds.
+    shared_data.cache_clear()
+    cached_dataset.cache_clear()
     data = shared_data("digits", "")
     assert shared_data("digits", "") is data
     dataset = load_dataset("digits")
