@@ -178,6 +178,7 @@ def pooled_round(
             method.weighting,
             method.defence,
             previous=previous,
+            unrounded=state.unrounded,
             num_examples={i: known[i] for i in asked if i in known},
             asked=len(asked),
             generator=lambda i: randomness.generator(seed, "pooling", number, i),
@@ -195,6 +196,7 @@ def pooled_round(
         server_round=number,
         posterior=floored.posterior,
         server_optimizer=optimizer_state,
+        pooled=pooled.unrounded,
         parts=method.fold(state.parts, combination.combined(), counts),
     )
     metrics = {
