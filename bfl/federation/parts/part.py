@@ -22,7 +22,6 @@ dropped, and the client is where it was before.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
@@ -36,10 +35,17 @@ from bfl.registry import Component
 Arrays = Mapping[str, npt.NDArray[Any]]
 """Arrays by name: a state, or what travels beside a posterior."""
 
+GREATEST_BESIDE = 1e6
+"""The greatest absolute value beside a posterior, unless it is declared otherwise: far beyond any
+gradient or momentum that training survives, and far from what overflows in training with it."""
+
 
 @dataclass(frozen=True)
 class DeclaredArray:
     """An array that a client sends beside its posterior.
+
+    One with a value outside its bounds is refused, and the client's update with it. Whoever
+    declares wider bounds sees to it that one client at the bound cannot spoil the others' training.
 
     Attributes:
         name: Its name, unique among the parts of a method.
@@ -54,8 +60,8 @@ class DeclaredArray:
     name: str
     shape: tuple[int, ...]
     combined: Literal["sum", "mean"] = "sum"
-    low: float = -math.inf
-    high: float = math.inf
+    low: float = -GREATEST_BESIDE
+    high: float = GREATEST_BESIDE
     dtype: str = "float32"
 
     def problem(self, array: npt.NDArray[Any]) -> str | None:
