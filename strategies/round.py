@@ -126,11 +126,11 @@ def federated_round(
     as it is.
     """
     keeps = unfinished if method.refinement.needs_models else None
-    pooled = keeps.of(state.server_round + 1, manifest) if keeps else None
+    pooled = keeps.after(state, manifest) if keeps else None
     if pooled is None:
         pooled = pooled_round(method, state, clients, seed, manifest)
         if keeps:
-            keeps.save(pooled)
+            keeps.save(state, pooled)
     context = RoundContext(
         seed=seed,
         server_round=pooled.state.server_round,
