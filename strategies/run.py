@@ -37,6 +37,7 @@ from bfl.experiments.tracking import LiveLog, TrackedRun, live_log
 from bfl.federation.wire import Positions, posterior_from_arrays, posterior_to_arrays
 from bfl.posteriors import Posterior
 from strategies import strategy_class
+from strategies.data_digests import data_digests
 from strategies.division import own_test_positions, split
 from strategies.federation import Federation, discover
 from strategies.method import Method
@@ -74,9 +75,8 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
     configuration.tracker.check()
     with ProgressReport(keys.rounds, follower=engine_run.follower) as progress:
         progress.say(configuration.title)
-        dataset = with_test_examples(
-            cached_dataset(keys.dataset, keys.data_dir), keys.test_examples
-        )
+        whole = cached_dataset(keys.dataset, keys.data_dir)
+        dataset = with_test_examples(whole, keys.test_examples)
         for text in absent_classes(dataset):
             progress.say(text)
         # Its networks are built while the clients' processes start.
@@ -91,7 +91,9 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         refuse_personal_models(configuration, federation.size, dataset.image_shape)
         name = keys.name or made_up_name(configuration)
         with (
-            open_run(configuration, name, describe_environment()) as (folder, checkpoint),
+            open_run(
+                configuration, name, describe_environment(), data_digests(whole, federation, own)
+            ) as (folder, checkpoint),
             live_log(configuration.tracker, _tracked(folder), folder.rounds(), progress.say) as log,
         ):
             engine_run.advise(_how_to_go_on(folder))

@@ -10,6 +10,7 @@
 | ``metrics`` | all numbers of the run's ``metrics.json``, and the gains of ``retention.json`` |
 | ``seconds`` | those of all rounds |
 | ``partition`` | SHA-256 of who holds which data: equal digests, equal partitions |
+| ``data`` | digests of the training, test and server's images; none in results of before |
 | ``environment`` | versions, machine, commit |
 | ``rounds``, ``retention`` | the learning and retention curves, to seven digits |
 """
@@ -27,7 +28,14 @@ from typing import Any
 from bfl.data.datasets import portable_dataset
 from bfl.errors import DataError, RunError
 from bfl.evaluation.metrics import metrics as registered_metrics
-from bfl.experiments.results.run_folder import ENVIRONMENT, METRICS, PARTITION, RETENTION, RunFolder
+from bfl.experiments.results.run_folder import (
+    DATA,
+    ENVIRONMENT,
+    METRICS,
+    PARTITION,
+    RETENTION,
+    RunFolder,
+)
 from bfl.experiments.run.resume import FREE_TO_CHANGE
 from bfl.files import write_atomically
 
@@ -54,6 +62,8 @@ class RunResult:
         seconds: Those of all rounds.
         partition: A digest of who holds which data; empty where it is not known.
         environment: On what it was made.
+        data: Digests of the data that it was made with, by what they are for; empty where they are
+            not known.
         made_as: The run whose computation this is; empty: its own.
         source: The file or the folder that it was read from.
     """
@@ -66,6 +76,7 @@ class RunResult:
     seconds: float
     partition: str
     environment: Mapping[str, Any]
+    data: Mapping[str, str] = field(default_factory=dict)
     made_as: str = ""
     source: Path = field(default=Path(), compare=False)
 
@@ -85,6 +96,7 @@ class RunResult:
             "metrics": dict(self.metrics),
             "seconds": round(self.seconds, 3),
             "partition": self.partition,
+            **({"data": dict(self.data)} if self.data else {}),
             "environment": dict(self.environment),
         }
         text = json.dumps(content, indent=1)
@@ -131,6 +143,7 @@ def result_of(folder: RunFolder, name: str, made_as: str = "") -> RunResult:
         seconds=math.fsum(float(entry.get("seconds", 0.0)) for entry in rounds),
         partition=digest(folder.partition()) if folder.holds(PARTITION) else "",
         environment=folder.environment() if folder.holds(ENVIRONMENT) else {},
+        data=folder.read_json(DATA) if folder.holds(DATA) else {},
         made_as=made_as,
         source=folder.path,
     )
@@ -185,6 +198,7 @@ def read_result(path: Path) -> RunResult:
             seconds=float(content["seconds"]),
             partition=str(content["partition"]),
             environment=dict(content["environment"]),
+            data={str(k): str(v) for k, v in content.get("data", {}).items()},
             made_as=str(content["made-as"]),
             source=path,
         )

@@ -82,6 +82,9 @@ def test_a_result_says_all_that_tables_and_figures_need(
     assert result == result_of(folder, ONE)
     write_result(path.with_name("again.json"), result)
     assert path.with_name("again.json").read_bytes() == path.read_bytes()
+    folder.write_json("data.json", {"train": 64 * "a"})
+    write_result(path, result_of(folder, ONE))
+    assert read_result(path).data == {"train": 64 * "a"} != result.data
 
 
 def test_runs_whose_results_are_there_are_not_made_again(
