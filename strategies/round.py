@@ -16,7 +16,7 @@ from bfl import randomness
 from bfl.aggregation.client_models import ClientModels
 from bfl.aggregation.pooling.sums import DAMPING
 from bfl.aggregation.precision_spread import PrecisionSpread
-from bfl.aggregation.server import RoundContext, Server
+from bfl.aggregation.server import RoundContext, Server, ServerRound
 from bfl.errors import PosteriorError, RunError
 from bfl.federation.parts import Arrays, Counts, DeclaredArray
 from bfl.posteriors import Manifest, Posterior
@@ -128,7 +128,7 @@ def federated_round(
     keeps = unfinished if method.refinement.needs_models else None
     pooled = keeps.after(state, manifest) if keeps else None
     if pooled is None:
-        pooled = pooled_round(method, state, clients, seed, manifest)
+        pooled = pooled_round(method, state, clients, seed, manifest, server=server)
         if keeps:
             keeps.save(state, pooled)
     context = RoundContext(
@@ -153,6 +153,8 @@ def pooled_round(
     clients: Clients,
     seed: int,
     manifest: Manifest | None = None,
+    *,
+    server: Server | None = None,
 ) -> PooledRound:
     """Have clients train and pool what they send: a round up to what the server does alone.
 
@@ -186,6 +188,7 @@ def pooled_round(
             asked=len(asked),
             generator=lambda i: randomness.generator(seed, "pooling", number, i),
             on_weighed=add,
+            server=ServerRound(server, number) if server else None,
         )
         if manifest:
             manifest.check(pooled.posterior)
