@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from bfl.errors import LostStateError
+from bfl.errors import LostStateError, public
 from bfl.federation.parts import Arrays, Part, Trained
 from bfl.federation.wire import TrainTask
 from bfl.posteriors import Posterior
@@ -55,11 +55,12 @@ class PartStates:
             # Of parts that share a state, each takes up what the one before has made of it.
             mine = states.get(name) or _behind(name, kept)
             if not mine:
-                raise LostStateError(
+                lost = LostStateError(
                     f"client {task.partition_id}: what '{part.name}' kept in round "
                     f"{task.pooled_round} is gone, and without it the client would send what is "
                     "not so; a SuperNode keeps it if its node configuration has a state-dir"
                 )
+                raise public(lost)
             states[name] = part.commit(mine, task.damping)
         return cls(parts, states)
 
