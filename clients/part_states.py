@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from bfl.errors import LostStateError
+from bfl.errors import LostStateError, public
 from bfl.federation.parts import Arrays, Part, Trained
 from bfl.federation.wire import TrainTask
 from bfl.posteriors import Posterior
@@ -96,11 +96,12 @@ def taken_up(store: ClientState | None, task: TrainTask) -> Arrays:
         return {}
     found = store.take_up(task.pooled_round, task.server_round)
     if found is None and task.pooled_round:
-        raise LostStateError(
+        lost = LostStateError(
             f"client {task.partition_id}: what it kept in round {task.pooled_round} is gone, and "
             "without it the client would not send what it would have sent; a SuperNode keeps it "
             "if its node configuration has a state-dir"
         )
+        raise public(lost)
     return found or {}
 
 

@@ -10,6 +10,7 @@ from flwr.app import ConfigRecord, Message, MessageType
 from flwr.serverapp import Grid
 
 from bfl.errors import RunError
+from bfl.federation.client_text import neutralized
 from bfl.federation.wire import (
     Positions,
     TrainTask,
@@ -150,7 +151,7 @@ class FlowerClients:
         needed = self._patience.needed(asked)
 
         def warn(partition_id: int, text: str) -> None:
-            self._warn(number, partition_id, text)
+            self._warn(number, partition_id, neutralized(text))
 
         self.federation = self.federation.refreshed(self._grid, warn)
         partition_of = self.federation.partition_of

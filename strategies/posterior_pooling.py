@@ -24,6 +24,7 @@ from bfl.aggregation.weightings import Weighting, weightings
 from bfl.engine.flower import log
 from bfl.evaluation.predictives import Predictive, predictives
 from bfl.federation.broadcasts import Broadcast, broadcasts
+from bfl.federation.client_text import CONTINUED
 from bfl.federation.parts import Part
 from bfl.federation.sampling import Sampling, samplings
 from bfl.federation.wire import Positions, posterior_to_arrays
@@ -370,7 +371,8 @@ class Warnings:
 
     def of_client(self, server_round: int, partition_id: int, text: str) -> None:
         """Tell that a client has failed or was refused."""
-        reason = text if text not in self._told else f"{text.strip().splitlines()[-1]} (as before)"
+        last = text.strip().splitlines()[-1].removeprefix(CONTINUED)
+        reason = text if text not in self._told else f"{last} (as before)"
         self._told.add(text)
         self._say(f"round {server_round}, client {partition_id}: {reason}")
 

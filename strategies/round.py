@@ -16,7 +16,7 @@ from bfl import randomness
 from bfl.aggregation.client_models import ClientModels
 from bfl.aggregation.pooling.sums import DAMPING
 from bfl.aggregation.precision_spread import PrecisionSpread
-from bfl.aggregation.server import RoundContext, Server
+from bfl.aggregation.server import RoundContext, Server, ServerRound
 from bfl.errors import PosteriorError, RunError
 from bfl.federation.parts import Arrays, Counts, DeclaredArray
 from bfl.posteriors import Manifest, Posterior
@@ -128,7 +128,7 @@ def federated_round(
     keeps = unfinished if method.refinement.needs_models else None
     pooled = keeps.after(state, manifest) if keeps else None
     if pooled is None:
-        pooled = pooled_round(method, state, clients, seed, manifest)
+        pooled = pooled_round(method, state, clients, seed, manifest, server=server)
         if keeps:
             keeps.save(state, pooled)
     context = RoundContext(
@@ -153,6 +153,7 @@ def pooled_round(
     clients: Clients,
     seed: int,
     manifest: Manifest | None = None,
+    server: Server | None = None,
 ) -> PooledRound:
     """Have clients train and pool what they send: a round up to what the server does alone.
 
@@ -163,7 +164,6 @@ def pooled_round(
     request = _request(method, state, asked, clients.size)
     tally, combination = Tally(), Combination(request.declared)
     spread = PrecisionSpread() if method.pooling.by_precision else None
-    known = clients.num_examples
     kept: list[ClientUpdate] = []
 
     def add(update: ClientUpdate, weight: float) -> None:
@@ -182,10 +182,11 @@ def pooled_round(
             method.defence,
             previous=previous,
             unrounded=state.unrounded,
-            num_examples={i: known[i] for i in asked if i in known},
+            num_examples=_assigned(clients.num_examples, asked),
             asked=len(asked),
             generator=lambda i: randomness.generator(seed, "pooling", number, i),
             on_weighed=add,
+            server=ServerRound(server, number) if server else None,
         )
         if manifest:
             manifest.check(pooled.posterior)
@@ -210,6 +211,11 @@ def pooled_round(
     }
     models = _models(kept, previous, floored.posterior, manifest) if kept else None
     return PooledRound(following, metrics, tally.clients(pooled.weights), models)
+
+
+def _assigned(num_examples: Mapping[int, int], asked: Sequence[int]) -> dict[int, int]:
+    """Return the numbers of examples that the server knows, of those who are asked."""
+    return {i: num_examples[i] for i in asked if i in num_examples}
 
 
 def _moved(
