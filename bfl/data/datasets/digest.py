@@ -12,7 +12,7 @@ import numpy.typing as npt
 def digest_of(*arrays: npt.NDArray[Any]) -> str:
     """Return the SHA-256 of arrays with their types and shapes, as hexadecimal digits.
 
-    CIFAR-10 with its 60,000 images, 184 MB, takes about a quarter of a second.
+    CIFAR-10 with its 60,000 images, 184 MB, takes less than a second.
     """
     found = hashlib.sha256()
     for array in arrays:
