@@ -213,10 +213,12 @@ _Picked = Mapping[str, tuple[str, tuple[Component, ...]]]
 def _picked(given: Mapping[str, Any], problems: list[str]) -> _Picked:
     """Return what the keys pick; what cannot be is added to the problems.
 
-    Two keys may pick from one registry, such as ``optimizer`` and ``personal-optimizer``, and parts
-    of both read one key: where it is not given it is what the first one's part has by default.
+    Several keys may pick from one registry, such as ``optimizer`` and ``personal-optimizer``, and
+    their parts read one key: where it is not given it is what the first part that reads it has by
+    default, the registry's own key coming first.
     """
     picked: dict[str, tuple[str, tuple[Component, ...]]] = {}
+    shared: dict[str, dict[str, Any]] = {}
     for kind in sorted(KINDS, key=lambda kind: kind.key != kind.registry.kind):
         word = given.get(kind.key, kind.default)
         if not isinstance(word, str):
@@ -224,10 +226,11 @@ def _picked(given: Mapping[str, Any], problems: list[str]) -> _Picked:
             continue
         refused: list[str] = []
         with _collect(refused):
-            _, first = picked.get(kind.registry.kind, ("", ()))
-            shared = {k: v for part in first for k, v in part.model_dump(by_alias=True).items()}
-            parts = kind.pick(word, {**shared, **given} if first else given)
+            settings = shared.setdefault(kind.registry.kind, {})
+            parts = kind.pick(word, {**settings, **given})
             picked[kind.key] = (kind.word(parts, word), parts)
+            for part in parts if not kind.chain else ():
+                settings.update({**part.model_dump(by_alias=True), **settings})
         # A registry names what it holds, and two keys may pick from one.
         problems += [
             text if kind.key in text or text in problems else f"{kind.key}: {text}"
