@@ -51,6 +51,19 @@ def initial_posterior(arrays: ArrayRecord, manifest: Manifest | None) -> Posteri
     return posterior
 
 
+def check_method(
+    method: Method, posterior: Posterior, configuration: str, server: Server | None
+) -> None:
+    """Raise if the parts of a method do not go with the network, the server or one another.
+
+    Raises:
+        ConfigurationError: Naming the part.
+    """
+    check_parts_go_with(posterior, method.pooling, method.weighting)
+    check_server_side(method, server)
+    check_declarations(method, configuration, server)
+
+
 def check_server_side(method: Method, server: Server | None) -> None:
     """Raise if a part needs what the server does not have.
 
