@@ -2,7 +2,8 @@
 
 | key | content |
 | --- | --- |
-| ``format`` | 1 |
+| ``content`` | SHA-256 of all that follows: numbers changed by hand, or by a merge, are noticed |
+| ``format`` | 2; files of format 1 have no ``content`` |
 | ``name`` | the run's name within its study |
 | ``digest`` | SHA-256 of ``configuration`` |
 | ``configuration`` | all keys that the result depends on; data sets in files by the file's name |
@@ -39,7 +40,10 @@ from bfl.experiments.results.run_folder import (
 from bfl.experiments.run.resume import FREE_TO_CHANGE
 from bfl.files import write_atomically
 
-FORMAT = 1
+FORMAT = 2
+UNSEALED = 1
+"""The format of files without a digest of their content."""
+CONTENT = "content"
 DIGITS = 7
 """Significant digits of the points of curves; metrics are kept in full."""
 
@@ -66,6 +70,7 @@ class RunResult:
             not known.
         made_as: The run whose computation this is; empty: its own.
         source: The file or the folder that it was read from.
+        sealed: Whether the file that it was read from has a digest of its content.
     """
 
     name: str
@@ -79,6 +84,7 @@ class RunResult:
     data: Mapping[str, str] = field(default_factory=dict)
     made_as: str = ""
     source: Path = field(default=Path(), compare=False)
+    sealed: bool = field(default=True, compare=False)
 
     @property
     def number_of_rounds(self) -> int:
@@ -103,7 +109,9 @@ class RunResult:
         # A line a curve: an indented list would take a line for each of its points.
         curves = {"rounds": _columns(self.rounds), "retention": self.retention}
         lines = [f' "{name}": {json.dumps(_short(curve))}' for name, curve in curves.items()]
-        return ",\n".join([text.removesuffix("\n}"), *lines]) + "\n}\n"
+        whole = ",\n".join([text.removesuffix("\n}"), *lines]) + "\n}\n"
+        seal = f'{{\n "{CONTENT}": "{digest(json.loads(whole))}",\n'
+        return seal + whole.removeprefix("{\n")
 
 
 def portable(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -182,13 +190,15 @@ def read_result(path: Path) -> RunResult:
     """Return the result that a file holds.
 
     Raises:
-        DataError: It cannot be read, is not what it should be, or its digest is not that of its
-            configuration.
+        DataError: It cannot be read, is not what it should be, or its digests are not those of its
+            content and its configuration.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        if content["format"] != FORMAT:
+        sealed = content["format"] != UNSEALED
+        if content["format"] not in (UNSEALED, FORMAT):
             raise ValueError(f"its format is {content['format']!r}; expected {FORMAT}")
+        seal = str(content.pop(CONTENT)) if sealed else ""
         result = RunResult(
             name=str(content["name"]),
             configuration=dict(content["configuration"]),
@@ -201,6 +211,7 @@ def read_result(path: Path) -> RunResult:
             data={str(k): str(v) for k, v in content.get("data", {}).items()},
             made_as=str(content["made-as"]),
             source=path,
+            sealed=sealed,
         )
         if type(result.configuration["rounds"]) is not int:
             raise ValueError(f"rounds is {result.configuration['rounds']!r}")
@@ -213,6 +224,11 @@ def read_result(path: Path) -> RunResult:
         raise DataError(
             f"{path}: its configuration has the digest {is_[:12]}, and it says {said[:12]}; one of "
             "them has been changed"
+        )
+    if sealed and seal != digest(content):
+        raise DataError(
+            f"{path}: its content has the digest {digest(content)[:12]}, and it says {seal[:12]}; "
+            "it has been changed since it was written"
         )
     return result
 
