@@ -135,6 +135,7 @@ def node_config(identity: Identity, node: NodeSettings, state: Path) -> dict[str
         # Always: without them, the app looks where the run says.
         "data-dir": str(node.data_dir),
         "plugins-dir": str(node.plugins_dir),
+        "allow-run-paths": node.allow_run_paths,
         **own,
     }
 
