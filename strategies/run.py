@@ -15,6 +15,7 @@ from bfl.data.datasets.cache import cached_dataset
 from bfl.data.datasets.server_data import ServerData
 from bfl.data.datasets.subset import with_test_examples
 from bfl.data.partitions.manifest import describe
+from bfl.engine.flower.pauses import quick_pulls
 from bfl.engine.resources import cpus_of_this_process
 from bfl.engine.run import run_of
 from bfl.errors import RunError
@@ -71,6 +72,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
     keys = configuration.keys
     configure(cpus_of_this_process())
     engine_run = run_of(grid)
+    quick_pulls()
     configuration.tracker.check()
     with ProgressReport(keys.rounds, follower=engine_run.follower) as progress:
         progress.say(configuration.title)
