@@ -25,7 +25,7 @@ from strategies.federation import Federation
 from strategies.intake import Intake
 from strategies.round import TrainingRequest
 from strategies.tally import Tally
-from strategies.updates import ClientUpdate, read_update
+from strategies.updates import ClientUpdate, RefusedUpdateError, read_update
 
 
 @dataclass(frozen=True)
@@ -196,7 +196,7 @@ class FlowerClients:
         ]
 
     def _read(self, request: TrainingRequest, reply: Message, partition_id: int) -> ClientUpdate:
-        return read_update(
+        update = read_update(
             reply,
             partition_id,
             request.posterior,
@@ -205,3 +205,7 @@ class FlowerClients:
             most_examples=self._examples.most,
             declared=request.declared,
         )
+        problem = request.problem_beside(update.beside) if update.beside else None
+        if problem:
+            raise RefusedUpdateError(f"with the arrays beside the posterior {problem}")
+        return update
