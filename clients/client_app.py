@@ -41,6 +41,7 @@ from bfl.federation.client_metrics import (
     TRAIN_OBJECTIVE,
     TRAIN_SECONDS,
 )
+from bfl.federation.network_query import NetworkQuery, manifest_content
 from bfl.federation.parts import Arrays
 from bfl.federation.wire import (
     ARRAYS,
@@ -106,6 +107,17 @@ def _plugin_problem(message: Message, node: Node) -> str:
     except ConfigurationError as error:
         return told(error, node.simulated)
     return ""
+
+
+@app.query("network")
+@reports_errors
+def network(message: Message, context: Context) -> Message:
+    """Say which parameters the run's network has, for a server that builds none."""
+    query = NetworkQuery.from_content(message.content)
+    configuration = cached_configuration(query.configuration, Node.of(context).plugins)
+    start_tensorflow()
+    trainer = trainer_for(configuration, query.image_shape, query.num_classes)
+    return Message(manifest_content(trainer.network.manifest), reply_to=message)
 
 
 @app.train()

@@ -15,6 +15,7 @@ from bfl.data.datasets.cache import cached_dataset
 from bfl.data.datasets.server_data import ServerData
 from bfl.data.datasets.subset import with_test_examples
 from bfl.data.partitions.manifest import describe
+from bfl.engine.flower.pauses import quick_pulls
 from bfl.engine.resources import cpus_of_this_process
 from bfl.engine.run import run_of
 from bfl.errors import RunError
@@ -51,6 +52,7 @@ from strategies.refusals import (
 )
 from strategies.round_recorder import RoundRecorder
 from strategies.server_state import ServerState
+from strategies.unjudged import Unjudged
 from strategies.validation import evaluation, judged_ensemble, judging, own_server, server_data
 
 SILENCE_BEYOND_TIMEOUT = 30.0
@@ -66,12 +68,9 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         RunError: The federation could not go on.
         DataError: The data are not what they should be.
     """
-    from bfl.experiments.run.evaluator import Evaluator
-    from bfl.keras import configure, configured_threads
-
     keys = configuration.keys
-    configure(cpus_of_this_process())
     engine_run = run_of(grid)
+    quick_pulls()
     configuration.tracker.check()
     with ProgressReport(keys.rounds, follower=engine_run.follower) as progress:
         progress.say(configuration.title)
@@ -80,9 +79,11 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         for text in absent_classes(dataset):
             progress.say(text)
         # Its networks are built while the clients' processes start.
-        evaluator = Evaluator(configuration, dataset)
+        evaluator = _evaluator(configuration, dataset)
         federation = discover(grid, keys.clients, keys.node_timeout, plugins=keys.plugins)
         configuration = evaluator.configuration = configuration.replace(clients=federation.size)
+        if isinstance(evaluator, Unjudged):
+            evaluator.ask(grid, federation)
         own = evaluator.server_data = server_data(configuration, dataset, federation)
         check_own_images(configuration, dataset, own)
         partition = split(configuration, dataset, federation, own)
@@ -100,8 +101,8 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
             progress.say(f"{federation.size} clients; the run's folder is {folder.path}")
             if said := lost_states(configuration, federation, checkpoint):
                 progress.say(said)
-            network = NetworkDescription.of(configuration, dataset, configured_threads())
-            folder.write_network(network.to_dict())
+            threads = None if isinstance(evaluator, Unjudged) else _threads()
+            folder.write_network(NetworkDescription.of(configuration, dataset, threads).to_dict())
             folder.write_partition(_described(dataset, partition, own))
             server = _Server(
                 grid, federation, folder, evaluator, partition, test_partition, progress, log
@@ -115,6 +116,23 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
     return folder
 
 
+def _evaluator(configuration: Configuration, dataset: Dataset) -> Any:
+    """Return what judges posteriors; without TensorFlow, what stands for it."""
+    if not configuration.keys.server_evaluates:
+        return Unjudged(configuration, dataset)
+    from bfl.experiments.run.evaluator import Evaluator
+    from bfl.keras import configure
+
+    configure(cpus_of_this_process())
+    return Evaluator(configuration, dataset)
+
+
+def _threads() -> int | None:
+    from bfl.keras import configured_threads
+
+    return configured_threads()
+
+
 @dataclass(frozen=True)
 class _Server:
     """What the rounds of one run are made with.
@@ -123,7 +141,8 @@ class _Server:
         grid: Flower's grid.
         federation: The nodes.
         folder: The run's folder.
-        evaluator: Judges posteriors; it has the run's configuration and data set.
+        evaluator: Judges posteriors, or stands for what does; it has the run's configuration and
+            data set.
         partition: The examples of each client; None for nodes with data of their own.
         test_partition: Their test examples; None where clients do not judge.
         progress: What a person sees.
@@ -208,8 +227,7 @@ def _run_rounds(server: _Server, checkpoint: Checkpoint | None) -> Posterior:
         federation=server.federation,
         manifest=server.evaluator.manifest,
         test_partition=server.test_partition,
-        server=own_server(server.evaluator),
-        judge=judging(server.evaluator),
+        **_judges(server.evaluator),
         run_folder=server.path,
         run_key=run_key(server.folder.path),
         state=state,
@@ -223,11 +241,18 @@ def _run_rounds(server: _Server, checkpoint: Checkpoint | None) -> Posterior:
             # A run that has stopped early and is resumed has no rounds left.
             num_rounds=0 if best and best.exhausted() else keys.rounds,
             timeout=keys.client_timeout + SILENCE_BEYOND_TIMEOUT,
-            evaluate_fn=evaluation(server.evaluator),
+            evaluate_fn=evaluation(server.evaluator) if keys.server_evaluates else None,
         )
     except RunError as error:
         raise RunError(f"{error}\n{_how_to_go_on(server.folder)}") from error
     return posterior_from_arrays(result.arrays)
+
+
+def _judges(evaluator: Any) -> dict[str, Any]:
+    """Return what the Strategy judges with; nothing where the server judges nothing."""
+    if isinstance(evaluator, Unjudged):
+        return {}
+    return {"server": own_server(evaluator), "judge": judging(evaluator)}
 
 
 def _how_to_go_on(folder: RunFolder) -> str:
@@ -292,13 +317,27 @@ def _best_posterior(server: _Server) -> BestPosterior:
 
 
 def _finish(server: _Server, posterior: Posterior) -> None:
-    """Judge the final posterior in full, and write and show all that is known of it."""
+    """Judge the final posterior in full if the server does, and write and show what is known."""
     folder, evaluator, progress = server.folder, server.evaluator, server.progress
     samples = server.configuration.keys.mc_samples
     if evaluator.validates:
         progress.say(_best_posterior(server).told())
-    progress.say(f"final evaluation with {samples} Monte Carlo samples")
     folder.write_posterior(posterior, evaluator.manifest)
+    numbers = {} if isinstance(evaluator, Unjudged) else _judge(server, posterior, samples)
+    figures = draw_all(folder)
+    folder.write_metrics(numbers)
+    server.log.end(numbers, figures)
+    if numbers:
+        progress.console.print(metrics_table(numbers, samples))
+    progress.say(f"figures: {', '.join(path.name for path in figures)}")
+    progress.say(f"posterior SHA-256 {posterior.digest()}")
+    progress.say(f"results are in {folder.path.resolve()}")
+
+
+def _judge(server: _Server, posterior: Posterior, samples: int) -> dict[str, float]:
+    """Return the metrics of the final posterior, whose predictions are written."""
+    folder, evaluator, progress = server.folder, server.evaluator, server.progress
+    progress.say(f"final evaluation with {samples} Monte Carlo samples")
     predictions = evaluator.predict(posterior, samples=samples, purpose="final")
     test = evaluator.dataset
     numbers = write_evaluation(
@@ -318,13 +357,7 @@ def _finish(server: _Server, posterior: Posterior) -> None:
     write_examples(folder, predictions, test.test_images, test.test_labels)
     if posterior.size:
         CollapseWatch(folder, progress.say).look(numbers, samples, FINAL_EVALUATION)
-    figures = draw_all(folder)
-    folder.write_metrics(numbers)
-    server.log.end(numbers, figures)
-    progress.console.print(metrics_table(numbers, samples))
-    progress.say(f"figures: {', '.join(path.name for path in figures)}")
-    progress.say(f"posterior SHA-256 {posterior.digest()}")
-    progress.say(f"results are in {folder.path.resolve()}")
+    return numbers
 
 
 def _last_ensemble(server: _Server) -> JudgedEnsemble | None:

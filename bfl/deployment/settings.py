@@ -33,6 +33,10 @@ NODE_FILE = """\
 # data-dir = "/data"
 # plugins-dir = "/data/plugins"
 
+# Whether the client reads the archive that a run names by its path, dataset = "npz:PATH". By
+# default it refuses such a run, unless it has data of its own.
+# allow-run-paths = true
+
 # How many CPUs the client computes with; all of them by default.
 # cpus = 2
 
@@ -41,7 +45,7 @@ NODE_FILE = """\
 # task-timeout = 3600
 """
 
-NODE_KEYS = ("dataset", "data-dir", "plugins-dir", "cpus", "task-timeout")
+NODE_KEYS = ("dataset", "data-dir", "plugins-dir", "cpus", "task-timeout", "allow-run-paths")
 
 TASK_TIMEOUT = 86400.0
 """Seconds."""
@@ -168,6 +172,7 @@ class NodeSettings:
         plugins_dir: Where the files of plugins are.
         cpus: How many CPUs it computes with; 0: all.
         task_timeout: Seconds that a task may take.
+        allow_run_paths: Whether it reads archives that a run names by their paths.
     """
 
     dataset: str
@@ -175,6 +180,7 @@ class NodeSettings:
     plugins_dir: Path
     cpus: int
     task_timeout: float
+    allow_run_paths: bool
 
     @classmethod
     def read(cls, path: Path, client: str) -> NodeSettings:
@@ -194,6 +200,11 @@ class NodeSettings:
             raise ConfigurationError(
                 f"client {client}: cpus is {cpus!r}; allowed: a whole number, 0 for all"
             )
+        allow = given.get("allow-run-paths", False)
+        if not isinstance(allow, bool):
+            raise ConfigurationError(
+                f"client {client}: allow-run-paths is {allow!r}; allowed: true or false"
+            )
         timeout = given.get("task-timeout", TASK_TIMEOUT)
         # TOML has inf and nan: neither ends a task.
         if type(timeout) not in (int, float) or not 0.0 < timeout < math.inf:
@@ -207,6 +218,7 @@ class NodeSettings:
             plugins_dir=_folder(given, "plugins-dir", here, client),
             cpus=cpus,
             task_timeout=float(timeout),
+            allow_run_paths=allow,
         )
 
 

@@ -110,7 +110,12 @@ class WireFormatError(ConfigurationError, ValueError):
     public = True
 
 
-def _check_version(record: Mapping[str, Any], who: str) -> None:
+def check_version(record: Mapping[str, Any], who: str) -> None:
+    """Refuse a record of another version of the wire format.
+
+    Raises:
+        WireFormatError: It is one.
+    """
     given = record.get(VERSION)
     if given != WIRE_FORMAT:
         says = f"speaks {VERSION} {given}" if given is not None else f"does not say its {VERSION}"
@@ -179,7 +184,7 @@ class TrainTask:
         Raises:
             WireFormatError: The server speaks another version of the wire format.
         """
-        _check_version(record, "the server")
+        check_version(record, "the server")
         examples, test_examples = record.get("examples"), record.get("test-examples")
         return cls(
             server_round=int(record["server-round"]),  # type: ignore[arg-type]
@@ -251,7 +256,7 @@ class NodeDescription:
         if not isinstance(content.get(CONFIG), ConfigRecord):
             raise WireFormatError(f"a node describes itself without a record '{CONFIG}'")
         record: Any = content[CONFIG]
-        _check_version(record, "a node")
+        check_version(record, "a node")
         for key in ("partition-id", "num-partitions", "own-examples"):
             if type(record.get(key)) is not int or record[key] < 0:
                 raise WireFormatError(

@@ -21,6 +21,7 @@ from flwr.supercore.runtime import RuntimeHttpClient
 from bfl.engine.processes import with_parent
 
 WORKER = Path(__file__).with_name("warm_worker.py")
+NODE = Path(__file__).with_name("warm_node.py")
 ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
 
 PATIENCE = 1.0
@@ -52,6 +53,11 @@ class NodePort:
 
     address: str
     authority: Path
+
+
+def node_command() -> list[str]:
+    """Return the command of a SuperNode that looks for work often; flower-supernode's options."""
+    return [sys.executable, "-P", str(NODE)]
 
 
 class Tasks:
