@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -37,12 +36,11 @@ from bfl.experiments.run.run_name import made_up_name
 from bfl.experiments.tracking import LiveLog, TrackedRun, live_log
 from bfl.federation.wire import Positions, posterior_from_arrays, posterior_to_arrays
 from bfl.posteriors import Posterior
-from strategies import strategy_class
+from strategies.configured import make_strategy
 from strategies.data_digests import data_digests
 from strategies.division import own_test_positions, split
 from strategies.federation import Federation, discover
 from strategies.method import Method
-from strategies.posterior_pooling import PosteriorPooling
 from strategies.pretraining import Pretraining
 from strategies.refusals import (
     check_own_images,
@@ -261,46 +259,6 @@ def _how_to_go_on(folder: RunFolder) -> str:
     return (
         f"all finished rounds are saved in {path}; go on from there with --resume {path}, or with "
         f'name="{path.name}" resume=true in the run configuration'
-    )
-
-
-def make_strategy(
-    configuration: Configuration,
-    num_classes: int,
-    partition: Sequence[Positions | None],
-    **more: Any,
-) -> PosteriorPooling:
-    """Return the configured Strategy: the subclass of its rule, with the other parts.
-
-    Args:
-        configuration: The run's configuration.
-        num_classes: The number of classes.
-        partition: The examples of each client; None for nodes with data of their own.
-        more: Other arguments of the Strategy.
-    """
-    keys, method = configuration.keys, Method.of(configuration)
-    return strategy_class(type(method.pooling))(
-        rule=method.pooling,
-        weighting=method.weighting,
-        defence=method.defence,
-        sampling=method.sampling,
-        server_optimizer=method.server_optimizer,
-        broadcast=method.outgoing,
-        refinement=method.refinement,
-        sampler=method.sampler,
-        predictive=method.predictive,
-        parts=method.parts,
-        scale_floor=method.scale_floor,
-        configuration=json.dumps(configuration.values),
-        num_classes=num_classes,
-        partition=partition,
-        clients=keys.clients,
-        max_examples=keys.max_examples,
-        seed=keys.seed,
-        node_timeout=keys.node_timeout,
-        min_clients=keys.min_clients,
-        round_retries=keys.round_retries,
-        **more,
     )
 
 
