@@ -54,7 +54,7 @@ def test_forty_rounds_of_the_2_class_partition() -> None:
     found = rows("fischer2024-table2-40-rounds")
     accuracy, area = numbers(found, "accuracy"), numbers(found, AREA)
     published = numbers(found, "accuracy_published")
-    words = "{:.1f} and {:.1f} % at the end, published {:.1f} and {:.1f} %"
+    words = "{:.2f} and {:.2f} % at the end, published {:.2f} and {:.2f} %"
     pairs = [table[rule] for table in (accuracy, published) for rule in ("WS", "NWA")]
     assert words.format(*pairs) in SAID
     shares = [table[rule] / 100 for rule in ("NWA", "WS") for table in (area, accuracy)]
@@ -74,7 +74,7 @@ def test_ozers_order_by_the_means() -> None:
             ]
             for column in ("negative-log-likelihood", "negative-log-likelihood_published"):
                 nll = numbers(found, column)
-                assert nll["PPA"] < nll["EAA"] < min(nll["GAA"], nll["CF"])
+                assert nll["PPA"] <= nll["EAA"] < min(nll["GAA"], nll["CF"])
                 assert max(nll["GAA"], nll["CF"]) < nll["N/A"]
                 if (model, partition) == ("FVBA", "iid"):
                     assert ", ".join(f"{nll[rule]:.2f}" for rule in order) in SAID
