@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 
 import httpx
 from flwr.proto.runtime_pb2 import AcquireTaskRequest
@@ -18,7 +17,7 @@ from flwr.supercore.constant import TaskType
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor, SuperExecAuthHttpInterceptor
 from flwr.supercore.runtime import RuntimeHttpClient
 
-from bfl.engine.processes import with_parent
+from bfl.engine.processes import StoppedWhenLeft, with_parent
 
 WORKER = Path(__file__).with_name("warm_worker.py")
 NODE = Path(__file__).with_name("warm_node.py")
@@ -94,7 +93,7 @@ class Tasks:
         return Task(answer.token, answer.task.fab_hash)
 
 
-class WarmWorker:
+class WarmWorker(StoppedWhenLeft):
     """The process that plays tasks; a new one when it has died, or when a task brings other code.
 
     Args:
@@ -120,17 +119,6 @@ class WarmWorker:
         self._timeout = timeout
         self._process: subprocess.Popen[str] | None = None
         self._bundle = ""
-
-    def __enter__(self) -> WarmWorker:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
 
     def play(self, task: Task, meanwhile: Callable[[], None]) -> None:
         """Play a task to its end.
