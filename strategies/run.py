@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from flwr.serverapp import Grid
 
 from bfl.configuration import Configuration
@@ -37,7 +39,7 @@ from bfl.experiments.tracking import LiveLog, TrackedRun, live_log
 from bfl.federation.wire import Positions, posterior_from_arrays, posterior_to_arrays
 from bfl.posteriors import Posterior
 from strategies import strategy_class
-from strategies.division import own_test_positions, split
+from strategies.division import check_partition, own_test_positions, split
 from strategies.federation import Federation, discover
 from strategies.method import Method
 from strategies.posterior_pooling import PosteriorPooling
@@ -85,6 +87,8 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         configuration = evaluator.configuration = configuration.replace(clients=federation.size)
         own = evaluator.server_data = server_data(configuration, dataset, federation)
         check_own_images(configuration, dataset, own)
+        if not all(federation.own_examples.values()):
+            check_partition(configuration, dataset, own, federation.size)
         partition = split(configuration, dataset, federation, own)
         test_partition = own_test_positions(configuration, dataset, partition)
         refuse_attackers(configuration, federation)
@@ -295,27 +299,17 @@ def _finish(server: _Server, posterior: Posterior) -> None:
     samples = server.configuration.keys.mc_samples
     if evaluator.validates:
         progress.say(_best_posterior(server).told())
-    progress.say(f"final evaluation with {samples} Monte Carlo samples")
     folder.write_posterior(posterior, evaluator.manifest)
-    predictions = evaluator.predict(posterior, samples=samples, purpose="final")
-    test = evaluator.dataset
-    numbers = write_evaluation(
-        folder,
-        predictions,
-        test.test_labels,
-        evaluator.configuration.values,
-        posterior,
-        ensemble=_last_ensemble(server),
-    )
+    right = numbers = None
+    if not server.configuration.shared.partial:
+        progress.say(f"final evaluation with {samples} Monte Carlo samples")
+        numbers, right = _judge(server, posterior, samples)
     if server.configuration.keys.judged_by == "clients":
-        parts = server.test_partition
-        table = judged_clients(folder.rounds(), predictions, test.test_labels, parts)
+        table = judged_clients(folder.rounds(), right, server.test_partition)
         folder.write_clients(table)
-        numbers |= means_over_clients(table)
+        numbers = {**(numbers or {}), **means_over_clients(table)}
         progress.say(told(table))
-    write_examples(folder, predictions, test.test_images, test.test_labels)
-    if posterior.size:
-        CollapseWatch(folder, progress.say).look(numbers, samples, FINAL_EVALUATION)
+    assert numbers is not None, "the server judges, or clients do"
     figures = draw_all(folder)
     folder.write_metrics(numbers)
     server.log.end(numbers, figures)
@@ -323,6 +317,30 @@ def _finish(server: _Server, posterior: Posterior) -> None:
     progress.say(f"figures: {', '.join(path.name for path in figures)}")
     progress.say(f"posterior SHA-256 {posterior.digest()}")
     progress.say(f"results are in {folder.path.resolve()}")
+
+
+def _judge(
+    server: _Server, posterior: Posterior, samples: int
+) -> tuple[dict[str, float], npt.NDArray[np.bool_]]:
+    """Judge the final posterior on the test data, and write what it predicts.
+
+    Returns:
+        The metrics, and which test images are classified correctly.
+    """
+    folder, test = server.folder, server.evaluator.dataset
+    predictions = server.evaluator.predict(posterior, samples=samples, purpose="final")
+    numbers = write_evaluation(
+        folder,
+        predictions,
+        test.test_labels,
+        server.configuration.values,
+        posterior,
+        ensemble=_last_ensemble(server),
+    )
+    write_examples(folder, predictions, test.test_images, test.test_labels)
+    if posterior.size:
+        CollapseWatch(folder, server.progress.say).look(numbers, samples, FINAL_EVALUATION)
+    return numbers, predictions.predicted == test.test_labels
 
 
 def _last_ensemble(server: _Server) -> JudgedEnsemble | None:
