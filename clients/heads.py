@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+import numpy.typing as npt
 
 from bfl.configuration import Configuration
 from bfl.data.datasets.cache import cached_dataset
@@ -76,16 +76,13 @@ def own_classes(configuration: Configuration, task: TrainTask, node: Node) -> tu
     if node.dataset:
         own = configuration.shared.partial
         return 0, cached_dataset(node.dataset, "").num_classes if own else task.num_classes
-    keys = configuration.keys
-    dataset = cached_dataset(
-        keys.dataset, keys.data_dir if node.data_dir is None else node.data_dir
-    )
+    dataset = cached_dataset(*node.shared_dataset(configuration.keys))
     if not dataset.tasks:
         return 0, task.num_classes
     mine = dataset.task_of_each(node.num_partitions)[task.partition_id]
     return mine.first_class, mine.num_classes
 
 
-def counted_from(labels: np.ndarray, first: int) -> np.ndarray:
+def counted_from(labels: npt.NDArray[Any], first: int) -> npt.NDArray[Any]:
     """Return labels counted from a client's first class; the same array where that is 0."""
     return labels - first if first else labels

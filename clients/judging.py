@@ -96,8 +96,7 @@ def _own_test_images(
         return dataset.test_images, dataset.test_labels
     first_class, _ = own_classes(configuration, task, node)
     keys = configuration.keys
-    folder = keys.data_dir if node.data_dir is None else node.data_dir
-    dataset = with_test_examples(cached_dataset(keys.dataset, folder), keys.test_examples)
+    dataset = with_test_examples(cached_dataset(*node.shared_dataset(keys)), keys.test_examples)
     positions = np.zeros(0, np.int64) if task.test_examples is None else task.test_examples
     labels = counted_from(dataset.test_labels[positions], first_class)
     return dataset.test_images[positions], labels

@@ -34,6 +34,7 @@ def pool_updates(
     defence: Defence,
     *,
     previous: Posterior,
+    unrounded: Posterior | None = None,
     num_examples: Mapping[int, int],
     asked: int,
     generator: Callable[[int], np.random.Generator],
@@ -48,6 +49,7 @@ def pool_updates(
         weighting: What the clients' weights are.
         defence: What is done to the posteriors before.
         previous: The previous global posterior.
+        unrounded: The same as it was pooled, in float64, for a rule that ``keeps_unrounded``.
         num_examples: By partition id, what the clients asked hold as far as the server knows.
         asked: How many clients were asked.
         generator: Gives a client's random generator by its partition id, for a stochastic rule.
@@ -75,7 +77,10 @@ def pool_updates(
             return update.posterior, used[-1], drawer
 
         clients = map(client, updates)
-        return _described(pool_weighted(rule, clients, previous=previous, threads=threads), used)
+        pooled = pool_weighted(
+            rule, clients, previous=previous, unrounded=unrounded, threads=threads
+        )
+        return _described(pooled, used)
     together = list(updates)
     posteriors = defence.protect([update.posterior for update in together])
     counts = [update.num_examples for update in together]
@@ -83,7 +88,15 @@ def pool_updates(
     for update, posterior, weight in zip(together, posteriors, weights, strict=True):
         on_weighed(replace(update, posterior=posterior), float(weight))
     drawers = [generator(u.partition_id) for u in together] if rule.stochastic else None
-    pooled = pool(rule, posteriors, weights, previous=previous, generators=drawers, threads=threads)
+    pooled = pool(
+        rule,
+        posteriors,
+        weights,
+        previous=previous,
+        unrounded=unrounded,
+        generators=drawers,
+        threads=threads,
+    )
     return _described(pooled, weights)
 
 

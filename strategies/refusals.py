@@ -137,5 +137,5 @@ def lost_states(
         )
     return (
         f"{what} and {nodes}: this run cannot be resumed, and the client of a SuperNode that is "
-        "restarted has lost it"
+        "restarted has lost it and fails from then on"
     )
