@@ -29,6 +29,7 @@ class Node:
         state_dir: Where its client keeps a state, or empty.
         personal_model: The architecture of its client's personal model, or empty: as the run says.
         simulated: Whether an engine simulates it.
+        private: Whether it sends nothing without noise of its own, and no number of examples.
         allows_attack: Whether it may play a hostile client: if it is simulated, or its
             configuration has ``allow-attack=true``.
     """
@@ -41,6 +42,7 @@ class Node:
     state_dir: str
     personal_model: str
     simulated: bool
+    private: bool
     allows_attack: bool
 
     @classmethod
@@ -52,11 +54,6 @@ class Node:
         """
         given: Mapping[str, Any] = context.node_config
         simulated = in_simulation(given)
-        allow = given.get("allow-attack", False)
-        if not isinstance(allow, bool):
-            raise ConfigurationError(
-                f"node configuration: allow-attack is {allow!r}; allowed: true or false"
-            )
         if "personal-model" in given:
             _check_model(given["personal-model"])
         return cls(
@@ -68,7 +65,8 @@ class Node:
             state_dir=str(given.get("state-dir", "")),
             personal_model=str(given.get("personal-model", "")),
             simulated=simulated,
-            allows_attack=simulated or allow,
+            private=_flag(given, "private"),
+            allows_attack=_flag(given, "allow-attack") or simulated,
         )
 
 
@@ -79,6 +77,13 @@ def _check_model(word: object) -> None:
         raise ConfigurationError(
             f"node configuration: personal-model is {word!r}: {error}"
         ) from error
+
+
+def _flag(node_config: Mapping[str, Any], key: str) -> bool:
+    given = node_config.get(key, False)
+    if not isinstance(given, bool):
+        raise ConfigurationError(f"node configuration: {key} is {given!r}; allowed: true or false")
+    return given
 
 
 def _number(node_config: Mapping[str, Any], key: str) -> int:

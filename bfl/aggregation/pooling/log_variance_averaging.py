@@ -24,6 +24,10 @@ class LogVarianceAveraging(PoolingRule):
 
     identical: ClassVar[Literal["same", "divided", "floor"]] = "same"
 
+    def has(self) -> frozenset[str]:
+        """Return that means, points and log σ are averaged."""
+        return frozenset({"averaged-values"})
+
     def encode(
         self, mean: Array, variance: Array, weight: float, block: Block
     ) -> tuple[Array, ...]:
