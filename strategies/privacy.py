@@ -18,9 +18,6 @@ from bfl.federation.privacy.ledger import Ledger
 from bfl.federation.privacy.normals import Normals, SystemNormals
 from bfl.posteriors import Manifest, Posterior
 
-EPSILON = "epsilon"
-"""What ε is called in a round's record and among a run's metrics."""
-
 LEDGER = "rounds-begun"
 """The file in a run's folder with the rounds begun, where noise is drawn anew."""
 

@@ -11,8 +11,9 @@ from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.results.summary import describe_posterior
 from bfl.experiments.run.resume import Checkpoint, Checkpoints
 from bfl.experiments.tracking import LiveLog
+from bfl.federation.privacy.accountant import EPSILON
 from strategies.posterior_pooling import Round
-from strategies.privacy import EPSILON, PrivacyAccount
+from strategies.privacy import PrivacyAccount
 
 
 class RoundRecorder:

@@ -35,6 +35,7 @@ from bfl.experiments.run.resume import Checkpoint, Checkpoints, open_run
 from bfl.experiments.run.run_name import made_up_name
 from bfl.experiments.tracking import LiveLog, TrackedRun, live_log
 from bfl.federation.outgoing import is_private
+from bfl.federation.privacy.accountant import EPSILON
 from bfl.federation.wire import Positions, posterior_from_arrays, posterior_to_arrays
 from bfl.posteriors import Posterior
 from strategies import strategy_class
@@ -44,7 +45,6 @@ from strategies.method import Method
 from strategies.posterior_pooling import PosteriorPooling
 from strategies.pretraining import Pretraining
 from strategies.privacy import (
-    EPSILON,
     PrivacyAccount,
     check_no_moving_statistics,
     check_privacy,

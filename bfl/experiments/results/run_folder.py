@@ -7,6 +7,7 @@
 | ``network.json`` | what predicting with the posterior takes besides: images, classes, network |
 | ``run-key``, ``run.lock`` | which run this is, and who writes here: see ``identity`` |
 | ``partition.json`` | who holds which data |
+| ``rounds-begun`` | the rounds begun, where each is a private release of its own |
 | ``rounds.jsonl`` | one line per round, appended as the round ends |
 | ``warnings.txt`` | what the results do not show by themselves, a line each; only if there is any |
 | ``posterior.npz`` | the global posterior: mean, variance, point, manifest |

@@ -7,6 +7,9 @@ import math
 
 from bfl.errors import ConfigurationError
 
+EPSILON = "epsilon"
+"""What ε is called in a round's record and among a run's metrics."""
+
 
 def check_accountant() -> None:
     """Raise unless the accountant is installed.
