@@ -193,8 +193,11 @@ def pooled_round(
     except PosteriorError as error:
         raise RunError(f"round {number}, pooling: {error}") from error
 
-    optimizer_state, floored = _moved(method, state, pooled.posterior, manifest)
     counts = Counts(len(asked), len(tally.partition_ids), clients.size, number)
+    posterior = pooled.posterior
+    if method.pool_noise:
+        posterior = method.pool_noise(posterior, previous, counts)
+    optimizer_state, floored = _moved(method, state, posterior, manifest)
     following = replace(
         state.with_pooled(tally.partition_ids, number, pooled.diagnostics.get(DAMPING, 1.0)),
         server_round=number,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -35,15 +34,23 @@ from bfl.experiments.run.network import NetworkDescription
 from bfl.experiments.run.resume import Checkpoint, Checkpoints, open_run
 from bfl.experiments.run.run_name import made_up_name
 from bfl.experiments.tracking import LiveLog, TrackedRun, live_log
+from bfl.federation.outgoing import is_private
 from bfl.federation.wire import Positions, posterior_from_arrays, posterior_to_arrays
 from bfl.posteriors import Posterior
-from strategies import strategy_class
+from strategies.configured import make_strategy
 from strategies.data_digests import data_digests
 from strategies.division import own_test_positions, split
 from strategies.federation import Federation, discover
 from strategies.method import Method
-from strategies.posterior_pooling import PosteriorPooling
 from strategies.pretraining import Pretraining
+from strategies.privacy import (
+    EPSILON,
+    PrivacyAccount,
+    check_no_moving_statistics,
+    check_privacy,
+    pool_noise,
+    privacy_account,
+)
 from strategies.refusals import (
     check_own_images,
     lost_states,
@@ -80,10 +87,18 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
             progress.say(text)
         # Its networks are built while the clients' processes start.
         evaluator = _evaluator(configuration, dataset)
-        federation = discover(grid, keys.clients, keys.node_timeout, plugins=keys.plugins)
+        check_privacy(configuration)
+        federation = discover(
+            grid,
+            keys.clients,
+            keys.node_timeout,
+            plugins=keys.plugins,
+            private=is_private(configuration.outgoing),
+        )
         configuration = evaluator.configuration = configuration.replace(clients=federation.size)
         if isinstance(evaluator, Unjudged):
             evaluator.ask(grid, federation)
+        check_no_moving_statistics(configuration, evaluator.manifest)
         own = evaluator.server_data = server_data(configuration, dataset, federation)
         check_own_images(configuration, dataset, own)
         partition = split(configuration, dataset, federation, own)
@@ -218,7 +233,12 @@ def _run_rounds(server: _Server, checkpoint: Checkpoint | None) -> Posterior:
         state = _first_state(server, prior.first_posterior(server.evaluator.initial))
     best = _best_posterior(server) if server.evaluator.validates else None
     recorder = RoundRecorder(
-        server.folder, server.progress, keys.evaluate_mc_samples, best=best, log=server.log
+        server.folder,
+        server.progress,
+        keys.evaluate_mc_samples,
+        best=best,
+        log=server.log,
+        privacy=_account(server, state.server_round),
     )
     strategy = make_strategy(
         server.configuration,
@@ -227,6 +247,7 @@ def _run_rounds(server: _Server, checkpoint: Checkpoint | None) -> Posterior:
         federation=server.federation,
         manifest=server.evaluator.manifest,
         test_partition=server.test_partition,
+        pool_noise=pool_noise(server.configuration, anew=server.federation.noise_anew),
         **_judges(server.evaluator),
         run_folder=server.path,
         run_key=run_key(server.folder.path),
@@ -239,7 +260,9 @@ def _run_rounds(server: _Server, checkpoint: Checkpoint | None) -> Posterior:
             server.grid,
             posterior_to_arrays(state.posterior),
             # A run that has stopped early and is resumed has no rounds left.
-            num_rounds=0 if best and best.exhausted() else keys.rounds,
+            num_rounds=0
+            if (best and best.exhausted()) or not recorder.begin(state.server_round + 1)
+            else keys.rounds,
             timeout=keys.client_timeout + SILENCE_BEYOND_TIMEOUT,
             evaluate_fn=evaluation(server.evaluator) if keys.server_evaluates else None,
         )
@@ -255,52 +278,24 @@ def _judges(evaluator: Any) -> dict[str, Any]:
     return {"server": own_server(evaluator), "judge": judging(evaluator)}
 
 
+def _account(server: _Server, finished: int) -> PrivacyAccount | None:
+    """Return the account of the rounds so far, where the run has noise."""
+    federation = server.federation
+    return privacy_account(
+        server.configuration,
+        federation.size,
+        server.folder.path,
+        finished,
+        anew=federation.noise_anew,
+    )
+
+
 def _how_to_go_on(folder: RunFolder) -> str:
     """Return what is said when a run ends early."""
     path = folder.path.resolve()
     return (
         f"all finished rounds are saved in {path}; go on from there with --resume {path}, or with "
         f'name="{path.name}" resume=true in the run configuration'
-    )
-
-
-def make_strategy(
-    configuration: Configuration,
-    num_classes: int,
-    partition: Sequence[Positions | None],
-    **more: Any,
-) -> PosteriorPooling:
-    """Return the configured Strategy: the subclass of its rule, with the other parts.
-
-    Args:
-        configuration: The run's configuration.
-        num_classes: The number of classes.
-        partition: The examples of each client; None for nodes with data of their own.
-        more: Other arguments of the Strategy.
-    """
-    keys, method = configuration.keys, Method.of(configuration)
-    return strategy_class(type(method.pooling))(
-        rule=method.pooling,
-        weighting=method.weighting,
-        defence=method.defence,
-        sampling=method.sampling,
-        server_optimizer=method.server_optimizer,
-        broadcast=method.outgoing,
-        refinement=method.refinement,
-        sampler=method.sampler,
-        predictive=method.predictive,
-        parts=method.parts,
-        scale_floor=method.scale_floor,
-        configuration=json.dumps(configuration.values),
-        num_classes=num_classes,
-        partition=partition,
-        clients=keys.clients,
-        max_examples=keys.max_examples,
-        seed=keys.seed,
-        node_timeout=keys.node_timeout,
-        min_clients=keys.min_clients,
-        round_retries=keys.round_retries,
-        **more,
     )
 
 
@@ -324,6 +319,8 @@ def _finish(server: _Server, posterior: Posterior) -> None:
         progress.say(_best_posterior(server).told())
     folder.write_posterior(posterior, evaluator.manifest)
     numbers = {} if isinstance(evaluator, Unjudged) else _judge(server, posterior, samples)
+    if account := _account(server, len(folder.rounds())):
+        numbers |= {EPSILON: account.epsilon()}
     figures = draw_all(folder)
     folder.write_metrics(numbers)
     server.log.end(numbers, figures)

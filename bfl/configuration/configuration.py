@@ -21,6 +21,7 @@ from bfl.data.datasets import absolute_dataset, dataset_sources, validate_datase
 from bfl.data.datasets.server_data import absolute_server_data
 from bfl.errors import ConfigurationError
 from bfl.federation.attacks.none import NoAttack
+from bfl.federation.outgoing import order_problem
 from bfl.federation.parts import Part
 from bfl.learning.priors import priors
 from bfl.plugins import (
@@ -317,6 +318,8 @@ def _contradictions(
                 f"{key} '{prior.name}' rests on what clients and server keep of a round, which is "
                 f"there for prior alone; allowed: {names}"
             )
+    if problem := order_problem(configuration.outgoing):
+        problems.append(problem)
     return [*problems, *conflicts(_choices(configuration, strategy, given))]
 
 

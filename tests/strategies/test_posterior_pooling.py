@@ -24,10 +24,10 @@ from bfl.learning.corrections import corrections
 from bfl.posteriors import Posterior
 from strategies import PosteriorPooling, strategy_class
 from strategies.checks import check_declarations
+from strategies.configured import make_strategy
 from strategies.federation import discover
 from strategies.method import Method
 from strategies.posterior_pooling import Round
-from strategies.run import make_strategy
 
 
 def start() -> Posterior:
