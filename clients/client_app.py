@@ -4,6 +4,8 @@ A node's configuration (``--node-config`` of a SuperNode; set by Flower in a sim
 
 - ``partition-id`` and ``num-partitions``: which client of how many it plays;
 - ``data-dir``: where archives lie on its machine, in place of the run's ``data-dir``;
+- ``allow-run-paths``: true if the node may read the paths that the run names, the archive of
+  ``dataset="npz:PATH"`` and its ``data-dir``, as every simulated one may;
 - ``dataset``: data of its own, for instance ``"npz:/data/site0.npz"``: all training images in it
   are this client's, and nothing of the run's data set is used here;
 - ``plugins-dir``: the folder with the files of plugins that it takes, by their names; a simulated
@@ -29,7 +31,7 @@ from bfl.code import code_digest
 from bfl.configuration import Configuration
 from bfl.data.datasets.cache import cached_dataset
 from bfl.engine.resources import resident_memory
-from bfl.errors import ConfigurationError
+from bfl.errors import ConfigurationError, public
 from bfl.experiments.run.trainer import personal_architecture, trainer_for
 from bfl.federation.client_metrics import (
     MEMORY,
@@ -40,6 +42,7 @@ from bfl.federation.client_metrics import (
     TRAIN_OBJECTIVE,
     TRAIN_SECONDS,
 )
+from bfl.federation.network_query import NetworkQuery, manifest_content
 from bfl.federation.outgoing import is_private, sent
 from bfl.federation.parts import Arrays
 from bfl.federation.privacy.normals import SystemNormals
@@ -56,7 +59,7 @@ from bfl.federation.wire import (
 from bfl.learning.training import LocalTask
 from bfl.plugins import activate
 from bfl.posteriors import Posterior
-from clients.guard import deadline, reports_errors
+from clients.guard import deadline, reports_errors, told
 from clients.judging import judged_metrics
 from clients.node import Node
 from clients.own_test_data import own_test_metrics
@@ -115,8 +118,19 @@ def _plugin_problem(message: Message, node: Node) -> str:
     try:
         activate(str(asked.get("plugins", "")), node.plugins)
     except ConfigurationError as error:
-        return str(error)
+        return told(error, node.simulated)
     return ""
+
+
+@app.query("network")
+@reports_errors
+def network(message: Message, context: Context) -> Message:
+    """Say which parameters the run's network has, for a server that builds none."""
+    query = NetworkQuery.from_content(message.content)
+    configuration = cached_configuration(query.configuration, Node.of(context).plugins)
+    start_tensorflow()
+    trainer = trainer_for(configuration, query.image_shape, query.num_classes)
+    return Message(manifest_content(trainer.network.manifest), reply_to=message)
 
 
 @app.train()
@@ -140,22 +154,25 @@ def _refuse(task: TrainTask, node: Node, configuration: Configuration) -> None:
     """
     # Behind the last client comes the virtual one that pre-trains.
     if task.partition_id not in (node.partition_id, node.num_partitions):
-        raise ConfigurationError(
+        refusal = ConfigurationError(
             f"this node plays partition {node.partition_id} and is asked for partition "
             f"{task.partition_id}; has its configuration been changed during the run?"
         )
+        raise public(refusal)
     if configuration.attacks(task.partition_id) and not node.allows_attack:
-        raise ConfigurationError(
+        refusal = ConfigurationError(
             f"attack is '{configuration.attack.name}' for partition {task.partition_id}, and this "
             "node does not play hostile clients: only simulated nodes do, and SuperNodes whose "
             "node configuration has allow-attack=true"
         )
+        raise public(refusal)
     if node.private and not any(part.draws for part in configuration.outgoing):
-        raise ConfigurationError(
+        refusal = ConfigurationError(
             f"outgoing is '{configuration.words['outgoing']}' and this node has private=true in "
             'its configuration: it sends nothing without noise of its own; allowed: "clip+noise" '
             'with noise-at="clients"'
         )
+        raise public(refusal)
 
 
 def _train(
@@ -285,15 +302,15 @@ def _examples(task: TrainTask, data: TrainingData, node: Node) -> Any:
         return task.examples
     if node.dataset:
         return np.arange(data.size)
-    raise ConfigurationError(
+    refusal = ConfigurationError(
         f"client {task.partition_id} has no examples: the server has assigned none (the Strategy's "
         "argument partition) and the node has no data of its own (dataset in its configuration)"
     )
+    raise public(refusal)
 
 
 def _training_data(configuration: Configuration, node: Node) -> TrainingData:
     """Return the node's own data if it has some, and the run's otherwise."""
     if node.dataset:
         return own_data(node.dataset)
-    keys = configuration.keys
-    return shared_data(keys.dataset, keys.data_dir if node.data_dir is None else node.data_dir)
+    return shared_data(*node.shared_dataset(configuration.keys))

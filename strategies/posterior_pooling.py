@@ -24,6 +24,7 @@ from bfl.aggregation.weightings import Weighting, weightings
 from bfl.engine.flower import log
 from bfl.evaluation.predictives import Predictive, predictives
 from bfl.federation.broadcasts import Broadcast, broadcasts
+from bfl.federation.client_text import CONTINUED
 from bfl.federation.parts import Counts, Part
 from bfl.federation.sampling import Sampling, samplings
 from bfl.federation.wire import Positions, posterior_to_arrays
@@ -32,8 +33,7 @@ from bfl.posteriors.floor import SCALE_FLOOR
 from bfl.registry import Component, Registry
 from strategies.checks import (
     check_memory,
-    check_parts_go_with,
-    check_server_side,
+    check_method,
     initial_posterior,
 )
 from strategies.federation import Federation, discover
@@ -246,8 +246,7 @@ class PosteriorPooling(Strategy):
         """
         method = self.method
         initial = initial_posterior(initial_arrays, self.manifest)
-        check_parts_go_with(initial, method.pooling, method.weighting)
-        check_server_side(method, self.server)
+        check_method(method, initial, self.configuration, self.server)
         method.declared(initial)  # refuses what does not fit before anybody trains
         federation = self.federation or discover(grid, self.clients, self.node_timeout)
         asked = len(method.sampling.sample(self.seed, 1, federation.size))
@@ -259,7 +258,7 @@ class PosteriorPooling(Strategy):
         state = self.state or ServerState.first(
             initial, federation.size, method.begin(initial, federation.size)
         )
-        result = Result(arrays=initial_arrays)
+        result, unfinished = Result(arrays=initial_arrays), self._unfinished()
         while state.server_round < num_rounds:
             started = time.perf_counter()
             state, report = federated_round(
@@ -269,7 +268,7 @@ class PosteriorPooling(Strategy):
                 self.seed,
                 self.manifest,
                 server=self.server,
-                unfinished=self._unfinished(),
+                unfinished=unfinished,
             )
             seconds = time.perf_counter() - started
             number, arrays = state.server_round, posterior_to_arrays(state.posterior)
@@ -284,11 +283,20 @@ class PosteriorPooling(Strategy):
             finished = Round(state, metrics, seconds, report.clients)
             if self.on_round and self.on_round(finished):
                 break
+        if unfinished:
+            unfinished.clear()
         return result
 
     def _unfinished(self) -> PooledRounds | None:
         """Return where a pooled round is kept until it is refined, if the run has a folder."""
-        return PooledRounds(Path(self.run_folder) / UNFINISHED) if self.run_folder else None
+        if not self.run_folder:
+            return None
+        # The run's key stands for a configuration that a resume has compared already, but for keys
+        # that change no result.
+        known = self.run_key or self.configuration
+        return PooledRounds(
+            Path(self.run_folder) / UNFINISHED, f"{known} {self.seed} {self.method!r}"
+        )
 
     def _clients(
         self,
@@ -364,7 +372,8 @@ class Warnings:
 
     def of_client(self, server_round: int, partition_id: int, text: str) -> None:
         """Tell that a client has failed or was refused."""
-        reason = text if text not in self._told else f"{text.strip().splitlines()[-1]} (as before)"
+        last = text.strip().splitlines()[-1].removeprefix(CONTINUED)
+        reason = text if text not in self._told else f"{last} (as before)"
         self._told.add(text)
         self._say(f"round {server_round}, client {partition_id}: {reason}")
 

@@ -15,6 +15,7 @@ from strategies.division import clients_positions, split
 from strategies.federation import Federation
 from strategies.pretraining import split_off
 from strategies.privacy import check_privacy
+from strategies.unjudged import refuse_without_network
 from strategies.validation import server_data
 
 
@@ -28,6 +29,7 @@ def check_before_start(configuration: Configuration, clients: int) -> None:
     """
     keys = configuration.keys
     check_output(configuration)
+    refuse_without_network(configuration)
     check_privacy(configuration)
     dataset = cached_dataset(keys.dataset, keys.data_dir)
     with_test_examples(dataset, keys.test_examples)
@@ -84,14 +86,16 @@ def client_sizes(configuration: Configuration, clients: int) -> tuple[int, ...]:
 def check_own_images(
     configuration: Configuration, dataset: Dataset, own: ServerData | None
 ) -> None:
-    """Raise if the server's own images do not serve the refinement, or are the clients' as well.
+    """Raise if the server's own images do not serve who needs them, or are the clients' as well.
 
     Raises:
         ConfigurationError: Naming the key.
     """
-    refinement = configuration.refinement
-    refinement.check(own)
-    if own and refinement.needs_server and configuration.keys.server_data != HELD_BACK:
+    parts = (configuration.refinement, configuration.weighting)
+    for part in parts:
+        part.check(own)
+    needed = any(part.needs_server for part in parts)
+    if own and needed and configuration.keys.server_data != HELD_BACK:
         theirs = clients_positions(configuration, dataset, own)
         check_no_overlap(own, dataset, theirs, configuration.keys.server_data)
 
@@ -138,5 +142,5 @@ def lost_states(
         )
     return (
         f"{what} and {nodes}: this run cannot be resumed, and the client of a SuperNode that is "
-        "restarted has lost it"
+        "restarted has lost it and fails from then on"
     )

@@ -6,7 +6,7 @@ answers for whom and who is asked again is behind ``Clients``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -16,7 +16,7 @@ from bfl import randomness
 from bfl.aggregation.client_models import ClientModels
 from bfl.aggregation.pooling.sums import DAMPING
 from bfl.aggregation.precision_spread import PrecisionSpread
-from bfl.aggregation.server import RoundContext, Server
+from bfl.aggregation.server import RoundContext, Server, ServerRound
 from bfl.errors import PosteriorError, RunError
 from bfl.federation.parts import Arrays, Counts, DeclaredArray
 from bfl.posteriors import Manifest, Posterior
@@ -41,6 +41,8 @@ class TrainingRequest:
         vectors: The names of those of its vectors that they are sent.
         broadcast: What they are sent beside it.
         declared: What they have to send beside theirs.
+        problem_beside: Says what is wrong with what a client has sent beside its posterior, given
+            arrays that are as declared; None if nothing is.
         pooled_rounds: By partition id, the last round in which a client's update was pooled; 0:
             none yet.
         damping: By partition id, by how much that round's change was damped.
@@ -52,6 +54,7 @@ class TrainingRequest:
     vectors: Sequence[str]
     broadcast: Arrays
     declared: tuple[DeclaredArray, ...]
+    problem_beside: Callable[[Arrays], str | None]
     pooled_rounds: Mapping[int, int]
     damping: Mapping[int, float]
 
@@ -123,11 +126,11 @@ def federated_round(
     as it is.
     """
     keeps = unfinished if method.refinement.needs_models else None
-    pooled = keeps.of(state.server_round + 1, manifest) if keeps else None
+    pooled = keeps.after(state, manifest) if keeps else None
     if pooled is None:
-        pooled = pooled_round(method, state, clients, seed, manifest)
+        pooled = pooled_round(method, state, clients, seed, manifest, server=server)
         if keeps:
-            keeps.save(pooled)
+            keeps.save(state, pooled)
     context = RoundContext(
         seed=seed,
         server_round=pooled.state.server_round,
@@ -150,6 +153,7 @@ def pooled_round(
     clients: Clients,
     seed: int,
     manifest: Manifest | None = None,
+    server: Server | None = None,
 ) -> PooledRound:
     """Have clients train and pool what they send: a round up to what the server does alone.
 
@@ -157,10 +161,9 @@ def pooled_round(
     """
     number, previous = state.server_round + 1, state.posterior
     asked = method.sampling.sample(seed, number, clients.size)
-    request = _request(method, state, number, asked)
+    request = _request(method, state, asked, clients.size)
     tally, combination = Tally(), Combination(request.declared)
     spread = PrecisionSpread() if method.pooling.by_precision else None
-    known = clients.num_examples
     kept: list[ClientUpdate] = []
 
     def add(update: ClientUpdate, weight: float) -> None:
@@ -178,10 +181,12 @@ def pooled_round(
             method.weighting,
             method.defence,
             previous=previous,
-            num_examples={i: known[i] for i in asked if i in known},
+            unrounded=state.unrounded,
+            num_examples=_assigned(clients.num_examples, asked),
             asked=len(asked),
             generator=lambda i: randomness.generator(seed, "pooling", number, i),
             on_weighed=add,
+            server=ServerRound(server, number) if server else None,
         )
         if manifest:
             manifest.check(pooled.posterior)
@@ -198,6 +203,7 @@ def pooled_round(
         server_round=number,
         posterior=floored.posterior,
         server_optimizer=optimizer_state,
+        pooled=pooled.unrounded,
         parts=method.fold(state.parts, combination.combined(), counts),
     )
     metrics = {
@@ -208,6 +214,11 @@ def pooled_round(
     }
     models = _models(kept, previous, floored.posterior, manifest) if kept else None
     return PooledRound(following, metrics, tally.clients(pooled.weights), models)
+
+
+def _assigned(num_examples: Mapping[int, int], asked: Sequence[int]) -> dict[int, int]:
+    """Return the numbers of examples that the server knows, of those who are asked."""
+    return {i: num_examples[i] for i in asked if i in num_examples}
 
 
 def _moved(
@@ -240,14 +251,22 @@ def _check(state: ServerState, manifest: Manifest | None) -> None:
     except PosteriorError as error:
         raise RunError(f"round {state.server_round}, after pooling: {error}") from error
     named = {"server-optimizer": state.server_optimizer, **state.parts}
-    for part, arrays in named.items():
+    if problem := _beyond_float32(named):
+        raise RunError(
+            f"round {state.server_round}: {problem}; clients may have sent too large ones"
+        )
+
+
+def _beyond_float32(states: Mapping[str, Arrays]) -> str | None:
+    """Return which array of which state cannot be sent to clients; None if all can."""
+    for state, arrays in states.items():
         for name, array in arrays.items():
-            # As they are sent to clients: in float32, whatever they are kept in.
+            # In float32, whatever they are kept in.
             if array.dtype.kind == "f" and not (np.abs(array) <= np.finfo(np.float32).max).all():
-                raise RunError(
-                    f"round {state.server_round}: the state '{part}' holds values of '{name}' that "
-                    "are not finite in float32; a client may have sent too large ones"
+                return (
+                    f"the state '{state}' holds values of '{name}' that are not finite in float32"
                 )
+    return None
 
 
 def _models(
@@ -267,15 +286,26 @@ def _models(
 
 
 def _request(
-    method: Method, state: ServerState, number: int, asked: Sequence[int]
+    method: Method, state: ServerState, asked: Sequence[int], clients: int
 ) -> TrainingRequest:
+    number, declared = state.server_round + 1, method.declared(state.posterior)
+    alone = Counts(len(asked), 1, clients, number)
+
+    def problem_beside(beside: Arrays) -> str | None:
+        # What one client has sent must not end the run of all: folded as if it were the only one.
+        single = Combination(declared)
+        single.add(beside, 1.0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return _beyond_float32(method.fold(state.parts, single.combined(), alone))
+
     return TrainingRequest(
         server_round=number,
         partition_ids=asked,
         posterior=state.posterior,
         vectors=method.outgoing.vectors,
         broadcast=method.broadcast(state.parts),
-        declared=method.declared(state.posterior),
+        declared=declared,
+        problem_beside=problem_beside,
         pooled_rounds={i: int(state.pooled_rounds[i]) for i in asked},
         damping={i: float(state.damping[i]) for i in asked},
     )

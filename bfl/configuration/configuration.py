@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +16,7 @@ from bfl.configuration.messages import refused_values, unknown_key, wrong_type
 from bfl.configuration.pairs import Value, parse_pairs
 from bfl.configuration.requirements import PROPERTIES, Choice, conflicts
 from bfl.configuration.settings import default_values, given_values, settings_of
-from bfl.configuration.strategies import Strategy, named_strategy, without_former_strategy
+from bfl.configuration.strategies import Strategy, named_strategy
 from bfl.data.datasets import absolute_dataset, dataset_sources, validate_dataset
 from bfl.data.datasets.server_data import absolute_server_data
 from bfl.errors import ConfigurationError
@@ -46,11 +46,14 @@ class Configuration(Parts):
         keys: The keys that pick no part.
         words: The full names of the parts, by the key that picks them.
         settings_of_every_run: The settings of components of which every run has all.
+        given: The keys that were given, with their values: the others have those of the strategy
+            and the defaults. It makes no difference to what the configuration is.
     """
 
     keys: Keys
     words: Mapping[str, str]
     settings_of_every_run: Mapping[str, Value]
+    given: Mapping[str, Value] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def components(self) -> tuple[Component, ...]:
@@ -108,14 +111,21 @@ class Configuration(Parts):
     def replace(self, **changes: Value) -> Configuration:
         """Return the configuration with other values for some keys (underscores for hyphens).
 
-        Another strategy brings its values with it.
+        Another strategy brings its values with it, which come after what was given.
         """
         changed = {kebab(key): value for key, value in changes.items()}
-        return resolve({**without_former_strategy(self.values, changed), **changed})
+        same = changed.get("strategy", self.keys.strategy) == self.keys.strategy
+        other = resolve({**(self.values if same else self.given), **changed})
+        given = {**self.given, **changed}
+        return replace(other, given={**given, **_in_full(other, given)})
 
 
 def resolve(
-    values: Mapping[str, Any], *, check_data: bool = True, policy: PluginPolicy = ANY_PLUGIN
+    values: Mapping[str, Any],
+    *,
+    check_data: bool = True,
+    check_parts: bool = True,
+    policy: PluginPolicy = ANY_PLUGIN,
 ) -> Configuration:
     """Return the configuration that flat keys and values describe.
 
@@ -123,16 +133,17 @@ def resolve(
     the components that are picked.
 
     Args:
-        values: The keys, kebab-case, and their values; those that are ``UNSET`` are not given.
+        values: The keys, kebab-case, and their values; see ``given_values`` for which are given.
         check_data: Whether the data set must be on this machine.
+        check_parts: Whether the parts must go together.
         policy: Where plugins are on this machine, and which of them it takes.
 
     Raises:
         ConfigurationError: Some values are refused. The message has one line for each: the key,
             what was given, what is allowed, and the nearest spelling.
     """
+    plugins = activate(named_plugins(given_values(values)), policy)
     given = given_values(values)
-    plugins = activate(named_plugins(given), policy)
     given = {**_undeclared(given), **given}
     known = default_values()
     core = Keys().model_dump(by_alias=True).keys()
@@ -163,8 +174,17 @@ def resolve(
             keys = keys.model_copy(update={"dataset": dataset, "data_dir": data_dir})
         _raise_if_any(problems)
     configuration = _with_plugins(_configuration(keys, strategy, picked, complete), plugins)
-    _raise_if_any(_contradictions(configuration, strategy, given))
-    return configuration
+    if check_parts:
+        _raise_if_any(_contradictions(configuration, strategy, given))
+    return replace(configuration, given={**given, **_in_full(configuration, given)})
+
+
+def _in_full(configuration: Configuration, given: Mapping[str, Any]) -> dict[str, Value]:
+    """Return the values of given keys as the configuration has them: words and paths in full.
+
+    Without those of settings that no part reads.
+    """
+    return {key: value for key, value in configuration.values.items() if key in given}
 
 
 def _undeclared(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -194,10 +214,12 @@ _Picked = Mapping[str, tuple[str, tuple[Component, ...]]]
 def _picked(given: Mapping[str, Any], problems: list[str]) -> _Picked:
     """Return what the keys pick; what cannot be is added to the problems.
 
-    Two keys may pick from one registry, such as ``optimizer`` and ``personal-optimizer``, and parts
-    of both read one key: where it is not given it is what the first one's part has by default.
+    Several keys may pick from one registry, such as ``optimizer`` and ``personal-optimizer``, and
+    their parts read one key: where it is not given it is what the first part that reads it has by
+    default, the registry's own key coming first.
     """
     picked: dict[str, tuple[str, tuple[Component, ...]]] = {}
+    shared: dict[str, dict[str, Any]] = {}
     for kind in sorted(KINDS, key=lambda kind: kind.key != kind.registry.kind):
         word = given.get(kind.key, kind.default)
         if not isinstance(word, str):
@@ -205,10 +227,11 @@ def _picked(given: Mapping[str, Any], problems: list[str]) -> _Picked:
             continue
         refused: list[str] = []
         with _collect(refused):
-            _, first = picked.get(kind.registry.kind, ("", ()))
-            shared = {k: v for part in first for k, v in part.model_dump(by_alias=True).items()}
-            parts = kind.pick(word, {**shared, **given} if first else given)
+            settings = shared.setdefault(kind.registry.kind, {})
+            parts = kind.pick(word, {**settings, **given})
             picked[kind.key] = (kind.word(parts, word), parts)
+            for part in parts if not kind.chain else ():
+                settings.update({**part.model_dump(by_alias=True), **settings})
         # A registry names what it holds, and two keys may pick from one.
         problems += [
             text if kind.key in text or text in problems else f"{kind.key}: {text}"
@@ -300,12 +323,33 @@ def _contradictions(
     return [*problems, *conflicts(_choices(configuration, strategy, given))]
 
 
+def contradictions(
+    configuration: Configuration, kinds: Iterable[Kind], assumed: Iterable[Kind] = ()
+) -> list[str]:
+    """Return what a configuration's parts of some kinds, and its keys, need or exclude of another.
+
+    Args:
+        configuration: The configuration, whose parts may have been put together otherwise.
+        kinds: The kinds of which it is known what takes part.
+        assumed: Kinds of which it is assumed: what their parts have counts, not what they need.
+    """
+    nothing = Strategy("", {})
+    known = _choices(configuration, nothing, {}, kinds)
+    others = _choices(configuration, nothing, {}, assumed)
+    named = {choice.key for choice in known}
+    bare = [Choice(o.key, o.said, o.has) for o in others if o.key not in named]
+    return list(conflicts([*known, *bare]))
+
+
 def _choices(
-    configuration: Configuration, strategy: Strategy, given: Mapping[str, Any]
+    configuration: Configuration,
+    strategy: Strategy,
+    given: Mapping[str, Any],
+    kinds: Iterable[Kind] = KINDS,
 ) -> list[Choice]:
     """Return what the configuration's keys say and declare."""
     chosen = []
-    for kind in KINDS:
+    for kind in kinds:
         named = kind.key in strategy.values and kind.key not in given
         for part in configuration.picked(kind):
             said = f"{kind.key} '{part.name}'"
@@ -315,7 +359,8 @@ def _choices(
             chosen.append(Choice(kind.key, said, part.has(), part.requires(), part.excludes()))
     keys = configuration.keys
     has, requires = keys.has(), keys.requires()
-    needed = [PROPERTIES[name].key for choice in chosen for name in sorted(choice.requires)]
+    wanted = [PROPERTIES.get(name) for choice in chosen for name in sorted(choice.requires)]
+    needed = [known.key for known in wanted if known]
     ours = [key for key in needed if key not in {kind.key for kind in KINDS}]
     for key in dict.fromkeys([*has.values(), *requires.values(), *ours]):
         chosen.append(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
 
 from bfl.aggregation.defences import Defence, defences
 from bfl.aggregation.pooling import PoolingRule, pooling_rules
@@ -240,6 +240,16 @@ KINDS: tuple[Kind, ...] = tuple(
     for attribute, declared in get_type_hints(Parts, include_extras=True).items()
 )
 """All kinds of parts."""
+
+_BASES = get_type_hints(Parts)
+
+
+def base_of(kind: Kind) -> type[Component]:
+    """Return the class of which all parts of a kind are."""
+    declared: Any = _BASES[kind.attribute]
+    base: type[Component] = (get_args(declared) or (declared,))[0]
+    return base
+
 
 OF_EVERY_RUN: tuple[Registry[Any], ...] = (metrics, uncertainties, figures)
 """The registries of which a run uses all components."""

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from bfl.errors import ConfigurationError
+from bfl.federation.client_text import neutralized
 from bfl.federation.parts import Arrays
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import VECTORS
@@ -109,8 +110,15 @@ def _header(dtype: str, size: int) -> bytes:
 class WireFormatError(ConfigurationError, ValueError):
     """A message is not as docs/wire-format.md says; of one node of many, it may be passed over."""
 
+    public = True
 
-def _check_version(record: Mapping[str, Any], who: str) -> None:
+
+def check_version(record: Mapping[str, Any], who: str) -> None:
+    """Refuse a record of another version of the wire format.
+
+    Raises:
+        WireFormatError: It is one.
+    """
     given = record.get(VERSION)
     if given != WIRE_FORMAT:
         says = f"speaks {VERSION} {given}" if given is not None else f"does not say its {VERSION}"
@@ -179,7 +187,7 @@ class TrainTask:
         Raises:
             WireFormatError: The server speaks another version of the wire format.
         """
-        _check_version(record, "the server")
+        check_version(record, "the server")
         examples, test_examples = record.get("examples"), record.get("test-examples")
         return cls(
             server_round=int(record["server-round"]),  # type: ignore[arg-type]
@@ -254,7 +262,7 @@ class NodeDescription:
         if not isinstance(content.get(CONFIG), ConfigRecord):
             raise WireFormatError(f"a node describes itself without a record '{CONFIG}'")
         record: Any = content[CONFIG]
-        _check_version(record, "a node")
+        check_version(record, "a node")
         for key in ("partition-id", "num-partitions", "own-examples"):
             if type(record.get(key)) is not int or record[key] < 0:
                 raise WireFormatError(
@@ -268,7 +276,7 @@ class NodeDescription:
             code=str(record.get("code", "")),
             allows_attack=record.get("allows-attack") is True,
             keeps_state=record.get("keeps-state") is True,
-            plugins=str(record.get("plugins", "")),
+            plugins=neutralized(str(record.get("plugins", ""))),
             noise_anew=record.get("noise-anew") is not False,
         )
 

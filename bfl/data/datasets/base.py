@@ -5,12 +5,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
+from bfl.data.datasets.digest import digest_of
 from bfl.errors import ConfigurationError, DataError
 from bfl.registry import Component, Registry
 
@@ -51,6 +53,16 @@ class Dataset:
         """Height, width and channels of every image."""
         height, width, channels = self.train_images.shape[1:]
         return height, width, channels
+
+    @cached_property
+    def train_digest(self) -> str:
+        """Which training images and labels these are; reckoned once."""
+        return digest_of(self.train_images, self.train_labels)
+
+    @cached_property
+    def test_digest(self) -> str:
+        """Which test images and labels these are; reckoned once."""
+        return digest_of(self.test_images, self.test_labels)
 
     def check(self, called: Mapping[str, str] | None = None) -> None:
         """Check that the arrays are what the class promises and that they go together.

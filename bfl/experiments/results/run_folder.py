@@ -3,10 +3,12 @@
 | file | content |
 | --- | --- |
 | ``config.toml`` | the complete configuration |
+| ``given.toml`` | what of it was given; the rest is the strategy's, or default |
 | ``environment.json`` | versions, machine, commit |
 | ``network.json`` | what predicting with the posterior takes besides: images, classes, network |
 | ``run-key``, ``run.lock`` | which run this is, and who writes here: see ``identity`` |
 | ``partition.json`` | who holds which data |
+| ``data.json`` | which data these are: digests of those that lie where the server does |
 | ``rounds-begun`` | the rounds begun, where each is a private release of its own |
 | ``rounds.jsonl`` | one line per round, appended as the round ends |
 | ``warnings.txt`` | what the results do not show by themselves, a line each; only if there is any |
@@ -55,6 +57,7 @@ CONFIG = "config.toml"
 ENVIRONMENT = "environment.json"
 NETWORK = "network.json"
 PARTITION = "partition.json"
+DATA = "data.json"
 WARNINGS = "warnings.txt"
 POSTERIOR = "posterior.npz"
 BEST_POSTERIOR = "best-posterior.npz"
@@ -74,6 +77,7 @@ _RUN_FILES = (
     ENVIRONMENT,
     NETWORK,
     PARTITION,
+    DATA,
     ROUNDS,
     POSTERIOR,
     BEST_POSTERIOR,

@@ -30,7 +30,8 @@ FORMAT = 1
 SCALING = {"divide-by": 127.5, "subtract": 1.0}
 """What the network does to pixels of 0 to 255: ``normalized_images`` of ``networks.network``."""
 
-KEYS = ("model", "inference", "seed", "mc-samples", "evaluate-precision")
+EVALUATE_AT = "evaluate-at"
+KEYS = ("model", "inference", "seed", "mc-samples", "evaluate-precision", EVALUATE_AT)
 """The keys that prediction depends on, beside the settings of the model and of the inference, and
 the plugins that have these."""
 
@@ -121,6 +122,11 @@ class NetworkDescription:
         )
 
     @property
+    def at_mean(self) -> bool:
+        """Whether the run's posterior is judged at its mean, as a network of points."""
+        return self.keys[EVALUATE_AT] == "mean"
+
+    @property
     def architecture(self) -> Architecture:
         """The network's architecture.
 
@@ -166,7 +172,9 @@ def network_description(folder: RunFolder) -> NetworkDescription:
         return _from_data(folder)
     content = folder.network()
     try:
-        return NetworkDescription.from_dict(content)
+        # Runs made before the key stood here have it in their configuration.
+        said = {EVALUATE_AT: folder.config().get(EVALUATE_AT, "draws"), **content["keys"]}
+        return NetworkDescription.from_dict({**content, "keys": said})
     except KeyError as error:
         raise DataError(f"{folder.path / NETWORK} cannot be used: it has no {error}") from error
     except (ValueError, TypeError) as error:
