@@ -56,7 +56,7 @@ from bfl.federation.wire import (
     posterior_from_arrays,
     reply_content,
 )
-from bfl.learning.training import LocalTask
+from bfl.learning.training import LocalResult, LocalTask
 from bfl.plugins import activate
 from bfl.posteriors import Posterior
 from clients.guard import deadline, reports_errors, told
@@ -214,15 +214,7 @@ def _train(
     if is_private(configuration.outgoing):
         metrics = _private_metrics(task, node)
     else:
-        metrics = {
-            NUM_EXAMPLES: int(examples.size),
-            TRAIN_OBJECTIVE: result.objective,
-            TRAIN_LIKELIHOOD: result.negative_log_likelihood,
-            TRAIN_DIVERGENCE: result.divergence,
-            TRAIN_DIVERGENCE_PER_EXAMPLE: result.divergence / examples.size,
-            TRAIN_SECONDS: time.perf_counter() - started,
-            MEMORY: resident_memory(),
-        }
+        metrics = _training_metrics(result, int(examples.size), started)
         metrics |= own_test_metrics(
             node.dataset, configuration, task, result.posterior, policy=node.plugins
         )
@@ -236,6 +228,19 @@ def _train(
         optimizer = named_optimizer(result.optimizer_state) if keeps_optimizer else {}
         store.save(task.server_round, {**state, **optimizer})
     return Message(reply_content(posterior, metrics, replies), reply_to=message)
+
+
+def _training_metrics(result: LocalResult, examples: int, started: float) -> dict[str, float | int]:
+    """Return what a client says of its training."""
+    return {
+        NUM_EXAMPLES: examples,
+        TRAIN_OBJECTIVE: result.objective,
+        TRAIN_LIKELIHOOD: result.negative_log_likelihood,
+        TRAIN_DIVERGENCE: result.divergence,
+        TRAIN_DIVERGENCE_PER_EXAMPLE: result.divergence / examples,
+        TRAIN_SECONDS: time.perf_counter() - started,
+        MEMORY: resident_memory(),
+    }
 
 
 def _private_metrics(task: TrainTask, node: Node) -> dict[str, float | int]:
