@@ -13,6 +13,7 @@ A node's configuration (``--node-config`` of a SuperNode; set by Flower in a sim
 - ``state-dir``: where a client that keeps a state has it, see ``clients.state``;
 - ``personal-model``: the architecture of its client's personal model, in place of what the run's
   ``personal-models`` say;
+- ``private``: true if the node sends nothing without noise of its own, whatever the server says;
 - ``allow-attack``: true if the node may play a hostile client, as every simulated one may.
 """
 
@@ -43,17 +44,20 @@ from bfl.federation.client_metrics import (
     TRAIN_SECONDS,
 )
 from bfl.federation.network_query import NetworkQuery, manifest_content
+from bfl.federation.outgoing import is_private, sent
 from bfl.federation.parts import Arrays
+from bfl.federation.privacy.normals import SystemNormals
 from bfl.federation.wire import (
     ARRAYS,
     CONFIG,
+    PRIVATE,
     NodeDescription,
     TrainTask,
     arrays_beside,
     posterior_from_arrays,
     reply_content,
 )
-from bfl.learning.training import LocalTask
+from bfl.learning.training import LocalResult, LocalTask
 from bfl.plugins import activate
 from bfl.posteriors import Manifest, Posterior
 from clients.guard import deadline, reports_errors, told
@@ -89,16 +93,25 @@ app = ClientApp()
 def describe(message: Message, context: Context) -> Message:
     """Say which client this node plays, how much data of its own it has, and which code it runs."""
     node = Node.of(context)
+    question: Any = message.content.get(CONFIG, {})
     description = NodeDescription(
         partition_id=node.partition_id,
         num_partitions=node.num_partitions,
-        own_examples=len(cached_dataset(node.dataset, "").train_labels) if node.dataset else 0,
+        own_examples=_own_examples(node, private=question.get(PRIVATE) is True),
         code=code_digest(),
         allows_attack=node.allows_attack,
         keeps_state=node.simulated or bool(node.state_dir),
         plugins=_plugin_problem(message, node),
+        noise_anew=not node.simulated,
     )
     return Message(description.to_content(), reply_to=message)
+
+
+def _own_examples(node: Node, *, private: bool) -> int:
+    """Return how many examples a node says it has: 1 for any number that is to stay unknown."""
+    if not node.dataset:
+        return 0
+    return 1 if private or node.private else len(cached_dataset(node.dataset, "").train_labels)
 
 
 def _plugin_problem(message: Message, node: Node) -> str:
@@ -155,6 +168,13 @@ def _refuse(task: TrainTask, node: Node, configuration: Configuration) -> None:
             "node configuration has allow-attack=true"
         )
         raise public(refusal)
+    if node.private and not any(part.draws for part in configuration.outgoing):
+        refusal = ConfigurationError(
+            f"outgoing is '{configuration.words['outgoing']}' and this node has private=true in "
+            'its configuration: it sends nothing without noise of its own; allowed: "clip+noise" '
+            'with noise-at="clients"'
+        )
+        raise public(refusal)
 
 
 def _train(
@@ -166,17 +186,17 @@ def _train(
     examples = _examples(task, data, node)
     start_tensorflow()
     arrays: Any = message.content[ARRAYS]
-    sent = posterior_from_arrays(arrays, _variance_not_sent(configuration))
+    from_server = posterior_from_arrays(arrays, _variance_not_sent(configuration))
     parts = configuration.parts
     keeps_optimizer = keys.optimizer_state == "keep"
     store = client_state(context, node, task) if keeps_optimizer or keeps_state(parts) else None
     kept = taken_up(store, task)
-    states = PartStates.of(parts, kept, task, sent)
+    states = PartStates.of(parts, kept, task, from_server)
     model = personal_model(configuration, task, node)
     first_class, classes = own_classes(configuration, task, node)
     trainer = trainer_for(configuration, data.image_shape, classes, model)
     head = Head.of(configuration, trainer.network, states.of_part(configuration.shared))
-    received = head.joined(sent)
+    received = head.joined(from_server)
     beside = arrays_beside(message.content)
     local_task = LocalTask(
         received=received,
@@ -194,29 +214,43 @@ def _train(
         **_of_parts(configuration, states, received, beside, trainer.network),
     )
     result = trainer.train(data.images, counted_from(data.labels, first_class), local_task)
-    metrics = {
-        NUM_EXAMPLES: int(examples.size),
-        TRAIN_OBJECTIVE: result.objective,
-        TRAIN_LIKELIHOOD: result.negative_log_likelihood,
-        TRAIN_DIVERGENCE: result.divergence,
-        TRAIN_DIVERGENCE_PER_EXAMPLE: result.divergence / examples.size,
-        TRAIN_SECONDS: time.perf_counter() - started,
-        MEMORY: resident_memory(),
-    }
-    metrics.update(
-        own_test_metrics(node.dataset, configuration, task, result.posterior, policy=node.plugins)
-    )
-    family = personal_architecture(configuration, model)
-    models = (result.posterior, result.personal)
-    metrics.update(judged_metrics(configuration, task, node, trainer, family, models))
+    if is_private(configuration.outgoing):
+        metrics = _private_metrics(task, node)
+    else:
+        metrics = _training_metrics(result, int(examples.size), started)
+        metrics |= own_test_metrics(
+            node.dataset, configuration, task, result.posterior, policy=node.plugins
+        )
+        family = personal_architecture(configuration, model)
+        models = (result.posterior, result.personal)
+        metrics |= judged_metrics(configuration, task, node, trainer, family, models)
     learnt, stays = head.split(result.posterior)
-    posterior = _outgoing(configuration, task, learnt, sent, head.manifest)
+    posterior = _outgoing(configuration, task, learnt, from_server, head.manifest, node)
     trained = result.trained(local_task, posterior, beside)
-    replies, state = states.conclude(replace(trained, received=sent, head=stays))
+    replies, state = states.conclude(replace(trained, received=from_server, head=stays))
     if store:
         optimizer = named_optimizer(result.optimizer_state) if keeps_optimizer else {}
         store.save(task.server_round, {**state, **optimizer})
     return Message(reply_content(posterior, metrics, replies), reply_to=message)
+
+
+def _training_metrics(result: LocalResult, examples: int, started: float) -> dict[str, float | int]:
+    """Return what a client says of its training."""
+    return {
+        NUM_EXAMPLES: examples,
+        TRAIN_OBJECTIVE: result.objective,
+        TRAIN_LIKELIHOOD: result.negative_log_likelihood,
+        TRAIN_DIVERGENCE: result.divergence,
+        TRAIN_DIVERGENCE_PER_EXAMPLE: result.divergence / examples,
+        TRAIN_SECONDS: time.perf_counter() - started,
+        MEMORY: resident_memory(),
+    }
+
+
+def _private_metrics(task: TrainTask, node: Node) -> dict[str, float | int]:
+    """Return all that a client says of itself where its update is private: what is known."""
+    given = task.examples
+    return {NUM_EXAMPLES: _own_examples(node, private=True) if given is None else int(given.size)}
 
 
 def _outgoing(
@@ -225,11 +259,14 @@ def _outgoing(
     learnt: Posterior,
     received: Posterior,
     manifest: Manifest,
+    node: Node,
 ) -> Posterior:
     """Return what the client sends of what it has learnt: a lie, if it is hostile."""
-    if not configuration.attacks(task.partition_id):
-        return learnt
     seed = configuration.keys.seed
+    if not configuration.attacks(task.partition_id):
+        labels = ("outgoing", task.server_round, task.partition_id)
+        normals = randomness.generator(seed, *labels) if node.simulated else SystemNormals()
+        return sent(configuration.outgoing, learnt, received, normals)
     generator = randomness.generator(seed, "attack", task.server_round, task.partition_id)
     corrupted = configuration.attack.corrupt(learnt, received, generator)
     # A hostile client knows what is checked: it stays where it is not refused at once.

@@ -36,6 +36,7 @@ class Node:
         simulated: Whether an engine simulates it.
         allows_run_paths: Whether it reads paths that the run names: if it is simulated, or its
             configuration has ``allow-run-paths=true``.
+        private: Whether it sends nothing without noise of its own, and no number of examples.
         allows_attack: Whether it may play a hostile client: if it is simulated, or its
             configuration has ``allow-attack=true``.
     """
@@ -49,6 +50,7 @@ class Node:
     personal_model: str
     simulated: bool
     allows_run_paths: bool
+    private: bool
     allows_attack: bool
 
     @classmethod
@@ -72,6 +74,7 @@ class Node:
             personal_model=str(given.get("personal-model", "")),
             simulated=simulated,
             allows_run_paths=_flag(given, "allow-run-paths") or simulated,
+            private=_flag(given, "private"),
             allows_attack=_flag(given, "allow-attack") or simulated,
         )
 
@@ -94,10 +97,10 @@ class Node:
 
 
 def _flag(given: Mapping[str, Any], key: str) -> bool:
-    allow = given.get(key, False)
-    if not isinstance(allow, bool):
-        raise ConfigurationError(f"node configuration: {key} is {allow!r}; allowed: true or false")
-    return allow
+    flag = given.get(key, False)
+    if not isinstance(flag, bool):
+        raise ConfigurationError(f"node configuration: {key} is {flag!r}; allowed: true or false")
+    return flag
 
 
 def _check_model(word: object) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Iterable
+from typing import Any
 
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
@@ -11,7 +12,7 @@ from flwr.serverapp import Grid
 from bfl.deployment.bound_nodes import binding_problem
 from bfl.errors import ConfigurationError, RunError
 from bfl.federation.client_text import neutralized
-from bfl.federation.wire import NodeDescription
+from bfl.federation.wire import PRIVATE, NodeDescription
 from strategies.exchange import Outstanding
 
 AGAIN_AFTER_FAILURE = 5.0
@@ -28,6 +29,7 @@ class NodeDescriptions:
     Args:
         grid: Flower's grid.
         plugins: The run's plugins, with their digests, which the nodes look for.
+        private: Whether nodes shall not say how many examples they have.
 
     Attributes:
         known: The descriptions, by node id.
@@ -36,13 +38,16 @@ class NodeDescriptions:
         told: What has been said of nodes already, for whoever says it.
     """
 
-    def __init__(self, grid: Grid, plugins: str = "") -> None:
+    def __init__(self, grid: Grid, plugins: str = "", *, private: bool = False) -> None:
         self.known: dict[int, NodeDescription] = {}
         self.failures: dict[int, str] = {}
         self.malformed: dict[int, str] = {}
         self.told: set[str] = set()
         self._grid = grid
-        self._question = {"plugins": plugins} if plugins else {}
+        self._question: dict[str, Any] = {
+            **({"plugins": plugins} if plugins else {}),
+            **({PRIVATE: True} if private else {}),
+        }
         self._outstanding = Outstanding(grid)
         self._ask_again: dict[int, float] = {}
 

@@ -41,6 +41,7 @@ class Federation:
             the run's data set.
         attackable: The partitions whose nodes would play hostile clients.
         stateful: The partitions whose nodes keep a state that outlives Flower's run.
+        noise_anew: Whether some node draws noise that no seed repeats.
         descriptions: What nodes have said of themselves so far.
     """
 
@@ -48,6 +49,7 @@ class Federation:
     own_examples: Mapping[int, int]
     attackable: frozenset[int] = frozenset()
     stateful: frozenset[int] = frozenset()
+    noise_anew: bool = True
     descriptions: NodeDescriptions | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -129,7 +131,13 @@ class Federation:
 
 
 def discover(
-    grid: Grid, clients: int, timeout: float, poll: float = 0.2, plugins: str = ""
+    grid: Grid,
+    clients: int,
+    timeout: float,
+    poll: float = 0.2,
+    plugins: str = "",
+    *,
+    private: bool = False,
 ) -> Federation:
     """Wait until all nodes have registered and said who they are, and return the federation.
 
@@ -144,6 +152,7 @@ def discover(
         timeout: Seconds to wait for nodes and for their answers.
         poll: Seconds between looks for nodes.
         plugins: The run's plugins, with their digests, which each node must have.
+        private: Whether nodes shall not say how many examples they have.
 
     Raises:
         RunError: Nodes are missing when the time is over, which are named, or the engine has died.
@@ -152,7 +161,7 @@ def discover(
             wire format.
     """
     deadline = time.monotonic() + timeout
-    descriptions = NodeDescriptions(grid, plugins)
+    descriptions = NodeDescriptions(grid, plugins, private=private)
     while True:
         online = descriptions.ask()
         descriptions.listen(min(deadline, time.monotonic() + poll))
@@ -224,6 +233,7 @@ def _complete(
         own_examples={p: d.own_examples for p, d in by_partition.items()},
         attackable=frozenset(p for p, d in by_partition.items() if d.allows_attack),
         stateful=frozenset(p for p, d in by_partition.items() if d.keeps_state),
+        noise_anew=any(d.noise_anew for d in by_partition.values()),
         descriptions=descriptions,
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from bfl.aggregation.defences import Defence
@@ -41,6 +41,7 @@ class Method:
         refinement: What the server does beyond pooling.
         sampler: The distribution that an ensemble's samples are from.
         predictive: What predicts, beside the posterior, when it is judged.
+        pool_noise: What is done to the pool, of (pooled, previous, counts); None for nothing.
         parts: Those with a half on either side, in the order in which the server folds them.
     """
 
@@ -54,6 +55,7 @@ class Method:
     refinement: Refinement = field(default_factory=NoRefinement)
     sampler: Sampler = field(default_factory=GaussianSampler)
     predictive: Predictive = field(default_factory=PosteriorPredictive)
+    pool_noise: Callable[[Posterior, Posterior, Counts], Posterior] | None = None
     parts: tuple[Part, ...] = ()
 
     @classmethod

@@ -25,7 +25,7 @@ from bfl.engine.flower import log
 from bfl.evaluation.predictives import Predictive, predictives
 from bfl.federation.broadcasts import Broadcast, broadcasts
 from bfl.federation.client_text import CONTINUED
-from bfl.federation.parts import Part
+from bfl.federation.parts import Counts, Part
 from bfl.federation.sampling import Sampling, samplings
 from bfl.federation.wire import Positions, posterior_to_arrays
 from bfl.posteriors import Manifest, Posterior
@@ -104,6 +104,7 @@ class PosteriorPooling(Strategy):
         refinement: What the server does beyond pooling, likewise; by default nothing.
         sampler: The distribution that an ensemble's samples are from, likewise.
         predictive: What predicts beside the posterior, likewise; by default nothing.
+        pool_noise: What is done to the pool, of (pooled, previous, counts); by default nothing.
         server: The server's own data and network, for a refinement that needs them.
         judge: Judges the predictive's models after a round, given the state; what it returns stands
             in the round's metrics.
@@ -146,6 +147,7 @@ class PosteriorPooling(Strategy):
         refinement: Refinement | str = "none",
         sampler: Sampler | str = "gaussian",
         predictive: Predictive | str = "posterior",
+        pool_noise: Callable[[Posterior, Posterior, Counts], Posterior] | None = None,
         server: Server | None = None,
         judge: Callable[[ServerState], Mapping[str, float]] | None = None,
         parts: Sequence[Part] = (),
@@ -180,6 +182,7 @@ class PosteriorPooling(Strategy):
             refinement=_part(refinements, refinement),
             sampler=_part(samplers, sampler),
             predictive=_part(predictives, predictive),
+            pool_noise=pool_noise,
             parts=tuple(parts),
         )
         self.server = server

@@ -135,6 +135,7 @@ class Pretraining:
                 attackers=0,
                 prior=configuration.words["pretrain-prior"],
                 correction="none",
+                outgoing="none",
                 broadcast="posterior",
                 start="posterior",
                 personalization="none",

@@ -193,8 +193,8 @@ def pooled_round(
     except PosteriorError as error:
         raise RunError(f"round {number}, pooling: {error}") from error
 
-    optimizer_state, floored = _moved(method, state, pooled.posterior, manifest)
     counts = Counts(len(asked), len(tally.partition_ids), clients.size, number)
+    optimizer_state, floored = _moved(method, state, pooled.posterior, counts, manifest)
     following = replace(
         state.with_pooled(tally.partition_ids, number, pooled.diagnostics.get(DAMPING, 1.0)),
         server_round=number,
@@ -219,9 +219,18 @@ def _assigned(num_examples: Mapping[int, int], asked: Sequence[int]) -> dict[int
 
 
 def _moved(
-    method: Method, state: ServerState, pooled: Posterior, manifest: Manifest | None
+    method: Method,
+    state: ServerState,
+    pooled: Posterior,
+    counts: Counts,
+    manifest: Manifest | None,
 ) -> tuple[Arrays, Floored]:
-    """Return the server optimizer's next state, and where its step has led, above the floor."""
+    """Return the server optimizer's next state, and where its step has led, above the floor.
+
+    Privacy's noise comes before both: what is made of the noised pool is no further release.
+    """
+    if method.pool_noise:
+        pooled = method.pool_noise(pooled, state.posterior, counts)
     optimizer_state, moved = method.server_optimizer.apply(
         state.server_optimizer,
         state.posterior,

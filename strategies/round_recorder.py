@@ -11,7 +11,9 @@ from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.results.summary import describe_posterior
 from bfl.experiments.run.resume import Checkpoint, Checkpoints
 from bfl.experiments.tracking import LiveLog
+from bfl.federation.privacy.accountant import EPSILON
 from strategies.posterior_pooling import Round
+from strategies.privacy import PrivacyAccount
 
 
 class RoundRecorder:
@@ -23,6 +25,7 @@ class RoundRecorder:
         samples: How many Monte Carlo samples the rounds are evaluated with.
         best: Keeps the best posterior, where the server has images of its own.
         log: Where rounds are logged besides.
+        privacy: Reckons the run's ε, where it has noise.
     """
 
     def __init__(
@@ -33,6 +36,7 @@ class RoundRecorder:
         *,
         best: BestPosterior | None = None,
         log: LiveLog | None = None,
+        privacy: PrivacyAccount | None = None,
     ) -> None:
         self.folder = folder
         self.progress = progress
@@ -40,15 +44,18 @@ class RoundRecorder:
         self.samples = samples
         self.best = best
         self.log = log
+        self.privacy = privacy
         self.checkpoints = Checkpoints(folder)
 
     def record(self, finished: Round) -> bool:
         """Write and show a round; return whether it was the last one, whatever ``rounds`` says."""
+        known = {EPSILON: self.privacy.epsilon()} if self.privacy else {}
+        metrics = {**finished.metrics, **known}
         entry = {
             "round": finished.number,
             "seconds": finished.seconds,
             "server-memory": resident_memory(),
-            **finished.metrics,
+            **metrics,
             **describe_posterior(finished.posterior),
             "posterior-sha256": finished.posterior.digest(),
             PER_CLIENT: finished.clients,
@@ -59,9 +66,24 @@ class RoundRecorder:
         self.checkpoints.save(
             Checkpoint(finished.number, finished.posterior, finished.state.to_arrays())
         )
-        self.progress.round(finished.number, finished.seconds, finished.metrics)
+        self.progress.round(finished.number, finished.seconds, metrics)
         if self.log:
             self.log.round(entry)
         if finished.posterior.size:
             self.watch.look(finished.metrics, self.samples, f"round {finished.number}")
-        return stop
+        return stop or not self.begin(finished.number + 1)
+
+    def begin(self, server_round: int) -> bool:
+        """Account a round before it begins; return whether the privacy budget lets it.
+
+        Raises:
+            OSError: It cannot be written down.
+        """
+        if self.privacy is None or self.privacy.begin(server_round):
+            return True
+        if told := self.privacy.told(server_round):
+            self.progress.say(told)
+            line = f"round {server_round - 1}: {told}"
+            if line not in self.folder.warnings():
+                self.folder.append_warning(line)
+        return False

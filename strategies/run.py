@@ -36,6 +36,8 @@ from bfl.experiments.run.network import NetworkDescription
 from bfl.experiments.run.resume import Checkpoint, Checkpoints, open_run
 from bfl.experiments.run.run_name import made_up_name
 from bfl.experiments.tracking import LiveLog, TrackedRun, live_log
+from bfl.federation.outgoing import is_private
+from bfl.federation.privacy.accountant import EPSILON
 from bfl.federation.wire import Positions, posterior_from_arrays, posterior_to_arrays
 from bfl.posteriors import Posterior
 from strategies.configured import make_strategy
@@ -44,6 +46,13 @@ from strategies.division import check_partition, own_test_positions, split
 from strategies.federation import Federation, discover
 from strategies.method import Method
 from strategies.pretraining import Pretraining
+from strategies.privacy import (
+    PrivacyAccount,
+    check_no_moving_statistics,
+    check_privacy,
+    pool_noise,
+    privacy_account,
+)
 from strategies.refusals import (
     check_own_images,
     lost_states,
@@ -80,10 +89,18 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
             progress.say(text)
         # Its networks are built while the clients' processes start.
         evaluator = _evaluator(configuration, dataset)
-        federation = discover(grid, keys.clients, keys.node_timeout, plugins=keys.plugins)
+        check_privacy(configuration)
+        federation = discover(
+            grid,
+            keys.clients,
+            keys.node_timeout,
+            plugins=keys.plugins,
+            private=is_private(configuration.outgoing),
+        )
         configuration = evaluator.configuration = configuration.replace(clients=federation.size)
         if isinstance(evaluator, Unjudged):
             evaluator.ask(grid, federation)
+        check_no_moving_statistics(configuration, evaluator.manifest)
         own = evaluator.server_data = server_data(configuration, dataset, federation)
         check_own_images(configuration, dataset, own)
         if not all(federation.own_examples.values()):
@@ -220,7 +237,12 @@ def _run_rounds(server: _Server, checkpoint: Checkpoint | None) -> Posterior:
         state = _first_state(server, prior.first_posterior(server.evaluator.initial))
     best = _best_posterior(server) if server.evaluator.validates else None
     recorder = RoundRecorder(
-        server.folder, server.progress, keys.evaluate_mc_samples, best=best, log=server.log
+        server.folder,
+        server.progress,
+        keys.evaluate_mc_samples,
+        best=best,
+        log=server.log,
+        privacy=_account(server, state.server_round),
     )
     strategy = make_strategy(
         server.configuration,
@@ -229,6 +251,7 @@ def _run_rounds(server: _Server, checkpoint: Checkpoint | None) -> Posterior:
         federation=server.federation,
         manifest=server.evaluator.manifest,
         test_partition=server.test_partition,
+        pool_noise=pool_noise(server.configuration, anew=server.federation.noise_anew),
         **_judges(server.evaluator),
         run_folder=server.path,
         run_key=run_key(server.folder.path),
@@ -241,7 +264,9 @@ def _run_rounds(server: _Server, checkpoint: Checkpoint | None) -> Posterior:
             server.grid,
             posterior_to_arrays(state.posterior),
             # A run that has stopped early and is resumed has no rounds left.
-            num_rounds=0 if best and best.exhausted() else keys.rounds,
+            num_rounds=0
+            if (best and best.exhausted()) or not recorder.begin(state.server_round + 1)
+            else keys.rounds,
             timeout=keys.client_timeout + SILENCE_BEYOND_TIMEOUT,
             evaluate_fn=evaluation(server.evaluator) if keys.server_evaluates else None,
         )
@@ -255,6 +280,18 @@ def _judges(evaluator: Any) -> dict[str, Any]:
     if isinstance(evaluator, Unjudged):
         return {}
     return {"server": own_server(evaluator), "judge": judging(evaluator)}
+
+
+def _account(server: _Server, finished: int) -> PrivacyAccount | None:
+    """Return the account of the rounds so far, where the run has noise."""
+    federation = server.federation
+    return privacy_account(
+        server.configuration,
+        federation.size,
+        server.folder.path,
+        finished,
+        anew=federation.noise_anew,
+    )
 
 
 def _how_to_go_on(folder: RunFolder) -> str:
@@ -295,6 +332,8 @@ def _finish(server: _Server, posterior: Posterior) -> None:
         folder.write_clients(table)
         numbers |= means_over_clients(table)
         progress.say(told(table))
+    if account := _account(server, len(folder.rounds())):
+        numbers |= {EPSILON: account.epsilon()}
     figures = draw_all(folder)
     folder.write_metrics(numbers)
     server.log.end(numbers, figures)

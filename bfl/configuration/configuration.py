@@ -21,6 +21,7 @@ from bfl.data.datasets import absolute_dataset, dataset_sources, validate_datase
 from bfl.data.datasets.server_data import absolute_server_data
 from bfl.errors import ConfigurationError
 from bfl.federation.attacks.none import NoAttack
+from bfl.federation.outgoing import order_problem
 from bfl.federation.parts import Part
 from bfl.learning.priors import priors
 from bfl.plugins import (
@@ -318,6 +319,8 @@ def _contradictions(
                 f"there for prior alone; allowed: {names}"
             )
     problems += _of_heads(configuration)
+    if problem := order_problem(configuration.outgoing):
+        problems.append(problem)
     return [*problems, *conflicts(_choices(configuration, strategy, given))]
 
 

@@ -21,6 +21,7 @@ from bfl.experiments.results.figures.base import figures
 from bfl.experiments.tracking import Tracker, trackers
 from bfl.federation.attacks import Attack, attacks
 from bfl.federation.broadcasts import Broadcast, broadcasts
+from bfl.federation.outgoing import Outgoing, outgoing_parts
 from bfl.federation.sampling import Sampling, samplings
 from bfl.federation.workloads import Workload, workloads
 from bfl.learning.augmentations import Augmentation, augmentations
@@ -230,6 +231,15 @@ class Parts:
     ]
     tracker: Annotated[
         Tracker, _part(trackers, "none", "where rounds are logged live, beside the run's folder")
+    ]
+    outgoing: Annotated[
+        tuple[Outgoing, ...],
+        _part(
+            outgoing_parts,
+            "none",
+            "what is done to a client's update on its way out, one after the other",
+            chain=True,
+        ),
     ]
     attack: Annotated[Attack, _part(attacks, "none", "what hostile clients send")]
 

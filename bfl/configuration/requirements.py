@@ -45,6 +45,23 @@ PROPERTIES: Mapping[str, Property] = {
     "corrupted-updates": Property(
         "attack", "hostile client whose lies would be what it keeps", 'attack="none"'
     ),
+    "clipped-updates": Property("outgoing", "updates that are clipped", 'outgoing="clip+noise"'),
+    "averaged-values": Property("pooling", "an average of means, points and log σ"),
+    "moving-statistics": Property(
+        "model", "normalisation with moving statistics", 'normalization="group"'
+    ),
+    "sent-beside": Property(
+        "correction", "array that clients send beside their posteriors", 'correction="none"'
+    ),
+    "judged-by-clients": Property(
+        "judged-by", "numbers that clients have measured", 'judged-by="server"'
+    ),
+    "asked-once": Property(
+        "round-retries", "clients that are asked once a round", "round-retries=0"
+    ),
+    "single-models": Property(
+        "refinement", "look at single clients' models", 'refinement="none" predictive="posterior"'
+    ),
     "moved-pool": Property("server-optimizer", "step beyond the pool", 'server-optimizer="none"'),
     "refined-pool": Property("refinement", "change of the pool by the server", 'refinement="none"'),
     "server-images": Property(

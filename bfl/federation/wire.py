@@ -33,6 +33,9 @@ task does; it grows with every change that one side could misunderstand."""
 
 VERSION = "wire-format"
 
+PRIVATE = "private"
+"""What a query says where clients keep what they measure, their numbers of examples included."""
+
 Positions = npt.NDArray[np.int64]
 
 RUN_CANNOT_GO_ON = 100
@@ -216,6 +219,7 @@ class NodeDescription:
         code: The digest of the code that it runs; empty: not this package's.
         allows_attack: Whether it would play a hostile client.
         keeps_state: Whether what its client keeps outlives the node and Flower's run.
+        noise_anew: Whether the noise of an update that it makes again is drawn anew.
         plugins: Why the run's plugins cannot be used on it; empty: they can, or there are none.
     """
 
@@ -226,6 +230,7 @@ class NodeDescription:
     allows_attack: bool = False
     keeps_state: bool = False
     plugins: str = ""
+    noise_anew: bool = True
 
     def to_content(self) -> RecordDict:
         """Return the description as a message's content."""
@@ -240,6 +245,7 @@ class NodeDescription:
                         "code": self.code,
                         "allows-attack": self.allows_attack,
                         "keeps-state": self.keeps_state,
+                        "noise-anew": self.noise_anew,
                         **({"plugins": self.plugins} if self.plugins else {}),
                     }
                 )
@@ -271,6 +277,7 @@ class NodeDescription:
             allows_attack=record.get("allows-attack") is True,
             keeps_state=record.get("keeps-state") is True,
             plugins=neutralized(str(record.get("plugins", ""))),
+            noise_anew=record.get("noise-anew") is not False,
         )
 
 

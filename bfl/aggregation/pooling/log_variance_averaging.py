@@ -25,6 +25,10 @@ class LogVarianceAveraging(PoolingRule):
     averages_means: ClassVar[bool] = True
     identical: ClassVar[Literal["same", "divided", "floor"]] = "same"
 
+    def has(self) -> frozenset[str]:
+        """Return that means, points and log σ are averaged."""
+        return frozenset({"averaged-values"})
+
     def encode(
         self, mean: Array, variance: Array, weight: float, block: Block
     ) -> tuple[Array, ...]:

@@ -44,10 +44,9 @@ class Refinement(Component, ABC):
     needs_server: ClassVar[bool] = False
 
     def has(self) -> frozenset[str]:
-        """Return whether the posterior that is sent next is another than the pooled one."""
-        return (
-            frozenset({"refined-pool"}) if self.needs_server or self.needs_models else frozenset()
-        )
+        """Return whether another posterior is sent than the pooled one, made of single models."""
+        refined = {"refined-pool"} if self.needs_server or self.needs_models else set()
+        return frozenset(refined | ({"single-models"} if self.needs_models else set()))
 
     def requires(self) -> frozenset[str]:
         """Return that the server has data of its own, if it is to use any."""

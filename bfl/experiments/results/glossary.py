@@ -44,6 +44,8 @@ _DERIVED = """## Made from these
   clients have the same variances. In `rounds.jsonl`. Yang et al. (2023), after Eq. 3.12.
 - `ensemble-NAME`: any of these of the ensemble that predicts beside the posterior
   (`predictive="ensemble"`); `ensemble-member-accuracy` is the mean of its members' own.
+- `epsilon`: ε of the rounds so far at δ = `privacy-delta`, of the client that was asked most often,
+  where updates or their sum have privacy's noise; see privacy.md. Balle and Wang (2018).
 - `degree-of-spread`: the norm of all standard deviations, √Σ_d σ_d², without a better side. Ozer et
   al. (2022), section 4.
 """

@@ -11,6 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from bfl.experiments.results.table import cell
 from bfl.federation.client_metrics import TRAIN_DIVERGENCE_PER_EXAMPLE, TRAIN_LIKELIHOOD, recorded
+from bfl.federation.privacy.accountant import EPSILON
 
 # What a round's line shows, where the round has it, and how it is called there.
 _SHOWN = {
@@ -19,6 +20,7 @@ _SHOWN = {
     "expected-calibration-error": "ECE",
     recorded(TRAIN_LIKELIHOOD): "train NLL",
     recorded(TRAIN_DIVERGENCE_PER_EXAMPLE): "train KL/N",
+    EPSILON: "ε",
     "failures": "failures",
 }
 

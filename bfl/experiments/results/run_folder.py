@@ -9,6 +9,7 @@
 | ``run-key``, ``run.lock`` | which run this is, and who writes here: see ``identity`` |
 | ``partition.json`` | who holds which data |
 | ``data.json`` | which data these are: digests of those that lie where the server does |
+| ``rounds-begun`` | the rounds begun, where each is a private release of its own |
 | ``rounds.jsonl`` | one line per round, appended as the round ends |
 | ``warnings.txt`` | what the results do not show by themselves, a line each; only if there is any |
 | ``posterior.npz`` | the global posterior: mean, variance, point, manifest |

@@ -12,6 +12,7 @@ from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results.judged_clients import CLIENTS, names_of_means
 from bfl.experiments.results.summary import RANDOM
 from bfl.experiments.studies.run_result import GAIN
+from bfl.federation.privacy.accountant import EPSILON
 from bfl.registry import STRICT
 
 
@@ -78,6 +79,7 @@ def numbers_of_a_run() -> tuple[str, ...]:
     return (
         *of_predictions,
         "degree-of-spread",
+        EPSILON,
         *names_of_means(),
         *(f"{ENSEMBLE}{name}" for name in (*of_predictions, "member-accuracy")),
     )

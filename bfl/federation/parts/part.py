@@ -167,6 +167,11 @@ class Part(Component):
         """The name of what it keeps on clients; empty if that is nothing."""
         return self.state_name if self.keeps_on_clients else ""
 
+    def has(self) -> frozenset[str]:
+        """Return whether its clients send anything beside their posteriors."""
+        replies = type(self).replies is not Part.replies
+        return frozenset({"sent-beside"}) if replies else frozenset()
+
     def begin_server(self, posterior: Posterior, clients: int) -> Arrays:
         """Return the server's state before the first round.
 

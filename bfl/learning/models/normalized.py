@@ -34,6 +34,11 @@ class NormalizedNetwork(Architecture):
         0.9, ge=0.0, lt=1.0, description="momentum of batch normalisation's moving statistics"
     )
 
+    def has(self) -> frozenset[str]:
+        """Return whether batch normalisation keeps moving statistics, as well."""
+        moving = {"moving-statistics"} if self.normalization == "batch" else set()
+        return super().has() | moving
+
     @field_validator("normalization_groups")
     @classmethod
     def _divides_the_channels(cls, groups: int) -> int:

@@ -1,0 +1,88 @@
+"""Real runs with noise: their ε in the record, a budget that ends them, and no noise at all."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import strategies.run
+from bfl.engine.flower import FlowerApp, run_serially
+from bfl.experiments.results.run_folder import RunFolder
+from bfl.federation.privacy.accountant import gaussian_epsilon
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+PLAIN: dict[str, Any] = {
+    "model": "mlp",
+    "strategy": "aalv",
+    "weighting": "equal",
+    "rounds": 3,
+    "local-epochs": 1,
+    "train-examples": 100,
+    "test-examples": 20,
+    "mc-samples": 1,
+    "evaluate-mc-samples": 1,
+    "evaluate-every": 0,
+    "round-retries": 0,
+}
+
+NOISY: dict[str, Any] = {"outgoing": "clip+noise", "noise_multiplier": 4.0, "clip_norm": 0.1}
+
+pytestmark = pytest.mark.slow
+
+
+def run(folder: Path, **changes: Any) -> RunFolder:
+    given = {key.replace("_", "-"): value for key, value in changes.items()}
+    values = {**PLAIN, **given, "output-dir": str(folder.parent), "name": folder.name}
+    run_serially(FlowerApp.read(ROOT), values, 2, {})
+    return RunFolder(folder)
+
+
+def digests(folder: RunFolder) -> list[str]:
+    return [entry["posterior-sha256"] for entry in folder.rounds()]
+
+
+@pytest.fixture(autouse=True)
+def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out what takes most of so small a run's time."""
+    monkeypatch.setattr(strategies.run, "draw_all", lambda folder: [])
+
+
+def test_epsilon_stands_in_the_record_and_the_budget_ends_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    budget = gaussian_epsilon(2.0, 2, 1e-5) + 1e-6
+    folder = run(tmp_path / "private", **NOISY, epsilon_budget=budget)
+    found = [entry["epsilon"] for entry in folder.rounds()]
+    assert found == pytest.approx([gaussian_epsilon(2.0, n, 1e-5) for n in (1, 2)])
+    assert folder.metrics()["epsilon"] == found[-1] <= budget
+    told = "stopped before round 3: it would lead to ε = "
+    assert told in capsys.readouterr().out
+    assert [told in line for line in folder.warnings()] == [True]
+    for entry in folder.rounds():
+        assert not any(name.startswith("client/") for name in entry)
+        assert {name for client in entry["per-client"] for name in client} == {
+            "client",
+            "num-examples",
+            "weight",
+        }
+    # A resume finds the budget spent, and says so once more.
+    assert digests(run(tmp_path / "private", **NOISY, epsilon_budget=budget, resume=True)) == (
+        digests(folder)
+    )
+    assert [told in line for line in folder.warnings()] == [True]
+    # The same seed gives the same noise, by whomever; who adds it changes the result, and not ε.
+    [by_server] = run(tmp_path / "server", **NOISY, noise_at="server", rounds=1).rounds()
+    assert by_server["epsilon"] == found[0]
+    [again] = run(tmp_path / "again", **NOISY, rounds=1).rounds()
+    assert again["posterior-sha256"] == digests(folder)[0] != by_server["posterior-sha256"]
+
+
+def test_without_noise_and_below_the_bound_the_bits_are_those_of_any_run(tmp_path: Path) -> None:
+    plain = run(tmp_path / "plain", rounds=1)
+    silent = run(
+        tmp_path / "silent", rounds=1, outgoing="clip+noise", noise_multiplier=0.0, clip_norm=1e6
+    )
+    assert digests(silent) == digests(plain)
+    assert silent.rounds()[0].keys() == plain.rounds()[0].keys()

@@ -1,0 +1,79 @@
+"""ε against closed forms, against another accountant, and against what it must not be."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+from scipy.optimize import brentq
+from scipy.stats import norm
+
+from bfl.federation.outgoing.noise import Noise
+from bfl.federation.privacy.accountant import gaussian_epsilon, noise_multiplier_for
+from bfl.federation.privacy.ledger import Ledger
+
+
+def analytic_epsilon(sigma: float, delta: float) -> float:
+    """Return ε of the Gaussian mechanism with sensitivity 1 by Balle and Wang (2018), eq. (6)."""
+
+    def excess(epsilon: float) -> float:
+        left = norm.cdf(1 / (2 * sigma) - epsilon * sigma)
+        return left - math.exp(epsilon) * norm.cdf(-1 / (2 * sigma) - epsilon * sigma) - delta
+
+    return float(brentq(excess, 0.0, 300.0, xtol=1e-12))
+
+
+@pytest.mark.parametrize("sigma", [0.6, 1.0, 4.0])
+@pytest.mark.parametrize("rounds", [1, 7, 50])
+@pytest.mark.parametrize("delta", [1e-5, 1e-3])
+def test_rounds_compose_as_one_release_with_less_noise(
+    sigma: float, rounds: int, delta: float
+) -> None:
+    found = gaussian_epsilon(sigma, rounds, delta)
+    assert found == pytest.approx(analytic_epsilon(sigma / rounds**0.5, delta), rel=1e-6)
+    assert noise_multiplier_for(found, rounds, delta) == pytest.approx(sigma, rel=1e-6)
+
+
+@pytest.mark.parametrize(("sigma", "rounds"), [(2.0, 10), (5.0, 100)])
+def test_other_accountants_agree(sigma: float, rounds: int) -> None:
+    """Privacy loss distributions from above, closely; Rényi divergences from above, loosely."""
+    import dp_accounting
+
+    event = dp_accounting.GaussianDpEvent(sigma)
+    loss = dp_accounting.pld.PLDAccountant().compose(event, rounds).get_epsilon(1e-5)
+    renyi = dp_accounting.rdp.RdpAccountant().compose(event, rounds).get_epsilon(1e-5)
+    found = gaussian_epsilon(sigma, rounds, 1e-5)
+    assert found <= loss + 1e-6
+    assert found == pytest.approx(loss, rel=1e-3)
+    assert found < renyi < 1.3 * found
+
+
+def test_hiding_which_data_a_client_has_takes_twice_the_noise() -> None:
+    """Two clipped differences are up to 2 C apart, one and none up to C."""
+    replaced = Noise(noise_multiplier=2.0)
+    zeroed = Noise(noise_multiplier=1.0, adjacency="zero-out")
+    assert replaced.epsilon(5) == zeroed.epsilon(5) == gaussian_epsilon(1.0, 5, 1e-5)
+    assert replaced.multiplier_for(replaced.epsilon(5), 5) == pytest.approx(2.0)
+    assert replaced.epsilon(0) == 0.0
+    # Who adds the noise changes who learns what, not ε.
+    assert Noise(noise_multiplier=2.0, noise_at="server").epsilon(5) == replaced.epsilon(5)
+
+
+def test_the_ledger_counts_a_round_that_is_made_again(tmp_path: Path) -> None:
+    path = tmp_path / "rounds-begun"
+    ledger = Ledger(path)
+    assert [ledger.begin(number) for number in (1, 2)] == [True, True]
+    again = Ledger(path, range(1, 2))  # killed in round 2
+    assert again.begun == [1, 2]
+    assert again.begin(2)
+    assert Ledger(path, range(1, 3)).begun == [1, 2, 2]
+    path.unlink()
+    assert Ledger(path, range(1, 3)).begun == [1, 2]
+
+
+def test_a_round_with_the_same_noise_counts_once() -> None:
+    ledger = Ledger(None, range(1, 3))
+    assert not ledger.begin(2)
+    assert ledger.begin(3)
+    assert ledger.begun == [1, 2, 3]
