@@ -60,3 +60,13 @@ def test_mutual_learning_and_training_alone() -> None:
     assert mutual.optimizer == mutual.personal_optimizer == alone.personal_optimizer
     assert mutual.keys.learning_rate == 0.01
     assert alone.personalization.name == "alone"
+
+
+def test_accuracy_based_averaging_and_personalization_layers() -> None:
+    accuracy, layers = resolve({"strategy": "abavg"}), resolve({"strategy": "fedper"})
+    assert (accuracy.pooling.name, accuracy.weighting.name) == (
+        "naive-weighted-averaging",
+        "accuracy",
+    )
+    assert accuracy.keys.server_data == "held-back"
+    assert (layers.shared.name, layers.keys.judged_by) == ("body", "clients")
