@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from flwr.serverapp import Grid
 
 from bfl.configuration import Configuration
@@ -40,7 +42,7 @@ from bfl.federation.wire import Positions, posterior_from_arrays, posterior_to_a
 from bfl.posteriors import Posterior
 from strategies.configured import make_strategy
 from strategies.data_digests import data_digests
-from strategies.division import own_test_positions, split
+from strategies.division import check_partition, own_test_positions, split
 from strategies.federation import Federation, discover
 from strategies.method import Method
 from strategies.pretraining import Pretraining
@@ -101,6 +103,8 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         check_no_moving_statistics(configuration, evaluator.manifest)
         own = evaluator.server_data = server_data(configuration, dataset, federation)
         check_own_images(configuration, dataset, own)
+        if not all(federation.own_examples.values()):
+            check_partition(configuration, dataset, own, federation.size)
         partition = split(configuration, dataset, federation, own)
         test_partition = own_test_positions(configuration, dataset, partition)
         refuse_attackers(configuration, federation)
@@ -318,7 +322,16 @@ def _finish(server: _Server, posterior: Posterior) -> None:
     if evaluator.validates:
         progress.say(_best_posterior(server).told())
     folder.write_posterior(posterior, evaluator.manifest)
-    numbers = {} if isinstance(evaluator, Unjudged) else _judge(server, posterior, samples)
+    numbers: dict[str, float] = {}
+    right = None
+    if not (isinstance(evaluator, Unjudged) or server.configuration.shared.partial):
+        progress.say(f"final evaluation with {samples} Monte Carlo samples")
+        numbers, right = _judge(server, posterior, samples)
+    if server.configuration.keys.judged_by == "clients":
+        table = judged_clients(folder.rounds(), right, server.test_partition)
+        folder.write_clients(table)
+        numbers |= means_over_clients(table)
+        progress.say(told(table))
     if account := _account(server, len(folder.rounds())):
         numbers |= {EPSILON: account.epsilon()}
     figures = draw_all(folder)
@@ -331,30 +344,28 @@ def _finish(server: _Server, posterior: Posterior) -> None:
     progress.say(f"results are in {folder.path.resolve()}")
 
 
-def _judge(server: _Server, posterior: Posterior, samples: int) -> dict[str, float]:
-    """Return the metrics of the final posterior, whose predictions are written."""
-    folder, evaluator, progress = server.folder, server.evaluator, server.progress
-    progress.say(f"final evaluation with {samples} Monte Carlo samples")
-    predictions = evaluator.predict(posterior, samples=samples, purpose="final")
-    test = evaluator.dataset
+def _judge(
+    server: _Server, posterior: Posterior, samples: int
+) -> tuple[dict[str, float], npt.NDArray[np.bool_]]:
+    """Judge the final posterior on the test data, and write what it predicts.
+
+    Returns:
+        The metrics, and which test images are classified correctly.
+    """
+    folder, test = server.folder, server.evaluator.dataset
+    predictions = server.evaluator.predict(posterior, samples=samples, purpose="final")
     numbers = write_evaluation(
         folder,
         predictions,
         test.test_labels,
-        evaluator.configuration.values,
+        server.evaluator.configuration.values,
         posterior,
         ensemble=_last_ensemble(server),
     )
-    if server.configuration.keys.judged_by == "clients":
-        parts = server.test_partition
-        table = judged_clients(folder.rounds(), predictions, test.test_labels, parts)
-        folder.write_clients(table)
-        numbers |= means_over_clients(table)
-        progress.say(told(table))
     write_examples(folder, predictions, test.test_images, test.test_labels)
     if posterior.size:
-        CollapseWatch(folder, progress.say).look(numbers, samples, FINAL_EVALUATION)
-    return numbers
+        CollapseWatch(folder, server.progress.say).look(numbers, samples, FINAL_EVALUATION)
+    return numbers, predictions.predicted == test.test_labels
 
 
 def _last_ensemble(server: _Server) -> JudgedEnsemble | None:

@@ -110,7 +110,17 @@ def _seed(description: NetworkDescription) -> int:
 
 
 def _start(description: NetworkDescription) -> None:
-    """Start TensorFlow with the run's threads; warn of versions that are not those of the run."""
+    """Start TensorFlow with the run's threads; warn of versions that are not those of the run.
+
+    Raises:
+        DataError: The run's clients have kept their heads: nobody else can predict.
+    """
+    if "shared" in description.keys:
+        raise DataError(
+            f"the run's clients share a part of their network (shared is "
+            f"'{description.keys['shared']}') and have kept their heads: its posterior predicts "
+            "nothing by itself"
+        )
     here = describe_environment()
     changed = [
         f"{name} {was} (here {here.get(name)})"

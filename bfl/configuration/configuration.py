@@ -320,6 +320,7 @@ def _contradictions(
             )
     if problem := order_problem(configuration.outgoing):
         problems.append(problem)
+    problems += _of_heads(configuration)
     return [*problems, *conflicts(_choices(configuration, strategy, given))]
 
 
@@ -339,6 +340,26 @@ def contradictions(
     named = {choice.key for choice in known}
     bare = [Choice(o.key, o.said, o.has) for o in others if o.key not in named]
     return list(conflicts([*known, *bare]))
+
+
+def _of_heads(configuration: Configuration) -> list[str]:
+    """Return what does not go with parameters that stay on their clients."""
+    shared = configuration.shared
+    if not shared.partial:
+        return []
+    problems = []
+    if configuration.keys.server_data:
+        problems.append(
+            f"shared is '{shared.name}', so the server has no head to predict its own images with, "
+            f"and server-data is '{configuration.keys.server_data}'; allowed: none"
+        )
+    for part in configuration.parts:
+        if part.state_name and part not in (shared, configuration.personalization):
+            problems.append(
+                f"shared is '{shared.name}', and what '{part.name}' keeps is for all parameters of "
+                'the network; allowed: shared="all", or a method without it'
+            )
+    return problems
 
 
 def _choices(

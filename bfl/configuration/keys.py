@@ -185,8 +185,12 @@ class Keys(pydantic.BaseModel):
             **({"server-images": "server-data"} if self.server_data else {}),
             **({"server-labels": "server-labels"} if self.server_labels else {}),
             **({"pre-training": "pretrain-examples"} if self.pretrain_examples else {}),
-            **({"judged-by-clients": "judged-by"} if self.judged_by == "clients" else {}),
             **({} if self.round_retries else {"asked-once": "round-retries"}),
+            **(
+                {"clients-judge": "judged-by", "judged-by-clients": "judged-by"}
+                if self.judged_by == "clients"
+                else {}
+            ),
         }
 
     def requires(self) -> dict[str, str]:

@@ -33,6 +33,7 @@ from bfl.learning.optimizers import Optimizer, optimizers
 from bfl.learning.personalizations import Personalization, personalizations
 from bfl.learning.priors import Prior, priors
 from bfl.learning.schedules import Schedule, schedules
+from bfl.learning.shared import SharedParameters, shared_parameters
 from bfl.learning.starts import Start, starts
 from bfl.presets.base import presets
 from bfl.registry import Component, Registry
@@ -157,6 +158,14 @@ class Parts:
     prior: Annotated[Prior, _part(priors, "fixed", "prior of variational clients")]
     pretrain_prior: Annotated[
         Prior, _part(priors, "fixed", "prior of variational pre-training", key="pretrain-prior")
+    ]
+    shared: Annotated[
+        SharedParameters,
+        _part(
+            shared_parameters,
+            "all",
+            "which parameters travel; the others are a client's own, and never sent",
+        ),
     ]
     start: Annotated[
         Start, _part(starts, "posterior", "where a client's optimizer begins in a round")

@@ -78,6 +78,15 @@ PROPERTIES: Mapping[str, Property] = {
     "pre-training": Property(
         "pretrain-examples", "start other than the prior", "pretrain-examples=0.0"
     ),
+    "clients-judge": Property(
+        "judged-by", "clients that judge, as the server has no head", 'judged-by="clients"'
+    ),
+    "judged-clients": Property(
+        "weighting", "judging of clients' models by the server", 'weighting="train-size"'
+    ),
+    "judged-ensemble": Property(
+        "predictive", "judging of an ensemble by the server", 'predictive="posterior"'
+    ),
 }
 """The properties by name."""
 

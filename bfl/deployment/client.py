@@ -30,7 +30,7 @@ from bfl.deployment.certificates import check_dates
 from bfl.deployment.private_files import check_private, private_folder, write_private
 from bfl.deployment.processes import Processes, flower_environment
 from bfl.deployment.settings import Identity, NodeSettings
-from bfl.engine.flower.warm import NodePort, Tasks, WarmWorker, node_command
+from bfl.engine.flower.warm import NodePort, Task, Tasks, WarmWorker, node_command
 from bfl.errors import DataError
 from bfl.files import write_atomically
 
@@ -189,10 +189,12 @@ def run_client(folder: Path, state: Path, say: Say) -> None:
             f"{identity.num_partitions} at {identity.address}"
         )
         tasks = Tasks(port, secret.read_bytes())
+        task: Task | None = None
         while True:
             processes.check()
-            if task := tasks.next():
-                worker.play(task, processes.check)
+            task = task or tasks.next()
+            if task:
+                task = worker.play(task, processes.check, tasks)
             else:
                 time.sleep(LOOK_INTERVAL)
 

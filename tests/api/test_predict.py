@@ -23,7 +23,8 @@ from bfl.errors import ConfigurationError, DataError
 from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results.run_folder import NETWORK, RunFolder
 
-pytestmark = pytest.mark.slow
+# The result first, whose figures are drawn.
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("result", "undrawn_figures")]
 
 Images = npt.NDArray[np.uint8]
 

@@ -185,12 +185,6 @@ PARTS = (
     ),
     Part("flwr.supercore.constant", "NOOP_FEDERATION_ID", MESSAGES),
     Part(
-        "flwr.server.superlink.linkstate.utils",
-        "generate_rand_int_from_bytes",
-        MESSAGES,
-        parameters=("num_bytes",),
-    ),
-    Part(
         "flwr.supercore.run",
         "Run",
         MESSAGES,
@@ -245,7 +239,7 @@ PARTS = (
         "flwr.supercore.runtime",
         "RuntimeHttpClient",
         WARM,
-        offers=("from_server_address", "AcquireTask"),
+        offers=("from_server_address", "AcquireTask", "PushTaskOutput"),
     ),
     Part(
         "flwr.supernode.runtime.run_clientapp",
@@ -260,6 +254,9 @@ PARTS = (
         WARM_WORKER,
         parameters=("run_before_force_exit",),
     ),
+    Part("flwr.supercore.interceptors", "RuntimeTokenHttpInterceptor", WARM, parameters=("token",)),
+    Part("flwr.proto.runtime_pb2", "PushTaskOutputRequest", WARM),
+    Part("flwr.common.constant", "SubStatus", WARM, offers=("FAILED",)),
     Part(TRANSFERS, "pull_objects", PAUSES, parameters=("initial_backoff",)),
     Part(TRANSFERS, "pull_and_inflate_object_from_tree", PAUSES, parameters=("initial_backoff",)),
     Part(

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from bfl.data.datasets.digest import digest_of
 from bfl.errors import ConfigurationError, DataError
+from bfl.federation.assignment import assigned
 from bfl.registry import Component, Registry
 
 _NAMED = 10
@@ -21,6 +22,27 @@ _NAMED = 10
 
 Images = npt.NDArray[np.uint8]
 Labels = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One of several data sets that are one here, each with classes of its own.
+
+    Attributes:
+        name: Its word, as in the key ``dataset``.
+        first_class: Where its labels begin among those of all.
+        num_classes: How many they are.
+        clients: How many clients have it; None: all that are left.
+    """
+
+    name: str
+    first_class: int
+    num_classes: int
+    clients: int | None
+
+    def holds(self, labels: Labels) -> npt.NDArray[np.bool_]:
+        """Return which of some labels are its own."""
+        return (labels >= self.first_class) & (labels < self.first_class + self.num_classes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,6 +56,7 @@ class Dataset:
         test_images: uint8 [M, H, W, C].
         test_labels: int64 [M].
         class_names: One name per class, also of classes without an example.
+        tasks: The data sets that it is made of, where clients have different ones.
     """
 
     name: str
@@ -42,6 +65,7 @@ class Dataset:
     test_images: Images
     test_labels: Labels
     class_names: tuple[str, ...]
+    tasks: tuple[Task, ...] = ()
 
     @property
     def num_classes(self) -> int:
@@ -63,6 +87,18 @@ class Dataset:
     def test_digest(self) -> str:
         """Which test images and labels these are; reckoned once."""
         return digest_of(self.test_images, self.test_labels)
+
+    def task_of_each(self, clients: int) -> tuple[Task, ...]:
+        """Return the task of each client, in the order of partition ids.
+
+        Args:
+            clients: The number of clients.
+
+        Raises:
+            ConfigurationError: The tasks are not for so many clients.
+        """
+        entries = [(task.name, task.clients) for task in self.tasks]
+        return tuple(self.tasks[k] for k in assigned(entries, clients, "dataset 'tasks:...'"))
 
     def check(self, called: Mapping[str, str] | None = None) -> None:
         """Check that the arrays are what the class promises and that they go together.

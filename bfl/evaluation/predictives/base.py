@@ -32,8 +32,8 @@ class Predictive(Component, ABC):
     needs_models: ClassVar[bool] = False
 
     def has(self) -> frozenset[str]:
-        """Return whether it is made of single clients' models."""
-        return frozenset({"single-models"}) if self.needs_models else frozenset()
+        """Return whether the server judges clients' models, which it looks at one by one."""
+        return frozenset({"single-models", "judged-ensemble"} if self.needs_models else ())
 
     def keep(self, context: RoundContext) -> Arrays:
         """Return what it needs of a round, arrays by name."""

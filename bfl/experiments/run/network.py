@@ -73,10 +73,12 @@ class NetworkDescription:
         types = [type(part) for part in parts]
         named = [p for p in activate(configuration.keys.plugins) if any(map(p.defines, types))]
         plugins = {"plugins": ", ".join(map(str, named))} if named else {}
+        shared = {"shared": configuration.words["shared"]} if configuration.shared.partial else {}
+        known = {key: configuration.values[key] for key in (*KEYS, *settings)}
         return cls(
             image_shape=dataset.image_shape,
             class_names=dataset.class_names,
-            keys={**plugins, **{key: configuration.values[key] for key in (*KEYS, *settings)}},
+            keys={**plugins, **known, **shared},
             threads=threads,
             versions={name: environment[name] for name in VERSIONS},
         )

@@ -150,9 +150,13 @@ def test_the_same_tables_are_published_whether_as_written_or_as_coded() -> None:
         assert first == second
 
 
-def test_fischers_learning_curves_are_judged_with_ten_samples() -> None:
-    studies = [*(ROOT / "configs" / "fischer2024").glob("*.toml"), ROOT / "configs/precision.toml"]
-    assert len(studies) == 6
+def test_learning_curves_of_posteriors_are_judged_with_ten_samples() -> None:
+    studies = [
+        *(ROOT / "configs" / "fischer2024").glob("*.toml"),
+        *(ROOT / "configs").glob("ozer2022*/table?.toml"),
+        ROOT / "configs/precision.toml",
+    ]
+    assert len(studies) == 12
     for path in studies:
         for run in read_study(path).runs():
             keys = resolve(dict(run.values), check_data=False).keys
