@@ -44,7 +44,8 @@ from bfl.federation.client_metrics import (
     TRAIN_SECONDS,
 )
 from bfl.federation.network_query import NetworkQuery, manifest_content
-from bfl.federation.outgoing import is_private, sent
+from bfl.federation.outgoing import is_private
+from bfl.federation.outgoing import sent as sent_update
 from bfl.federation.parts import Arrays
 from bfl.federation.privacy.normals import SystemNormals
 from bfl.federation.wire import (
@@ -266,7 +267,7 @@ def _outgoing(
     if not configuration.attacks(task.partition_id):
         labels = ("outgoing", task.server_round, task.partition_id)
         normals = randomness.generator(seed, *labels) if node.simulated else SystemNormals()
-        return sent(configuration.outgoing, learnt, received, normals)
+        return sent_update(configuration.outgoing, learnt, received, normals)
     generator = randomness.generator(seed, "attack", task.server_round, task.partition_id)
     corrupted = configuration.attack.corrupt(learnt, received, generator)
     # A hostile client knows what is checked: it stays where it is not refused at once.

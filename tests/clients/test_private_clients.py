@@ -42,8 +42,8 @@ def noise(partition_id: int, server_round: int = 1, seed: int = 0, **config: Any
     task = TrainTask(server_round, partition_id, "{}", 10, None)
     node = Node.of(context(partition_id, **config))
     chosen = resolve({**PRIVATE, "seed": seed})
-    no_network: Any = None
-    return difference(POSTERIOR, _outgoing(chosen, task, POSTERIOR, POSTERIOR, no_network, node))
+    no_manifest: Any = None
+    return difference(POSTERIOR, _outgoing(chosen, task, POSTERIOR, POSTERIOR, no_manifest, node))
 
 
 def test_a_simulation_repeats_its_noise_and_clients_and_rounds_have_their_own() -> None:
