@@ -26,12 +26,15 @@ def parts_of_all_keys() -> list[tuple[Kind, type[Component]]]:
 
 
 def going_with(key: str, word: str) -> dict[str, Any]:
-    """Return a strategy with which a part resolves: averaging, which pools points as well, or the
-    first preset that has what the part needs."""
+    """Return values with which a part resolves: averaging, which pools points as well, or the
+    first preset that has what the part needs, be it other links before it in a chain."""
     for strategy in ("naive-weighted-averaging", *presets.names()):
+        preset = presets.get(strategy).values if strategy in presets.names() else {}
+        chain = str(preset.get(key, ""))
+        said = chain if word in chain.split("+") else word
         try:
-            resolve({"strategy": strategy, key: word})
+            resolve({"strategy": strategy, key: said})
         except ConfigurationError:
             continue
-        return {"strategy": strategy}
+        return {"strategy": strategy, key: said}
     raise AssertionError(f"no strategy goes with {key} '{word}'")
