@@ -3,16 +3,23 @@
 from typing import Any
 
 from bfl.configuration import resolve
-from bfl.configuration.kinds import KINDS, Kind
+from bfl.configuration.kinds import KINDS, LINK, Kind
 from bfl.errors import ConfigurationError
 from bfl.presets import presets
 from bfl.registry import Component
 
+PRIVATE = {"weighting": "equal", "normalization": "group", "round-retries": 0}
+"""What a part needs of keys that no strategy sets: clients alike that say nothing else."""
+
 
 def word_of(kind: Kind, name: str) -> str:
-    """Return the word that picks a component: a family of networks is named with a depth."""
-    depth = kind.registry.get(name).model_fields.get("depth")
-    return f"{name}{depth.default}" if depth else name
+    """Return the word that picks a component: a family of networks is named with a depth, and a
+    part of a chain with those of its kind that it needs before it."""
+    component = kind.registry.get(name)
+    depth = component.model_fields.get("depth")
+    needed = component().requires() if kind.chain else frozenset()
+    before = [c.name for c in kind.registry.classes() if kind.chain and c().has() & needed]
+    return LINK.join([*before, name]) if before else f"{name}{depth.default}" if depth else name
 
 
 def parts_of_all_keys() -> list[tuple[Kind, type[Component]]]:
