@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
+from typing import Any
+
 from flwr.app import ArrayRecord
 
 from bfl.aggregation.pooling import PoolingRule
 from bfl.aggregation.server import Server
 from bfl.aggregation.weightings import Weighting
+from bfl.configuration import contradictions, resolve
+from bfl.configuration.kinds import KINDS, base_of
+from bfl.data.datasets.server_data import HELD_BACK
 from bfl.engine.resources import available_memory
 from bfl.errors import ConfigurationError, PosteriorError
+from bfl.federation.parts import Part
 from bfl.federation.wire import posterior_from_arrays
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.posterior import VECTORS
@@ -43,6 +51,19 @@ def initial_posterior(arrays: ArrayRecord, manifest: Manifest | None) -> Posteri
     return posterior
 
 
+def check_method(
+    method: Method, posterior: Posterior, configuration: str, server: Server | None
+) -> None:
+    """Raise if the parts of a method do not go with the network, the server or one another.
+
+    Raises:
+        ConfigurationError: Naming the part.
+    """
+    check_parts_go_with(posterior, method.pooling, method.weighting)
+    check_server_side(method, server)
+    check_declarations(method, configuration, server)
+
+
 def check_server_side(method: Method, server: Server | None) -> None:
     """Raise if a part needs what the server does not have.
 
@@ -57,6 +78,42 @@ def check_server_side(method: Method, server: Server | None) -> None:
                 f"{kind} without"
             )
         part.check(server.data if server else None)
+
+
+def check_declarations(method: Method, configuration: str, server: Server | None) -> None:
+    """Raise if parts do not go together, as a configuration that picks them is refused.
+
+    Of what only clients have, such as the optimizer, is known what the configuration for them says;
+    nothing of clients that are sent none.
+
+    Args:
+        method: The server's parts.
+        configuration: What clients are sent, a JSON object of flat keys.
+        server: The server's own data and network.
+
+    Raises:
+        ConfigurationError: With a line for each contradiction, or for each refused value of the
+            configuration.
+    """
+    sent = json.loads(configuration)
+    clients = resolve(sent, check_data=False, check_parts=False)
+    picked: dict[str, Any] = method.picked()
+    for kind in KINDS:
+        mine = tuple(part for part in method.parts if isinstance(part, base_of(kind)))
+        if mine and kind.key == kind.registry.kind:
+            picked[kind.attribute] = mine if kind.chain else mine[0]
+    data = server.data if server else None
+    keys: dict[str, Any] = {"scale_floor": method.scale_floor}
+    if data:
+        keys["server_data"] = clients.keys.server_data or HELD_BACK
+        keys["server_labels"] = data.labels is not None
+    together = replace(clients, keys=clients.keys.model_copy(update=keys), **picked)
+    known = [kind for kind in KINDS if sent or kind.attribute in picked]
+    # Without a part there is none of its kind on the server; on the clients there may be any.
+    absent = [kind for kind in KINDS if kind not in known and issubclass(base_of(kind), Part)]
+    problems = contradictions(together, known, absent)
+    if problems:
+        raise ConfigurationError("\n".join(problems))
 
 
 def check_memory(method: Method, posterior: Posterior, asked: int) -> None:

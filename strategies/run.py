@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from flwr.serverapp import Grid
 
 from bfl.configuration import Configuration
@@ -37,11 +38,11 @@ from bfl.experiments.run.run_name import made_up_name
 from bfl.experiments.tracking import LiveLog, TrackedRun, live_log
 from bfl.federation.wire import Positions, posterior_from_arrays, posterior_to_arrays
 from bfl.posteriors import Posterior
-from strategies import strategy_class
-from strategies.division import own_test_positions, split
+from strategies.configured import make_strategy
+from strategies.data_digests import data_digests
+from strategies.division import check_partition, own_test_positions, split
 from strategies.federation import Federation, discover
 from strategies.method import Method
-from strategies.posterior_pooling import PosteriorPooling
 from strategies.pretraining import Pretraining
 from strategies.refusals import (
     check_own_images,
@@ -73,9 +74,8 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
     configuration.tracker.check()
     with ProgressReport(keys.rounds, follower=engine_run.follower) as progress:
         progress.say(configuration.title)
-        dataset = with_test_examples(
-            cached_dataset(keys.dataset, keys.data_dir), keys.test_examples
-        )
+        whole = cached_dataset(keys.dataset, keys.data_dir)
+        dataset = with_test_examples(whole, keys.test_examples)
         for text in absent_classes(dataset):
             progress.say(text)
         # Its networks are built while the clients' processes start.
@@ -86,13 +86,17 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
             evaluator.ask(grid, federation)
         own = evaluator.server_data = server_data(configuration, dataset, federation)
         check_own_images(configuration, dataset, own)
+        if not all(federation.own_examples.values()):
+            check_partition(configuration, dataset, own, federation.size)
         partition = split(configuration, dataset, federation, own)
         test_partition = own_test_positions(configuration, dataset, partition)
         refuse_attackers(configuration, federation)
         refuse_personal_models(configuration, federation.size, dataset.image_shape)
         name = keys.name or made_up_name(configuration)
         with (
-            open_run(configuration, name, describe_environment()) as (folder, checkpoint),
+            open_run(
+                configuration, name, describe_environment(), data_digests(whole, federation, own)
+            ) as (folder, checkpoint),
             live_log(configuration.tracker, _tracked(folder), folder.rounds(), progress.say) as log,
         ):
             engine_run.advise(_how_to_go_on(folder))
@@ -262,46 +266,6 @@ def _how_to_go_on(folder: RunFolder) -> str:
     )
 
 
-def make_strategy(
-    configuration: Configuration,
-    num_classes: int,
-    partition: Sequence[Positions | None],
-    **more: Any,
-) -> PosteriorPooling:
-    """Return the configured Strategy: the subclass of its rule, with the other parts.
-
-    Args:
-        configuration: The run's configuration.
-        num_classes: The number of classes.
-        partition: The examples of each client; None for nodes with data of their own.
-        more: Other arguments of the Strategy.
-    """
-    keys, method = configuration.keys, Method.of(configuration)
-    return strategy_class(type(method.pooling))(
-        rule=method.pooling,
-        weighting=method.weighting,
-        defence=method.defence,
-        sampling=method.sampling,
-        server_optimizer=method.server_optimizer,
-        broadcast=method.outgoing,
-        refinement=method.refinement,
-        sampler=method.sampler,
-        predictive=method.predictive,
-        parts=method.parts,
-        scale_floor=method.scale_floor,
-        configuration=json.dumps(configuration.values),
-        num_classes=num_classes,
-        partition=partition,
-        clients=keys.clients,
-        max_examples=keys.max_examples,
-        seed=keys.seed,
-        node_timeout=keys.node_timeout,
-        min_clients=keys.min_clients,
-        round_retries=keys.round_retries,
-        **more,
-    )
-
-
 def _best_posterior(server: _Server) -> BestPosterior:
     configuration = server.configuration
     keys = configuration.keys
@@ -321,7 +285,16 @@ def _finish(server: _Server, posterior: Posterior) -> None:
     if evaluator.validates:
         progress.say(_best_posterior(server).told())
     folder.write_posterior(posterior, evaluator.manifest)
-    numbers = {} if isinstance(evaluator, Unjudged) else _judge(server, posterior, samples)
+    numbers: dict[str, float] = {}
+    right = None
+    if not (isinstance(evaluator, Unjudged) or server.configuration.shared.partial):
+        progress.say(f"final evaluation with {samples} Monte Carlo samples")
+        numbers, right = _judge(server, posterior, samples)
+    if server.configuration.keys.judged_by == "clients":
+        table = judged_clients(folder.rounds(), right, server.test_partition)
+        folder.write_clients(table)
+        numbers |= means_over_clients(table)
+        progress.say(told(table))
     figures = draw_all(folder)
     folder.write_metrics(numbers)
     server.log.end(numbers, figures)
@@ -332,30 +305,28 @@ def _finish(server: _Server, posterior: Posterior) -> None:
     progress.say(f"results are in {folder.path.resolve()}")
 
 
-def _judge(server: _Server, posterior: Posterior, samples: int) -> dict[str, float]:
-    """Return the metrics of the final posterior, whose predictions are written."""
-    folder, evaluator, progress = server.folder, server.evaluator, server.progress
-    progress.say(f"final evaluation with {samples} Monte Carlo samples")
-    predictions = evaluator.predict(posterior, samples=samples, purpose="final")
-    test = evaluator.dataset
+def _judge(
+    server: _Server, posterior: Posterior, samples: int
+) -> tuple[dict[str, float], npt.NDArray[np.bool_]]:
+    """Judge the final posterior on the test data, and write what it predicts.
+
+    Returns:
+        The metrics, and which test images are classified correctly.
+    """
+    folder, test = server.folder, server.evaluator.dataset
+    predictions = server.evaluator.predict(posterior, samples=samples, purpose="final")
     numbers = write_evaluation(
         folder,
         predictions,
         test.test_labels,
-        evaluator.configuration.values,
+        server.evaluator.configuration.values,
         posterior,
         ensemble=_last_ensemble(server),
     )
-    if server.configuration.keys.judged_by == "clients":
-        parts = server.test_partition
-        table = judged_clients(folder.rounds(), predictions, test.test_labels, parts)
-        folder.write_clients(table)
-        numbers |= means_over_clients(table)
-        progress.say(told(table))
     write_examples(folder, predictions, test.test_images, test.test_labels)
     if posterior.size:
-        CollapseWatch(folder, progress.say).look(numbers, samples, FINAL_EVALUATION)
-    return numbers
+        CollapseWatch(folder, server.progress.say).look(numbers, samples, FINAL_EVALUATION)
+    return numbers, predictions.predicted == test.test_labels
 
 
 def _last_ensemble(server: _Server) -> JudgedEnsemble | None:

@@ -99,6 +99,7 @@ def refuse_without_network(configuration: Configuration) -> None:
         "server-data": keys.server_data,
         "predictive": configuration.predictive.name != "posterior"
         and configuration.predictive.name,
+        "shared": configuration.shared.partial and configuration.shared.name,
     }
     for key, value in needed.items():
         if value:

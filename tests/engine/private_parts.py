@@ -185,12 +185,6 @@ PARTS = (
     ),
     Part("flwr.supercore.constant", "NOOP_FEDERATION_ID", MESSAGES),
     Part(
-        "flwr.server.superlink.linkstate.utils",
-        "generate_rand_int_from_bytes",
-        MESSAGES,
-        parameters=("num_bytes",),
-    ),
-    Part(
         "flwr.supercore.run",
         "Run",
         MESSAGES,

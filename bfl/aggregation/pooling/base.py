@@ -122,6 +122,7 @@ class PoolingRule(Component, ABC):
             diagnostics ``damping`` and ``damped-further`` (1 if it is less than wanted) report it.
         by_precision: Whether means are weighted by clients' precisions, so that each round says how
             much these differ (``bfl.aggregation.precision_spread``).
+        averages_means: Whether the pooled means are the weighted averages of the clients' means.
         accepts_points: Whether the rule makes sense for networks whose parameters are all points.
         identical: The variance of K identical posteriors of equal weight, with no previous one: the
             ``same`` variance (for a stochastic rule: in expectation, up to 1/n for n samples), that
@@ -137,9 +138,14 @@ class PoolingRule(Component, ABC):
     stochastic: ClassVar[bool] = False
     damped: ClassVar[bool] = False
     by_precision: ClassVar[bool] = False
+    averages_means: ClassVar[bool] = False
     accepts_points: ClassVar[bool] = False
     identical: ClassVar[Literal["same", "divided", "floor"]] = "same"
     fractions: ClassVar[tuple[str, ...]] = ()
+
+    def has(self) -> frozenset[str]:
+        """Return that means are averaged, if they are."""
+        return frozenset({"averaged-means"}) if self.averages_means else frozenset()
 
     def requires(self) -> frozenset[str]:
         """Return that there are Gaussians, unless the rule makes sense without."""

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import httpx
@@ -24,7 +23,7 @@ from flwr.supercore.interceptors import (
 )
 from flwr.supercore.runtime import RuntimeHttpClient
 
-from bfl.engine.processes import with_parent
+from bfl.engine.processes import StoppedWhenLeft, with_parent
 
 WORKER = Path(__file__).with_name("warm_worker.py")
 NODE = Path(__file__).with_name("warm_node.py")
@@ -121,7 +120,7 @@ class Tasks:
         client.close()
 
 
-class WarmWorker:
+class WarmWorker(StoppedWhenLeft):
     """The process that plays tasks; a new one when it has died, or when a task brings other code.
 
     Args:
@@ -147,17 +146,6 @@ class WarmWorker:
         self._timeout = timeout
         self._process: subprocess.Popen[str] | None = None
         self._bundle = ""
-
-    def __enter__(self) -> WarmWorker:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
 
     def play(
         self,
