@@ -33,15 +33,14 @@ def parts_of_all_keys() -> list[tuple[Kind, type[Component]]]:
 
 
 def going_with(key: str, word: str) -> dict[str, Any]:
-    """Return values with which a part resolves: averaging, which pools points as well, or the
-    first preset that has what the part needs, be it other links before it in a chain."""
+    """Return a strategy with which a part resolves: averaging, which pools points as well, or the
+    first preset that has what the part needs."""
     for strategy in ("naive-weighted-averaging", *presets.names()):
-        preset = presets.get(strategy).values if strategy in presets.names() else {}
-        chain = str(preset.get(key, ""))
-        said = chain if word in chain.split("+") else word
-        try:
-            resolve({"strategy": strategy, key: said})
-        except ConfigurationError:
-            continue
-        return {"strategy": strategy, key: said}
+        for more in ({}, PRIVATE):
+            chosen: dict[str, Any] = {"strategy": strategy, **more}
+            try:
+                resolve({**chosen, key: word})
+            except ConfigurationError:
+                continue
+            return chosen
     raise AssertionError(f"no strategy goes with {key} '{word}'")

@@ -54,5 +54,5 @@ def test_what_is_read_is_not_mentioned() -> None:
 )
 def test_every_setting_is_read_by_its_part(kind: Kind, name: str, key: str) -> None:
     word = word_of(kind, name)
-    configuration = resolve(going_with(kind.key, word))
+    configuration = resolve({**going_with(kind.key, word), kind.key: word})
     assert unread_settings(configuration, [key]) == []

@@ -57,7 +57,7 @@ SHORT: Values = {
 
 CASES: dict[str, Values] = {
     **{
-        f"{kind.key}: {name}": going_with(kind.key, name)
+        f"{kind.key}: {name}": {**going_with(kind.key, name), kind.key: name}
         for kind in PARTS_OF_A_ROUND
         for name in kind.registry.names()
     },
