@@ -11,6 +11,7 @@ A node's configuration (``--node-config`` of a SuperNode; set by Flower in a sim
 - ``state-dir``: where a client that keeps a state has it, see ``clients.state``;
 - ``personal-model``: the architecture of its client's personal model, in place of what the run's
   ``personal-models`` say;
+- ``exchange``: the one way in which its updates may leave it, such as ``"masked"``;
 - ``allow-attack``: true if the node may play a hostile client, as every simulated one may.
 """
 
@@ -40,6 +41,12 @@ from bfl.federation.client_metrics import (
     TRAIN_SECONDS,
 )
 from bfl.federation.parts import Arrays
+from bfl.federation.secure_aggregation.on_the_wire import (
+    ADVERTISE_KEYS,
+    CONFIRM,
+    SHARE_KEYS,
+    UNMASK,
+)
 from bfl.federation.wire import (
     ARRAYS,
     CONFIG,
@@ -49,11 +56,12 @@ from bfl.federation.wire import (
     posterior_from_arrays,
     reply_content,
 )
-from bfl.learning.training import LocalTask
+from bfl.learning.training import LocalResult, LocalTask
 from bfl.plugins import activate
 from bfl.posteriors import Posterior
 from clients.guard import deadline, reports_errors
 from clients.judging import judged_metrics
+from clients.masked import advertised, confirmed, masked_reply, shared, unmasked
 from clients.node import Node
 from clients.own_test_data import own_test_metrics
 from clients.part_states import (
@@ -106,6 +114,34 @@ def _plugin_problem(message: Message, node: Node) -> str:
     return ""
 
 
+@app.train(ADVERTISE_KEYS)
+@reports_errors
+def advertise_keys(message: Message, context: Context) -> Message:
+    """Make this client's keys of a round whose updates are masked."""
+    return advertised(message, context)
+
+
+@app.train(SHARE_KEYS)
+@reports_errors
+def share_keys(message: Message, context: Context) -> Message:
+    """Share this client's secrets of the round with its neighbours."""
+    return shared(message, context)
+
+
+@app.train(CONFIRM)
+@reports_errors
+def confirm(message: Message, context: Context) -> Message:
+    """Confirm to the neighbours who is left in the round."""
+    return confirmed(message, context)
+
+
+@app.train(UNMASK)
+@reports_errors
+def unmask(message: Message, context: Context) -> Message:
+    """Give what takes the masks off the sum of the round."""
+    return unmasked(message, context)
+
+
 @app.train()
 @reports_errors
 def train(message: Message, context: Context) -> Message:
@@ -123,13 +159,19 @@ def _refuse(task: TrainTask, node: Node, configuration: Configuration) -> None:
     """Refuse what this node does not do, whatever the server says.
 
     Raises:
-        ConfigurationError: The task is another client's, or one of a hostile client.
+        ConfigurationError: The task is another client's, or one of a hostile client, or the update
+            would go another way than the node allows.
     """
     # Behind the last client comes the virtual one that pre-trains.
     if task.partition_id not in (node.partition_id, node.num_partitions):
         raise ConfigurationError(
             f"this node plays partition {node.partition_id} and is asked for partition "
             f"{task.partition_id}; has its configuration been changed during the run?"
+        )
+    if node.exchange and configuration.exchange.name != node.exchange:
+        raise ConfigurationError(
+            f"the run's exchange is '{configuration.exchange.name}', and this node's configuration "
+            f"has exchange='{node.exchange}': it sends its updates in no other way"
         )
     if configuration.attacks(task.partition_id) and not node.allows_attack:
         raise ConfigurationError(
@@ -175,15 +217,7 @@ def _train(
         **_of_parts(configuration, states, received, beside, trainer.network),
     )
     result = trainer.train(data.images, data.labels, local_task)
-    metrics = {
-        NUM_EXAMPLES: int(examples.size),
-        TRAIN_OBJECTIVE: result.objective,
-        TRAIN_LIKELIHOOD: result.negative_log_likelihood,
-        TRAIN_DIVERGENCE: result.divergence,
-        TRAIN_DIVERGENCE_PER_EXAMPLE: result.divergence / examples.size,
-        TRAIN_SECONDS: time.perf_counter() - started,
-        MEMORY: resident_memory(),
-    }
+    metrics = _measured(result, int(examples.size), time.perf_counter() - started)
     metrics.update(
         own_test_metrics(node.dataset, configuration, task, result.posterior, policy=node.plugins)
     )
@@ -191,12 +225,31 @@ def _train(
     models = (result.posterior, result.personal)
     metrics.update(judged_metrics(configuration, task, node, trainer, family, models))
     posterior = _outgoing(configuration, task, result.posterior, received, trainer.network)
+    packed = configuration.exchange.pack(posterior, received)
+    posterior = configuration.exchange.unpack(packed, received)
     trained = result.trained(local_task, posterior, beside)
     replies, state = states.conclude(trained)
     if store:
         optimizer = named_optimizer(result.optimizer_state) if keeps_optimizer else {}
         store.save(task.server_round, {**state, **optimizer})
-    return Message(reply_content(posterior, metrics, replies), reply_to=message)
+    if configuration.exchange.secure_sums:
+        content = masked_reply(message, context, configuration, posterior, received, examples.size)
+    else:
+        content = reply_content(packed, metrics, replies)
+    return Message(content, reply_to=message)
+
+
+def _measured(result: LocalResult, examples: int, seconds: float) -> dict[str, float | int]:
+    """Return what a client says of its training."""
+    return {
+        NUM_EXAMPLES: examples,
+        TRAIN_OBJECTIVE: result.objective,
+        TRAIN_LIKELIHOOD: result.negative_log_likelihood,
+        TRAIN_DIVERGENCE: result.divergence,
+        TRAIN_DIVERGENCE_PER_EXAMPLE: result.divergence / examples,
+        TRAIN_SECONDS: seconds,
+        MEMORY: resident_memory(),
+    }
 
 
 def _outgoing(

@@ -11,6 +11,7 @@ from flwr.app import Context
 
 from bfl.engine.resources import in_simulation
 from bfl.errors import ConfigurationError
+from bfl.federation.exchanges import exchanges
 from bfl.learning.models import create_architecture
 from bfl.plugins import PluginPolicy
 
@@ -28,6 +29,7 @@ class Node:
             node all, a SuperNode what its own configuration and installation say.
         state_dir: Where its client keeps a state, or empty.
         personal_model: The architecture of its client's personal model, or empty: as the run says.
+        exchange: The one exchange that it takes part in, or empty: any that the run has.
         simulated: Whether an engine simulates it.
         allows_attack: Whether it may play a hostile client: if it is simulated, or its
             configuration has ``allow-attack=true``.
@@ -40,6 +42,7 @@ class Node:
     plugins: PluginPolicy
     state_dir: str
     personal_model: str
+    exchange: str
     simulated: bool
     allows_attack: bool
 
@@ -67,6 +70,7 @@ class Node:
             plugins=PluginPolicy(str(given.get("plugins-dir", "")) or None, not simulated),
             state_dir=str(given.get("state-dir", "")),
             personal_model=str(given.get("personal-model", "")),
+            exchange=exchanges.get(str(given["exchange"])).name if "exchange" in given else "",
             simulated=simulated,
             allows_attack=simulated or allow,
         )

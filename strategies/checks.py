@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from flwr.app import ArrayRecord
 
 from bfl.aggregation.pooling import PoolingRule
@@ -9,6 +11,7 @@ from bfl.aggregation.server import Server
 from bfl.aggregation.weightings import Weighting
 from bfl.engine.resources import available_memory
 from bfl.errors import ConfigurationError, PosteriorError
+from bfl.federation.secure_aggregation.neighbours import FEWEST_CLIENTS
 from bfl.federation.wire import posterior_from_arrays
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.posterior import VECTORS
@@ -57,6 +60,54 @@ def check_server_side(method: Method, server: Server | None) -> None:
             "refinement='none'"
         )
     refinement.check(server.data if server else None)
+
+
+def check_exchange(
+    method: Method, posterior: Posterior, known: Mapping[int, int], asked: Sequence[int]
+) -> None:
+    """Raise if the server is to learn sums alone, and something needs more, or not enough is known.
+
+    Args:
+        method: The parts.
+        posterior: The posterior that the first round begins with.
+        known: How many examples clients hold, by partition id, as far as the server knows.
+        asked: Who is asked in a round.
+
+    Raises:
+        ConfigurationError: Naming what.
+    """
+    if not method.exchange.secure_sums:
+        return
+    said = f"exchange '{method.exchange.name}': the server learns sums alone, and "
+    excluded = method.exchange.excludes()
+    parts = (method.pooling, method.weighting, method.defence, method.refinement, method.predictive)
+    wrong = [part.name for part in (*parts, *method.parts) if part.has() & excluded]
+    if "sums" not in method.pooling.has():
+        wrong.append(method.pooling.name)
+    if not method.weighting.counts_only:
+        wrong.append(method.weighting.name)
+    if wrong:
+        raise ConfigurationError(
+            f"{said}{', '.join(dict.fromkeys(wrong))} needs single updates; allowed: "
+            "exchange='direct', or another part"
+        )
+    if beside := [array.name for array in method.declared(posterior)]:
+        raise ConfigurationError(
+            f"{said}clients are to send {', '.join(beside)} beside their posteriors; allowed: "
+            "exchange='direct'"
+        )
+    if len(asked) < FEWEST_CLIENTS:
+        raise ConfigurationError(
+            f"{said}of {len(asked)} clients a round one that knows its own update knows the "
+            f"other's; allowed: at least {FEWEST_CLIENTS} (fraction-train), or exchange='direct'"
+        )
+    unknown = [str(client) for client in asked if client not in known]
+    if unknown:
+        raise ConfigurationError(
+            f"{said}the number of examples of partitions {', '.join(unknown)} is not known before "
+            "the first round; allowed: nodes that declare own-examples, examples that the server "
+            "assigns, or exchange='direct'"
+        )
 
 
 def check_memory(method: Method, posterior: Posterior, asked: int) -> None:

@@ -19,6 +19,8 @@ from bfl.evaluation.predictives import Predictive
 from bfl.evaluation.predictives.posterior import PosteriorPredictive
 from bfl.federation.broadcasts import Broadcast
 from bfl.federation.broadcasts.posterior import PosteriorBroadcast
+from bfl.federation.exchanges import Exchange
+from bfl.federation.exchanges.direct import Direct
 from bfl.federation.parts import Arrays, Counts, DeclaredArray, Part
 from bfl.federation.sampling import Sampling
 from bfl.posteriors import Posterior
@@ -36,6 +38,7 @@ class Method:
         defence: What is done to the clients' posteriors before.
         server_optimizer: What becomes of the step to the pool.
         outgoing: What of the global posterior clients are sent.
+        exchange: How clients' updates reach the pool.
         scale_floor: The least standard deviation of the posterior that comes out; 0: none.
         refinement: What the server does beyond pooling.
         sampler: The distribution that an ensemble's samples are from.
@@ -49,6 +52,7 @@ class Method:
     defence: Defence
     server_optimizer: ServerOptimizer
     outgoing: Broadcast = field(default_factory=PosteriorBroadcast)
+    exchange: Exchange = field(default_factory=Direct)
     scale_floor: float = SCALE_FLOOR
     refinement: Refinement = field(default_factory=NoRefinement)
     sampler: Sampler = field(default_factory=GaussianSampler)
@@ -65,6 +69,7 @@ class Method:
             defence=configuration.defence,
             server_optimizer=configuration.server_optimizer,
             outgoing=configuration.broadcast,
+            exchange=configuration.exchange,
             scale_floor=configuration.keys.scale_floor,
             refinement=configuration.refinement,
             sampler=configuration.sampler,

@@ -24,6 +24,7 @@ from bfl.aggregation.weightings import Weighting, weightings
 from bfl.engine.flower import log
 from bfl.evaluation.predictives import Predictive, predictives
 from bfl.federation.broadcasts import Broadcast, broadcasts
+from bfl.federation.exchanges import Exchange, exchanges
 from bfl.federation.parts import Part
 from bfl.federation.sampling import Sampling, samplings
 from bfl.federation.wire import Positions, posterior_to_arrays
@@ -31,6 +32,7 @@ from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.floor import SCALE_FLOOR
 from bfl.registry import Component, Registry
 from strategies.checks import (
+    check_exchange,
     check_memory,
     check_parts_go_with,
     check_server_side,
@@ -101,6 +103,7 @@ class PosteriorPooling(Strategy):
         sampling: Who takes part in a round, likewise; by default all.
         server_optimizer: What becomes of the step to the pool, likewise; by default nothing.
         broadcast: What of the global posterior clients are sent, likewise; by default all.
+        exchange: How clients' updates reach the pool, likewise; by default as they are.
         refinement: What the server does beyond pooling, likewise; by default nothing.
         sampler: The distribution that an ensemble's samples are from, likewise.
         predictive: What predicts beside the posterior, likewise; by default nothing.
@@ -143,6 +146,7 @@ class PosteriorPooling(Strategy):
         sampling: Sampling | str = "random",
         server_optimizer: ServerOptimizer | str = "none",
         broadcast: Broadcast | str = "posterior",
+        exchange: Exchange | str = "direct",
         refinement: Refinement | str = "none",
         sampler: Sampler | str = "gaussian",
         predictive: Predictive | str = "posterior",
@@ -176,6 +180,7 @@ class PosteriorPooling(Strategy):
             defence=_part(defences, defence),
             server_optimizer=_part(server_optimizers, server_optimizer),
             outgoing=_part(broadcasts, broadcast),
+            exchange=_part(exchanges, exchange),
             scale_floor=scale_floor,
             refinement=_part(refinements, refinement),
             sampler=_part(samplers, sampler),
@@ -247,12 +252,13 @@ class PosteriorPooling(Strategy):
         check_server_side(method, self.server)
         method.declared(initial)  # refuses what does not fit before anybody trains
         federation = self.federation or discover(grid, self.clients, self.node_timeout)
-        asked = len(method.sampling.sample(self.seed, 1, federation.size))
-        check_memory(method, initial, asked)
+        asked = method.sampling.sample(self.seed, 1, federation.size)
+        check_memory(method, initial, len(asked))
         warnings = Warnings(self.on_warning or _log_warning)
         clients = self._clients(
             grid, federation, timeout, train_config or ConfigRecord(), warnings.of_client
         )
+        check_exchange(method, initial, clients.num_examples, asked)
         state = self.state or ServerState.first(
             initial, federation.size, method.begin(initial, federation.size)
         )

@@ -6,23 +6,27 @@ answers for whom and who is asked again is behind ``Clients``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
 
 from bfl import randomness
 from bfl.aggregation.client_models import ClientModels
+from bfl.aggregation.pooling import Pooled
 from bfl.aggregation.pooling.sums import DAMPING
 from bfl.aggregation.precision_spread import PrecisionSpread
 from bfl.aggregation.server import RoundContext, Server
 from bfl.errors import PosteriorError, RunError
+from bfl.federation.exchanges import Exchange
+from bfl.federation.exchanges.direct import Direct
 from bfl.federation.parts import Arrays, Counts, DeclaredArray
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.floor import Floored, with_scale_floor
 from strategies.combination import Combination
 from strategies.method import Method
+from strategies.pool_sums import ClientsSum, WantedSum, pool_sums, wanted_sum
 from strategies.pool_updates import pool_updates
 from strategies.pooled_round import PooledRound, PooledRounds
 from strategies.server_state import ServerState
@@ -44,6 +48,7 @@ class TrainingRequest:
         pooled_rounds: By partition id, the last round in which a client's update was pooled; 0:
             none yet.
         damping: By partition id, by how much that round's change was damped.
+        exchange: How their updates travel.
     """
 
     server_round: int
@@ -54,6 +59,7 @@ class TrainingRequest:
     declared: tuple[DeclaredArray, ...]
     pooled_rounds: Mapping[int, int]
     damping: Mapping[int, float]
+    exchange: Exchange = field(default_factory=Direct)
 
 
 class Clients(Protocol):
@@ -71,6 +77,13 @@ class Clients(Protocol):
         """Have clients train; yield the usable updates in the order of partition ids.
 
         They come while others are still training. The tally gets what there is to count.
+
+        Raises:
+            RunError: They are too few.
+        """
+
+    def add_up(self, request: TrainingRequest, wanted: WantedSum, tally: Tally) -> ClientsSum:
+        """Have clients train, and return the sum of their statistics, which is all that is known.
 
         Raises:
             RunError: They are too few.
@@ -159,8 +172,8 @@ def pooled_round(
     asked = method.sampling.sample(seed, number, clients.size)
     request = _request(method, state, number, asked)
     tally, combination = Tally(), Combination(request.declared)
-    spread = PrecisionSpread() if method.pooling.by_precision else None
-    known = clients.num_examples
+    seen = method.exchange.secure_sums is None
+    spread = PrecisionSpread() if method.pooling.by_precision and seen else None
     kept: list[ClientUpdate] = []
 
     def add(update: ClientUpdate, weight: float) -> None:
@@ -172,17 +185,7 @@ def pooled_round(
             spread.add(update.posterior, weight)
 
     try:
-        pooled = pool_updates(
-            clients.train(request, tally),
-            method.pooling,
-            method.weighting,
-            method.defence,
-            previous=previous,
-            num_examples={i: known[i] for i in asked if i in known},
-            asked=len(asked),
-            generator=lambda i: randomness.generator(seed, "pooling", number, i),
-            on_weighed=add,
-        )
+        pooled = _pooled(method, request, clients, seed, tally, add)
         if manifest:
             manifest.check(pooled.posterior)
     except PosteriorError as error:
@@ -205,6 +208,39 @@ def pooled_round(
     }
     models = _models(kept, previous, floored.posterior, manifest) if kept else None
     return PooledRound(following, metrics, tally.clients(pooled.weights), models)
+
+
+def _pooled(
+    method: Method,
+    request: TrainingRequest,
+    clients: Clients,
+    seed: int,
+    tally: Tally,
+    on_weighed: Callable[[ClientUpdate, float], None],
+) -> Pooled:
+    """Have clients train and return what they pool to, by single updates or by their sum.
+
+    Raises:
+        PosteriorError: What is pooled is no posterior.
+        RunError: They are too few.
+    """
+    asked, known, previous = request.partition_ids, clients.num_examples, request.posterior
+    sizes = {i: known[i] for i in asked if i in known}
+    if secure_sums := method.exchange.secure_sums:
+        wanted = wanted_sum(secure_sums, method.pooling, method.weighting, previous, sizes)
+        added_up = clients.add_up(request, wanted, tally)
+        return pool_sums(method.pooling, wanted, added_up, previous)
+    return pool_updates(
+        clients.train(request, tally),
+        method.pooling,
+        method.weighting,
+        method.defence,
+        previous=previous,
+        num_examples=sizes,
+        asked=len(asked),
+        generator=lambda i: randomness.generator(seed, "pooling", request.server_round, i),
+        on_weighed=on_weighed,
+    )
 
 
 def _moved(
@@ -275,4 +311,5 @@ def _request(
         declared=method.declared(state.posterior),
         pooled_rounds={i: int(state.pooled_rounds[i]) for i in asked},
         damping={i: float(state.damping[i]) for i in asked},
+        exchange=method.exchange,
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from bfl.engine.resources import resident_memory
 from bfl.experiments.results.best import BestPosterior
 from bfl.experiments.results.collapse import CollapseWatch
@@ -23,6 +25,7 @@ class RoundRecorder:
         samples: How many Monte Carlo samples the rounds are evaluated with.
         best: Keeps the best posterior, where the server has images of its own.
         log: Where rounds are logged besides.
+        hidden: What records say in place of numbers that nobody knows.
     """
 
     def __init__(
@@ -33,6 +36,7 @@ class RoundRecorder:
         *,
         best: BestPosterior | None = None,
         log: LiveLog | None = None,
+        hidden: Mapping[str, str] | None = None,
     ) -> None:
         self.folder = folder
         self.progress = progress
@@ -40,6 +44,7 @@ class RoundRecorder:
         self.samples = samples
         self.best = best
         self.log = log
+        self.hidden = hidden or {}
         self.checkpoints = Checkpoints(folder)
 
     def record(self, finished: Round) -> bool:
@@ -49,6 +54,7 @@ class RoundRecorder:
             "seconds": finished.seconds,
             "server-memory": resident_memory(),
             **finished.metrics,
+            **self.hidden,
             **describe_posterior(finished.posterior),
             "posterior-sha256": finished.posterior.digest(),
             PER_CLIENT: finished.clients,

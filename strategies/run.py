@@ -40,6 +40,7 @@ from strategies import strategy_class
 from strategies.division import own_test_positions, split
 from strategies.federation import Federation, discover
 from strategies.method import Method
+from strategies.pool_sums import hidden_metrics
 from strategies.posterior_pooling import PosteriorPooling
 from strategies.pretraining import Pretraining
 from strategies.refusals import (
@@ -197,7 +198,12 @@ def _run_rounds(server: _Server, checkpoint: Checkpoint | None) -> Posterior:
         state = _first_state(server, prior.first_posterior(server.evaluator.initial))
     best = _best_posterior(server) if server.evaluator.validates else None
     recorder = RoundRecorder(
-        server.folder, server.progress, keys.evaluate_mc_samples, best=best, log=server.log
+        server.folder,
+        server.progress,
+        keys.evaluate_mc_samples,
+        best=best,
+        log=server.log,
+        hidden=hidden_metrics(Method.of(server.configuration)),
     )
     strategy = make_strategy(
         server.configuration,
@@ -259,6 +265,7 @@ def make_strategy(
         sampling=method.sampling,
         server_optimizer=method.server_optimizer,
         broadcast=method.outgoing,
+        exchange=method.exchange,
         refinement=method.refinement,
         sampler=method.sampler,
         predictive=method.predictive,

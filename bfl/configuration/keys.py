@@ -180,6 +180,7 @@ class Keys(pydantic.BaseModel):
             **({"server-images": "server-data"} if self.server_data else {}),
             **({"server-labels": "server-labels"} if self.server_labels else {}),
             **({"pre-training": "pretrain-examples"} if self.pretrain_examples else {}),
+            **({"judging-clients": "judged-by"} if self.judged_by == "clients" else {}),
         }
 
     def requires(self) -> dict[str, str]:

@@ -21,6 +21,7 @@ from bfl.experiments.results.figures.base import figures
 from bfl.experiments.tracking import Tracker, trackers
 from bfl.federation.attacks import Attack, attacks
 from bfl.federation.broadcasts import Broadcast, broadcasts
+from bfl.federation.exchanges import Exchange, exchanges
 from bfl.federation.sampling import Sampling, samplings
 from bfl.federation.workloads import Workload, workloads
 from bfl.learning.augmentations import Augmentation, augmentations
@@ -146,6 +147,7 @@ class Parts:
         Broadcast,
         _part(broadcasts, "posterior", "what of the global posterior clients are sent"),
     ]
+    exchange: Annotated[Exchange, _part(exchanges, "direct", "how clients' updates reach the pool")]
     refinement: Annotated[
         Refinement,
         _part(refinements, "none", "what the server does with the pooled posterior beyond pooling"),

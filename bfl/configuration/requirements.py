@@ -39,6 +39,16 @@ PROPERTIES: Mapping[str, Property] = {
     "factors": Property("pooling", "a pool of changed factors"),
     "cavity": Property("prior", "the cavity as the clients' prior"),
     "compilable": Property("model", "a model that XLA compiles to one result"),
+    "sums": Property("pooling", "a pool of sums, each client's part of which is its own alone"),
+    "clients-models": Property(
+        "refinement",
+        "use of single clients' models",
+        'refinement="none" predictive="posterior"',
+    ),
+    "sent-beside": Property(
+        "correction", "arrays beside a client's posterior", 'correction="none"'
+    ),
+    "judging-clients": Property("judged-by", "metrics of single clients", 'judged-by="server"'),
     "changed-updates": Property("defence", "change of what clients have sent", 'defence="none"'),
     "corrupted-updates": Property(
         "attack", "hostile client whose lies would be what it keeps", 'attack="none"'

@@ -132,6 +132,14 @@ class PoolingRule(Component, ABC):
     identical: ClassVar[Literal["same", "divided", "floor"]] = "same"
     fractions: ClassVar[tuple[str, ...]] = ()
 
+    def has(self) -> frozenset[str]:
+        """Return whether a client's statistics follow from its posterior and its weight alone.
+
+        They do not with draws, nor where they depend on which other clients are pooled.
+        """
+        alone = not (self.stochastic or self.weights_are_fractions)
+        return frozenset({"sums"}) if alone else frozenset()
+
     def requires(self) -> frozenset[str]:
         """Return that there are Gaussians, unless the rule makes sense without."""
         return frozenset() if self.accepts_points else frozenset({"gaussian"})

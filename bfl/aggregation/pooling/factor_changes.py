@@ -58,7 +58,7 @@ class FactorChanges(PoolingRule):
 
     def has(self) -> frozenset[str]:
         """Return that factors change."""
-        return frozenset({"factors"})
+        return super().has() | {"factors"}
 
     def requires(self) -> frozenset[str]:
         """Return what q = p Π t_k rests on: clients that keep their factors out of their prior."""

@@ -45,9 +45,8 @@ class Refinement(Component, ABC):
 
     def has(self) -> frozenset[str]:
         """Return whether the posterior that is sent next is another than the pooled one."""
-        return (
-            frozenset({"refined-pool"}) if self.needs_server or self.needs_models else frozenset()
-        )
+        refined = {"refined-pool"} if self.needs_server or self.needs_models else set()
+        return frozenset(refined | ({"clients-models"} if self.needs_models else set()))
 
     def requires(self) -> frozenset[str]:
         """Return that the server has data of its own, if it is to use any."""

@@ -31,6 +31,10 @@ class Predictive(Component, ABC):
 
     needs_models: ClassVar[bool] = False
 
+    def has(self) -> frozenset[str]:
+        """Return whether it needs the clients' models."""
+        return frozenset({"clients-models"}) if self.needs_models else frozenset()
+
     def keep(self, context: RoundContext) -> Arrays:
         """Return what it needs of a round, arrays by name."""
         return {}

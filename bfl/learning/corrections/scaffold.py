@@ -52,6 +52,10 @@ class Scaffold(Correction):
         "steps",
     )
 
+    def has(self) -> frozenset[str]:
+        """Return that clients send the change of their control variates."""
+        return frozenset({"sent-beside"})
+
     def requires(self) -> frozenset[str]:
         """Return what both options hold for."""
         return frozenset({"plain-steps", "uniform-weights"})
