@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import TypeVar
 
 
 class BflError(Exception):
-    """Base of every error that this package raises on purpose."""
+    """Base of every error that this package raises on purpose.
+
+    Attributes:
+        public: Whether its message holds nothing of the machine that raises it, no data, paths or
+            settings, but what others have asked of it. A client sends no other one to the server.
+    """
+
+    public = False
 
 
 class ConfigurationError(BflError):
@@ -35,6 +43,15 @@ class LostStateError(RunError):
 
 class SharedFolderError(LostStateError):
     """The hosts of a simulation do not share the run's folder."""
+
+
+E = TypeVar("E", bound=BflError)
+
+
+def public(error: E) -> E:
+    """Return an error as one whose message holds nothing of the machine that raises it."""
+    error.public = True
+    return error
 
 
 def nearest(given: str, allowed: Iterable[str]) -> str | None:

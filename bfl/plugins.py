@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from bfl.errors import ConfigurationError
+from bfl.errors import ConfigurationError, public
 from bfl.registry import Component, Registry
 
 GROUP = "bfl.plugins"
@@ -148,11 +148,13 @@ def _found(word: str, policy: PluginPolicy) -> Plugin:
     place, _, expected = word.partition(_SHA)
     plugin = (_file if place.endswith(".py") else _module)(place, policy)
     if expected and expected != plugin.digest:
-        raise ConfigurationError(
-            f"plugins: {plugin.place} on this machine has the SHA-256 {plugin.digest[:16]}…, and "
-            f"{expected[:16]}… is expected; allowed: the same content everywhere, or '{place}' "
-            f"without '{_SHA}', which takes what is there when the run begins"
+        error = ConfigurationError(
+            f"plugins: {_shown(plugin.place, policy)} on this machine has the SHA-256 "
+            f"{plugin.digest[:16]}…, and {expected[:16]}… is expected; allowed: the same content "
+            f"everywhere, or '{place}' without '{_SHA}', which takes what is there when the run "
+            "begins"
         )
+        raise public(error)
     return plugin
 
 
@@ -161,28 +163,37 @@ def _file(place: str, policy: PluginPolicy) -> Plugin:
     if policy.folder:
         path = Path(policy.folder).expanduser() / path.name
     elif policy.restricted:
-        raise ConfigurationError(
+        error = ConfigurationError(
             f"plugins: the run names {path.name}, and this node takes no files; allowed: one of "
             "that name in plugins-dir of the node's configuration, the folder of its own"
         )
+        raise public(error)
     path = path.absolute()
     if not path.is_file():
-        raise ConfigurationError(
-            f"plugins: {path} is not on this machine; allowed: a file, the name of a module, "
-            "or on a node the file of that name in plugins-dir of the node's configuration"
+        error = ConfigurationError(
+            f"plugins: {_shown(path, policy)} is not on this machine; allowed: a file, the name of "
+            "a module, or on a node the file of that name in plugins-dir of the node's "
+            "configuration"
         )
+        raise public(error)
     digest = hashlib.sha256(path.read_bytes()).hexdigest()
     # Another content is another module, in a process that has met both.
     return Plugin(str(path), digest, f"bfl_plugin_{path.stem}_{digest[:16]}")
 
 
+def _shown(place: str | Path, policy: PluginPolicy) -> str:
+    """Return a plugin's place for a message, which a restricted node sends to somebody else."""
+    return Path(place).name if policy.restricted else str(place)
+
+
 def _module(name: str, policy: PluginPolicy) -> Plugin:
     if policy.restricted and name not in {plugin.module for plugin in installed_plugins()}:
-        raise ConfigurationError(
+        error = ConfigurationError(
             f"plugins: the run names the module '{name}', which this node does not import for it; "
             f"allowed: one that an installed distribution declares under the entry points {GROUP}, "
             "or a file in plugins-dir of the node's configuration"
         )
+        raise public(error)
     return Plugin(name, _digest_of_module(name), name)
 
 

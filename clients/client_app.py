@@ -4,6 +4,8 @@ A node's configuration (``--node-config`` of a SuperNode; set by Flower in a sim
 
 - ``partition-id`` and ``num-partitions``: which client of how many it plays;
 - ``data-dir``: where archives lie on its machine, in place of the run's ``data-dir``;
+- ``allow-run-paths``: true if the node may read the paths that the run names, the archive of
+  ``dataset="npz:PATH"`` and its ``data-dir``, as every simulated one may;
 - ``dataset``: data of its own, for instance ``"npz:/data/site0.npz"``: all training images in it
   are this client's, and nothing of the run's data set is used here;
 - ``plugins-dir``: the folder with the files of plugins that it takes, by their names; a simulated
@@ -29,7 +31,7 @@ from bfl.code import code_digest
 from bfl.configuration import Configuration
 from bfl.data.datasets.cache import cached_dataset
 from bfl.engine.resources import resident_memory
-from bfl.errors import ConfigurationError
+from bfl.errors import ConfigurationError, public
 from bfl.experiments.run.trainer import personal_architecture, trainer_for
 from bfl.federation.client_metrics import (
     MEMORY,
@@ -59,7 +61,7 @@ from bfl.federation.wire import (
 from bfl.learning.training import LocalResult, LocalTask
 from bfl.plugins import activate
 from bfl.posteriors import Posterior
-from clients.guard import deadline, reports_errors
+from clients.guard import deadline, reports_errors, told
 from clients.judging import judged_metrics
 from clients.masked import advertised, confirmed, masked_reply, shared, unmasked
 from clients.node import Node
@@ -110,7 +112,7 @@ def _plugin_problem(message: Message, node: Node) -> str:
     try:
         activate(str(asked.get("plugins", "")), node.plugins)
     except ConfigurationError as error:
-        return str(error)
+        return told(error, node.simulated)
     return ""
 
 
@@ -164,21 +166,24 @@ def _refuse(task: TrainTask, node: Node, configuration: Configuration) -> None:
     """
     # Behind the last client comes the virtual one that pre-trains.
     if task.partition_id not in (node.partition_id, node.num_partitions):
-        raise ConfigurationError(
+        refusal = ConfigurationError(
             f"this node plays partition {node.partition_id} and is asked for partition "
             f"{task.partition_id}; has its configuration been changed during the run?"
         )
+        raise public(refusal)
     if node.exchange and configuration.exchange.name != node.exchange:
-        raise ConfigurationError(
+        refusal = ConfigurationError(
             f"the run's exchange is '{configuration.exchange.name}', and this node's configuration "
             f"has exchange='{node.exchange}': it sends its updates in no other way"
         )
+        raise public(refusal)
     if configuration.attacks(task.partition_id) and not node.allows_attack:
-        raise ConfigurationError(
+        refusal = ConfigurationError(
             f"attack is '{configuration.attack.name}' for partition {task.partition_id}, and this "
             "node does not play hostile clients: only simulated nodes do, and SuperNodes whose "
             "node configuration has allow-attack=true"
         )
+        raise public(refusal)
 
 
 def _train(
@@ -307,15 +312,15 @@ def _examples(task: TrainTask, data: TrainingData, node: Node) -> Any:
         return task.examples
     if node.dataset:
         return np.arange(data.size)
-    raise ConfigurationError(
+    refusal = ConfigurationError(
         f"client {task.partition_id} has no examples: the server has assigned none (the Strategy's "
         "argument partition) and the node has no data of its own (dataset in its configuration)"
     )
+    raise public(refusal)
 
 
 def _training_data(configuration: Configuration, node: Node) -> TrainingData:
     """Return the node's own data if it has some, and the run's otherwise."""
     if node.dataset:
         return own_data(node.dataset)
-    keys = configuration.keys
-    return shared_data(keys.dataset, keys.data_dir if node.data_dir is None else node.data_dir)
+    return shared_data(*node.shared_dataset(configuration.keys))

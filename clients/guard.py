@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-import sys
+import sysconfig
 import threading
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
+from pathlib import Path
 
 from flwr.app import Context, Error, Message
 
@@ -19,44 +20,65 @@ from bfl.federation.wire import RUN_CANNOT_GO_ON
 
 Work = Callable[[Message, Context], Message]
 
+_APP = Path(__file__).resolve().parent.parent
+_INSTALLED = tuple(Path(sysconfig.get_path(name)) for name in ("purelib", "platlib", "stdlib"))
+_SHARED = {_APP / "bfl": _APP, _APP / "clients": _APP, **{path: path for path in _INSTALLED}}
+"""Folders with code that everybody has, and what their files are named relative to."""
+
 TIMED_OUT = 75
 """Exit status of an actor that took too long."""
 
 
 def reports_errors(work: Work) -> Work:
-    """Return a client's work such that what it raises is sent to the server, traceback and all.
+    """Return a client's work such that what it raises is sent to the server.
 
-    Flower's engines send the message of an exception and drop its traceback. A real client sends
-    where it happened and what kind it was; the message of an exception that is not ours may hold
-    its data, and stays in its own log.
+    Flower's engines send the message of an exception and drop its traceback. A simulated client
+    sends both. A real one sends where it happened and what kind it was; what the error says may
+    hold its data, paths or settings, and stays in its own log, but for messages that are public.
     """
 
     @wraps(work)
     def guarded(message: Message, context: Context) -> Message:
         code = CLIENT_RAISED
+        simulated = in_simulation(context.node_config)
         try:
             return work(message, context)
-        except LostStateError as error:  # others may be luckier, and the result would not say so
-            code, reason = RUN_CANNOT_GO_ON, str(error)
-        except BflError as error:  # meant for people: its message says all
-            reason = f"{type(error).__name__}: {error}"
         except Exception as error:
-            reason = traceback.format_exc()
-            if not in_simulation(context.node_config):
-                print(reason, file=sys.stderr)
-                reason = without_messages(error)
+            # Others may be luckier, and the result would not say so.
+            code = RUN_CANNOT_GO_ON if isinstance(error, LostStateError) else code
+            reason = told(error, simulated)
+            if not simulated:
+                traceback.print_exception(error)
         return Message(Error(code=code, reason=reason), reply_to=message)
 
     return guarded
 
 
+def told(error: Exception, simulated: bool) -> str:
+    """Return what the server is told of an exception.
+
+    Args:
+        error: The exception.
+        simulated: Whether the client is a simulated one, which has no secrets from the server.
+    """
+    if not isinstance(error, BflError):
+        return "".join(traceback.format_exception(error)) if simulated else without_messages(error)
+    if not simulated and not error.public:
+        return without_messages(error)
+    # Meant for people: its message says all.
+    return str(error) if isinstance(error, LostStateError) else f"{type(error).__name__}: {error}"
+
+
 def without_messages(error: BaseException) -> str:
-    """Return the traceback of an exception, with those that led to it, but not what they say."""
+    """Return the traceback of an exception, with those that led to it, but not what they say.
+
+    Nor where on this machine the code lies.
+    """
     lines = []
     seen: set[int] = set()
     while id(error) not in seen:
         seen.add(id(error))
-        lines += traceback.format_tb(error.__traceback__)
+        lines += [_place(frame) for frame in traceback.extract_tb(error.__traceback__)]
         lines.append(f"{type(error).__qualname__} (its message is in the client's own log)\n")
         before = error.__cause__ or error.__context__
         if before is None:
@@ -64,6 +86,16 @@ def without_messages(error: BaseException) -> str:
         lines.append("after\n")
         error = before
     return "".join(lines)
+
+
+def _place(frame: traceback.FrameSummary) -> str:
+    """Return a line of code that everybody has; of the node's own files, the name alone."""
+    path = Path(frame.filename)
+    for folder, root in _SHARED.items():
+        if path.is_relative_to(folder):
+            shown = path.relative_to(root).as_posix()
+            return f"  {shown}, line {frame.lineno}, in {frame.name}: {frame.line}\n"
+    return f"  {path.name}, line {frame.lineno}, in {frame.name}\n"
 
 
 @contextmanager

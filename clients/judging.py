@@ -94,8 +94,7 @@ def _own_test_images(
         dataset = cached_dataset(node.dataset, "")
         return dataset.test_images, dataset.test_labels
     keys = configuration.keys
-    folder = keys.data_dir if node.data_dir is None else node.data_dir
-    dataset = with_test_examples(cached_dataset(keys.dataset, folder), keys.test_examples)
+    dataset = with_test_examples(cached_dataset(*node.shared_dataset(keys)), keys.test_examples)
     positions = np.zeros(0, np.int64) if task.test_examples is None else task.test_examples
     return dataset.test_images[positions], dataset.test_labels[positions]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,11 +10,15 @@ from typing import Any
 import pydantic
 from flwr.app import Context
 
+from bfl.configuration.keys import Keys
 from bfl.engine.resources import in_simulation
-from bfl.errors import ConfigurationError
+from bfl.errors import ConfigurationError, public
 from bfl.federation.exchanges import exchanges
 from bfl.learning.models import create_architecture
 from bfl.plugins import PluginPolicy
+
+_PATH = re.compile(r"npz:|hf:[/.~]")
+"""In a data set's word, also within another one's (``resized:8x8x1:npz:PATH``): a path follows."""
 
 
 @dataclass(frozen=True)
@@ -24,13 +29,15 @@ class Node:
         partition_id: Which client of the partition it plays.
         num_partitions: How many clients there are.
         dataset: Data of its own, or empty.
-        data_dir: Where archives lie on its machine; None: where the run's ``data-dir`` says.
+        data_dir: Where archives lie on its machine; None: it does not say.
         plugins: Where the files of a run's plugins are, and which plugins it takes: a simulated
             node all, a SuperNode what its own configuration and installation say.
         state_dir: Where its client keeps a state, or empty.
         personal_model: The architecture of its client's personal model, or empty: as the run says.
         exchange: The one exchange that it takes part in, or empty: any that the run has.
         simulated: Whether an engine simulates it.
+        allows_run_paths: Whether it reads paths that the run names: if it is simulated, or its
+            configuration has ``allow-run-paths=true``.
         allows_attack: Whether it may play a hostile client: if it is simulated, or its
             configuration has ``allow-attack=true``.
     """
@@ -44,6 +51,7 @@ class Node:
     personal_model: str
     exchange: str
     simulated: bool
+    allows_run_paths: bool
     allows_attack: bool
 
     @classmethod
@@ -55,11 +63,6 @@ class Node:
         """
         given: Mapping[str, Any] = context.node_config
         simulated = in_simulation(given)
-        allow = given.get("allow-attack", False)
-        if not isinstance(allow, bool):
-            raise ConfigurationError(
-                f"node configuration: allow-attack is {allow!r}; allowed: true or false"
-            )
         if "personal-model" in given:
             _check_model(given["personal-model"])
         return cls(
@@ -72,8 +75,33 @@ class Node:
             personal_model=str(given.get("personal-model", "")),
             exchange=exchanges.get(str(given["exchange"])).name if "exchange" in given else "",
             simulated=simulated,
-            allows_attack=simulated or allow,
+            allows_run_paths=_flag(given, "allow-run-paths") or simulated,
+            allows_attack=_flag(given, "allow-attack") or simulated,
         )
+
+    def shared_dataset(self, keys: Keys) -> tuple[str, str]:
+        """Return the run's data set, and where its archives are on this node.
+
+        Raises:
+            ConfigurationError: The run names a path, and this node reads none for a server.
+        """
+        if self.allows_run_paths:
+            return keys.dataset, keys.data_dir if self.data_dir is None else self.data_dir
+        if _PATH.search(keys.dataset):
+            refusal = ConfigurationError(
+                f"dataset is '{keys.dataset}', and this node reads no path that a server names; "
+                "allowed: data of its own (dataset in its own configuration), a named data set, "
+                "or allow-run-paths=true in the node's configuration"
+            )
+            raise public(refusal)
+        return keys.dataset, self.data_dir or ""
+
+
+def _flag(given: Mapping[str, Any], key: str) -> bool:
+    allow = given.get(key, False)
+    if not isinstance(allow, bool):
+        raise ConfigurationError(f"node configuration: {key} is {allow!r}; allowed: true or false")
+    return allow
 
 
 def _check_model(word: object) -> None:

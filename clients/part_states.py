@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from bfl.errors import LostStateError
+from bfl.errors import LostStateError, public
 from bfl.federation.parts import Arrays, Part, Trained
 from bfl.federation.wire import TrainTask
 from bfl.posteriors import Posterior
@@ -40,9 +40,6 @@ class PartStates:
                 there has been none.
             task: What the client is asked.
             received: The global posterior, which gives the sizes.
-
-        Raises:
-            LostStateError: A part's state is lost.
         """
         states: dict[str, Arrays] = {}
         for part in parts:
@@ -53,13 +50,7 @@ class PartStates:
                 states[name] = {**states.get(name, {}), **part.begin_client(received)}
                 continue
             # Of parts that share a state, each takes up what the one before has made of it.
-            mine = states.get(name) or _behind(name, kept)
-            if not mine:
-                raise LostStateError(
-                    f"client {task.partition_id}: what '{part.name}' kept in round "
-                    f"{task.pooled_round} is gone, and without it the client would send what is "
-                    "not so; a SuperNode keeps it if its node configuration has a state-dir"
-                )
+            mine = states[name] if name in states else _behind(name, kept)
             states[name] = part.commit(mine, task.damping)
         return cls(parts, states)
 
@@ -96,10 +87,22 @@ def keeps_state(parts: Sequence[Part]) -> bool:
 
 
 def taken_up(store: ClientState | None, task: TrainTask) -> Arrays:
-    """Return what a client kept in the last round that was pooled; nothing without a store."""
+    """Return what a client kept in the last round that was pooled; nothing without a store.
+
+    Raises:
+        LostStateError: It is gone, whether a part of the method kept it or the optimizer.
+    """
     if store is None:
         return {}
-    return store.take_up(task.pooled_round, task.server_round) or {}
+    found = store.take_up(task.pooled_round, task.server_round)
+    if found is None and task.pooled_round:
+        lost = LostStateError(
+            f"client {task.partition_id}: what it kept in round {task.pooled_round} is gone, and "
+            "without it the client would not send what it would have sent; a SuperNode keeps it "
+            "if its node configuration has a state-dir"
+        )
+        raise public(lost)
+    return found or {}
 
 
 def named_optimizer(state: Arrays) -> dict[str, npt.NDArray[Any]]:

@@ -52,14 +52,14 @@ def check_server_side(method: Method, server: Server | None) -> None:
     Raises:
         ConfigurationError: There is no network or no data, or the data do not serve.
     """
-    refinement = method.refinement
-    if refinement.needs_server and server is None:
-        raise ConfigurationError(
-            f"refinement '{refinement.name}' needs images and a network of the server's own, and "
-            "this Strategy has neither; give it as server (bfl.experiments.run.server), or "
-            "refinement='none'"
-        )
-    refinement.check(server.data if server else None)
+    for kind, part in (("refinement", method.refinement), ("weighting", method.weighting)):
+        if part.needs_server and server is None:
+            raise ConfigurationError(
+                f"{kind} '{part.name}' needs images and a network of the server's own, and this "
+                "Strategy has neither; give it as server (bfl.experiments.run.server), or a "
+                f"{kind} without"
+            )
+        part.check(server.data if server else None)
 
 
 def check_exchange(

@@ -10,6 +10,7 @@ from flwr.serverapp import Grid
 
 from bfl.deployment.bound_nodes import binding_problem
 from bfl.errors import ConfigurationError, RunError
+from bfl.federation.client_text import neutralized
 from bfl.federation.wire import NodeDescription
 from strategies.exchange import Outstanding
 
@@ -97,7 +98,7 @@ class NodeDescriptions:
                 self.failures.pop(node, None)
             except (ConfigurationError, RunError) as error:
                 if node not in self.known:
-                    self.failures[node] = str(error)
+                    self.failures[node] = neutralized(str(error))
                     self._ask_again[node] = time.monotonic() + AGAIN_AFTER_FAILURE
                 if isinstance(error, ConfigurationError):
-                    self.malformed[node] = str(error)
+                    self.malformed[node] = neutralized(str(error))

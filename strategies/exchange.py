@@ -10,6 +10,7 @@ from flwr.serverapp import Grid
 
 from bfl.engine.flower import NO_REPLY, is_simulation, poll_interval
 from bfl.errors import RunError
+from bfl.federation.client_text import neutralized
 from bfl.federation.wire import RUN_CANNOT_GO_ON
 
 POLLING_SHARE = 0.1
@@ -87,12 +88,12 @@ class Outstanding:
     def _checked(self, reply: Message, message: Message) -> Message:
         node = message.metadata.dst_node_id
         if reply.has_error():
+            reason = neutralized(str(reply.error.reason))
             # A node of a deployment has no such power: it fails, and the others go on.
             if reply.error.code == RUN_CANNOT_GO_ON and is_simulation(self._grid):
-                raise RunError(str(reply.error.reason))
-            if reply.metadata.src_node_id != node:
-                return _failure(message, str(reply.error.reason), reply.error.code)
-        elif reply.metadata.src_node_id != node:
+                raise RunError(reason)
+            return _failure(message, reason, reply.error.code)
+        if reply.metadata.src_node_id != node:
             return _failure(message, f"node {reply.metadata.src_node_id} has answered in its place")
         return reply
 

@@ -10,6 +10,7 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from bfl.errors import RunError
+from bfl.federation.client_text import neutralized
 from bfl.federation.wire import (
     Positions,
     TrainTask,
@@ -26,7 +27,7 @@ from strategies.masked_clients import MaskedAttempt, with_attempts
 from strategies.pool_sums import ClientsSum, WantedSum
 from strategies.round import TrainingRequest
 from strategies.tally import Tally
-from strategies.updates import ClientUpdate, read_update
+from strategies.updates import ClientUpdate, RefusedUpdateError, read_update
 
 
 @dataclass(frozen=True)
@@ -152,7 +153,7 @@ class FlowerClients:
         needed = self._patience.needed(asked)
 
         def warn(partition_id: int, text: str) -> None:
-            self._warn(number, partition_id, text)
+            self._warn(number, partition_id, neutralized(text))
 
         self.federation = self.federation.refreshed(self._grid, warn)
         partition_of = self.federation.partition_of
@@ -237,7 +238,7 @@ class FlowerClients:
         }
 
     def _read(self, request: TrainingRequest, reply: Message, partition_id: int) -> ClientUpdate:
-        return read_update(
+        update = read_update(
             reply,
             partition_id,
             request.posterior,
@@ -247,3 +248,7 @@ class FlowerClients:
             declared=request.declared,
             exchange=request.exchange,
         )
+        problem = request.problem_beside(update.beside) if update.beside else None
+        if problem:
+            raise RefusedUpdateError(f"with the arrays beside the posterior {problem}")
+        return update

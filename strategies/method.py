@@ -83,10 +83,19 @@ class Method:
         return self.refinement.needs_models or self.predictive.needs_models
 
     def begin(self, posterior: Posterior, clients: int) -> dict[str, Arrays]:
-        """Return the parts' states before the first round, by the names of the states."""
+        """Return the parts' states before the first round, by the names of the states.
+
+        Raises:
+            ConfigurationError: A part without the name of a state begins one.
+        """
         states: dict[str, Arrays] = {}
         for part in self.parts:
             begun = part.begin_server(posterior, clients)
+            if begun and not part.state_name:
+                raise ConfigurationError(
+                    f"part '{part.name}' keeps {', '.join(begun)} on the server and has no "
+                    "state_name to keep it under"
+                )
             if begun:
                 states[part.state_name] = {**states.get(part.state_name, {}), **begun}
         return states
@@ -120,11 +129,16 @@ class Method:
     def fold(
         self, states: Mapping[str, Arrays], combined: Arrays, counts: Counts
     ) -> dict[str, Arrays]:
-        """Return the parts' states after a round."""
+        """Return the parts' states after a round.
+
+        A state that holds nothing stands nowhere, as in a checkpoint, and is folded all the same.
+        """
         folded = dict(states)
         for part in self.parts:
-            if part.state_name in folded:
-                folded[part.state_name] = part.fold(folded[part.state_name], combined, counts)
+            if part.state_name:
+                before = folded.pop(part.state_name, {})
+                if after := part.fold(before, combined, counts):
+                    folded[part.state_name] = after
         return folded
 
 

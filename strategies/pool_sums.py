@@ -87,7 +87,11 @@ def hidden_metrics(method: Method) -> dict[str, str]:
 
 
 def pool_sums(
-    rule: PoolingRule, wanted: WantedSum, found: ClientsSum, previous: Posterior
+    rule: PoolingRule,
+    wanted: WantedSum,
+    found: ClientsSum,
+    previous: Posterior,
+    unrounded: Posterior | None = None,
 ) -> Pooled:
     """Return the pooled posterior of what clients have added up, as pooling one by one gives it.
 
@@ -96,6 +100,7 @@ def pool_sums(
         wanted: What they were asked for.
         found: What they have added up.
         previous: The previous global posterior.
+        unrounded: The same as it was pooled, in float64, for a rule that ``keeps_unrounded``.
 
     Raises:
         PosteriorError: It is no posterior: a client has sent what is no statistics, and which one
@@ -105,7 +110,7 @@ def pool_sums(
     sums = decoded_statistics(found.total, wanted.exponents, previous.size, previous.point.size)
     threads = cpus_of_this_process()
     try:
-        return pooled_statistics(rule, sums, weights, previous, threads)
+        return pooled_statistics(rule, sums, weights, previous, unrounded, threads)
     except PosteriorError as error:
         raise PosteriorError(
             f"{error}; only the sum of the clients' statistics is known (exchange 'masked'), not "

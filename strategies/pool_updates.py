@@ -20,6 +20,7 @@ from bfl.aggregation.defences import Defence
 from bfl.aggregation.defences.none import NoDefence
 from bfl.aggregation.pooling import Pooled, PoolingRule, normalised, pool, pool_weighted
 from bfl.aggregation.pooling.clients import Client
+from bfl.aggregation.server import ServerRound
 from bfl.aggregation.weightings import Weighting, describe_weights
 from bfl.engine.resources import cpus_of_this_process
 from bfl.posteriors import Posterior
@@ -33,10 +34,12 @@ def pool_updates(
     defence: Defence,
     *,
     previous: Posterior,
+    unrounded: Posterior | None = None,
     num_examples: Mapping[int, int],
     asked: int,
     generator: Callable[[int], np.random.Generator],
     on_weighed: Callable[[ClientUpdate, float], None] = lambda update, weight: None,
+    server: ServerRound | None = None,
 ) -> Pooled:
     """Return the pooled posterior of clients' updates, with what is reported of their weights.
 
@@ -46,11 +49,13 @@ def pool_updates(
         weighting: What the clients' weights are.
         defence: What is done to the posteriors before.
         previous: The previous global posterior.
+        unrounded: The same as it was pooled, in float64, for a rule that ``keeps_unrounded``.
         num_examples: By partition id, what the clients asked hold as far as the server knows.
         asked: How many clients were asked.
         generator: Gives a client's random generator by its partition id, for a stochastic rule.
         on_weighed: Called with each update as it is pooled, after the defence, and its weight,
             whose scale is the same for all, in the order of partition ids.
+        server: The server in this round, for a weighting that needs it.
 
     Raises:
         PosteriorError: There is no update, or what is pooled is no posterior.
@@ -72,14 +77,26 @@ def pool_updates(
             return update.posterior, used[-1], drawer
 
         clients = map(client, updates)
-        return _described(pool_weighted(rule, clients, previous=previous, threads=threads), used)
+        pooled = pool_weighted(
+            rule, clients, previous=previous, unrounded=unrounded, threads=threads
+        )
+        return _described(pooled, used)
     together = list(updates)
     posteriors = defence.protect([update.posterior for update in together])
-    weights = weighting.weigh(posteriors, [update.num_examples for update in together], previous)
+    counts = [update.num_examples for update in together]
+    weights = weighting.weigh(posteriors, counts, previous, server)
     for update, posterior, weight in zip(together, posteriors, weights, strict=True):
         on_weighed(replace(update, posterior=posterior), float(weight))
     drawers = [generator(u.partition_id) for u in together] if rule.stochastic else None
-    pooled = pool(rule, posteriors, weights, previous=previous, generators=drawers, threads=threads)
+    pooled = pool(
+        rule,
+        posteriors,
+        weights,
+        previous=previous,
+        unrounded=unrounded,
+        generators=drawers,
+        threads=threads,
+    )
     return _described(pooled, weights)
 
 

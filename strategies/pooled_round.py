@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from bfl.posteriors.posterior import VECTORS
 from strategies.server_state import ServerState
 
 _POSTERIOR, _STATE, _MODELS, _REPORT = "posterior.", "state.", "models.", "report"
+_OF = "of"
+"""What the round is one of, as a digest."""
 
 
 @dataclass(frozen=True)
@@ -81,24 +84,51 @@ class PooledRound:
 class PooledRounds:
     """The round that a run has pooled and not finished: a kill costs what follows, no training.
 
+    A folder may hold what another run has left. So a round counts only for the run that has pooled
+    it, and only if it began where the round that is asked for begins.
+
     Args:
         folder: Where it is kept; it is made when the first one is.
+        run: What makes a round of this run another than that of any other run.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, run: str) -> None:
         self._snapshots = Snapshots(folder, kept=1)
+        self._run = run
 
-    def save(self, pooled: PooledRound) -> None:
+    def save(self, begun: ServerState, pooled: PooledRound) -> None:
         """Keep a round in place of the one before.
+
+        Args:
+            begun: The state that it began with.
+            pooled: The round.
 
         Raises:
             RunError: It cannot be written.
         """
-        self._snapshots.save(pooled.state.server_round, pooled.to_arrays())
+        arrays = {**pooled.to_arrays(), _OF: self._digest(begun)}
+        self._snapshots.save(pooled.state.server_round, arrays)
 
-    def of(self, server_round: int, manifest: Manifest | None) -> PooledRound | None:
-        """Return a round if it is the one that is kept, and sound."""
+    def after(self, begun: ServerState, manifest: Manifest | None) -> PooledRound | None:
+        """Return the round after a state if it is the one that is kept, and sound."""
         found = self._snapshots.latest()
-        if found is None or found[0] != server_round:
+        if found is None or found[0] != begun.server_round + 1:
             return None
-        return PooledRound.from_arrays(server_round, found[1], manifest)
+        if not np.array_equal(found[1].get(_OF, np.zeros(0)), self._digest(begun)):
+            return None
+        return PooledRound.from_arrays(found[0], found[1], manifest)
+
+    def clear(self) -> None:
+        """Remove what is kept: the run is over."""
+        self._snapshots.clear()
+
+    def _digest(self, begun: ServerState) -> npt.NDArray[np.uint8]:
+        found = hashlib.sha256(self._run.encode())
+        for name, array in sorted({**_vectors(begun.posterior), **begun.to_arrays()}.items()):
+            found.update(f"{name} {array.dtype.str} {array.shape} ".encode())
+            found.update(np.ascontiguousarray(array).tobytes())
+        return np.frombuffer(found.digest(), np.uint8)
+
+
+def _vectors(posterior: Posterior) -> dict[str, npt.NDArray[Any]]:
+    return {f"{_POSTERIOR}{name}": getattr(posterior, name) for name in VECTORS}

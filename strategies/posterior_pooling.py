@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -38,11 +37,12 @@ from strategies.checks import (
     check_server_side,
     initial_posterior,
 )
+from strategies.client_warnings import Warnings
 from strategies.federation import Federation, discover
 from strategies.flower_clients import FlowerClients, Patience, TaskTemplate
 from strategies.method import Method
 from strategies.pooled_round import PooledRounds
-from strategies.round import RoundReport, federated_round
+from strategies.round import federated_round
 from strategies.server_state import ServerState
 
 __all__ = ["PosteriorPooling", "Round"]
@@ -51,10 +51,6 @@ C = TypeVar("C", bound=Component)
 
 UNFINISHED = "pooled-round"
 """The folder in a run's, with the round that is pooled and not yet refined."""
-
-FEW_EFFECTIVE_CLIENTS = 2.0 + 1e-6
-"""So many or fewer are worth a warning where three clients or more were pooled: one of them, or two
-that send the same, outweigh all others."""
 
 ROUNDS_ARE_WHOLE = (
     "this Strategy runs whole rounds by itself (strategies.round.federated_round), so that what it "
@@ -262,7 +258,7 @@ class PosteriorPooling(Strategy):
         state = self.state or ServerState.first(
             initial, federation.size, method.begin(initial, federation.size)
         )
-        result = Result(arrays=initial_arrays)
+        result, unfinished = Result(arrays=initial_arrays), self._unfinished()
         while state.server_round < num_rounds:
             started = time.perf_counter()
             state, report = federated_round(
@@ -272,7 +268,7 @@ class PosteriorPooling(Strategy):
                 self.seed,
                 self.manifest,
                 server=self.server,
-                unfinished=self._unfinished(),
+                unfinished=unfinished,
             )
             seconds = time.perf_counter() - started
             number, arrays = state.server_round, posterior_to_arrays(state.posterior)
@@ -287,11 +283,20 @@ class PosteriorPooling(Strategy):
             finished = Round(state, metrics, seconds, report.clients)
             if self.on_round and self.on_round(finished):
                 break
+        if unfinished:
+            unfinished.clear()
         return result
 
     def _unfinished(self) -> PooledRounds | None:
         """Return where a pooled round is kept until it is refined, if the run has a folder."""
-        return PooledRounds(Path(self.run_folder) / UNFINISHED) if self.run_folder else None
+        if not self.run_folder:
+            return None
+        # The run's key stands for a configuration that a resume has compared already, but for keys
+        # that change no result.
+        known = self.run_key or self.configuration
+        return PooledRounds(
+            Path(self.run_folder) / UNFINISHED, f"{known} {self.seed} {self.method!r}"
+        )
 
     def _clients(
         self,
@@ -351,38 +356,6 @@ class PosteriorPooling(Strategy):
     ) -> MetricRecord | None:
         """Return nothing; see ``configure_evaluate``."""
         return None
-
-
-class Warnings:
-    """Tells what goes wrong with clients: the same once, and again in one line.
-
-    Args:
-        say: Told each warning.
-    """
-
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
-        self._told: set[str] = set()
-        self._told_of_weights = False
-
-    def of_client(self, server_round: int, partition_id: int, text: str) -> None:
-        """Tell that a client has failed or was refused."""
-        reason = text if text not in self._told else f"{text.strip().splitlines()[-1]} (as before)"
-        self._told.add(text)
-        self._say(f"round {server_round}, client {partition_id}: {reason}")
-
-    def of_weights(self, server_round: int, weighting: str, report: RoundReport) -> None:
-        """Tell once if one client or two of at least three outweigh all others."""
-        metrics, clients = report.metrics, len(report.clients)
-        effective = metrics.get("effective-clients", math.inf)
-        if self._told_of_weights or clients < 3 or effective > FEW_EFFECTIVE_CLIENTS:
-            return
-        self._told_of_weights = True
-        self._say(
-            f"round {server_round}: the weights of {clients} clients are worth {effective:.3g} "
-            f"(effective-clients); the largest is {metrics['largest-weight']:.3g} (weighting "
-            f"{weighting}); later rounds have the numbers in their records alone"
-        )
 
 
 def _part(registry: Registry[C], given: C | str) -> C:

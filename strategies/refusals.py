@@ -82,14 +82,16 @@ def client_sizes(configuration: Configuration, clients: int) -> tuple[int, ...]:
 def check_own_images(
     configuration: Configuration, dataset: Dataset, own: ServerData | None
 ) -> None:
-    """Raise if the server's own images do not serve the refinement, or are the clients' as well.
+    """Raise if the server's own images do not serve who needs them, or are the clients' as well.
 
     Raises:
         ConfigurationError: Naming the key.
     """
-    refinement = configuration.refinement
-    refinement.check(own)
-    if own and refinement.needs_server and configuration.keys.server_data != HELD_BACK:
+    parts = (configuration.refinement, configuration.weighting)
+    for part in parts:
+        part.check(own)
+    needed = any(part.needs_server for part in parts)
+    if own and needed and configuration.keys.server_data != HELD_BACK:
         theirs = clients_positions(configuration, dataset, own)
         check_no_overlap(own, dataset, theirs, configuration.keys.server_data)
 
@@ -136,5 +138,5 @@ def lost_states(
         )
     return (
         f"{what} and {nodes}: this run cannot be resumed, and the client of a SuperNode that is "
-        "restarted has lost it"
+        "restarted has lost it and fails from then on"
     )

@@ -17,7 +17,7 @@ from bfl.aggregation.client_models import ClientModels
 from bfl.aggregation.pooling import Pooled
 from bfl.aggregation.pooling.sums import DAMPING
 from bfl.aggregation.precision_spread import PrecisionSpread
-from bfl.aggregation.server import RoundContext, Server
+from bfl.aggregation.server import RoundContext, Server, ServerRound
 from bfl.errors import PosteriorError, RunError
 from bfl.federation.exchanges import Exchange
 from bfl.federation.exchanges.direct import Direct
@@ -45,6 +45,8 @@ class TrainingRequest:
         vectors: The names of those of its vectors that they are sent.
         broadcast: What they are sent beside it.
         declared: What they have to send beside theirs.
+        problem_beside: Says what is wrong with what a client has sent beside its posterior, given
+            arrays that are as declared; None if nothing is.
         pooled_rounds: By partition id, the last round in which a client's update was pooled; 0:
             none yet.
         damping: By partition id, by how much that round's change was damped.
@@ -57,6 +59,7 @@ class TrainingRequest:
     vectors: Sequence[str]
     broadcast: Arrays
     declared: tuple[DeclaredArray, ...]
+    problem_beside: Callable[[Arrays], str | None]
     pooled_rounds: Mapping[int, int]
     damping: Mapping[int, float]
     exchange: Exchange = field(default_factory=Direct)
@@ -136,11 +139,11 @@ def federated_round(
     as it is.
     """
     keeps = unfinished if method.refinement.needs_models else None
-    pooled = keeps.of(state.server_round + 1, manifest) if keeps else None
+    pooled = keeps.after(state, manifest) if keeps else None
     if pooled is None:
-        pooled = pooled_round(method, state, clients, seed, manifest)
+        pooled = pooled_round(method, state, clients, seed, manifest, server=server)
         if keeps:
-            keeps.save(pooled)
+            keeps.save(state, pooled)
     context = RoundContext(
         seed=seed,
         server_round=pooled.state.server_round,
@@ -163,6 +166,7 @@ def pooled_round(
     clients: Clients,
     seed: int,
     manifest: Manifest | None = None,
+    server: Server | None = None,
 ) -> PooledRound:
     """Have clients train and pool what they send: a round up to what the server does alone.
 
@@ -170,7 +174,7 @@ def pooled_round(
     """
     number, previous = state.server_round + 1, state.posterior
     asked = method.sampling.sample(seed, number, clients.size)
-    request = _request(method, state, number, asked)
+    request = _request(method, state, asked, clients.size)
     tally, combination = Tally(), Combination(request.declared)
     seen = method.exchange.secure_sums is None
     spread = PrecisionSpread() if method.pooling.by_precision and seen else None
@@ -185,7 +189,7 @@ def pooled_round(
             spread.add(update.posterior, weight)
 
     try:
-        pooled = _pooled(method, request, clients, seed, tally, add)
+        pooled = _pooled(method, request, clients, state, seed, tally, add, server)
         if manifest:
             manifest.check(pooled.posterior)
     except PosteriorError as error:
@@ -198,6 +202,7 @@ def pooled_round(
         server_round=number,
         posterior=floored.posterior,
         server_optimizer=optimizer_state,
+        pooled=pooled.unrounded,
         parts=method.fold(state.parts, combination.combined(), counts),
     )
     metrics = {
@@ -214,9 +219,11 @@ def _pooled(
     method: Method,
     request: TrainingRequest,
     clients: Clients,
+    state: ServerState,
     seed: int,
     tally: Tally,
     on_weighed: Callable[[ClientUpdate, float], None],
+    server: Server | None,
 ) -> Pooled:
     """Have clients train and return what they pool to, by single updates or by their sum.
 
@@ -224,23 +231,30 @@ def _pooled(
         PosteriorError: What is pooled is no posterior.
         RunError: They are too few.
     """
-    asked, known, previous = request.partition_ids, clients.num_examples, request.posterior
-    sizes = {i: known[i] for i in asked if i in known}
+    asked, number, previous = request.partition_ids, request.server_round, request.posterior
+    sizes = _assigned(clients.num_examples, asked)
     if secure_sums := method.exchange.secure_sums:
         wanted = wanted_sum(secure_sums, method.pooling, method.weighting, previous, sizes)
         added_up = clients.add_up(request, wanted, tally)
-        return pool_sums(method.pooling, wanted, added_up, previous)
+        return pool_sums(method.pooling, wanted, added_up, previous, state.unrounded)
     return pool_updates(
         clients.train(request, tally),
         method.pooling,
         method.weighting,
         method.defence,
         previous=previous,
+        unrounded=state.unrounded,
         num_examples=sizes,
         asked=len(asked),
-        generator=lambda i: randomness.generator(seed, "pooling", request.server_round, i),
+        generator=lambda i: randomness.generator(seed, "pooling", number, i),
         on_weighed=on_weighed,
+        server=ServerRound(server, number) if server else None,
     )
+
+
+def _assigned(num_examples: Mapping[int, int], asked: Sequence[int]) -> dict[int, int]:
+    """Return the numbers of examples that the server knows, of those who are asked."""
+    return {i: num_examples[i] for i in asked if i in num_examples}
 
 
 def _moved(
@@ -273,14 +287,22 @@ def _check(state: ServerState, manifest: Manifest | None) -> None:
     except PosteriorError as error:
         raise RunError(f"round {state.server_round}, after pooling: {error}") from error
     named = {"server-optimizer": state.server_optimizer, **state.parts}
-    for part, arrays in named.items():
+    if problem := _beyond_float32(named):
+        raise RunError(
+            f"round {state.server_round}: {problem}; clients may have sent too large ones"
+        )
+
+
+def _beyond_float32(states: Mapping[str, Arrays]) -> str | None:
+    """Return which array of which state cannot be sent to clients; None if all can."""
+    for state, arrays in states.items():
         for name, array in arrays.items():
-            # As they are sent to clients: in float32, whatever they are kept in.
+            # In float32, whatever they are kept in.
             if array.dtype.kind == "f" and not (np.abs(array) <= np.finfo(np.float32).max).all():
-                raise RunError(
-                    f"round {state.server_round}: the state '{part}' holds values of '{name}' that "
-                    "are not finite in float32; a client may have sent too large ones"
+                return (
+                    f"the state '{state}' holds values of '{name}' that are not finite in float32"
                 )
+    return None
 
 
 def _models(
@@ -300,15 +322,26 @@ def _models(
 
 
 def _request(
-    method: Method, state: ServerState, number: int, asked: Sequence[int]
+    method: Method, state: ServerState, asked: Sequence[int], clients: int
 ) -> TrainingRequest:
+    number, declared = state.server_round + 1, method.declared(state.posterior)
+    alone = Counts(len(asked), 1, clients, number)
+
+    def problem_beside(beside: Arrays) -> str | None:
+        # What one client has sent must not end the run of all: folded as if it were the only one.
+        single = Combination(declared)
+        single.add(beside, 1.0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return _beyond_float32(method.fold(state.parts, single.combined(), alone))
+
     return TrainingRequest(
         server_round=number,
         partition_ids=asked,
         posterior=state.posterior,
         vectors=method.outgoing.vectors,
         broadcast=method.broadcast(state.parts),
-        declared=method.declared(state.posterior),
+        declared=declared,
+        problem_beside=problem_beside,
         pooled_rounds={i: int(state.pooled_rounds[i]) for i in asked},
         damping={i: float(state.damping[i]) for i in asked},
         exchange=method.exchange,

@@ -13,6 +13,7 @@ from bfl.federation.parts import Arrays
 from bfl.posteriors import Posterior
 
 _OPTIMIZER, _PARTS, _PREDICTIVE = "server-optimizer.", "part.", "predictive."
+_UNROUNDED = "unrounded."
 _ROUNDS, _DAMPING = "pooled-rounds", "damping"
 
 
@@ -28,6 +29,8 @@ class ServerState:
         server_optimizer: What the server optimizer keeps.
         parts: What the parts keep, by the names of their states.
         predictive: What the predictive keeps of the round.
+        pooled: The posterior as it was pooled, in float64 and without point parameters; None unless
+            the pooling rule ``keeps_unrounded``.
     """
 
     server_round: int
@@ -37,6 +40,7 @@ class ServerState:
     server_optimizer: Arrays = field(default_factory=dict)
     parts: Mapping[str, Arrays] = field(default_factory=dict)
     predictive: Arrays = field(default_factory=dict)
+    pooled: Posterior | None = None
 
     @classmethod
     def first(
@@ -54,12 +58,28 @@ class ServerState:
         rounds[pooled], shares[pooled] = server_round, damping
         return replace(self, pooled_rounds=rounds, damping=shares)
 
+    @property
+    def unrounded(self) -> Posterior | None:
+        """What was pooled, if nothing but rounding has made the posterior of it; otherwise None."""
+        if self.pooled is None:
+            return None
+        for name in ("mean", "variance"):
+            sent = getattr(self.posterior, name)
+            with np.errstate(over="ignore"):  # what was clipped
+                rounded = getattr(self.pooled, name).astype(sent.dtype)
+            if not np.array_equal(rounded, sent):
+                return None
+        return self.pooled
+
     def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Return all but the round and the posterior as arrays by name."""
         arrays: dict[str, npt.NDArray[Any]] = {
             _ROUNDS: self.pooled_rounds,
             _DAMPING: self.damping,
         }
+        if self.pooled is not None:
+            arrays[f"{_UNROUNDED}mean"] = self.pooled.mean
+            arrays[f"{_UNROUNDED}variance"] = self.pooled.variance
         for name, array in self.server_optimizer.items():
             arrays[f"{_OPTIMIZER}{name}"] = array
         for name, array in self.predictive.items():
@@ -99,4 +119,11 @@ class ServerState:
                 for key, array in arrays.items()
                 if key.startswith(_PREDICTIVE)
             },
+            pooled=_unrounded(arrays),
         )
+
+
+def _unrounded(arrays: Mapping[str, npt.NDArray[Any]]) -> Posterior | None:
+    if f"{_UNROUNDED}mean" not in arrays:
+        return None
+    return Posterior(arrays[f"{_UNROUNDED}mean"], arrays[f"{_UNROUNDED}variance"], np.empty(0))

@@ -98,6 +98,19 @@ class Server(Protocol):
 
 
 @dataclass(frozen=True)
+class ServerRound:
+    """The server in one round, for a part that asks it something before there is a pool.
+
+    Attributes:
+        server: What the server can do.
+        server_round: The round, from 1: it keys what is drawn.
+    """
+
+    server: Server
+    server_round: int
+
+
+@dataclass(frozen=True)
 class RoundContext:
     """What a part of the server sees of a round that has been pooled.
 

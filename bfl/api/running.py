@@ -14,7 +14,7 @@ import numpy as np
 from bfl.api.alone import running_alone
 from bfl.api.result import Result, load
 from bfl.configuration import resolve
-from bfl.configuration.sources import is_of_run, read_config_file
+from bfl.configuration.sources import is_all_given, read_config_file
 from bfl.configuration.strategies import without_former_strategy
 from bfl.engine.flower import FlowerApp, RayEngine, run_serially
 from bfl.errors import ConfigurationError, unknown_name
@@ -90,7 +90,7 @@ def _read(
         return _plain(configuration)
     path = Path(configuration)
     values = read_config_file(path)
-    return without_former_strategy(values, changes) if is_of_run(path) else dict(values)
+    return without_former_strategy(values, changes) if is_all_given(path) else values
 
 
 def _plain(keys: Mapping[str, Any]) -> dict[str, Any]:

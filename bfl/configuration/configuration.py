@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -16,7 +16,7 @@ from bfl.configuration.messages import refused_values, unknown_key, wrong_type
 from bfl.configuration.pairs import Value, parse_pairs
 from bfl.configuration.requirements import PROPERTIES, Choice, conflicts
 from bfl.configuration.settings import default_values, given_values, settings_of
-from bfl.configuration.strategies import Strategy, named_strategy, without_former_strategy
+from bfl.configuration.strategies import Strategy, named_strategy
 from bfl.data.datasets import absolute_dataset, dataset_sources, validate_dataset
 from bfl.data.datasets.server_data import absolute_server_data
 from bfl.errors import ConfigurationError
@@ -45,11 +45,14 @@ class Configuration(Parts):
         keys: The keys that pick no part.
         words: The full names of the parts, by the key that picks them.
         settings_of_every_run: The settings of components of which every run has all.
+        given: The keys that were given, with their values: the others have those of the strategy
+            and the defaults. It makes no difference to what the configuration is.
     """
 
     keys: Keys
     words: Mapping[str, str]
     settings_of_every_run: Mapping[str, Value]
+    given: Mapping[str, Value] = field(default_factory=dict, compare=False, repr=False)
 
     @property
     def components(self) -> tuple[Component, ...]:
@@ -107,10 +110,13 @@ class Configuration(Parts):
     def replace(self, **changes: Value) -> Configuration:
         """Return the configuration with other values for some keys (underscores for hyphens).
 
-        Another strategy brings its values with it.
+        Another strategy brings its values with it, which come after what was given.
         """
         changed = {kebab(key): value for key, value in changes.items()}
-        return resolve({**without_former_strategy(self.values, changed), **changed})
+        same = changed.get("strategy", self.keys.strategy) == self.keys.strategy
+        other = resolve({**(self.values if same else self.given), **changed})
+        given = {**self.given, **changed}
+        return replace(other, given={**given, **_in_full(other, given)})
 
 
 def resolve(
@@ -122,7 +128,7 @@ def resolve(
     the components that are picked.
 
     Args:
-        values: The keys, kebab-case, and their values; those that are ``UNSET`` are not given.
+        values: The keys, kebab-case, and their values; see ``given_values`` for which are given.
         check_data: Whether the data set must be on this machine.
         policy: Where plugins are on this machine, and which of them it takes.
 
@@ -130,8 +136,8 @@ def resolve(
         ConfigurationError: Some values are refused. The message has one line for each: the key,
             what was given, what is allowed, and the nearest spelling.
     """
+    plugins = activate(named_plugins(given_values(values)), policy)
     given = given_values(values)
-    plugins = activate(named_plugins(given), policy)
     given = {**_undeclared(given), **given}
     known = default_values()
     core = Keys().model_dump(by_alias=True).keys()
@@ -163,7 +169,15 @@ def resolve(
         _raise_if_any(problems)
     configuration = _with_plugins(_configuration(keys, strategy, picked, complete), plugins)
     _raise_if_any(_contradictions(configuration, strategy, given))
-    return configuration
+    return replace(configuration, given={**given, **_in_full(configuration, given)})
+
+
+def _in_full(configuration: Configuration, given: Mapping[str, Any]) -> dict[str, Value]:
+    """Return the values of given keys as the configuration has them: words and paths in full.
+
+    Without those of settings that no part reads.
+    """
+    return {key: value for key, value in configuration.values.items() if key in given}
 
 
 def _undeclared(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -15,12 +15,15 @@ from bfl.configuration.strategies import named_strategy
 from bfl.registry import Component, kebab
 
 UNSET = ""
-"""The value of a key that is not given.
+"""The value of a key that is not given, unless it is one that may be given.
 
 Flower takes only keys that pyproject.toml declares, and fuses their values there into the run's
 configuration before the ServerApp sees it: with any other value nobody could tell a value that
 somebody has given from one that stands there.
 """
+
+NOT_GIVEN = "(not given)"
+"""The value, likewise, of a key whose default is the empty string, which a person may give."""
 
 
 @dataclass(frozen=True)
@@ -43,8 +46,16 @@ class Setting:
 
 
 def given_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the values that are given: not those that are ``UNSET``."""
-    return {key: value for key, value in values.items() if value != UNSET}
+    """Return the values that are given: not those that are ``NOT_GIVEN`` or ``UNSET``.
+
+    The empty string is given where it is a value: for keys of which it is the default.
+    """
+    defaults = default_values() if UNSET in values.values() else {}
+    return {
+        key: value
+        for key, value in values.items()
+        if value != NOT_GIVEN and (value != UNSET or defaults.get(key) == UNSET)
+    }
 
 
 def settings_of(component: type[Component]) -> dict[str, FieldInfo]:
@@ -92,7 +103,7 @@ def default_values() -> dict[str, Value]:
 
 def unset_values() -> dict[str, Value]:
     """Return every key as pyproject.toml declares it: not given."""
-    return dict.fromkeys(default_values(), UNSET)
+    return {key: NOT_GIVEN if v == UNSET else UNSET for key, v in default_values().items()}
 
 
 def expanded(values: Mapping[str, Any]) -> dict[str, Any]:

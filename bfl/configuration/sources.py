@@ -7,12 +7,16 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from bfl.configuration.configuration import resolve
 from bfl.configuration.pairs import Value, parse_pairs
 from bfl.configuration.strategies import without_former_strategy
 from bfl.errors import ConfigurationError
 
 PAIRS = "key=value pairs"
 """Where a value is from that stands in no file."""
+
+GIVEN = "given.toml"
+"""Of a run's configuration, which its ``config.toml`` has in full, what somebody has given."""
 
 
 def read_toml(path: Path) -> dict[str, Any]:
@@ -46,8 +50,8 @@ def read_run_config(
     """Return the values of ``--run-config`` arguments: each key=value pairs or a TOML file's path.
 
     Later arguments win. Of the ``config.toml`` in a run's folder, the run's name is not taken, nor
-    that it was resumed: what repeats the run is another run. A later ``strategy`` also takes the
-    place of what such a file, which has all keys, says of the keys that either strategy sets.
+    that it was resumed: what repeats the run is another run. Nor are the values that nobody gave,
+    see ``run_values``, so that a later ``strategy`` brings its own.
 
     Args:
         texts: The arguments.
@@ -74,7 +78,7 @@ def read_with_sources(
         for key in sorted(values.keys() & given.keys()):
             before, origin = values[key]
             told(f"{key} is {given[key]!r} by {source}, no longer {before!r} by {origin}")
-        for origin in {origin for _, origin in values.values() if is_of_run(Path(origin))}:
+        for origin in {origin for _, origin in values.values() if is_all_given(Path(origin))}:
             theirs = {key: value for key, (value, of) in values.items() if of == origin}
             for key in theirs.keys() - without_former_strategy(theirs, given).keys():
                 if key not in given:
@@ -100,12 +104,38 @@ def read_config_file(path: Path, told: Callable[[str], None] = lambda _: None) -
         for key in ("name", "resume"):
             if values.pop(key, None):
                 told(f"{key} of the run in {path.parent} is not taken")
+        if not is_all_given(path):
+            values = run_values(values, flatten(read_toml(path.parent / GIVEN)))
     return values
+
+
+def run_values(complete: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what repeats a run: what was given, and what would not follow from it today.
+
+    Another version may have other defaults, and a run given more rounds has more than it began
+    with; everything else is left to the strategy and the defaults, of this run or of another one.
+
+    Args:
+        complete: The run's configuration.
+        given: What was given of it.
+    """
+    kept = {k: v for k, v in given.items() if k not in ("name", "resume")}
+    kept.update({key: value for key, value in complete.items() if key in kept})
+    try:
+        today = resolve(kept, check_data=False).values
+    except ConfigurationError:  # which is said when it is resolved to be made
+        return {**kept, **complete}
+    return {**kept, **{k: v for k, v in complete.items() if k not in today or today[k] != v}}
 
 
 def is_of_run(path: Path) -> bool:
     """Return whether a file is the ``config.toml`` in a run's folder, which has all keys."""
     return path.name == "config.toml" and (path.parent / "environment.json").is_file()
+
+
+def is_all_given(path: Path) -> bool:
+    """Return whether a file is that of a run that has not kept what of it somebody has given."""
+    return is_of_run(path) and not (path.parent / GIVEN).is_file()
 
 
 def is_study(tables: Mapping[str, Any]) -> bool:

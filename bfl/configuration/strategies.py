@@ -53,8 +53,8 @@ def without_former_strategy(
 ) -> dict[str, Any]:
     """Return a run's complete values without those that would hide another strategy's.
 
-    Who takes the values of a run that has been made, all of them, and another ``strategy`` wants
-    that strategy's values, and not those that the run's had.
+    For runs of which is not known what of their values was given: of those that either strategy
+    sets, none is taken for it.
 
     Args:
         complete: The values of a run, all of them.

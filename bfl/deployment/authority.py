@@ -76,14 +76,20 @@ class Authority:
         return Authority(self.key, _authority_certificate(self.key, self.certificate.subject, now))
 
     def server_certificate(
-        self, public_key: ec.EllipticCurvePublicKey, hosts: Sequence[str], now: datetime
+        self,
+        public_key: ec.EllipticCurvePublicKey,
+        hosts: Sequence[str],
+        now: datetime,
+        days: int = SERVER_DAYS,
     ) -> x509.Certificate:
-        """Return a certificate of the server for its host names, and for loopback.
+        """Return a certificate of a server for its host names, and for loopback.
+
+        It ends after so many days, or with the authority's own.
 
         Raises:
             ConfigurationError: A host is neither a name nor an address.
         """
-        ends = min(now + timedelta(days=SERVER_DAYS), self.certificate.not_valid_after_utc)
+        ends = min(now + timedelta(days=days), self.certificate.not_valid_after_utc)
         # The first name in full may be too long for a common name, which nobody looks at.
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "bfl federation server")])
         names = dict.fromkeys([*hosts, *LOOPBACK])

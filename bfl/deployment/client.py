@@ -18,18 +18,27 @@ from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import serialization
 
 from bfl.deployment import folder as names
-from bfl.deployment.authority import load_certificate
+from bfl.deployment.authority import (
+    AUTHORITY_DAYS,
+    Authority,
+    certificate_pem,
+    load_certificate,
+    new_key,
+    private_pem,
+)
 from bfl.deployment.certificates import check_dates
 from bfl.deployment.private_files import check_private, private_folder, write_private
 from bfl.deployment.processes import Processes, command, flower_environment
 from bfl.deployment.settings import Identity, NodeSettings
-from bfl.engine.flower.warm import Tasks, WarmWorker
+from bfl.engine.flower.warm import NodePort, Tasks, WarmWorker
 from bfl.errors import DataError
 from bfl.files import write_atomically
 
 CLOCK_AHEAD, CLOCK_BEHIND = 4.0, 300.0
 """Seconds that a client's clock may be ahead of the server's, and behind: Flower signs with the
 time, and takes what is 5 s from the future to 305 s old."""
+
+RUNTIME_CA, RUNTIME_CERTIFICATE, RUNTIME_KEY = "runtime-ca.crt", "runtime.crt", "runtime.key"
 
 CALL_TIMEOUT = 10.0
 LOOK_INTERVAL = 0.1
@@ -156,17 +165,21 @@ def run_client(folder: Path, state: Path, say: Say) -> None:
     environment = flower_environment(home)
     if node.cpus:
         environment["BFL_CPUS"] = str(node.cpus)
-    runtime = f"127.0.0.1:{_free_port()}"
+    port = NodePort(f"127.0.0.1:{_free_port()}", state / RUNTIME_CA)
+    _certify_port(state, datetime.now(UTC))
     with (
         Processes(environment, work) as processes,
-        WarmWorker(runtime, environment, work, say) as worker,
+        WarmWorker(port, environment, work, say, node.task_timeout) as worker,
     ):
         processes.start(
             f"the SuperNode of client {identity.name}",
             *(command("flower-supernode"), "--superlink", identity.address),
             *("--root-certificates", folder / names.CA),
             *("--auth-supernode-private-key", folder / names.CLIENT_KEY),
-            *("--host", "127.0.0.1", "--port", runtime.rpartition(":")[2]),
+            *("--host", "127.0.0.1", "--port", port.address.rpartition(":")[2]),
+            *("--ssl-ca-certfile", state / RUNTIME_CA),
+            *("--ssl-certfile", state / RUNTIME_CERTIFICATE),
+            *("--ssl-keyfile", state / RUNTIME_KEY),
             *("--isolation", "process", "--superexec-auth-secret-file", secret),
             *("--node-config", config),
         )
@@ -174,13 +187,26 @@ def run_client(folder: Path, state: Path, say: Say) -> None:
             f"client {identity.name} plays partition {identity.partition_id} of "
             f"{identity.num_partitions} at {identity.address}"
         )
-        tasks = Tasks(runtime, secret.read_bytes())
+        tasks = Tasks(port, secret.read_bytes())
         while True:
             processes.check()
             if task := tasks.next():
                 worker.play(task, processes.check)
             else:
                 time.sleep(LOOK_INTERVAL)
+
+
+def _certify_port(state: Path, now: datetime) -> None:
+    """Make the certificate by which the SuperNode's own processes know it, for one start.
+
+    Other users of this machine may take its port, but not its key.
+    """
+    authority, key = Authority.create(now), new_key()
+    certificate = authority.server_certificate(key.public_key(), (), now, days=AUTHORITY_DAYS)
+    write_private(state / RUNTIME_KEY, private_pem(key))
+    write_atomically(state / RUNTIME_CERTIFICATE, certificate_pem(certificate))
+    # Its own key is kept nowhere.
+    write_atomically(state / RUNTIME_CA, certificate_pem(authority.certificate))
 
 
 def _free_port() -> int:

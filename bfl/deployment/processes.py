@@ -11,7 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
-from bfl.engine.processes import descendants, kill
+from bfl.engine.processes import descendants, kill, with_parent
 from bfl.errors import RunError
 
 PATIENCE = 2.5
@@ -53,6 +53,9 @@ def flower_environment(home: Path) -> dict[str, str]:
 class Processes:
     """Processes that end, with all that they have started, when they are left.
 
+    On Linux they end with this process also when it is killed; what they have started, Flower has
+    watch them.
+
     Args:
         environment: Their environment.
         work: Their working folder, which holds no code.
@@ -79,11 +82,12 @@ class Processes:
 
         Args:
             name: By which it is called in messages.
-            words: The command; nothing secret, as all users of a machine may read it.
+            words: The command, with its absolute path; nothing secret, as all users of a machine
+                may read it.
             more: Environment variables of its own.
         """
         self._started[name] = subprocess.Popen(
-            [str(word) for word in words],
+            with_parent(*words),
             cwd=self._work,
             env={**self._environment, **more},
             stdin=subprocess.DEVNULL,

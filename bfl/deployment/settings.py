@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,7 +35,16 @@ NODE_FILE = """\
 
 # How many CPUs the client computes with; all of them by default.
 # cpus = 2
+
+# How many seconds a task may take (86400, a day): then what plays it is killed, the server is told
+# that it has failed, and the next task is played by a new process.
+# task-timeout = 3600
 """
+
+NODE_KEYS = ("dataset", "data-dir", "plugins-dir", "cpus", "task-timeout")
+
+TASK_TIMEOUT = 86400.0
+"""Seconds."""
 
 
 @dataclass(frozen=True)
@@ -157,12 +167,14 @@ class NodeSettings:
         data_dir: Where archives are.
         plugins_dir: Where the files of plugins are.
         cpus: How many CPUs it computes with; 0: all.
+        task_timeout: Seconds that a task may take.
     """
 
     dataset: str
     data_dir: Path
     plugins_dir: Path
     cpus: int
+    task_timeout: float
 
     @classmethod
     def read(cls, path: Path, client: str) -> NodeSettings:
@@ -176,11 +188,17 @@ class NodeSettings:
             ConfigurationError: A key is unknown, or what it names is not on this machine.
         """
         given = read_toml(path) if path.exists() else {}
-        _check_keys(given, ("dataset", "data-dir", "plugins-dir", "cpus"), path)
+        _check_keys(given, NODE_KEYS, path)
         cpus = given.get("cpus", 0)
         if type(cpus) is not int or cpus < 0:
             raise ConfigurationError(
                 f"client {client}: cpus is {cpus!r}; allowed: a whole number, 0 for all"
+            )
+        timeout = given.get("task-timeout", TASK_TIMEOUT)
+        # TOML has inf and nan: neither ends a task.
+        if type(timeout) not in (int, float) or not 0.0 < timeout < math.inf:
+            raise ConfigurationError(
+                f"client {client}: task-timeout is {timeout!r}; allowed: seconds, above 0"
             )
         here = path.parent.resolve()
         return cls(
@@ -188,6 +206,7 @@ class NodeSettings:
             data_dir=_folder(given, "data-dir", here, client),
             plugins_dir=_folder(given, "plugins-dir", here, client),
             cpus=cpus,
+            task_timeout=float(timeout),
         )
 
 

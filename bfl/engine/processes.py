@@ -4,11 +4,25 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+
+WITH_PARENT = Path(__file__).with_name("with_parent.py")
+
+
+def with_parent(*words: str | Path) -> list[str]:
+    """Return a command as one that ends with this process, also when this one is killed (Linux).
+
+    Args:
+        words: The command, which begins with an executable's absolute path. It is to be started
+            from the main thread: the kernel takes the end of the thread for the process's.
+    """
+    command = [str(word) for word in words]
+    return [sys.executable, "-I", "-S", str(WITH_PARENT), str(os.getpid()), *command]
 
 
 @dataclass(frozen=True)

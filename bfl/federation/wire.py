@@ -18,6 +18,7 @@ import numpy.typing as npt
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
 from bfl.errors import ConfigurationError
+from bfl.federation.client_text import neutralized
 from bfl.federation.parts import Arrays
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import VECTORS
@@ -120,6 +121,8 @@ def _header(dtype: str, size: int) -> bytes:
 
 class WireFormatError(ConfigurationError, ValueError):
     """A message is not as docs/wire-format.md says; of one node of many, it may be passed over."""
+
+    public = True
 
 
 def check_version(record: Mapping[str, Any], who: str) -> None:
@@ -282,7 +285,7 @@ class NodeDescription:
             code=str(record.get("code", "")),
             allows_attack=record.get("allows-attack") is True,
             keeps_state=record.get("keeps-state") is True,
-            plugins=str(record.get("plugins", "")),
+            plugins=neutralized(str(record.get("plugins", ""))),
         )
 
 

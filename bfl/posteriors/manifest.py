@@ -17,7 +17,10 @@ from bfl import randomness
 from bfl.errors import PosteriorError
 from bfl.posteriors.posterior import Posterior
 
-Initialization = Literal["he-normal", "he-normal-depthwise", "lecun-normal", "zeros", "ones"]
+KernelInitialization = Literal["he-normal", "lecun-normal", "xavier-uniform"]
+"""How kernels, or the means of Gaussian ones, may begin."""
+
+Initialization = KernelInitialization | Literal["he-normal-depthwise", "zeros", "ones"]
 
 NORMALS = {"he-normal": 2.0, "he-normal-depthwise": 2.0, "lecun-normal": 1.0}
 """Initializations from N(0, n / fan-in), by n."""
@@ -33,8 +36,10 @@ class Parameter:
         gaussian: Whether the posterior holds a mean and a variance for it, or a point value.
         initialization: How its mean or value begins; ``he-normal`` is N(0, 2 / fan-in) (He et al.
             2015) and ``lecun-normal`` N(0, 1 / fan-in) (LeCun et al. 1998), fan-in being the
-            product of all dimensions but the last; ``he-normal-depthwise`` is He et al.'s with that
-            of the first two, as each channel sees itself alone.
+            product of all dimensions but the last; ``xavier-uniform`` is uniform within
+            ±√(6 / (fan-in + fan-out)), fan-out being that of all but the last but one (Glorot and
+            Bengio 2010, Eq. 16); ``he-normal-depthwise`` is He et al.'s with the fan-in of the
+            first two, as each channel sees itself alone.
         minimum: The least value of a point parameter that cannot be any number, such as the 0 of a
             moving variance: it decays to 0 where a channel is silent, and below 0 has no root.
         trainable: Whether training moves it by its gradient: moving statistics it does not.
@@ -155,20 +160,8 @@ class Manifest:
             scale: The initial standard deviation of every Gaussian parameter.
         """
 
-        def draw(parameter: Parameter) -> npt.NDArray[np.float32]:
-            if parameter.initialization in NORMALS:
-                depthwise = parameter.initialization == "he-normal-depthwise"
-                fan_in = math.prod(parameter.shape[: 2 if depthwise else -1])
-                normal = randomness.generator(seed, "initialization", parameter.name)
-                values = normal.standard_normal(parameter.size) * math.sqrt(
-                    NORMALS[parameter.initialization] / fan_in
-                )
-                return values.astype(np.float32)
-            value = 1.0 if parameter.initialization == "ones" else 0.0
-            return np.full(parameter.size, value, np.float32)
-
         def join(parameters: tuple[Parameter, ...]) -> npt.NDArray[np.float32]:
-            parts = [draw(parameter) for parameter in parameters]
+            parts = [_drawn(parameter, seed) for parameter in parameters]
             return np.concatenate(parts) if parts else np.zeros(0, np.float32)
 
         return Posterior(
@@ -191,3 +184,20 @@ class Manifest:
     def digest(self) -> str:
         """Return the SHA-256 of the JSON: two processes agree on the vectors if these agree."""
         return hashlib.sha256(self.to_json().encode()).hexdigest()
+
+
+def _drawn(parameter: Parameter, seed: int) -> npt.NDArray[np.float32]:
+    """Return what a parameter's mean or value begins with, keyed by the seed and its name."""
+    if parameter.initialization in ("zeros", "ones"):
+        value = 1.0 if parameter.initialization == "ones" else 0.0
+        return np.full(parameter.size, value, np.float32)
+    generator = randomness.generator(seed, "initialization", parameter.name)
+    shape = parameter.shape
+    if parameter.initialization == "xavier-uniform":
+        fans = math.prod(shape[:-2]) * (shape[-2] + shape[-1])
+        limit = math.sqrt(6.0 / fans)
+        return generator.uniform(-limit, limit, parameter.size).astype(np.float32)
+    depthwise = parameter.initialization == "he-normal-depthwise"
+    fan_in = math.prod(shape[: 2 if depthwise else -1])
+    deviation = math.sqrt(NORMALS[parameter.initialization] / fan_in)
+    return (generator.standard_normal(parameter.size) * deviation).astype(np.float32)

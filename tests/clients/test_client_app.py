@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from bfl import plugins
 from bfl.configuration import resolve
 from bfl.engine.flower import new_run
+from bfl.errors import DataError
 from bfl.federation.wire import NodeDescription, TrainTask
 from clients.client_app import describe, train
 
@@ -40,6 +42,12 @@ def task(partition_id: int, **values: Any) -> RecordDict:
     return RecordDict({"config": config})
 
 
+def with_examples(**values: Any) -> RecordDict:
+    """Return a task with an example: what is not refused looks for the data."""
+    task = TrainTask(1, 1, json.dumps(values), 10, np.array([0]))
+    return RecordDict({"config": task.to_config()})
+
+
 def reason(content: RecordDict, **config: Any) -> str:
     return str(ask(train, content, **config).error.reason)
 
@@ -60,12 +68,13 @@ def test_a_node_says_what_it_would_do(config: Any, allows: bool, keeps: bool) ->
 
 
 def test_a_wrong_type_is_refused() -> None:
-    reply = ask(describe, RecordDict(), **{"allow-attack": "true"})
-    assert "allow-attack is 'true'; allowed: true or false" in reply.error.reason
+    for key in ("allow-attack", "allow-run-paths"):
+        reply = ask(describe, RecordDict(), simulation=True, **{key: "true"})
+        assert f"{key} is 'true'; allowed: true or false" in reply.error.reason
 
 
 def test_a_nodes_personal_model_is_one_that_there_is() -> None:
-    reply = ask(describe, RecordDict(), **{"personal-model": "cnn7"})
+    reply = ask(describe, RecordDict(), simulation=True, **{"personal-model": "cnn7"})
     assert "personal-model is 'cnn7'" in reply.error.reason
     assert not ask(describe, RecordDict(), **{"personal-model": "cnn1"}).has_error()
 
@@ -75,7 +84,9 @@ def test_a_node_that_masks_its_updates_sends_none_as_they_are() -> None:
     assert "the run's exchange is 'direct', and this node's configuration has" in said
     assert NOTHING_TO_DO in reason(task(1, exchange="masked"), exchange="masked")
     assert NOTHING_TO_DO in reason(task(1, exchange="masked"))
-    assert "did you mean 'masked'" in reason(task(1), exchange="maskde")
+    # What its own configuration says is the node's: the server is told that much, and no more.
+    assert "did you mean 'masked'" in reason(task(1), exchange="maskde", simulation=True)
+    assert "ConfigurationError" in reason(task(1), exchange="maskde")
 
 
 def test_a_supernode_plays_no_hostile_client() -> None:
@@ -101,6 +112,35 @@ def test_another_clients_task_is_refused() -> None:
     assert "plays partition 1 and is asked for partition 2" in reason(task(2))
     # The virtual client that pre-trains is behind the last one.
     assert NOTHING_TO_DO in reason(task(3))
+
+
+@pytest.mark.parametrize("word", ["npz:{}", "resized:8x8x1:npz:{}", "hf:{}"])
+def test_a_server_names_no_path_on_a_supernode(word: str, tmp_path: Path) -> None:
+    """The archive would be read: it is none, which a node that allows it finds out."""
+    dataset = word.format(tmp_path / "passwords.npz")
+    (tmp_path / "passwords.npz").write_text("none")
+    content = with_examples(dataset=dataset)
+    said = reason(content)
+    assert "this node reads no path that a server names" in said
+    assert "allow-run-paths=true" in said
+    for config in ({"allow-run-paths": True}, {"simulation": True}):
+        assert "reads no path" not in reason(content, **config)
+
+
+def test_a_supernode_looks_for_named_data_where_it_says_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[tuple[str, str]] = []
+
+    def look(*where: str) -> Any:
+        looked.append(where)  # type: ignore[arg-type]
+        raise DataError("found")
+
+    monkeypatch.setattr("clients.client_app.shared_data", look)
+    content = with_examples(dataset="mnist", **{"data-dir": str(tmp_path)})
+    for config in ({}, {"data-dir": "/own"}, {"allow-run-paths": True}, {"simulation": True}):
+        reason(content, **config)
+    assert [folder for _, folder in looked] == ["", "/own", str(tmp_path), str(tmp_path)]
 
 
 RULE = """
@@ -152,12 +192,16 @@ def test_a_supernode_takes_the_plugins_of_its_own_folder(plugin: Path, tmp_path:
     own = tmp_path / "node"
     own.mkdir()
     allowed = {"plugins-dir": str(own)}
-    assert f"{own / plugin.name} is not on this machine" in problem(str(plugin), **allowed)
+    said = problem(str(plugin), **allowed)
+    assert f"plugins: {plugin.name} is not on this machine" in said
+    assert str(own) not in said
     (own / plugin.name).write_bytes(plugin.read_bytes())
     assert problem(str(plugin), **allowed) == ""
     (own / plugin.name).write_text("1 / 0\n", encoding="utf-8")
     named = resolve({"plugins": str(plugin)}).keys.plugins
-    assert "has the SHA-256" in problem(named, **allowed)
+    said = problem(named, **allowed)
+    assert "has the SHA-256" in said
+    assert str(own) not in said
     # And a simulated node, which the person who names them has started, from anywhere.
     assert problem(named, simulation=True) == ""
 

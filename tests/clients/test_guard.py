@@ -1,4 +1,7 @@
+import re
+import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -6,9 +9,19 @@ import pytest
 from flwr.app import Context, Message, RecordDict
 
 from bfl.engine.flower import new_run
-from bfl.errors import DataError, LostStateError, SharedFolderError
+from bfl.errors import (
+    BflError,
+    ConfigurationError,
+    DataError,
+    LostStateError,
+    SharedFolderError,
+    nearest,
+    public,
+)
 from bfl.federation.wire import RUN_CANNOT_GO_ON
 from clients.guard import deadline, reports_errors
+
+ROOT = Path(__file__).resolve().parent.parent.parent
 
 
 def ask(work: Any, **node_config: bool) -> Message:
@@ -37,35 +50,58 @@ def test_an_error_reaches_the_server_with_its_traceback() -> None:
 def test_what_an_error_says_of_a_real_clients_data_stays_there(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """Where it happened and its kind are sent, of what led to it as well."""
+    """Where it happened and its kind are sent, of what led to it as well; no path of the node."""
 
     def work(message: Message, context: Context) -> Message:
-        patient = "Jane Doe"
+        patient: Any = "Jane Doe"
         try:
-            int(patient)
-        except ValueError as error:
+            nearest(patient, [7])  # type: ignore[list-item]
+        except TypeError as error:
             raise KeyError(patient) from error
         return message
 
     reason = str(ask(work).error.reason)
     assert "Jane Doe" not in reason
-    assert "int(patient)" in reason
-    assert "KeyError" in reason
-    assert "ValueError" in reason
-    assert "invalid literal for int() with base 10: 'Jane Doe'" in capsys.readouterr().err
+    assert str(ROOT) not in reason
+    assert sys.prefix not in reason
+    # Code that everybody has is quoted, a file of the node's own is named.
+    assert re.search(r"bfl/errors\.py, line \d+, in nearest: matches = difflib", reason)
+    assert re.search(r"  test_guard\.py, line \d+, in work\n", reason)
+    assert "KeyError (its message is in the client's own log)" in reason
+    assert "TypeError (its message is in the client's own log)" in reason
+    assert "KeyError: 'Jane Doe'" in capsys.readouterr().err
 
 
-def test_an_error_meant_for_people_comes_without_a_traceback() -> None:
+@pytest.mark.parametrize("kind", [DataError, ConfigurationError, LostStateError])
+def test_what_our_own_errors_say_of_a_real_client_stays_there(
+    kind: type[BflError], capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Such as the label of an image, or where its archive is."""
+
     def work(message: Message, context: Context) -> Message:
-        raise DataError("no such archive")
+        raise kind("/home/jane/images.npz: label 'HIV positive'")
+
+    reason = str(ask(work).error.reason)
+    assert "jane" not in reason
+    assert "HIV" not in reason
+    assert reason.endswith(f"{kind.__name__} (its message is in the client's own log)\n")
+    assert "/home/jane/images.npz: label 'HIV positive'" in capsys.readouterr().err
+    assert "/home/jane/images.npz: label 'HIV positive'" in str(
+        ask(work, simulation=True).error.reason
+    )
+
+
+def test_a_public_message_comes_without_a_traceback() -> None:
+    def work(message: Message, context: Context) -> Message:
+        raise public(DataError("no such archive"))
 
     assert ask(work).error.reason == "DataError: no such archive"
 
 
 @pytest.mark.parametrize("kind", [LostStateError, SharedFolderError])
-def test_a_client_without_its_state_says_that_the_run_cannot_go_on(kind: type[Exception]) -> None:
+def test_a_client_without_its_state_says_that_the_run_cannot_go_on(kind: type[BflError]) -> None:
     def work(message: Message, context: Context) -> Message:
-        raise kind("not here")
+        raise public(kind("not here"))
 
     assert ask(work).error.code == RUN_CANNOT_GO_ON
     assert ask(work).error.reason == "not here"

@@ -1,15 +1,19 @@
-"""Parts of one method that share a state on clients: none overwrites what another has."""
+"""What the parts of a method keep on clients: shared, empty, or lost."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
+import pytest
 
-from bfl.federation.parts import Arrays, Part
+from bfl.errors import LostStateError
+from bfl.federation.parts import Arrays, Part, Trained
 from bfl.federation.wire import TrainTask
 from bfl.posteriors import Posterior
-from clients.part_states import PartStates
+from clients.part_states import PartStates, named_optimizer, optimizer_arrays, taken_up
+from clients.state import StateInFolder
 
 RECEIVED = Posterior(np.zeros(2), np.ones(2))
 
@@ -46,3 +50,42 @@ def test_parts_that_share_a_state_begin_it_and_commit_it_together() -> None:
         state = PartStates.of(parts, kept, task, RECEIVED).of_part(parts[1])
         np.testing.assert_array_equal(state["precision"], [0.5, 0.5])
         assert state["rounds"] == 1.0
+
+
+def make_task(server_round: int, pooled_round: int) -> TrainTask:
+    return TrainTask(server_round, 0, "{}", 2, None, pooled_round=pooled_round)
+
+
+def test_what_the_optimizer_or_a_part_kept_is_not_begun_anew_when_it_is_gone(
+    tmp_path: Path,
+) -> None:
+    """With ``optimizer-state="keep"`` a client would go on as if it had never trained."""
+    store = StateInFolder(tmp_path / "client")
+    assert taken_up(store, make_task(1, 0)) == {}
+    store.save(1, named_optimizer({"steps": np.array(5)}))
+    assert optimizer_arrays(taken_up(store, make_task(2, 1)))["steps"] == 5
+    for path in (tmp_path / "client").iterdir():
+        path.unlink()
+    with pytest.raises(LostStateError, match="client 0: what it kept in round 1 is gone"):
+        taken_up(store, make_task(2, 1))
+
+
+class Late(Part):
+    """A part that has nothing to keep before its second round."""
+
+    name: ClassVar[str] = "late"
+    state_name: ClassVar[str] = "late"
+
+    def commit(self, kept: Arrays, damping: float) -> Arrays:
+        return {"rounds": kept.get("rounds", np.array(0.0)) + 1.0}
+
+
+def test_a_part_that_has_kept_nothing_yet_has_lost_nothing(tmp_path: Path) -> None:
+    store = StateInFolder(tmp_path / "client")
+    parts = [Late()]
+    trained = Trained(RECEIVED, RECEIVED, {}, 1, 1, 0.1, np.zeros(0, bool))
+    for server_round in range(1, 4):
+        task = make_task(server_round, server_round - 1)
+        states = PartStates.of(parts, taken_up(store, task), task, RECEIVED)
+        store.save(server_round, states.conclude(trained)[1])
+    assert states.of_part(parts[0])["rounds"] == 2.0

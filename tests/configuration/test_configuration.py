@@ -24,7 +24,7 @@ def test_flower_knows_all_keys_as_not_given() -> None:
     declared, unset = table["tool"]["flwr"]["app"]["config"], unset_values()
     assert declared.items() <= unset.items()
     missing = [key for key in unset if key not in declared]
-    lines = tomli_w.dumps(dict.fromkeys(missing, ""))
+    lines = tomli_w.dumps({key: unset[key] for key in missing})
     assert not missing, f"pyproject.toml lacks, in [tool.flwr.app.config]:\n{lines}"
 
 

@@ -18,7 +18,7 @@ from bfl.aggregation.server_optimizers import server_optimizers
 from bfl.configuration import default_values, expanded, resolve
 from bfl.configuration.kinds import KINDS, REGISTRIES, Kind
 from bfl.configuration.requirements import PROPERTIES
-from bfl.configuration.settings import UNSET, settings_of, unset_values
+from bfl.configuration.settings import settings_of, unset_values
 from bfl.configuration.sources import read_run_config
 from bfl.configuration.strategies import named_strategy
 from bfl.engine.flower import FlowerApp
@@ -66,8 +66,6 @@ def test_a_preset_comes_after_defaults_and_before_the_user(way: Any, name: str) 
     for key in values:
         # What the user says wins, also where it is the default that the preset sets aside: unless
         # the preset's other parts need its value, and refuse this one.
-        if defaults[key] == UNSET:  # to say it is to say nothing
-            continue
         given = way({"strategy": name, key: defaults[key]})
         try:
             said = resolve(given).values.get(key, defaults[key])
@@ -93,6 +91,18 @@ def test_parts_have_their_own_defaults_of_a_shared_key(way: Any) -> None:
         default = optimizer.model_fields["server_learning_rate"].default
         given = {"server-optimizer": optimizer.name}
         assert resolve(way(given)).values["server-learning-rate"] == default
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_users_empty_string_wins_over_a_preset(way: Any) -> None:
+    assert resolve(way({"strategy": "fedbe"})).keys.server_data == "held-back"
+    given = {"strategy": "fedbe", "refinement": "none", "server-data": ""}
+    configuration = resolve(way(given))
+    assert configuration.keys.server_data == ""
+    # A client resolves what a server has resolved.
+    assert resolve(configuration.values) == configuration
+    with pytest.raises(ConfigurationError, match="server-data ''"):
+        resolve(way({"strategy": "fedbe", "server-data": ""}))
 
 
 def test_a_study_has_the_order_too(tmp_path: Path) -> None:
@@ -179,6 +189,8 @@ def test_another_strategy_replaces_that_of_a_finished_run(tmp_path: Path) -> Non
         assert changed.pooling.name == "naive-weighted-averaging"
         assert changed.values["server-momentum"] == 0.9
         assert (changed.keys.seed, changed.weighting.name) == (3, "equal")
+    given_again = finished.replace(seed=4).replace(strategy="fedavgm")
+    assert (given_again.keys.seed, given_again.weighting.name) == (4, "equal")
     # A file of a person's own says what it says.
     own = tmp_path / "own.toml"
     own.write_text('server-optimizer = "adam"\n', encoding="utf-8")

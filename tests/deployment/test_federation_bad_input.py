@@ -96,6 +96,9 @@ def test_a_wrong_list_is_refused_by_client(
         ('dataset = "npz:data.npz"', "client client-0: dataset is npz:data.npz, and there is no"),
         ('data-dir = "/nowhere/data"', "client client-0: data-dir is /nowhere/data, and there"),
         ("cpus = -1", "client client-0: cpus is -1"),
+        ("task-timeout = 0", "client client-0: task-timeout is 0; allowed: seconds, above 0"),
+        ("task-timeout = inf", "client client-0: task-timeout is inf"),
+        ("task-timeout = true", "client client-0: task-timeout is True"),
         ('datset = "npz:data.npz"', "unknown key 'datset'; did you mean 'dataset'"),
     ],
 )

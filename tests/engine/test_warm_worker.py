@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from bfl.engine.flower import warm
-from bfl.engine.flower.warm import Task, WarmWorker
+from bfl.engine.flower.warm import NodePort, Task, WarmWorker
 
 STAND_IN = """
 import os, sys, time
@@ -21,6 +21,8 @@ for line in sys.stdin:
     if token == "die":
         os._exit(3)
     if token == "hang":
+        import signal
+        signal.signal(signal.SIGTERM, lambda *_: open("asked", "w"))
         open("hangs", "w").close()
         time.sleep(60)
     with open("played", "a") as played:
@@ -34,11 +36,15 @@ import runpy, sys, types
 runtime = types.ModuleType("runtime")
 runtime.installed = []
 runtime.install_from_fab = lambda content, skip_prompt: runtime.installed.append(content)
-def run_clientapp(address, token, insecure):
+class Error:
+    pass
+runtime.Error = Error
+def run_clientapp(address, token, insecure, certificates):
     from flwr.supercore.exit.exit_handler import add_exit_handler
     add_exit_handler(lambda: print(f"handed in {token}", flush=True))
     runtime.install_from_fab(b"bundle", skip_prompt=True)
-    print(f"{address} {token} {insecure} {len(runtime.installed)}", flush=True)
+    print(f"{address} {token} {insecure} {certificates} {len(runtime.installed)}", flush=True)
+    print(runtime.Error(code=2, reason="<class 'KeyError'>:<'Jane Doe'>").reason, flush=True)
     runtime.flwr_exit(code=0, event_type=None)
 runtime.run_clientapp = run_clientapp
 sys.modules["flwr.supernode.runtime.run_clientapp"] = runtime
@@ -57,7 +63,8 @@ def worker(
 ) -> Iterator[WarmWorker]:
     (tmp_path / "stand_in.py").write_text(STAND_IN)
     monkeypatch.setattr(warm, "WORKER", tmp_path / "stand_in.py")
-    with WarmWorker("address", os.environ, tmp_path, said.append) as worker:
+    port = NodePort("address", tmp_path / "ca.crt")
+    with WarmWorker(port, os.environ, tmp_path, said.append, timeout=60.0) as worker:
         yield worker
 
 
@@ -125,10 +132,35 @@ def test_it_ends_with_its_supernode(worker: WarmWorker, tmp_path: Path) -> None:
     assert not lives(int(played(tmp_path)[0][1]))
 
 
+def test_a_task_that_takes_too_long_is_ended(
+    worker: WarmWorker, tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its worker is killed, and not asked: it would hand in an end without an answer."""
+    worker.play(Task("a", "bundle"), nothing)
+    with monkeypatch.context() as shorter:
+        shorter.setattr(worker, "_timeout", 1.0)
+        worker.play(Task("hang", "bundle"), nothing)
+    assert said == [
+        "a task has taken more than 1 s (task-timeout): its worker is ended, the server is told "
+        "within a minute that it has failed, and the next task gets another"
+    ]
+    assert (tmp_path / "hangs").exists()
+    assert not (tmp_path / "asked").exists()
+    worker.play(Task("b", "bundle"), nothing)
+    (_, first, _), (token, second, _) = played(tmp_path)
+    assert token == "b"
+    assert not lives(int(first))
+    assert first != second
+
+
 def test_flowers_end_of_a_task_is_not_the_workers(tmp_path: Path) -> None:
-    """Each task's output is handed in, what it prints does not count, and bundles stay in place."""
+    """Each task's output is handed in, what it prints does not count, and bundles stay in place.
+
+    Of an exception that the app has not caught, its kind alone is sent.
+    """
+    (tmp_path / "ca.crt").write_bytes(b"ca")
     done = subprocess.run(
-        [sys.executable, "-P", "-c", REAL, str(warm.WORKER), "address"],
+        [sys.executable, "-P", "-c", REAL, str(warm.WORKER), "address", "ca.crt"],
         input="first\nsecond\n",
         capture_output=True,
         text=True,
@@ -137,8 +169,11 @@ def test_flowers_end_of_a_task_is_not_the_workers(tmp_path: Path) -> None:
         check=True,
     )
     assert done.stdout == "0\n0\n"
-    expected = ["address first True 1", "handed in first", "address second True 1"]
-    assert done.stderr.splitlines() == [*expected, "handed in second"]
+    error = "<class 'KeyError'> (its message is in the client's own log)"
+    assert done.stderr.splitlines() == [
+        *("address first False b'ca' 1", error, "handed in first"),
+        *("address second False b'ca' 1", error, "handed in second"),
+    ]
 
 
 def test_the_worker_imports_nothing_of_ours(tmp_path: Path) -> None:

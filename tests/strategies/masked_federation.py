@@ -31,6 +31,7 @@ START = Posterior(
 )
 
 Fault = Callable[[str, int, int], bool]
+Work = Callable[[Message, Context], Message]
 
 
 def no_fault(stage: str, client: int, server_round: int) -> bool:
@@ -50,6 +51,22 @@ def trained(task: TrainTask, received: Posterior) -> Posterior:
 def values(**more: Any) -> str:
     """Return a configuration as it is sent to clients."""
     return json.dumps(resolve({"dataset": "digits", **more}).values)
+
+
+def add_masked_stages(app: ClientApp, around: Callable[[str, Work], Work] | None = None) -> None:
+    """Give an app what answers the messages beside those that ask to train.
+
+    Args:
+        app: The app.
+        around: Makes of the answer to a kind of message another one.
+    """
+    for kind, answer in (
+        (ADVERTISE_KEYS, advertised),
+        (SHARE_KEYS, shared),
+        (CONFIRM, confirmed),
+        (UNMASK, unmasked),
+    ):
+        app.train(kind)(reports_errors(around(kind, answer) if around else answer))
 
 
 class MaskedNodes:
@@ -79,13 +96,7 @@ class MaskedNodes:
     def app(self) -> ClientApp:
         """Return the app."""
         app = make_training_app(self._train)
-        for kind, answer in (
-            (ADVERTISE_KEYS, advertised),
-            (SHARE_KEYS, shared),
-            (CONFIRM, confirmed),
-            (UNMASK, unmasked),
-        ):
-            app.train(kind)(reports_errors(self._stage(kind, answer)))
+        add_masked_stages(app, self._stage)
         return app
 
     def _note(self, kind: str, message: Message, context: Context) -> None:
@@ -94,11 +105,10 @@ class MaskedNodes:
         if self._fault(kind, client, int(message.metadata.group_id)):
             raise RuntimeError(f"{kind}: the node is down")
 
-    def _stage(self, kind: str, answer: Any) -> Any:
+    def _stage(self, kind: str, answer: Work) -> Work:
         def work(message: Message, context: Context) -> Message:
             self._note(kind, message, context)
-            reply: Message = answer(message, context)
-            return reply
+            return answer(message, context)
 
         return work
 

@@ -11,6 +11,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, Re
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from numpy_server import NumpyServer
 from small_federation import make_app, make_clients, make_grid, shifted
 
 import strategies
@@ -217,10 +218,12 @@ def test_no_number_of_one_client_ends_the_run(rule: str, weighting: str) -> None
         return content(arrays_, {"num-examples": 5})
 
     method = strategies.PosteriorPooling(rule=rule, weighting=weighting).method
+    server = NumpyServer(sent.size + sent.point.size)
     clients = make_clients(make_grid(make_app(reply)))
     for name, values in extremes.items():
         for value, refused in values:
             sends.update(name=name, value=value)
-            state, report = federated_round(method, ServerState.first(sent, 4), clients, 0)
+            first = ServerState.first(sent, 4)
+            state, report = federated_round(method, first, clients, 0, server=server)
             state.posterior.check(like=sent)
             assert report.metrics["refused"] == refused, (name, value)

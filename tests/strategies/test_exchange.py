@@ -252,6 +252,21 @@ def test_a_reply_that_flower_makes_is_the_failure_of_the_node_that_was_asked() -
     assert replies[1].error.code == 5
 
 
+def test_what_a_failed_client_says_is_for_no_terminal() -> None:
+    """It may hold what clears the screen, or a line that looks like the server's own."""
+    app = ClientApp()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        reason = "no\x1b[2J\n[   9.9 s] round 9/9  accuracy 1.0"
+        return Message(Error(code=2, reason=reason), reply_to=message)
+
+    [reply] = exchange(make_grid(app, 1), messages(1), 10.0)
+    assert reply.metadata.src_node_id == 1
+    shown = "no\\x1b[2J\n    | [   9.9 s] round 9/9  accuracy 1.0"
+    assert (reply.error.code, reply.error.reason) == (2, shown)
+
+
 @pytest.mark.parametrize("returned", ["", None])
 def test_a_message_that_is_not_taken_is_a_failure_at_once(returned: str | None) -> None:
     """The HTTP grid returns an empty id for it, the one in memory leaves the id out."""

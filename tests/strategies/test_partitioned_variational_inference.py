@@ -10,7 +10,7 @@ r_k ← (1 − ρ) r_k, from 1. Then q = p ∏ L_k^(1 − r_k) after every round
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -292,3 +292,50 @@ def test_correlated_designs_end_where_variational_inference_on_all_data_does(
     precision = np.diag(np.full(D, 1 / SCALE**2)) + gram
     together = Posterior(np.linalg.solve(precision, moment), 1.0 / np.diag(precision))
     assert_close(done.posterior, together, 1e-3)
+
+
+class Float32(Data):
+    """A client that sends float32, as networks do."""
+
+    def solve(self, prior: QuadraticPrior) -> Posterior:
+        own = super().solve(prior)
+        return Posterior(own.mean.astype(np.float32), own.variance.astype(np.float32), own.point)
+
+
+def test_the_prior_stays_what_it_was_where_posteriors_are_sent_in_float32(tmp_path: Path) -> None:
+    """q beyond its factors, with lost replies and a kill; it was lost in the rounding."""
+    sigma = 4.5e-4
+    share = sigma**-2 / np.mean([np.diag(d.gram) for d in DATA]) / K
+    data = [Float32(d.count, share * d.gram, share * d.moment) for d in DATA]
+    mean, variance = NETWORK.mean.astype(np.float32), NETWORK.variance.astype(np.float32)
+    network = Posterior(mean, variance, NETWORK.point)
+    faults = random_faults(ALL)
+
+    def run(folder: Path) -> PartFederation:
+        return factor_federation(folder, ALL, data, network, faults, damping=0.0)
+
+    killed = run(tmp_path / "killed")
+    with pytest.raises(KilledError):
+        killed.run(50, killed_after=30)
+    done = killed.run(50, lost_checkpoints=1)[-1]
+    assert done.posterior.mean.dtype == done.posterior.variance.dtype == np.float32
+    assert np.sqrt(done.posterior.variance.mean()) == pytest.approx(sigma, rel=0.5)
+    pooled = done.state.pooled
+    assert pooled is not None
+    for name in ("mean", "variance"):  # what is sent is that, rounded once
+        rounded = getattr(pooled, name).astype(np.float32)
+        np.testing.assert_array_equal(rounded, getattr(done.posterior, name))
+    factors = sum(committed(tmp_path / "killed", done), NaturalParameters.nothing(D))
+    left = NaturalParameters.of(pooled.mean, pooled.variance) - factors
+    np.testing.assert_allclose(left.precision, 1 / SCALE**2, rtol=1e-6)
+    np.testing.assert_allclose(left.weighted_mean, 0.0, atol=1e-6)
+    expected = run(tmp_path / "whole").run(50)[-1]
+    assert same([done], [expected])
+
+
+def test_a_posterior_that_was_moved_after_pooling_is_gone_on_from(tmp_path: Path) -> None:
+    """What was pooled counts only while it is what was sent."""
+    state = federation(tmp_path, ALL).run(1)[-1].state
+    assert state.unrounded is not None
+    moved = Posterior(state.posterior.mean + 1.0, state.posterior.variance, state.posterior.point)
+    assert replace(state, posterior=moved).unrounded is None

@@ -7,11 +7,13 @@ import numpy as np
 import pytest
 from flwr.app import RecordDict
 from flwr.serverapp.strategy import Strategy
+from numpy_server import NumpyServer
 from small_federation import bare_reply, make_app, make_grid, shifted
 
 import strategies
 from bfl import randomness
 from bfl.aggregation.pooling import pool, pooling_rules
+from bfl.aggregation.server import ServerRound
 from bfl.aggregation.weightings import weightings
 from bfl.configuration import resolve
 from bfl.engine.serial import SerialGrid
@@ -47,14 +49,16 @@ def test_every_rule_has_a_strategy_that_pools_with_it(rule: Any, weighting: str)
     assert cls is strategy_class(rule)
     assert cls.__name__ in dir(strategies)
     scheme = weightings.create(weighting)
-    pooled = run(make_grid(make_app()), cls(weighting=scheme, seed=5, scale_floor=0.0))
+    server = NumpyServer(start().size + start().point.size)
+    strategy = cls(weighting=scheme, seed=5, scale_floor=0.0, server=server)
+    pooled = run(make_grid(make_app()), strategy)
     clients = [
         Posterior(start().mean + np.float32(i), start().variance, start().point) for i in range(4)
     ]
     expected = pool(
         rule(),
         clients,
-        scheme.weigh(clients, [10, 20, 30, 40], start()),
+        scheme.weigh(clients, [10, 20, 30, 40], start(), ServerRound(server, 1)),
         previous=start(),
         generators=[randomness.generator(5, "pooling", 1, i) for i in range(4)],
     )

@@ -115,6 +115,12 @@ def test_a_strategy_without_a_server_refuses_to_distil() -> None:
         start(refinement="distillation")
 
 
+def test_a_strategy_without_a_server_refuses_to_weigh_by_accuracy() -> None:
+    with pytest.raises(ConfigurationError, match="weighting 'accuracy' needs images and a network"):
+        start(weighting="abavg")
+    start(weighting="abavg", server=NumpyServer(D + P))
+
+
 def test_models_that_do_not_fit_in_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """4 clients of 10 values of 4 bytes, and 8 vectors of 6 values of 8 bytes beside them."""
     given: dict[str, Any] = {"refinement": "distillation", "server": NumpyServer(D + P)}

@@ -39,6 +39,7 @@ class Accumulator:
         like: Posterior,
         previous: Posterior | None = None,
         *,
+        unrounded: Posterior | None = None,
         threads: int = 1,
     ) -> Accumulator:
         """Return the accumulator to which nothing has been added.
@@ -50,13 +51,15 @@ class Accumulator:
                 client's. It is not added.
             previous: The previous global posterior, which gives the reference mean, and which some
                 rules use.
+            unrounded: The same as it was pooled, in float64, which rules that ``keeps_unrounded``
+                use.
             threads: The number of threads to work with; the bits do not depend on it.
 
         Raises:
             PosteriorError: A posterior is not valid or the two do not go together.
         """
         like.check()
-        frame = Frame.like(rule, like, previous, threads).kept()
+        frame = Frame.like(rule, like, previous, threads, unrounded).kept()
         return cls(frame, Sums.zero(frame))
 
     @classmethod
@@ -66,6 +69,7 @@ class Accumulator:
         state: Mapping[str, Value],
         previous: Posterior | None = None,
         *,
+        unrounded: Posterior | None = None,
         threads: int = 1,
     ) -> Accumulator:
         """Return the accumulator whose ``state`` this is.
@@ -74,13 +78,14 @@ class Accumulator:
             rule: The rule it had.
             state: What ``state`` returned.
             previous: The previous global posterior it had.
+            unrounded: The same as it was pooled, if it had that.
             threads: The number of threads to work with.
 
         Raises:
             PosteriorError: The previous posterior is of another size.
             ValueError: The state is of a rule with other statistics.
         """
-        return cls(*frame_and_sums(rule, state, previous, threads))
+        return cls(*frame_and_sums(rule, state, previous, threads, unrounded))
 
     @property
     def size(self) -> int:

@@ -35,6 +35,9 @@ class Block:
         previous_mean: (B,) means of the previous global posterior, when there is one and the rule
             ``uses_previous``.
         previous_variance: (B,) its variances.
+        unrounded_mean: (B,) its means as they were pooled, when they are known and the rule
+            ``keeps_unrounded``.
+        unrounded_variance: (B,) likewise its variances.
         spare: (2, B) numbers of no meaning: room for arrays of the rule's own, where making new
             ones would take longer than filling them.
         generator: The client's random generator for this block, while a ``stochastic`` rule
@@ -45,6 +48,8 @@ class Block:
     reference: Array
     previous_mean: Array | None = None
     previous_variance: Array | None = None
+    unrounded_mean: Array | None = None
+    unrounded_variance: Array | None = None
     spare: Array = field(kw_only=True)
     generator: np.random.Generator | None = None
     damping: float = 1.0
@@ -108,6 +113,9 @@ class PoolingRule(Component, ABC):
         weights_are_fractions: Whether the weights must sum to 1 over all clients when they are
             added (``pool`` sees to that); for any other rule only their proportions matter.
         uses_previous: Whether the previous global posterior changes the result.
+        keeps_unrounded: Whether a round has to begin where the one before has ended in float64, and
+            not at what was sent of it: rules that add to the previous global posterior, round by
+            round, would add up its rounding as well.
         stochastic: Whether encoding draws random numbers.
         damped: Whether only a share of the step that the sums say is made: one number for all
             parameters, the least of ``wanted_damping`` and of all blocks' ``greatest_damping``. The
@@ -125,6 +133,7 @@ class PoolingRule(Component, ABC):
     uses_weights: ClassVar[bool] = True
     weights_are_fractions: ClassVar[bool] = False
     uses_previous: ClassVar[bool] = False
+    keeps_unrounded: ClassVar[bool] = False
     stochastic: ClassVar[bool] = False
     damped: ClassVar[bool] = False
     by_precision: ClassVar[bool] = False

@@ -56,6 +56,7 @@ def pooled_statistics(
     sums: Statistics,
     weights: Sequence[float],
     previous: Posterior,
+    unrounded: Posterior | None = None,
     threads: int = 1,
 ) -> Pooled:
     """Return the pooled posterior of summed statistics, in the types of the previous one.
@@ -65,12 +66,13 @@ def pooled_statistics(
         sums: The sums over the clients; they may be changed in place.
         weights: The weights with which the clients' statistics were made.
         previous: The previous global posterior.
+        unrounded: The same as it was pooled, in float64, for a rule that ``keeps_unrounded``.
         threads: The number of threads to work with; the bits do not depend on it.
 
     Raises:
         PosteriorError: No weight is positive, or the rule gives what is no posterior.
     """
-    frame = Frame.like(rule, previous, previous, threads)
+    frame = Frame.like(rule, previous, previous, threads, unrounded)
     epsilon, totals = epsilon_of(previous), Totals()
     for weight in filter(checked_weight, weights):
         totals += Totals(1, weight, weight, rule.mass(weight), epsilon)

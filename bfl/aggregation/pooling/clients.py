@@ -35,6 +35,7 @@ def pool(
     weights: Sequence[float] | npt.NDArray[np.floating],
     *,
     previous: Posterior | None = None,
+    unrounded: Posterior | None = None,
     generators: Iterable[np.random.Generator] | None = None,
     threads: int = 1,
 ) -> Pooled:
@@ -47,6 +48,7 @@ def pool(
             iterable are taken and let go by fours, so memory does not grow with K.
         weights: K weights in any scale; they are normalised to sum to 1 first.
         previous: The previous global posterior, which some rules use.
+        unrounded: The same as it was pooled, in float64, which rules that ``keeps_unrounded`` use.
         generators: K random generators, one per client, for a stochastic rule.
         threads: The number of threads to work with; the bits do not depend on it. One unless the
             caller knows how many CPUs are free.
@@ -61,6 +63,7 @@ def pool(
         rule,
         _clients(fractions, posteriors, generators),
         previous=previous,
+        unrounded=unrounded,
         threads=threads,
         at_once=len(fractions) if isinstance(posteriors, list | tuple) else GROUP,
     )
@@ -71,6 +74,7 @@ def pool_weighted(
     clients: Iterable[Client],
     *,
     previous: Posterior | None = None,
+    unrounded: Posterior | None = None,
     threads: int = 1,
     at_once: int = GROUP,
 ) -> Pooled:
@@ -81,6 +85,7 @@ def pool_weighted(
         clients: Posteriors with their weights, taken as they are, and their random generators, for
             a stochastic rule; each is read once and let go, and one of weight 0 is not looked at.
         previous: The previous global posterior, which some rules use.
+        unrounded: The same as it was pooled, in float64, which rules that ``keeps_unrounded`` use.
         threads: The number of threads to work with; the bits do not depend on it.
         at_once: How many clients are held and added together.
 
@@ -92,7 +97,7 @@ def pool_weighted(
     following = next(coming, None)
     if following is None:
         raise PosteriorError("nothing to pool: no posterior with a positive weight was added")
-    frame, sums = Frame.like(rule, following[0], previous, threads), None
+    frame, sums = Frame.like(rule, following[0], previous, threads, unrounded), None
     while True:
         together = chain([following], islice(coming, at_once - 1))
         group = [frame.member(*client) for client in together]

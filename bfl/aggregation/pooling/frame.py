@@ -47,6 +47,7 @@ class Frame:
         rule: The pooling rule.
         reference: (D,) means around which sums are taken.
         previous: The previous global posterior, if the rule uses it and there is one.
+        unrounded: The same as it was pooled, in float64, if the rule keeps it and it is known.
         point_size: The number P of point parameters.
         types: The types of the result.
         threads: The number of threads to work with; the bits do not depend on it.
@@ -61,6 +62,7 @@ class Frame:
     point_size: int
     types: Types
     threads: int
+    unrounded: Posterior | None = None
 
     def __post_init__(self) -> None:
         if self.threads < 1:
@@ -68,7 +70,12 @@ class Frame:
 
     @classmethod
     def like(
-        cls, rule: PoolingRule, like: Posterior, previous: Posterior | None, threads: int
+        cls,
+        rule: PoolingRule,
+        like: Posterior,
+        previous: Posterior | None,
+        threads: int,
+        unrounded: Posterior | None = None,
     ) -> Frame:
         """Return the frame for posteriors like one of them; it borrows their means.
 
@@ -78,6 +85,11 @@ class Frame:
         """
         if previous is not None:
             previous.check(like)
+        if unrounded is not None and unrounded.size != like.size:
+            raise PosteriorError(
+                f"the previous posterior, as it was pooled, has {unrounded.size} Gaussian "
+                f"parameters; expected {like.size}"
+            )
         return cls(
             rule=rule,
             reference=(like if previous is None else previous).mean,
@@ -85,6 +97,7 @@ class Frame:
             point_size=int(like.point.size),
             types=Types(like.mean.dtype, like.variance.dtype, like.point.dtype),
             threads=threads,
+            unrounded=unrounded if rule.keeps_unrounded else None,
         )
 
     def kept(self) -> Frame:
@@ -122,7 +135,16 @@ class Frame:
         if self.previous is None:
             return Block(known[0], spare=spare)
         rows[1], rows[2] = self.previous.mean[part], self.previous.variance[part]
-        return Block(known[0], known[1], known[2], spare=spare)
+        if self.unrounded is None:
+            return Block(known[0], known[1], known[2], spare=spare)
+        return Block(
+            known[0],
+            known[1],
+            known[2],
+            unrounded_mean=_read_only(self.unrounded.mean[part]),
+            unrounded_variance=_read_only(self.unrounded.variance[part]),
+            spare=spare,
+        )
 
     def member(
         self, posterior: Posterior, weight: float, generator: np.random.Generator | None
@@ -153,6 +175,12 @@ class Frame:
         """Return whether all values of a posterior are finite, and its variances positive."""
         gaussian = over_blocks(self.size, self.threads, lambda part: is_sound(posterior, part))
         return all(gaussian) and bool(np.isfinite(posterior.point).all())
+
+
+def _read_only(values: Vector) -> Array:
+    view = values.astype(np.float64, copy=False).view()
+    view.flags.writeable = False
+    return view
 
 
 def is_sound(posterior: Posterior, part: slice) -> bool:

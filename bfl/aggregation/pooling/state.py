@@ -35,7 +35,11 @@ def state_of(frame: Frame, sums: Sums) -> State:
 
 
 def frame_and_sums(
-    rule: PoolingRule, state: Mapping[str, Value], previous: Posterior | None, threads: int
+    rule: PoolingRule,
+    state: Mapping[str, Value],
+    previous: Posterior | None,
+    threads: int,
+    unrounded: Posterior | None = None,
 ) -> tuple[Frame, Sums]:
     """Return the frame and the sums whose state this is.
 
@@ -44,6 +48,7 @@ def frame_and_sums(
         state: What ``state_of`` returned.
         previous: The previous global posterior.
         threads: The number of threads to work with.
+        unrounded: The previous global posterior as it was pooled, in float64.
 
     Raises:
         PosteriorError: The previous posterior is of another size.
@@ -62,6 +67,7 @@ def frame_and_sums(
         point_size=int(arrays["point"].size),
         types=Types(*(_type(state, name) for name in Types._fields)),
         threads=threads,
+        unrounded=unrounded if rule.keeps_unrounded else None,
     )
     if previous is not None:
         frame.check_sizes(previous.size, previous.point.size)

@@ -32,12 +32,15 @@ class Pooled:
     Attributes:
         posterior: The pooled posterior, in the floating-point types of the clients' vectors.
         diagnostics: What the rule reports about it, by name, and the ``clipped-fraction``.
+        unrounded: The pooled means and variances in float64, before they were rounded to those
+            types, without point parameters; None unless the rule ``keeps_unrounded``.
         weights: The clients' weights in their order, with sum 1, where who has pooled says them.
     """
 
     posterior: Posterior
     diagnostics: dict[str, float]
     weights: tuple[float, ...] = ()
+    unrounded: Posterior | None = None
 
 
 @dataclass
@@ -144,7 +147,7 @@ def pooled(frame: Frame, sums: Sums | None, members: Sequence[Member] = ()) -> P
         np.empty(frame.size, frame.types.mean),
         np.empty(frame.size, frame.types.variance),
     )
-    scratch = frame.scratch
+    scratch, unrounded = frame.scratch, _room(frame)
 
     def work(part: slice) -> Outcome:
         own, known, spare, total = scratch.cut(part)
@@ -152,14 +155,24 @@ def pooled(frame: Frame, sums: Sums | None, members: Sequence[Member] = ()) -> P
         total[...] = sums.statistics[:, part] if sums else 0.0
         _fold(frame, members, part, block, own, total)
         decoded = frame.rule.decode(tuple(total), totals, replace(block, damping=damping))
-        return store(frame.rule, decoded, part, mean[part], variance[part])
+        outcome = store(frame.rule, decoded, part, mean[part], variance[part])
+        if unrounded:
+            unrounded.mean[part], unrounded.variance[part] = decoded.mean, decoded.variance
+        return outcome
 
     outcomes = over_blocks(frame.size, frame.threads, work)
     reported = {**diagnostics(frame.rule, outcomes, frame.size), **step}
     limit = float(np.finfo(frame.types.point).max)
     # An average lies among its inputs; rounding may carry it beyond the greatest number.
     point = np.clip(point_sums / totals.weight, -limit, limit).astype(frame.types.point)
-    return Pooled(Posterior(mean, variance, point), reported)
+    return Pooled(Posterior(mean, variance, point), reported, unrounded=unrounded)
+
+
+def _room(frame: Frame) -> Posterior | None:
+    """Return room for what is pooled before it is rounded; None if the rule does not keep it."""
+    if not frame.rule.keeps_unrounded:
+        return None
+    return Posterior(np.empty(frame.size), np.empty(frame.size), np.empty(0))
 
 
 def _damping(frame: Frame, sums: Sums | None, totals: Totals) -> tuple[float, dict[str, float]]:

@@ -4,13 +4,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
+from bfl.errors import ConfigurationError
 from bfl.posteriors.posterior import Posterior
 from bfl.registry import Component, Registry
+
+if TYPE_CHECKING:
+    from bfl.aggregation.server import ServerRound
+    from bfl.data.datasets.server_data import ServerData
 
 Array = npt.NDArray[np.float64]
 
@@ -25,19 +30,36 @@ class Weighting(Component, ABC):
         counts_only: Whether a client's γ follows from its own number of examples and nothing else,
             so that it is known before the client has replied. ``gamma`` is then also called without
             posteriors.
+        needs_server: Whether it needs labelled images and a network of the server's own; then it is
+            a ``ServerWeighting``.
     """
 
     requires_gaussian: ClassVar[bool] = False
     requires_previous: ClassVar[bool] = False
     counts_only: ClassVar[bool] = False
+    needs_server: ClassVar[bool] = False
 
     def has(self) -> frozenset[str]:
         """Return whether the weights follow from the numbers of examples."""
         return frozenset({"weights-by-counts"}) if self.counts_only else frozenset()
 
     def requires(self) -> frozenset[str]:
-        """Return that there are Gaussians, if it reads them."""
-        return frozenset({"gaussian"}) if self.requires_gaussian else frozenset()
+        """Return that there are Gaussians, if it reads them, and that the server has its data."""
+        own = {"server-images", "server-labels"} if self.needs_server else set()
+        return frozenset(own | ({"gaussian"} if self.requires_gaussian else set()))
+
+    def check(self, data: ServerData | None) -> None:
+        """Raise, before the first round, what is wrong with the server's data.
+
+        Raises:
+            ConfigurationError: It needs labelled images of the server's own, and there are none.
+        """
+        if self.needs_server and (data is None or data.labels is None):
+            have = "there are none" if data is None else "those that it has have no labels"
+            raise ConfigurationError(
+                f"weighting '{self.name}' needs labelled images of the server's own, and {have}; "
+                "set server-data, with server-labels=true"
+            )
 
     @abstractmethod
     def gamma(
@@ -56,6 +78,7 @@ class Weighting(Component, ABC):
         posteriors: Sequence[Posterior],
         num_examples: Sequence[int],
         previous: Posterior | None = None,
+        server: ServerRound | None = None,
     ) -> Array:
         """Return the clients' weights (K,), not negative, with sum 1.
 
@@ -63,6 +86,7 @@ class Weighting(Component, ABC):
             posteriors: The K clients' posteriors, of one size.
             num_examples: The K clients' numbers of training examples.
             previous: The previous global posterior.
+            server: The server in this round, for a scheme that ``needs_server``.
 
         Raises:
             PosteriorError: A posterior that the scheme reads is not valid or has another size.
@@ -71,7 +95,17 @@ class Weighting(Component, ABC):
                 weights are 0.
         """
         self._check(posteriors, num_examples, previous)
-        return self._normalised(self.gamma(posteriors, num_examples, previous), len(num_examples))
+        gamma = self._gamma(posteriors, num_examples, previous, server)
+        return self._normalised(gamma, len(num_examples))
+
+    def _gamma(
+        self,
+        posteriors: Sequence[Posterior],
+        num_examples: Sequence[int],
+        previous: Posterior | None,
+        server: ServerRound | None,
+    ) -> Array:
+        return self.gamma(posteriors, num_examples, previous)
 
     def weigh_counts(self, num_examples: Sequence[int]) -> Array:
         """Return what ``weigh`` does, before there are posteriors, for a scheme ``counts_only``.
@@ -119,6 +153,45 @@ class Weighting(Component, ABC):
             posterior.check(posteriors[0])
         if previous is not None:
             previous.check(posteriors[0])
+
+
+class ServerWeighting(Weighting):
+    """A scheme whose weights follow from what the server finds out about the clients' models."""
+
+    needs_server: ClassVar[bool] = True
+
+    @abstractmethod
+    def gamma_on_server(self, posteriors: Sequence[Posterior], server: ServerRound) -> Array:
+        """Return the clients' weights in any scale, (K,), for K at least 1.
+
+        Args:
+            posteriors: The K clients' posteriors, checked.
+            server: The server in this round, with labelled images.
+        """
+
+    def gamma(
+        self,
+        posteriors: Sequence[Posterior],
+        num_examples: Sequence[int],
+        previous: Posterior | None,
+    ) -> Array:
+        """Refuse: without the server there are no weights.
+
+        Raises:
+            ValueError: Always.
+        """
+        raise ValueError(f"{self.name} needs labelled images of the server's own; there are none")
+
+    def _gamma(
+        self,
+        posteriors: Sequence[Posterior],
+        num_examples: Sequence[int],
+        previous: Posterior | None,
+        server: ServerRound | None,
+    ) -> Array:
+        if server is None:
+            return self.gamma(posteriors, num_examples, previous)
+        return self.gamma_on_server(posteriors, server)
 
 
 def inverse(divergences: Array) -> Array:

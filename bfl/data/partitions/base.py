@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Sequence
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,9 +19,12 @@ class Partition(Component):
     """Base of every partition: which client holds which training examples.
 
     A subclass implements ``assign`` and, where its settings can ask for too much, extends
-    ``check``. Every partition here is complete (each example lies with exactly one client), and
-    the base class sees to it.
+    ``check``. Every partition here is complete: each example lies with exactly one client, or with
+    at least one where a partition is not ``disjoint``. The base class sees to it.
     """
+
+    disjoint: ClassVar[bool] = True
+    """Whether no example stands twice, with two clients or with one."""
 
     def check(self, num_examples: int, num_classes: int, clients: int) -> None:
         """Check before anything starts that the data can be split as asked.
@@ -55,7 +59,7 @@ class Partition(Component):
             generator: The source of the randomness, keyed by the run's seed.
 
         Returns:
-            K disjoint arrays, none of them empty, that hold each of 0..N−1 once.
+            K arrays, none of them empty, that hold each of 0..N−1: once, if it is ``disjoint``.
 
         Raises:
             ConfigurationError: The data cannot be split as asked.
@@ -64,7 +68,7 @@ class Partition(Component):
         classes = _checked_labels(labels)
         self.check(classes.size, np.unique(classes).size, clients)
         parts = self.assign(classes, clients, generator)
-        _check_parts(self.name, parts, classes.size, clients)
+        _check_parts(self, parts, classes.size, clients)
         return [generator.permutation(part).astype(np.int64) for part in parts]
 
     @abstractmethod
@@ -93,14 +97,16 @@ def _checked_labels(labels: npt.ArrayLike) -> Indices:
     return array.astype(np.int64)
 
 
-def _check_parts(name: str, parts: Sequence[Indices], num_examples: int, clients: int) -> None:
+def _check_parts(
+    partition: Partition, parts: Sequence[Indices], num_examples: int, clients: int
+) -> None:
     sizes = [len(part) for part in parts]
-    complete = sum(sizes) == num_examples and np.array_equal(
-        np.sort(np.concatenate(parts)), np.arange(num_examples)
-    )
-    if len(sizes) != clients or 0 in sizes or not complete:
+    held = np.sort(np.concatenate(parts))
+    if not partition.disjoint:
+        held = np.unique(held)
+    if len(sizes) != clients or 0 in sizes or not np.array_equal(held, np.arange(num_examples)):
         raise DataError(
-            f"partition '{name}' is unsound: {len(sizes)} parts for {clients} clients, "
+            f"partition '{partition.name}' is unsound: {len(sizes)} parts for {clients} clients, "
             f"{sizes.count(0)} of them empty, {sum(sizes)} indices for {num_examples} examples"
         )
 

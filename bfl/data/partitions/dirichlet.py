@@ -28,7 +28,9 @@ class Dirichlet(Partition):
 
     Source: the distribution-based label imbalance of Li et al. (2022), "Federated learning on
     non-IID data silos", section 4.1, whose text does not balance and whose code does, as does that
-    of Ozer et al. (2022); used by Fischer et al. (2024), section 3.1, with alpha 0.5 and 5.0.
+    of Ozer et al. (2022); used by Fischer et al. (2024), section 3.1, with alpha 0.5 and 5.0. The
+    code of FedBE (2021) balances, wants 10 examples and first gives every client 2 of each class
+    (``guaranteed-examples``).
     """
 
     alpha: float = Field(
@@ -45,16 +47,23 @@ class Dirichlet(Partition):
         description="Whether a client with more than its share of all examples gets none of the "
         "classes still to come.",
     )
+    guaranteed_examples: int = Field(
+        0, ge=0, description="How many examples of each class every client gets before the draw."
+    )
 
     def check(self, num_examples: int, num_classes: int, clients: int) -> None:
         """Check that every client can have its least number of examples."""
         super().check(num_examples, num_classes, clients)
-        if num_examples < clients * self.min_partition_size:
+        guaranteed = num_classes * self.guaranteed_examples
+        if num_examples < clients * (self.min_partition_size + guaranteed):
+            most = num_examples // clients - guaranteed
+            given = f" and guaranteed-examples = {self.guaranteed_examples}" if guaranteed else ""
             raise ConfigurationError(
                 f"partition '{self.name}': clients = {clients} and min-partition-size = "
-                f"{self.min_partition_size} need {clients * self.min_partition_size} training "
-                f"examples, and there are {num_examples}; allowed: min-partition-size from 1 to "
-                f"{num_examples // clients}"
+                f"{self.min_partition_size}{given} need "
+                f"{clients * (self.min_partition_size + guaranteed)} training examples, and there "
+                f"are {num_examples}; allowed: "
+                + (f"min-partition-size from 1 to {most}" if most >= 1 else "fewer clients")
             )
         if importlib.util.find_spec("flwr_datasets") is None:
             raise ConfigurationError(
@@ -68,16 +77,38 @@ class Dirichlet(Partition):
         """Return the indices of the first draw in which every client gets enough examples."""
         # The library cuts each class in the order of the data, so it is given them shuffled.
         order = generator.permutation(labels.size)
+        guaranteed = self._guaranteed(labels[order], clients)
+        left = np.delete(order, guaranteed)
         for seed in generator.integers(2**32, size=MAX_SEEDS):
-            parts = self._draw(labels[order], clients, int(seed))
+            parts = self._draw(labels[left], clients, int(seed))
             if parts is not None:
-                return [order[part] for part in parts]
+                own = order[guaranteed]
+                return [np.append(left[part], few) for part, few in zip(parts, own, strict=True)]
         raise ConfigurationError(
             f"partition '{self.name}': with alpha = {self.alpha}, clients = {clients} and "
             f"min-partition-size = {self.min_partition_size}, no draw of {11 * MAX_SEEDS} gave "
             f"every client enough of the {labels.size} training examples; raise alpha, or lower "
             "clients or min-partition-size"
         )
+
+    def _guaranteed(self, labels: Indices, clients: int) -> Indices:
+        """Return the positions (K, G·C) of what each client gets before the draw: the first ones.
+
+        Raises:
+            ConfigurationError: A class has too few, or none would be left of all examples.
+        """
+        each = self.guaranteed_examples
+        found = []
+        for label in np.unique(labels):
+            members = np.flatnonzero(labels == label)
+            if members.size < clients * each:
+                raise ConfigurationError(
+                    f"partition '{self.name}' with clients = {clients} and guaranteed-examples = "
+                    f"{each}: class {label} has only {members.size} examples; allowed: "
+                    f"guaranteed-examples from 0 to {members.size // clients}"
+                )
+            found.append(members[: clients * each].reshape(clients, each))
+        return np.concatenate(found, axis=1)
 
     def _draw(self, labels: Indices, clients: int, seed: int) -> list[Indices] | None:
         """Return the library's parts for one seed, or None when a client gets too little."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import select
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,6 +17,8 @@ from flwr.proto.runtime_pb2 import AcquireTaskRequest
 from flwr.supercore.constant import TaskType
 from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor, SuperExecAuthHttpInterceptor
 from flwr.supercore.runtime import RuntimeHttpClient
+
+from bfl.engine.processes import with_parent
 
 WORKER = Path(__file__).with_name("warm_worker.py")
 ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
@@ -37,19 +40,33 @@ class Task:
     bundle: str
 
 
+@dataclass(frozen=True)
+class NodePort:
+    """Where a SuperNode's own processes reach it.
+
+    Attributes:
+        address: Its port for them, on loopback.
+        authority: A file with the certificate of what has signed the SuperNode's, for this start
+            alone: whoever else listens on that port is not spoken to.
+    """
+
+    address: str
+    authority: Path
+
+
 class Tasks:
     """The tasks of a SuperNode that was started with ``--isolation process`` and a secret.
 
     Args:
-        address: Its port for its own processes.
+        port: Where it is reached.
         secret: By which it knows who may take tasks.
     """
 
-    def __init__(self, address: str, secret: bytes) -> None:
+    def __init__(self, port: NodePort, secret: bytes) -> None:
         self._client = RuntimeHttpClient.from_server_address(
-            server_address=address,
-            insecure=True,  # on loopback
-            root_certificates=None,
+            server_address=port.address,
+            insecure=False,
+            root_certificates=port.authority.read_bytes(),
             interceptors=[
                 RuntimeVersionHttpInterceptor(component_name="SuperExec"),
                 SuperExecAuthHttpInterceptor(
@@ -59,7 +76,7 @@ class Tasks:
         )
 
     def next(self) -> Task | None:
-        """Return the next task; None if there is none, or if the SuperNode is not up yet."""
+        """Return the next task; None if there is none, or if the SuperNode is not there (yet)."""
         try:
             answer = self._client.AcquireTask(
                 AcquireTaskRequest(supported_task_types=[TaskType.CLIENT_APP])
@@ -75,19 +92,26 @@ class WarmWorker:
     """The process that plays tasks; a new one when it has died, or when a task brings other code.
 
     Args:
-        address: The SuperNode's port for its own processes.
+        port: Where the SuperNode is reached.
         environment: The worker's environment.
         work: Its working folder, which holds no code.
-        say: Told when a worker has died.
+        say: Told when a worker has died, or was ended.
+        timeout: Seconds that a task may take; then the worker is ended.
     """
 
     def __init__(
-        self, address: str, environment: Mapping[str, str], work: Path, say: Callable[[str], None]
+        self,
+        port: NodePort,
+        environment: Mapping[str, str],
+        work: Path,
+        say: Callable[[str], None],
+        timeout: float,
     ) -> None:
-        self._address = address
+        self._port = port
         self._environment = dict(environment)
         self._work = work
         self._say = say
+        self._timeout = timeout
         self._process: subprocess.Popen[str] | None = None
         self._bundle = ""
 
@@ -105,7 +129,8 @@ class WarmWorker:
     def play(self, task: Task, meanwhile: Callable[[], None]) -> None:
         """Play a task to its end.
 
-        A worker that dies leaves its task to the SuperNode, which answers for it after a minute.
+        A worker that dies, or takes too long and is killed, leaves its task to the SuperNode, which
+        answers for it after a minute, as one that has failed.
 
         Args:
             task: The task.
@@ -119,11 +144,15 @@ class WarmWorker:
         self._bundle = task.bundle
         assert process.stdin is not None
         assert process.stdout is not None
+        deadline = time.monotonic() + self._timeout
         try:
             process.stdin.write(f"{task.token}\n")
             process.stdin.flush()
-            while not select.select([process.stdout], [], [], 1.0)[0]:
+            while not select.select([process.stdout], [], [], _left(deadline))[0]:
                 meanwhile()
+                if time.monotonic() >= deadline:
+                    self._end_late()
+                    return
             over = process.stdout.readline()
         except BrokenPipeError:
             over = ""
@@ -133,6 +162,17 @@ class WarmWorker:
         if not over:
             self._say(f"the worker has died (status {process.wait()}); the next task gets another")
             self.stop()
+
+    def _end_late(self) -> None:
+        assert self._process is not None
+        # Not asked to end: it would tell the SuperNode that its task is over, without an answer,
+        # for which that would wait for ever.
+        self._process.kill()
+        self.stop()
+        self._say(
+            f"a task has taken more than {self._timeout:g} s (task-timeout): its worker is ended, "
+            "the server is told within a minute that it has failed, and the next task gets another"
+        )
 
     def stop(self) -> None:
         """End the worker, if there is one."""
@@ -153,10 +193,15 @@ class WarmWorker:
     def _started(self) -> subprocess.Popen[str]:
         return subprocess.Popen(
             # -P: not the folder of the file, whose modules have names that an app may use.
-            [sys.executable, "-P", str(WORKER), self._address],
+            with_parent(sys.executable, "-P", WORKER, self._port.address, self._port.authority),
             cwd=self._work,
             env=self._environment,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
+
+
+def _left(deadline: float) -> float:
+    """Return how many seconds to wait until the next look, at most 1."""
+    return max(0.0, min(1.0, deadline - time.monotonic()))

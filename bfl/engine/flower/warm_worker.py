@@ -12,8 +12,10 @@ import importlib
 import os
 import sys
 from functools import lru_cache
+from pathlib import Path
 from typing import Any, NoReturn
 
+from flwr.app import Error
 from flwr.supercore.exit.exit_handler import trigger_exit_handlers
 
 
@@ -28,18 +30,35 @@ def end_task(code: int, *_: object, **__: object) -> NoReturn:
     raise TaskIsOverError(code)
 
 
-def main(address: str) -> None:
-    """Play the tasks of a SuperNode, whose processes' port is at an address of this machine."""
+def without_message(code: int, reason: str | None = None) -> Error:
+    """Return what is sent of an exception that the app has not caught: its kind alone.
+
+    Flower sends what it says as well, which may hold data or paths of this machine; that is in this
+    process's log.
+    """
+    kind = (reason or "").partition(":<")[0]
+    return Error(code, f"{kind} (its message is in the client's own log)")
+
+
+def main(address: str, authority: str) -> None:
+    """Play the tasks of a SuperNode.
+
+    Args:
+        address: The port for its processes, on this machine.
+        authority: The file with the certificate by which it is known.
+    """
     # What the app prints goes to the log; the lines that say that a task is over to the parent.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
     os.dup2(2, 1)
     runtime: Any = importlib.import_module("flwr.supernode.runtime.run_clientapp")
     runtime.flwr_exit = end_task
+    runtime.Error = without_message
     # The parent starts a new process for a new bundle.
     runtime.install_from_fab = lru_cache(maxsize=1)(runtime.install_from_fab)
+    certificates = Path(authority).read_bytes()
     for line in sys.stdin:
         try:
-            runtime.run_clientapp(address, line.strip(), insecure=True)
+            runtime.run_clientapp(address, line.strip(), insecure=False, certificates=certificates)
         except TaskIsOverError as over:
             answers.write(f"{over}\n")
 

@@ -3,6 +3,7 @@
 | file | content |
 | --- | --- |
 | ``config.toml`` | the complete configuration |
+| ``given.toml`` | what of it was given; the rest is the strategy's, or default |
 | ``environment.json`` | versions, machine, commit |
 | ``network.json`` | what predicting with the posterior takes besides: images, classes, network |
 | ``run-key``, ``run.lock`` | which run this is, and who writes here: see ``identity`` |

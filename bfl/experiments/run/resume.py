@@ -11,9 +11,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import tomli_w
 
 from bfl.configuration import Configuration, resolve
+from bfl.configuration.sources import GIVEN
 from bfl.errors import ConfigurationError, DataError
+from bfl.experiments.results.files import plain
 from bfl.experiments.results.identity import locked
 from bfl.experiments.results.run_folder import CONFIG, ENVIRONMENT, RunFolder
 from bfl.federation.state import Arrays, Snapshots
@@ -121,6 +124,7 @@ def open_run(
             # Each with its SHA-256.
             described = {**environment, "plugins": [p for p in keys.plugins.split(", ") if p]}
             RunFolder.create(keys.output_dir, name, configuration.values, described)
+            folder.write(GIVEN, tomli_w.dumps(plain(configuration.given)).encode())
             checkpoint = None
         else:
             _refuse_changes(folder, configuration)

@@ -3,6 +3,13 @@
 - ``part``: the two halves of a part, and the numbers and declarations they work with.
 """
 
-from bfl.federation.parts.part import Arrays, Counts, DeclaredArray, Part, Trained
+from bfl.federation.parts.part import (
+    GREATEST_BESIDE,
+    Arrays,
+    Counts,
+    DeclaredArray,
+    Part,
+    Trained,
+)
 
-__all__ = ["Arrays", "Counts", "DeclaredArray", "Part", "Trained"]
+__all__ = ["GREATEST_BESIDE", "Arrays", "Counts", "DeclaredArray", "Part", "Trained"]

@@ -22,7 +22,7 @@ dropped, and the client is where it was before.
 
 from __future__ import annotations
 
-import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
@@ -33,13 +33,22 @@ import numpy.typing as npt
 from bfl.posteriors import Posterior
 from bfl.registry import Component
 
+_STATE_NAME = re.compile("[A-Za-z0-9_-]*")
+
 Arrays = Mapping[str, npt.NDArray[Any]]
 """Arrays by name: a state, or what travels beside a posterior."""
+
+GREATEST_BESIDE = 1e6
+"""The greatest absolute value beside a posterior, unless it is declared otherwise: far beyond any
+gradient or momentum that training survives, and far from what overflows in training with it."""
 
 
 @dataclass(frozen=True)
 class DeclaredArray:
     """An array that a client sends beside its posterior.
+
+    One with a value outside its bounds is refused, and the client's update with it. Whoever
+    declares wider bounds sees to it that one client at the bound cannot spoil the others' training.
 
     Attributes:
         name: Its name, unique among the parts of a method.
@@ -54,8 +63,8 @@ class DeclaredArray:
     name: str
     shape: tuple[int, ...]
     combined: Literal["sum", "mean"] = "sum"
-    low: float = -math.inf
-    high: float = math.inf
+    low: float = -GREATEST_BESIDE
+    high: float = GREATEST_BESIDE
     dtype: str = "float32"
 
     def problem(self, array: npt.NDArray[Any]) -> str | None:
@@ -127,13 +136,29 @@ class Part(Component):
     """One part of a method; see the module for the order in which its functions are called.
 
     Attributes:
-        state_name: The name of its state. Parts of one method that give the same name share one.
+        state_name: The name of its state: letters, digits, ``-`` and ``_``. Parts of one method
+            that give the same name share one.
         keeps_on_clients: Whether its state has a half on clients, which a lost one is then missed
             of; False for a state of the server alone.
     """
 
     state_name: ClassVar[str] = ""
     keeps_on_clients: ClassVar[bool] = True
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
+        """Refuse a name of a state that would run into another's.
+
+        Raises:
+            ValueError: It has other letters; a state's arrays are filed behind it and a dot.
+        """
+        super().__pydantic_init_subclass__(**kwargs)
+        if not _STATE_NAME.fullmatch(cls.state_name):
+            raise ValueError(
+                f"state_name of {cls.__name__} is {cls.state_name!r}; allowed: letters, digits, "
+                "'-' and '_', for instance "
+                f"{re.sub('[^A-Za-z0-9_-]+', '-', cls.state_name).strip('-') or 'state'!r}"
+            )
 
     @property
     def client_state_name(self) -> str:

@@ -6,7 +6,12 @@ from bfl.errors import BflError
 
 
 class ProtocolError(BflError):
-    """A message is not one that the protocol has at this point: nothing is answered."""
+    """A message is not one that the protocol has at this point: nothing is answered.
+
+    Its message says nothing but what the server has sent.
+    """
+
+    public = True
 
 
 class TooFewClientsError(BflError):

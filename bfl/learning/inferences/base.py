@@ -6,7 +6,10 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from pydantic import Field
+
 from bfl.learning.networks.parametrizations import SOFTPLUS, Parametrization
+from bfl.posteriors.manifest import KernelInitialization
 from bfl.registry import Component, Registry
 
 if TYPE_CHECKING:
@@ -24,6 +27,10 @@ class Inference(Component):
 
     An architecture (``bfl.learning.models``) asks it for convolutions and dense layers and does not
     know what it gets, so every architecture exists in every inference.
+
+    Kernels begin as ``initial-means`` says, but for those of depthwise convolutions and, where
+    dense layers alone are variational, of convolutions: both begin as He et al.'s (2015). Biases
+    begin at 0.
     """
 
     gaussian: ClassVar[bool] = False
@@ -35,6 +42,12 @@ class Inference(Component):
 
     stochastic_prediction: ClassVar[bool] = True
     """Whether two predictions differ, so that more than one Monte Carlo sample makes sense."""
+
+    initial_means: KernelInitialization = Field(
+        "he-normal",
+        description="how kernels begin, or the means of Gaussian ones: N(0, 2/fan-in), "
+        "N(0, 1/fan-in), or uniform within the square root of 6/(fan-in + fan-out)",
+    )
 
     def has(self) -> frozenset[str]:
         """Return whether there are Gaussians."""

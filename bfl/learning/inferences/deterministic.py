@@ -53,6 +53,6 @@ class Deterministic(Inference):
         if not isinstance(layer, keras.layers.Conv2D | keras.layers.Dense):
             return []
         return [
-            ParameterVariables(f"{layer.name}/kernel", "he-normal", value=layer.kernel),
+            ParameterVariables(f"{layer.name}/kernel", self.initial_means, value=layer.kernel),
             ParameterVariables(f"{layer.name}/bias", "zeros", value=layer.bias),
         ]

@@ -47,10 +47,6 @@ class VariationalInference(Inference):
     biases: Literal["gaussian", "point"] = Field(
         "gaussian", description="what the biases of variational layers are"
     )
-    initial_means: Literal["he-normal", "lecun-normal"] = Field(
-        "he-normal",
-        description="how the means of variational kernels begin: N(0, 2/fan-in) or N(0, 1/fan-in)",
-    )
 
     @field_validator("log_variance_clamp")
     @classmethod

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+from pydantic import Field
+
 from bfl.learning.models.base import architectures
 from bfl.learning.models.plain import Convolution, PlainNetwork
 
@@ -18,8 +20,9 @@ class ConvNet(PlainNetwork):
 
     Source: FedBE (2021), section 5.1, after TensorFlow's tutorial on convolutional networks; HBFL
     (2023), section 5, as CNN2, with the width of the dense layer from the code of federated mutual
-    learning. FedBE's code begins with Xavier's initialisation; kernels here begin as everywhere
-    else (He et al. 2015).
+    learning. FedBE's code begins with ``initial-means`` = "xavier-uniform", and puts further
+    convolutions of 64 filters, padded, before the dense layers: ``extra-convolutions``, as in the
+    paper's study of the network's depth (Fig. 4).
     """
 
     minimum_side: ClassVar[int] = 18
@@ -31,3 +34,12 @@ class ConvNet(PlainNetwork):
         Convolution(64, 3, pooled=False),
     )
     dense_units: ClassVar[tuple[int, ...]] = (64,)
+
+    extra_convolutions: int = Field(
+        0, ge=0, le=100, description="padded 3x3 convolutions of 64 filters after the other three"
+    )
+
+    def layers(self) -> tuple[Convolution, ...]:
+        """Return the three convolutions and the extra ones."""
+        extra = Convolution(64, 3, pooled=False, padding="same")
+        return (*self.convolutions, *(extra for _ in range(self.extra_convolutions)))

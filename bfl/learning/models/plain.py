@@ -7,27 +7,29 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field
 
-from bfl.learning.inferences.base import Inference
+from bfl.learning.inferences.base import Inference, Padding
 from bfl.learning.models.base import Architecture
 
 
 @dataclass(frozen=True)
 class Convolution:
-    """A convolution with strides of 1 and no padding, with ReLU and perhaps max-pooling after it.
+    """A convolution with strides of 1, with ReLU and perhaps max-pooling after it.
 
     Attributes:
         filters: Its number of filters.
         size: Height and width of its kernel.
         pooled: Whether 2x2 max-pooling follows.
+        padding: Whether zeros around its images keep their size.
     """
 
     filters: int
     size: int
     pooled: bool = True
+    padding: Padding = "valid"
 
 
 class PlainNetwork(Architecture):
-    """Convolutions without padding and dense layers, ReLU after each of them but the last.
+    """Convolutions and dense layers, ReLU after each of them but the last.
 
     A subclass says which. Layers of the same place have the same names in all of them, so networks
     with the same convolutions can share those. Pooling comes before ReLU: both orders give the same
@@ -44,6 +46,10 @@ class PlainNetwork(Architecture):
         "symmetric", description="whether the first layer takes images in [-1, 1] or in [0, 1]"
     )
 
+    def layers(self) -> tuple[Convolution, ...]:
+        """Return the convolutions, with those that a setting adds."""
+        return self.convolutions
+
     def build(self, inference: Inference, image_shape: tuple[int, int, int], classes: int) -> Any:
         """Return the Keras model from images in [−1, 1] to logits."""
         from bfl.keras import keras
@@ -51,13 +57,13 @@ class PlainNetwork(Architecture):
         features = images = keras.Input(image_shape, name="images")
         if self.input_range == "unit":
             features = keras.layers.Rescaling(0.5, offset=0.5, name="unit")(images)
-        for index, convolution in enumerate(self.convolutions, start=1):
+        for index, convolution in enumerate(self.layers(), start=1):
             features = inference.convolution(
                 convolution.filters,
                 convolution.size,
                 strides=1,
                 name=f"conv{index}",
-                padding="valid",
+                padding=convolution.padding,
             )(features)
             if convolution.pooled:
                 features = keras.layers.MaxPooling2D(2, name=f"pool{index}")(features)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy_server import NumpyServer
 
+from bfl.aggregation.server import ServerRound
 from bfl.aggregation.weightings import Weighting, weightings
 from bfl.errors import PosteriorError
 from bfl.posteriors import Posterior
@@ -22,6 +26,17 @@ def clients(seed: int, count: int, size: int = 20) -> list[Posterior]:
         Posterior(rng.normal(size=size), np.exp(rng.uniform(-2, 2, size)), rng.normal(size=2))
         for _ in range(count)
     ]
+
+
+def weigh(
+    scheme: Weighting,
+    posteriors: Sequence[Posterior],
+    examples: Sequence[int],
+    previous: Posterior | None = None,
+) -> npt.NDArray[np.float64]:
+    """Return the weights, with a server for a scheme that needs one."""
+    server = NumpyServer(posteriors[0].size + posteriors[0].point.size)
+    return scheme.weigh(posteriors, examples, previous, ServerRound(server, 1))
 
 
 def kl(q: Posterior, p: Posterior) -> float:
@@ -53,13 +68,13 @@ def test_weights_are_a_distribution_and_follow_their_clients(
     rng = np.random.default_rng(seed)
     everyone, previous = clients(seed, count), clients(seed + 1, 1)[0]
     examples = [int(n) for n in rng.integers(1, 100, count)]
-    weights = scheme.weigh(everyone, examples, previous)
+    weights = weigh(scheme, everyone, examples, previous)
     assert weights.shape == (count,)
     assert weights.dtype == np.float64
     assert weights.sum() == pytest.approx(1)
     assert np.all(weights >= 0)
     order = rng.permutation(count)
-    permuted = scheme.weigh([everyone[k] for k in order], [examples[k] for k in order], previous)
+    permuted = weigh(scheme, [everyone[k] for k in order], [examples[k] for k in order], previous)
     np.testing.assert_allclose(permuted, weights[order], rtol=1e-9)
 
 
@@ -76,7 +91,7 @@ def test_weights_by_counts_only_are_known_without_posteriors(
         with pytest.raises(AssertionError):
             scheme.weigh_counts(examples)
         return
-    weights = scheme.weigh(clients(seed, count), examples, clients(seed + 1, 1)[0])
+    weights = weigh(scheme, clients(seed, count), examples, clients(seed + 1, 1)[0])
     np.testing.assert_array_equal(scheme.weigh_counts(examples), weights)
     alone = [float(scheme.gamma((), [n], None)[0]) for n in examples]
     np.testing.assert_array_equal(scheme.gamma((), examples, None), alone)
@@ -86,9 +101,9 @@ def test_weights_by_counts_only_are_known_without_posteriors(
 @pytest.mark.parametrize("count", [1, 2, 5])
 def test_identical_clients_have_equal_weights(scheme: Weighting, count: int) -> None:
     one, previous = clients(0, 2, size=5000)
-    weights = scheme.weigh([one] * count, [7] * count, previous)
+    weights = weigh(scheme, [one] * count, [7] * count, previous)
     np.testing.assert_allclose(weights, 1 / count, rtol=1e-9)
-    weights = scheme.weigh([previous] * count, [7] * count, previous)
+    weights = weigh(scheme, [previous] * count, [7] * count, previous)
     np.testing.assert_allclose(weights, 1 / count, rtol=1e-9)
 
 
@@ -103,7 +118,7 @@ def test_extreme_scales_give_finite_weights(scheme: Weighting) -> None:
         for _ in range(4)
     ]
     for group in (everyone, [everyone[0], everyone[0], *everyone[1:]]):
-        weights = scheme.weigh(group, [1] * len(group), everyone[0])
+        weights = weigh(scheme, group, [1] * len(group), everyone[0])
         assert np.all(np.isfinite(weights))
         assert weights.sum() == pytest.approx(1)
 
@@ -121,11 +136,11 @@ def test_what_is_missing_is_said(scheme: Weighting) -> None:
     points = [Posterior(np.zeros(0), np.zeros(0), np.ones(3))] * 2
     if scheme.requires_gaussian:
         with pytest.raises(ValueError, match="points"):
-            scheme.weigh(points, [1, 1], points[0])
+            weigh(scheme, points, [1, 1], points[0])
         with pytest.raises(PosteriorError, match="expected 20"):
             scheme.weigh([everyone[0], clients(0, 1, size=3)[0]], [1, 1], everyone[0])
     else:
-        assert scheme.weigh(points, [1, 1], points[0]).tolist() == [0.5, 0.5]
+        assert weigh(scheme, points, [1, 1], points[0]).tolist() == [0.5, 0.5]
 
 
 def test_train_size_is_the_share_of_the_examples() -> None:

@@ -23,9 +23,10 @@ def test_a_client_is_tested_on_the_mixture_that_it_trains_on(name, order):
     test_labels = TEST if order == "sorted" else generator(1).permutation(TEST)
     parts = partitions.create(name).split(TRAIN, 10, generator(0))
     own = own_test_split(TRAIN, parts, test_labels, generator(0, "own"))
-    # 100 of 500: a fifth of a client's training examples of each class, up to rounding.
-    fifths = counts(TRAIN, parts) / 5
-    assert np.abs(counts(test_labels, own) - fifths).max() < 1
+    # A client's share of the training examples of each class, of 100, up to rounding.
+    held = counts(TRAIN, parts)
+    shares = 100 * held / held.sum(axis=0)
+    assert np.abs(counts(test_labels, own) - shares).max() < 1
     np.testing.assert_array_equal(np.sort(np.concatenate(own)), np.arange(TEST.size))
 
 

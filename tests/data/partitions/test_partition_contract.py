@@ -16,10 +16,13 @@ NAMES = partitions.names()
 PAPER_LABELS = np.repeat(np.arange(10), 60)
 
 
-def sound(parts: list[np.ndarray], num_examples: int, clients: int) -> None:
+def sound(name: str, parts: list[np.ndarray], num_examples: int, clients: int) -> None:
+    """Each example once; with a partition that says so, each at least once."""
     assert len(parts) == clients
     assert all(part.dtype == np.int64 and part.ndim == 1 and part.size for part in parts)
-    assert np.array_equal(np.sort(np.concatenate(parts)), np.arange(num_examples))
+    held = np.concatenate(parts)
+    assert np.array_equal(np.unique(held), np.arange(num_examples))
+    assert not partitions.get(name).disjoint or held.size == num_examples
 
 
 @st.composite
@@ -47,7 +50,7 @@ def test_parts_are_disjoint_complete_and_not_empty(name: str, case, seed: int) -
         parts = partitions.create(name).split(labels, clients, generator(seed))
     except ConfigurationError:
         reject()
-    sound(parts, labels.size, clients)
+    sound(name, parts, labels.size, clients)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -57,7 +60,7 @@ def test_the_seed_decides(name: str, arrange) -> None:
     first, again, other = (
         partition.split(labels, 10, generator(seed, "partition")) for seed in (1, 1, 2)
     )
-    sound(first, labels.size, 10)
+    sound(name, first, labels.size, 10)
     assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
     assert not all(np.array_equal(np.sort(a), np.sort(b)) for a, b in zip(first, other))  # noqa: B905
 
@@ -130,6 +133,20 @@ def test_an_unsound_partition_is_caught(flaw) -> None:
 
     with pytest.raises(DataError, match="unsound"):
         Flawed().split(np.zeros(3, int), 2, generator(0))
+
+
+@pytest.mark.parametrize("flaw", [[[0, 1], [1]], [[0, 1, 2], []], [[0, 1], [1, 3]]])
+def test_where_examples_may_stand_twice_none_may_be_missing(flaw) -> None:
+    class Overlapping(Partition):
+        """A partition that breaks the other half of its promise."""
+
+        disjoint = False
+
+        def assign(self, labels, clients, generator):
+            return [np.array(part, np.int64) for part in flaw]
+
+    with pytest.raises(DataError, match="unsound"):
+        Overlapping().split(np.zeros(3, int), 2, generator(0))
 
 
 def test_grouping_keeps_classes_together_in_random_order() -> None:

@@ -10,11 +10,14 @@ from bfl.learning.inferences import inferences
 from bfl.learning.models import create_architecture
 
 
-def build(word: str, inference: str, shape: tuple[int, int, int], classes: int = 10) -> Any:
-    """Return the network that a word names."""
+def build(
+    word: str, inference: str, shape: tuple[int, int, int], classes: int = 10, **settings: Any
+) -> Any:
+    """Return the network that a word names, with the settings of its architecture."""
     from bfl.learning.networks.network import build_network
 
-    return build_network(create_architecture(word), inferences.create(inference), shape, classes)
+    architecture = create_architecture(word, settings)
+    return build_network(architecture, inferences.create(inference), shape, classes)
 
 
 def shapes(network: Any) -> dict[str, tuple[int, ...]]:

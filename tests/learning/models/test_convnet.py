@@ -47,5 +47,17 @@ def test_forward_pass_pools_after_the_first_two_convolutions(shape):
     check_forward_pass(build("convnet", "deterministic", shape), (True, True, False))
 
 
+def test_extra_convolutions_keep_the_features_as_they_are():
+    """Fig. 4 of FedBE: each adds 9 · 64² + 64 parameters, and the dense layers stay."""
+    plain, deep = (
+        shapes(build("convnet", "deterministic", CIFAR, **{"extra-convolutions": n}))
+        for n in (0, 2)
+    )
+    added = {f"conv{n}/{part}" for n in (4, 5) for part in ("kernel", "bias")}
+    assert deep.keys() - plain.keys() == added
+    assert {name: deep[name] for name in plain} == plain
+    assert deep["conv5/kernel"] == (3, 3, 64, 64)
+
+
 def test_hbfl_calls_it_cnn2():
     assert isinstance(create_architecture("cnn2"), architectures.get("convnet"))

@@ -107,6 +107,28 @@ def test_initial_means_have_the_variance_that_is_asked_for(word, share):
     assert mean.var() * 400 == pytest.approx(share, rel=0.05)
 
 
+def test_xavier_is_uniform_within_the_published_code_s_limits():
+    """PyTorch's ``xavier_uniform_``: of a 3x3 convolution fans are 9 times the channels."""
+    for shape, limit in (((3, 3, 32, 64), np.sqrt(6 / (9 * 96))), ((400, 50), np.sqrt(6 / 450))):
+        manifest = Manifest((Parameter("a", shape, False, "xavier-uniform"),))
+        found = manifest.initial_posterior(0, 1.0).point
+        assert np.abs(found).max() == pytest.approx(limit, rel=1e-3)
+        assert found.var() == pytest.approx(limit**2 / 3, rel=0.05)
+
+
+@pytest.mark.parametrize("name", ["deterministic", "mc-dropout", "flipout"])
+def test_kernels_begin_as_asked_in_every_inference(name):
+    from bfl.learning.networks.network import build_network
+
+    inference = inferences.create(name, {"initial-means": "xavier-uniform"})
+    network = build_network(create_architecture("convnet"), inference, (20, 20, 1), 10)
+    found = {p.name: p.initialization for p in network.manifest}
+    kernels = {key for key in found if key.endswith("/kernel")}
+    assert len(kernels) == 5
+    assert {found[key] for key in kernels} == {"xavier-uniform"}
+    assert {found[key] for key in found.keys() - kernels} == {"zeros"}
+
+
 def test_a_clamp_needs_log_variances():
     with pytest.raises(pydantic.ValidationError, match="scale-parametrization is 'log-variance'"):
         inferences.create("flipout", {"log-variance-clamp": 8.0})

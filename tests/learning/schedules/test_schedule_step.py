@@ -28,9 +28,14 @@ def test_a_share_of_the_rounds_is_the_number_that_it_comes_to():
 
 
 def test_rates_of_fedbes_code():
-    factors = [0.5] + [1.0] * 11 + [0.2] * 12 + [0.1] * 12 + [0.01] * 4
-    found = rates(40, lr_milestones="0,1,0.3,0.6,0.9", lr_factors="0.5,1,0.2,0.1,0.01")
-    assert found == pytest.approx([0.01 * factor for factor in factors], rel=1e-12)
+    """Round r from 0: 0.5 in the first, and of R rounds 0.2 where r > 0.3 R, and so on."""
+    for rounds, milestones in ((40, "0,1,13,25,37"), (20, "0,1,7,13,19")):
+        factors = [1.0] * rounds
+        for share, factor in ((0.3, 0.2), (0.6, 0.1), (0.9, 0.01)):
+            factors = [factor if r > share * rounds else f for r, f in enumerate(factors)]
+        factors[0] = 0.5
+        found = rates(rounds, lr_milestones=milestones, lr_factors="0.5,1,0.2,0.1,0.01")
+        assert found == pytest.approx([0.01 * factor for factor in factors], rel=1e-12)
 
 
 def test_the_latest_milestone_counts_in_whatever_order_they_stand():

@@ -1,0 +1,58 @@
+"""Weights by the accuracy of the clients' models on the server's own images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from bfl.aggregation.ensemble import Member
+from bfl.aggregation.server import ServerRound
+from bfl.aggregation.weightings.base import Array, ServerWeighting, weightings
+from bfl.posteriors.posterior import Posterior
+
+
+@weightings.register("accuracy", aliases=("abavg",))
+class Accuracy(ServerWeighting):
+    """A client model's accuracy on the server's own images, normalised: ABAVG.
+
+    ω_k = A_k / Σ A_j with A_k the share of the server's images that client k's model classifies
+    correctly; of logits that are not finite none is correct. Where no model classifies any
+    correctly, all have the same weight. A model is judged at its mean, as a network of points, or
+    by draws from it (``accuracy-at``), the same for all clients.
+
+    Source: Xiao et al. (2021), "A novel server-side aggregation strategy for federated learning in
+    non-IID situations" (ABAVG): weights by the clients' models' validated accuracies. Chosen here:
+    that the weight is the accuracy itself, and what a Bayesian model predicts with.
+    """
+
+    accuracy_at: Literal["mean", "draws"] = Field(
+        "mean",
+        description="whether weights by accuracy judge a client's posterior at its mean or by "
+        "evaluate-mc-samples draws from it",
+    )
+
+    def gamma_on_server(self, posteriors: Sequence[Posterior], server: ServerRound) -> Array:
+        """Return the accuracies (K,), or ones if all are 0."""
+        assert server.server.data is not None
+        assert server.server.data.labels is not None
+        labels = server.server.data.labels
+        # One key for all: which draws a client is judged by does not depend on its place.
+        keyed = ("weighting", server.server_round)
+        if self.accuracy_at == "draws":
+            predicted = (server.server.predict(p, labels=keyed).predicted for p in posteriors)
+            accuracies = np.array([np.mean(classes == labels) for classes in predicted])
+        else:
+            members = (Member("client", p.mean, p.point) for p in posteriors)
+            found = server.server.member_logits(members, labels=keyed)
+            accuracies = np.array([_share_correct(logits, labels) for _, logits in found])
+        return accuracies if accuracies.any() else np.ones(len(posteriors))
+
+
+def _share_correct(logits: npt.NDArray[np.floating], labels: npt.NDArray[np.int64]) -> float:
+    """Return the share of the images whose logits (N, C) are greatest at their label (N,)."""
+    usable = np.isfinite(logits).all(axis=1)
+    return float(np.mean(usable & (np.argmax(logits, axis=1) == labels)))

@@ -1,0 +1,112 @@
+"""What a client sends beside its posterior ends no run: it is refused like any other bad update."""
+
+from __future__ import annotations
+
+import math
+import re
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from flwr.app import RecordDict
+from small_federation import make_app, make_grid
+
+import strategies
+from bfl.federation.parts import GREATEST_BESIDE, Arrays, Counts, DeclaredArray, Part
+from bfl.federation.wire import TrainTask, posterior_to_arrays, reply_content
+from bfl.learning.corrections.scaffold import Scaffold
+from bfl.posteriors import Posterior
+from strategies.posterior_pooling import Round
+
+SIZE, HOSTILE, ROUNDS = 3, 2, 6
+START = Posterior(np.zeros(SIZE, np.float32), np.ones(SIZE, np.float32), np.zeros(1, np.float32))
+
+
+class Squares(Part):
+    """A part whose fold makes more of an array than its bounds say, and that bounds nothing."""
+
+    name: ClassVar[str] = "squares"
+    state_name: ClassVar[str] = "squares"
+    combined: ClassVar[Any] = "sum"
+
+    def begin_server(self, posterior: Posterior, clients: int) -> Arrays:
+        return {"sum": np.zeros(posterior.size)}
+
+    def replies(self, posterior: Posterior) -> tuple[DeclaredArray, ...]:
+        shape = (posterior.size,)
+        return (DeclaredArray("path", shape, self.combined, low=-math.inf, high=math.inf),)
+
+    def fold(self, state: Arrays, combined: Arrays, counts: Counts) -> Arrays:
+        return {"sum": state["sum"] + np.square(combined["path"])}
+
+
+class MeanSquares(Squares):
+    """The same of weighted means."""
+
+    combined: ClassVar[Any] = "mean"
+
+
+PARTS: dict[str, tuple[Part, str]] = {
+    "scaffold": (Scaffold(), "control-change-mean"),
+    "sum": (Squares(), "path"),
+    "mean": (MeanSquares(), "path"),
+}
+
+
+def play(part: Part, name: str, value: float | None) -> tuple[list[Round], list[str]]:
+    """Return the rounds in which one client sends a value, or nothing at all, and what is told."""
+    rounds: list[Round] = []
+    told: list[str] = []
+
+    def reply(task: TrainTask, received: Posterior) -> RecordDict:
+        if task.partition_id == HOSTILE and value is None:
+            raise RuntimeError("no reply")
+        beside = {a.name: np.full(a.shape, 0.5, np.float32) for a in part.replies(received)}
+        if task.partition_id == HOSTILE and value is not None:
+            beside[name].fill(value)
+        return reply_content(received, {"num-examples": 5}, beside)
+
+    strategy = strategies.PosteriorPooling(
+        rule="naive-weighted-averaging",
+        weighting="equal",
+        parts=(part,),
+        round_retries=0,
+        on_round=rounds.append,
+        on_warning=told.append,
+    )
+    grid = make_grid(make_app(reply))
+    strategy.start(grid, posterior_to_arrays(START), num_rounds=ROUNDS)
+    return rounds, told
+
+
+def states(rounds: list[Round]) -> list[dict[str, bytes]]:
+    return [{n: a.tobytes() for n, a in done.state.to_arrays().items()} for done in rounds]
+
+
+@pytest.mark.parametrize(
+    ("case", "value", "reason"),
+    [
+        ("scaffold", 3e38, r"control-change-mean has 3 of 3 values outside \[-1e\+06, 1e\+06\]"),
+        ("scaffold", -1.1e6, r"control-change-mean has 3 of 3 values outside"),
+        ("scaffold", math.nan, "control-change-mean has 3 of 3 values that are not finite"),
+        ("sum", 1e25, "the state 'squares' holds values of 'sum' that are not finite in float32"),
+        ("mean", -3e38, "the state 'squares' holds values of 'sum' that are not finite in float32"),
+    ],
+)
+def test_a_client_is_left_out_and_the_run_goes_on(case: str, value: float, reason: str) -> None:
+    rounds, told = play(*PARTS[case], value)
+    assert [done.metrics["refused"] for done in rounds] == [1] * ROUNDS
+    assert len(told) == ROUNDS
+    assert told[0].startswith(f"round 1, client {HOSTILE}: update refused: ")
+    assert re.search(reason, told[0])
+    without, _ = play(*PARTS[case], None)
+    assert states(rounds) == states(without)
+
+
+@pytest.mark.parametrize("case", PARTS)
+def test_what_the_bounds_allow_is_pooled(case: str) -> None:
+    rounds, told = play(*PARTS[case], GREATEST_BESIDE)
+    assert [done.metrics["refused"] for done in rounds] == [0] * ROUNDS
+    assert not told
+    part = rounds[-1].state.parts[PARTS[case][0].state_name]
+    assert max(np.abs(array).max() for array in part.values() if array.size) > 1e5

@@ -1,0 +1,105 @@
+"""A round that was pooled and not refined: gone on with by the run that pooled it, and no other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy_server import NumpyServer
+from small_federation import make_app, make_grid, shifted
+
+from bfl.federation.wire import posterior_to_arrays
+from bfl.posteriors import Posterior
+from strategies import NaiveWeightedAveraging
+from strategies.posterior_pooling import UNFINISHED
+from strategies.server_state import ServerState
+
+D, P = 3, 1
+START = Posterior(np.zeros(D, np.float32), np.full(D, 0.1, np.float32), np.ones(P, np.float32))
+RUN: dict[str, Any] = {"run_key": 32 * "a", "configuration": '{"local-epochs": 1}'}
+
+
+class KilledError(Exception):
+    """Stands for whatever ends the server."""
+
+
+@dataclass
+class Killed(NumpyServer):
+    """A server that is killed while it distils its first round."""
+
+    def __post_init__(self) -> None:
+        super().__init__(D + P)
+
+    def distil(self, task: Any) -> Any:
+        raise KilledError
+
+
+@dataclass
+class Trainings:
+    """Clients that count how often they train."""
+
+    count: int = 0
+    told: list[Any] = field(default_factory=list)
+
+    def reply(self, task: Any, received: Posterior) -> Any:
+        self.count += 1
+        return shifted(task, received)
+
+
+def play(
+    folder: Path,
+    server: NumpyServer | None = None,
+    begun: Posterior = START,
+    **given: Any,
+) -> tuple[int, Posterior]:
+    """Run two rounds; return how often clients have trained, and the posterior."""
+    trainings, found = Trainings(), []
+    strategy = NaiveWeightedAveraging(
+        **{"refinement": "distillation", "weighting": "equal", "run_folder": str(folder), **given},
+        server=server or NumpyServer(D + P),
+        state=ServerState.first(begun, 4),
+        on_round=lambda done: found.append(done.posterior),
+    )
+    grid = make_grid(make_app(trainings.reply))
+    strategy.start(grid, posterior_to_arrays(begun), num_rounds=2)
+    return trainings.count, found[-1]
+
+
+@pytest.mark.parametrize("run", [RUN, {**RUN, "run_key": ""}], ids=["a run", "an app of one's own"])
+def test_the_run_that_was_killed_goes_on_with_it(run: dict[str, Any], tmp_path: Path) -> None:
+    _, expected = play(tmp_path / "whole", **run)
+    with pytest.raises(KilledError):
+        play(tmp_path / "killed", Killed(), **run)
+    trained, posterior = play(tmp_path / "killed", **run)
+    assert trained == 4  # in the second round alone
+    assert posterior.digest() == expected.digest()
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"run_key": 32 * "b"},
+        {"run_key": "", "configuration": '{"local-epochs": 2}'},
+        {"seed": 1},
+        {"weighting": "train-size"},
+        {"begun": replace(START, mean=START.mean + np.float32(0.5))},
+    ],
+    ids=["key", "configuration", "seed", "method", "posterior"],
+)
+def test_another_run_does_not(other: dict[str, Any], tmp_path: Path) -> None:
+    left = {**RUN, **({"run_key": ""} if "configuration" in other else {})}
+    with pytest.raises(KilledError):
+        play(tmp_path / "run", Killed(), **left)
+    assert list((tmp_path / "run" / UNFINISHED).iterdir())
+    trained, posterior = play(tmp_path / "run", **{**left, **other})
+    assert trained == 8
+    assert posterior.digest() == play(tmp_path / "whole", **{**left, **other})[1].digest()
+
+
+def test_nothing_of_it_stays_when_the_run_is_over(tmp_path: Path) -> None:
+    """Each client's posterior of the last round is nobody's business afterwards."""
+    play(tmp_path, **RUN)
+    assert not (tmp_path / UNFINISHED).exists()
