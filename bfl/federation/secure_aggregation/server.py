@@ -11,7 +11,7 @@ import numpy as np
 
 from bfl.federation.secure_aggregation.errors import ProtocolError, TooFewClientsError
 from bfl.federation.secure_aggregation.fixed_point import Ring
-from bfl.federation.secure_aggregation.keys import KeyPair, derived
+from bfl.federation.secure_aggregation.keys import KeyPair, derived, new_secret
 from bfl.federation.secure_aggregation.masks import mask
 from bfl.federation.secure_aggregation.messages import (
     Confirmations,
@@ -61,7 +61,13 @@ class SecureSum:
         return {client: Invitation(self._label, client) for client in self._asked}
 
     def take_keys(self, client: int, keys: PublicKeys) -> None:
-        """Take a client's keys."""
+        """Take a client's keys.
+
+        Raises:
+            ProtocolError: They are none: its neighbours would have to leave the round for them.
+        """
+        for public in (keys.encryption, keys.masking):
+            KeyPair(new_secret()).agreed(public, "a check")
         self._keys[client] = keys
 
     def rosters(self) -> dict[int, Roster]:

@@ -11,7 +11,12 @@ from scipy.stats import chisquare
 
 from bfl.federation.secure_aggregation import client as half
 from bfl.federation.secure_aggregation.errors import ProtocolError, TooFewClientsError
-from bfl.federation.secure_aggregation.messages import Confirmations, Delivery, Survivors
+from bfl.federation.secure_aggregation.messages import (
+    Confirmations,
+    Delivery,
+    PublicKeys,
+    Survivors,
+)
 from bfl.federation.secure_aggregation.neighbours import Neighbourhood
 
 FEW = Neighbourhood(6, 2 / 3)
@@ -140,6 +145,14 @@ def test_a_client_masks_with_enough_neighbours_or_not_at_all():
         few = Delivery(sorted([client, *others[:kept]]), others[:kept], message.boxes[:kept])
         with pytest.raises(ProtocolError, match=f"{kept + 1} of 5 .* have sent shares"):
             clients.masked(client, few)
+
+
+def test_a_client_whose_keys_are_none_is_left_out_by_the_server():
+    clients = Clients(random_vectors(4))
+    total = run(clients, until="shares")
+    for keys in (PublicKeys(bytes(32), b"x" * 32, b""), PublicKeys(b"x" * 32, b"short", b"")):
+        with pytest.raises(ProtocolError, match="public key is none"):
+            total.take_keys(1, keys)
 
 
 @pytest.mark.parametrize(
