@@ -13,6 +13,8 @@ A node's configuration (``--node-config`` of a SuperNode; set by Flower in a sim
 - ``state-dir``: where a client that keeps a state has it, see ``clients.state``;
 - ``personal-model``: the architecture of its client's personal model, in place of what the run's
   ``personal-models`` say;
+- ``signing-key`` and ``clients-list``: the files with its private key and with its own copy of the
+  list of clients; with them a masked exchange is with the clients in that list alone;
 - ``exchange``: the one way in which its updates may leave it, such as ``"masked"``;
 - ``allow-attack``: true if the node may play a hostile client, as every simulated one may.
 """

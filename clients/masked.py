@@ -21,7 +21,6 @@ from bfl.federation.secure_aggregation.client import (
 )
 from bfl.federation.secure_aggregation.encoding import encoded_statistics
 from bfl.federation.secure_aggregation.errors import ProtocolError
-from bfl.federation.secure_aggregation.identity import Unsigned
 from bfl.federation.secure_aggregation.messages import (
     Confirmations,
     Fields,
@@ -56,15 +55,16 @@ def advertised(message: Message, context: Context) -> Message:
             f"this node plays partition {node.partition_id} and is asked for keys of partition "
             f"{asked.client}"
         )
-    state, reply = advertise(asked, Unsigned())
+    state, reply = advertise(asked, node.identity)
     return _answer(message, context, state, reply)
 
 
 def shared(message: Message, context: Context) -> Message:
     """Answer a list of clients with shares for the neighbours."""
     roster = Roster.from_fields(fields_in(message.content))
-    neighbourhood = _agreed(message, Node.of(context)).neighbourhood
-    state, reply = share(_kept(context), roster, neighbourhood, Unsigned())
+    node = Node.of(context)
+    neighbourhood = _agreed(message, node).neighbourhood
+    state, reply = share(_kept(context), roster, neighbourhood, node.identity)
     return _answer(message, context, state, reply)
 
 
