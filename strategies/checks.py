@@ -11,11 +11,13 @@ from bfl.aggregation.server import Server
 from bfl.aggregation.weightings import Weighting
 from bfl.engine.resources import available_memory
 from bfl.errors import ConfigurationError, PosteriorError
+from bfl.federation.secure_aggregation.accuracy import check_accuracy
 from bfl.federation.secure_aggregation.neighbours import FEWEST_CLIENTS
 from bfl.federation.wire import posterior_from_arrays
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.posterior import VECTORS
 from strategies.method import Method
+from strategies.pool_updates import foreseen_weights
 
 WORKING_VECTORS = 8
 """Vectors over all parameters that the server holds beside the clients' models."""
@@ -76,7 +78,8 @@ def check_exchange(
     Raises:
         ConfigurationError: Naming what.
     """
-    if not method.exchange.secure_sums:
+    secure_sums = method.exchange.secure_sums
+    if not secure_sums:
         return
     said = f"exchange '{method.exchange.name}': the server learns sums alone, and "
     excluded = method.exchange.excludes()
@@ -108,6 +111,8 @@ def check_exchange(
             "the first round; allowed: nodes that declare own-examples, examples that the server "
             "assigns, or exchange='direct'"
         )
+    weights = foreseen_weights(method.weighting, {client: known[client] for client in asked})
+    check_accuracy(method.pooling, secure_sums.value_range, posterior, list(weights.values()))
 
 
 def check_memory(method: Method, posterior: Posterior, asked: int) -> None:

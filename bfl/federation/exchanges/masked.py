@@ -26,10 +26,10 @@ class Masked(Exchange):
         16.0, gt=0.0, le=1e6, description="how far a client's mean may be from the one it was sent"
     )
     masked_least_deviation: float = Field(
-        1e-6, gt=0.0, le=1.0, description="least standard deviation that a client may send"
+        5e-6, gt=0.0, le=1.0, description="least standard deviation that a client may send"
     )
     masked_greatest_deviation: float = Field(
-        8.0, ge=1e-3, le=1e6, description="greatest standard deviation that a client may send"
+        4.0, ge=1e-3, le=1e6, description="greatest standard deviation that a client may send"
     )
     masked_greatest_point: float = Field(
         1e6, gt=0.0, le=1e12, description="greatest absolute value of a client's point parameter"

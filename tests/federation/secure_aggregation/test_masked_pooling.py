@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from bfl.aggregation.pooling import pool_weighted, pooling_rules
 from bfl.aggregation.pooling.client_statistics import client_statistics, pooled_statistics
-from bfl.errors import PosteriorError
+from bfl.errors import ConfigurationError, PosteriorError
 from bfl.federation.exchanges.masked import Masked
+from bfl.federation.secure_aggregation.accuracy import check_accuracy, greatest_errors
 from bfl.federation.secure_aggregation.encoding import decoded_statistics, encoded_statistics
 from bfl.federation.secure_aggregation.fixed_point import (
     decoded,
@@ -104,6 +105,40 @@ def test_every_rule_that_is_a_sum_pools_within_its_bounds(name, clients):
 
 
 @pytest.mark.parametrize("name", RULES)
+def test_rounding_is_foreseen(name):
+    """What is foreseen at the corners is an upper bound of what clients there get."""
+    rule = pooling_rules.create(name)
+    previous = Posterior(np.array([-1.0, 1.0]), np.array([1e-4, 0.5]), np.zeros(5))
+    weights = [1 / 8] * 8
+    check_accuracy(rule, ALLOWED, previous, weights)
+    worst = greatest_errors(rule, ALLOWED, previous, weights)
+    generator = np.random.default_rng(2)
+    for deviation in (ALLOWED.least_deviation, ALLOWED.greatest_deviation):
+        shift = generator.uniform(-1, 1, (8, 2)) * ALLOWED.reach
+        clients = [
+            Posterior(previous.mean + s, np.full(2, deviation**2), np.zeros(5)) for s in shift
+        ]
+        triples = [(p, w, None) for p, w in zip(clients, weights, strict=True)]
+        try:
+            wanted = pool_weighted(rule, triples, previous=previous).posterior
+        except PosteriorError:
+            continue
+        found = masked_pool(rule, clients, weights, previous).posterior
+        errors = np.abs(found.mean - wanted.mean) / np.sqrt(wanted.variance)
+        # Beside the grid's there is the rounding of float64, of the sums and of what is decoded.
+        assert errors.max() <= worst[0] + 1e-6
+        assert np.abs(found.variance / wanted.variance - 1).max() <= worst[1] + 1e-9
+
+
+@pytest.mark.parametrize("name", ["conflation", "weighted-sum-of-normals", "linear-pool", "dwc"])
+def test_a_range_that_is_too_wide_for_the_ring_is_refused(name):
+    rule, wide = pooling_rules.create(name), ValueRange(1e6, 1e-9, 1e6, 1e6)
+    previous = Posterior(np.array([-1.0, 1.0]), np.array([1e-4, 0.5]), np.zeros(5))
+    with pytest.raises(ConfigurationError, match=r"sums modulo 2\^64 of 8 clients.*masked-reach"):
+        check_accuracy(rule, wide, previous, [1 / 8] * 8)
+
+
+@pytest.mark.parametrize("name", RULES)
 def test_no_sum_of_clients_at_the_edges_of_the_range_leaves_the_ring(name):
     rule, clients = pooling_rules.create(name), 5
     generator = np.random.default_rng(3)
@@ -162,4 +197,4 @@ def test_a_client_of_weight_0_adds_nothing():
 
 
 def test_the_range_is_the_configurations():
-    assert Masked(masked_reach=3.0).secure_sums.value_range == ValueRange(3.0, 1e-6, 8.0, 1e6)
+    assert Masked(masked_reach=3.0).secure_sums.value_range == ValueRange(3.0, 5e-6, 4.0, 1e6)
