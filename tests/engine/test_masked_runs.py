@@ -18,7 +18,7 @@ SMALL: dict[str, Any] = {
     "damping": 0.3,
     "train-examples": 200,
     "test-examples": 50,
-    "rounds": 2,
+    "rounds": 1,
     "local-epochs": 1,
     "mc-samples": 2,
     "evaluate-every": 0,
@@ -33,7 +33,7 @@ def run(tmp_path: Path, name: str, **changes: Any) -> RunFolder:
 
 @pytest.mark.slow
 def test_a_masked_run_ends_where_a_direct_one_does(tmp_path: Path) -> None:
-    """With clients that keep a factor of the posterior from round to round."""
+    """The product's own training; states from round to round are in test_parts_contract.py."""
     direct = run(tmp_path, "direct")
     masked = run(tmp_path, "masked", exchange="masked")
     (wanted, _), (found, _) = direct.posterior(), masked.posterior()
