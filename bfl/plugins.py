@@ -220,21 +220,26 @@ def _digest_of_module(name: str) -> str:
 
 def _take_up(plugin: Plugin) -> None:
     """Put a plugin's parts into the registries: imported, or as they were put aside."""
-    if plugin.module in _put_aside:
-        for registry, component in _put_aside.pop(plugin.module):
-            registry.register(component.name, aliases=component.aliases)(component)
-        return
+    aside = _put_aside.get(plugin.module)
     try:
-        if plugin.place == plugin.module:
+        if aside is not None:
+            for registry, component in aside:
+                registry.register(component.name, aliases=component.aliases)(component)
+            del _put_aside[plugin.module]
+        elif plugin.place == plugin.module:
             importlib.import_module(plugin.module)
         elif plugin.module not in sys.modules:
             _execute(plugin)
     except Exception as error:
         for registry in Registry.known:
             registry.withdraw(plugin.defines)
-        sys.modules.pop(plugin.module, None)
+        if aside is None:
+            sys.modules.pop(plugin.module, None)
+        told = str(error)
+        for known in (plugin, *_active.values()):  # of files, where they are
+            told = told.replace(known.module, known.place)
         raise ConfigurationError(
-            f"plugins: {plugin.place} cannot be loaded: {type(error).__name__}: {error}"
+            f"plugins: {plugin.place} cannot be loaded: {type(error).__name__}: {told}"
         ) from error
 
 

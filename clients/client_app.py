@@ -22,6 +22,7 @@ A node's configuration (``--node-config`` of a SuperNode; set by Flower in a sim
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,6 +45,7 @@ from bfl.federation.client_metrics import (
     TRAIN_OBJECTIVE,
     TRAIN_SECONDS,
 )
+from bfl.federation.network_query import NetworkQuery, manifest_content
 from bfl.federation.parts import Arrays
 from bfl.federation.secure_aggregation.on_the_wire import (
     ADVERTISE_KEYS,
@@ -62,8 +64,9 @@ from bfl.federation.wire import (
 )
 from bfl.learning.training import LocalResult, LocalTask
 from bfl.plugins import activate
-from bfl.posteriors import Posterior
+from bfl.posteriors import Manifest, Posterior
 from clients.guard import deadline, reports_errors, told
+from clients.heads import Head, counted_from, own_classes
 from clients.judging import judged_metrics
 from clients.masked import advertised, confirmed, masked_reply, shared, unmasked
 from clients.node import Node
@@ -146,6 +149,17 @@ def unmask(message: Message, context: Context) -> Message:
     return unmasked(message, context)
 
 
+@app.query("network")
+@reports_errors
+def network(message: Message, context: Context) -> Message:
+    """Say which parameters the run's network has, for a server that builds none."""
+    query = NetworkQuery.from_content(message.content)
+    configuration = cached_configuration(query.configuration, Node.of(context).plugins)
+    start_tensorflow()
+    trainer = trainer_for(configuration, query.image_shape, query.num_classes)
+    return Message(manifest_content(trainer.network.manifest), reply_to=message)
+
+
 @app.train()
 @reports_errors
 def train(message: Message, context: Context) -> Message:
@@ -197,16 +211,17 @@ def _train(
     examples = _examples(task, data, node)
     start_tensorflow()
     arrays: Any = message.content[ARRAYS]
-    # The virtual client that pre-trains is sent all, whatever the broadcast.
-    received = posterior_from_arrays(arrays, _variance_not_sent(configuration))
+    sent = posterior_from_arrays(arrays, _variance_not_sent(configuration))
     parts = configuration.parts
     keeps_optimizer = keys.optimizer_state == "keep"
-    keeps = keeps_optimizer or keeps_state(parts)
-    store = client_state(context, node, task) if keeps else None
+    store = client_state(context, node, task) if keeps_optimizer or keeps_state(parts) else None
     kept = taken_up(store, task)
-    states = PartStates.of(parts, kept, task, received)
+    states = PartStates.of(parts, kept, task, sent)
     model = personal_model(configuration, task, node)
-    trainer = trainer_for(configuration, data.image_shape, task.num_classes, model)
+    first_class, classes = own_classes(configuration, task, node)
+    trainer = trainer_for(configuration, data.image_shape, classes, model)
+    head = Head.of(configuration, trainer.network, states.of_part(configuration.shared))
+    received = head.joined(sent)
     beside = arrays_beside(message.content)
     local_task = LocalTask(
         received=received,
@@ -223,7 +238,7 @@ def _train(
         personal=personal_task(configuration, task, states),
         **_of_parts(configuration, states, received, beside, trainer.network),
     )
-    result = trainer.train(data.images, data.labels, local_task)
+    result = trainer.train(data.images, counted_from(data.labels, first_class), local_task)
     metrics = _measured(result, int(examples.size), time.perf_counter() - started)
     metrics.update(
         own_test_metrics(node.dataset, configuration, task, result.posterior, policy=node.plugins)
@@ -231,16 +246,17 @@ def _train(
     family = personal_architecture(configuration, model)
     models = (result.posterior, result.personal)
     metrics.update(judged_metrics(configuration, task, node, trainer, family, models))
-    posterior = _outgoing(configuration, task, result.posterior, received, trainer.network)
-    packed = configuration.exchange.pack(posterior, received)
-    posterior = configuration.exchange.unpack(packed, received)
+    learnt, stays = head.split(result.posterior)
+    posterior = _outgoing(configuration, task, learnt, sent, head.manifest)
+    packed = configuration.exchange.pack(posterior, sent)
+    posterior = configuration.exchange.unpack(packed, sent)
     trained = result.trained(local_task, posterior, beside)
-    replies, state = states.conclude(trained)
+    replies, state = states.conclude(replace(trained, received=sent, head=stays))
     if store:
         optimizer = named_optimizer(result.optimizer_state) if keeps_optimizer else {}
         store.save(task.server_round, {**state, **optimizer})
     if configuration.exchange.secure_sums:
-        content = masked_reply(message, context, configuration, posterior, received, examples.size)
+        content = masked_reply(message, context, configuration, posterior, sent, examples.size)
     else:
         content = reply_content(packed, metrics, replies)
     return Message(content, reply_to=message)
@@ -264,7 +280,7 @@ def _outgoing(
     task: TrainTask,
     learnt: Posterior,
     received: Posterior,
-    network: Network,
+    manifest: Manifest,
 ) -> Posterior:
     """Return what the client sends of what it has learnt: a lie, if it is hostile."""
     if not configuration.attacks(task.partition_id):
@@ -273,11 +289,14 @@ def _outgoing(
     generator = randomness.generator(seed, "attack", task.server_round, task.partition_id)
     corrupted = configuration.attack.corrupt(learnt, received, generator)
     # A hostile client knows what is checked: it stays where it is not refused at once.
-    return network.manifest.raised(corrupted)
+    return manifest.raised(corrupted)
 
 
 def _variance_not_sent(configuration: Configuration) -> float | None:
-    """Return the variance that stands for those that a broadcast leaves out; None: none does."""
+    """Return the variance that stands for those that a broadcast leaves out; None: none does.
+
+    The virtual client that pre-trains is sent all, whatever the broadcast.
+    """
     if "variance" in configuration.broadcast.vectors:
         return None
     return configuration.inference.initial_standard_deviation**2

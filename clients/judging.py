@@ -21,6 +21,7 @@ from bfl.federation.parts import Arrays
 from bfl.federation.wire import TrainTask
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import VECTORS, at_its_mean
+from clients.heads import counted_from, own_classes
 from clients.node import Node
 
 if TYPE_CHECKING:
@@ -93,10 +94,12 @@ def _own_test_images(
     if node.dataset:
         dataset = cached_dataset(node.dataset, "")
         return dataset.test_images, dataset.test_labels
+    first_class, _ = own_classes(configuration, task, node)
     keys = configuration.keys
     dataset = with_test_examples(cached_dataset(*node.shared_dataset(keys)), keys.test_examples)
     positions = np.zeros(0, np.int64) if task.test_examples is None else task.test_examples
-    return dataset.test_images[positions], dataset.test_labels[positions]
+    labels = counted_from(dataset.test_labels[positions], first_class)
+    return dataset.test_images[positions], labels
 
 
 def _retention_area(predictions: Predictions, labels: npt.NDArray[Any]) -> float:

@@ -39,6 +39,9 @@ def own_test_metrics(
         policy: Where plugins are on this node, and which of them it takes.
     """
     keys = configuration.keys
+    # Without all of its network at the server a client judges by itself (clients.judging).
+    if configuration.shared.partial:
+        return {}
     if not location or not keys.evaluate_every or task.server_round % keys.evaluate_every:
         return {}
     evaluator = _evaluator(location, task.configuration, task.num_classes, policy)

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from flwr.app import ArrayRecord
 
 from bfl.aggregation.pooling import PoolingRule
 from bfl.aggregation.server import Server
 from bfl.aggregation.weightings import Weighting
+from bfl.configuration import contradictions, resolve
+from bfl.configuration.kinds import KINDS, base_of
+from bfl.data.datasets.server_data import HELD_BACK
 from bfl.engine.resources import available_memory
 from bfl.errors import ConfigurationError, PosteriorError
+from bfl.federation.parts import Part
 from bfl.federation.secure_aggregation.accuracy import check_accuracy
 from bfl.federation.secure_aggregation.neighbours import FEWEST_CLIENTS
 from bfl.federation.wire import posterior_from_arrays
@@ -48,6 +55,19 @@ def initial_posterior(arrays: ArrayRecord, manifest: Manifest | None) -> Posteri
     return posterior
 
 
+def check_method(
+    method: Method, posterior: Posterior, configuration: str, server: Server | None
+) -> None:
+    """Raise if the parts of a method do not go with the network, the server or one another.
+
+    Raises:
+        ConfigurationError: Naming the part.
+    """
+    check_parts_go_with(posterior, method.pooling, method.weighting)
+    check_server_side(method, server)
+    check_declarations(method, configuration, server)
+
+
 def check_server_side(method: Method, server: Server | None) -> None:
     """Raise if a part needs what the server does not have.
 
@@ -67,7 +87,7 @@ def check_server_side(method: Method, server: Server | None) -> None:
 def check_exchange(
     method: Method, posterior: Posterior, known: Mapping[int, int], asked: Sequence[int]
 ) -> None:
-    """Raise if the server is to learn sums alone, and something needs more, or not enough is known.
+    """Raise if the server is to learn sums alone, and clients send more or too little is known.
 
     Args:
         method: The parts.
@@ -82,18 +102,6 @@ def check_exchange(
     if not secure_sums:
         return
     said = f"exchange '{method.exchange.name}': the server learns sums alone, and "
-    excluded = method.exchange.excludes()
-    parts = (method.pooling, method.weighting, method.defence, method.refinement, method.predictive)
-    wrong = [part.name for part in (*parts, *method.parts) if part.has() & excluded]
-    if "sums" not in method.pooling.has():
-        wrong.append(method.pooling.name)
-    if not method.weighting.counts_only:
-        wrong.append(method.weighting.name)
-    if wrong:
-        raise ConfigurationError(
-            f"{said}{', '.join(dict.fromkeys(wrong))} needs single updates; allowed: "
-            "exchange='direct', or another part"
-        )
     if beside := [array.name for array in method.declared(posterior)]:
         raise ConfigurationError(
             f"{said}clients are to send {', '.join(beside)} beside their posteriors; allowed: "
@@ -113,6 +121,42 @@ def check_exchange(
         )
     weights = foreseen_weights(method.weighting, {client: known[client] for client in asked})
     check_accuracy(method.pooling, secure_sums.value_range, posterior, list(weights.values()))
+
+
+def check_declarations(method: Method, configuration: str, server: Server | None) -> None:
+    """Raise if parts do not go together, as a configuration that picks them is refused.
+
+    Of what only clients have, such as the optimizer, is known what the configuration for them says;
+    nothing of clients that are sent none.
+
+    Args:
+        method: The server's parts.
+        configuration: What clients are sent, a JSON object of flat keys.
+        server: The server's own data and network.
+
+    Raises:
+        ConfigurationError: With a line for each contradiction, or for each refused value of the
+            configuration.
+    """
+    sent = json.loads(configuration)
+    clients = resolve(sent, check_data=False, check_parts=False)
+    picked: dict[str, Any] = method.picked()
+    for kind in KINDS:
+        mine = tuple(part for part in method.parts if isinstance(part, base_of(kind)))
+        if mine and kind.key == kind.registry.kind:
+            picked[kind.attribute] = mine if kind.chain else mine[0]
+    data = server.data if server else None
+    keys: dict[str, Any] = {"scale_floor": method.scale_floor}
+    if data:
+        keys["server_data"] = clients.keys.server_data or HELD_BACK
+        keys["server_labels"] = data.labels is not None
+    together = replace(clients, keys=clients.keys.model_copy(update=keys), **picked)
+    known = [kind for kind in KINDS if sent or kind.attribute in picked]
+    # Without a part there is none of its kind on the server; on the clients there may be any.
+    absent = [kind for kind in KINDS if kind not in known and issubclass(base_of(kind), Part)]
+    problems = contradictions(together, known, absent)
+    if problems:
+        raise ConfigurationError("\n".join(problems))
 
 
 def check_memory(method: Method, posterior: Posterior, asked: int) -> None:

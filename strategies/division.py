@@ -36,13 +36,63 @@ def split(
     if all(federation.own_examples.values()):
         return [None] * federation.size
     used = clients_positions(configuration, dataset, own)
-    parts = configuration.partition.split(
-        dataset.train_labels[used], federation.size, randomness.generator(keys.seed, "partition")
-    )
+    if dataset.tasks:
+        parts = _by_task(configuration, dataset, used, federation.size)
+    else:
+        generator = randomness.generator(keys.seed, "partition")
+        of_used = configuration.partition.split(
+            dataset.train_labels[used], federation.size, generator
+        )
+        parts = [used[part] for part in of_used]
     return [
-        None if federation.own_examples[partition_id] else used[part]
+        None if federation.own_examples[partition_id] else part
         for partition_id, part in enumerate(parts)
     ]
+
+
+def _by_task(
+    configuration: Configuration, dataset: Dataset, used: Positions, clients: int
+) -> list[Positions]:
+    """Return the examples of each client: those of its task, split over the clients that have it.
+
+    Raises:
+        ConfigurationError: The tasks are not for so many clients, or one's data cannot be split.
+    """
+    assigned = dataset.task_of_each(clients)
+    labels = dataset.train_labels[used]
+    parts: list[Positions] = []
+    for number, task in enumerate(dict.fromkeys(assigned)):
+        positions = used[task.holds(labels)]
+        generator = randomness.generator(configuration.keys.seed, "partition", number)
+        counted = dataset.train_labels[positions] - task.first_class
+        split = configuration.partition.split(counted, assigned.count(task), generator)
+        parts += [positions[part] for part in split]
+    return parts
+
+
+def check_partition(
+    configuration: Configuration, dataset: Dataset, own: ServerData | None, clients: int
+) -> None:
+    """Raise if the data cannot be split over so many clients, or their tasks are not for them.
+
+    Raises:
+        ConfigurationError: Naming the keys.
+    """
+    used = clients_positions(configuration, dataset, own)
+    if not dataset.tasks:
+        configuration.partition.check(len(used), dataset.num_classes, clients)
+        return
+    if not configuration.shared.partial:
+        raise ConfigurationError(
+            f"dataset '{configuration.keys.dataset}' has tasks with classes of their own, and "
+            f"shared is '{configuration.shared.name}', heads and all; allowed: "
+            'shared="convolutions", or another choice that leaves each client its head'
+        )
+    labels = dataset.train_labels[used]
+    assigned = dataset.task_of_each(clients)
+    for task in dict.fromkeys(assigned):
+        examples = int(task.holds(labels).sum())
+        configuration.partition.check(examples, task.num_classes, assigned.count(task))
 
 
 def clients_positions(
@@ -66,7 +116,7 @@ def own_test_positions(
         partition: The training examples of each client; None for nodes with data of their own.
 
     Raises:
-        ConfigurationError: A client with a personal model has no test examples.
+        ConfigurationError: A client with a personal model or a head of its own has none.
     """
     if configuration.keys.judged_by != "clients":
         return None
@@ -77,10 +127,10 @@ def own_test_positions(
     split = iter(own_test_split(dataset.train_labels, known, dataset.test_labels, generator))
     found = [None if part is None else next(split) for part in partition]
     empty = [str(k) for k, part in enumerate(found) if part is not None and not part.size]
-    if empty and configuration.personalization.active:
+    if empty and (configuration.personalization.active or configuration.shared.partial):
         raise ConfigurationError(
             f"judged-by is 'clients', and the clients of partitions {', '.join(empty)} have no "
-            f"test examples to judge a personal model with; allowed: more of them (test-examples "
+            "test examples to judge models of their own with; allowed: more of them (test-examples "
             f"is {configuration.keys.test_examples:g}), a more even partition, or "
             'judged-by="server"'
         )

@@ -36,8 +36,8 @@ class ExampleCounts:
             most: The most examples that a client may claim to hold of its own.
 
         Raises:
-            ConfigurationError: There are more clients than parts, or a node has declared more
-                examples of its own than are believed.
+            ConfigurationError: There are more clients than parts, a part is empty, or a node has
+                declared more examples of its own than are believed.
         """
         parts = [None] * federation.size if partition is None else partition
         if len(parts) < federation.size:
@@ -52,7 +52,14 @@ class ExampleCounts:
                     f"the node of partition {partition_id} declares {own} examples of its own; "
                     f"allowed: at most max-examples, {most}"
                 )
-            count = own if part is None else len(part)
-            if count:
-                known[partition_id] = count
+            if part is None:
+                if own:  # a node that says nothing is believed in each round, up to the most
+                    known[partition_id] = own
+                continue
+            if not len(part):
+                raise ConfigurationError(
+                    f"part {partition_id} of the partition is empty: its client has nothing to "
+                    "train on; allowed: at least one example for each client"
+                )
+            known[partition_id] = len(part)
         return cls(known, most)

@@ -25,6 +25,7 @@ from bfl.federation.parts import Arrays, Counts, DeclaredArray, Part
 from bfl.federation.sampling import Sampling
 from bfl.posteriors import Posterior
 from bfl.posteriors.floor import SCALE_FLOOR
+from bfl.registry import Component
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,21 @@ class Method:
             predictive=configuration.predictive,
             parts=configuration.parts,
         )
+
+    def picked(self) -> dict[str, Component]:
+        """Return the parts of which there is one, by a configuration's attributes."""
+        return {
+            "sampling": self.sampling,
+            "pooling": self.pooling,
+            "weighting": self.weighting,
+            "defence": self.defence,
+            "server_optimizer": self.server_optimizer,
+            "broadcast": self.outgoing,
+            "exchange": self.exchange,
+            "refinement": self.refinement,
+            "sampler": self.sampler,
+            "predictive": self.predictive,
+        }
 
     @property
     def needs_models(self) -> bool:

@@ -33,8 +33,7 @@ from bfl.registry import Component, Registry
 from strategies.checks import (
     check_exchange,
     check_memory,
-    check_parts_go_with,
-    check_server_side,
+    check_method,
     initial_posterior,
 )
 from strategies.client_warnings import Warnings
@@ -244,8 +243,7 @@ class PosteriorPooling(Strategy):
         """
         method = self.method
         initial = initial_posterior(initial_arrays, self.manifest)
-        check_parts_go_with(initial, method.pooling, method.weighting)
-        check_server_side(method, self.server)
+        check_method(method, initial, self.configuration, self.server)
         method.declared(initial)  # refuses what does not fit before anybody trains
         federation = self.federation or discover(grid, self.clients, self.node_timeout)
         asked = method.sampling.sample(self.seed, 1, federation.size)

@@ -11,9 +11,10 @@ from bfl.errors import ConfigurationError
 from bfl.experiments.run.resume import Checkpoint, check_output
 from bfl.experiments.run.trainer import check_images, personal_architecture
 from bfl.learning.personalizations import PersonalModel
-from strategies.division import clients_positions, split
+from strategies.division import check_partition, clients_positions, split
 from strategies.federation import Federation
 from strategies.pretraining import split_off
+from strategies.unjudged import refuse_without_network
 from strategies.validation import server_data
 
 
@@ -27,13 +28,13 @@ def check_before_start(configuration: Configuration, clients: int) -> None:
     """
     keys = configuration.keys
     check_output(configuration)
+    refuse_without_network(configuration)
     dataset = cached_dataset(keys.dataset, keys.data_dir)
     with_test_examples(dataset, keys.test_examples)
     configuration.tracker.check()
     own = server_data(configuration, dataset)
     check_own_images(configuration, dataset, own)
-    used = clients_positions(configuration, dataset, own)
-    configuration.partition.check(len(used), dataset.num_classes, clients)
+    check_partition(configuration, dataset, own, clients)
     if keys.pretrain_examples:
         held_back = own.held_back if own else None
         split_off(dataset, keys.pretrain_examples, keys.pretrain_validation, held_back)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from flwr.serverapp import Grid
 
 from bfl.configuration import Configuration
@@ -15,6 +16,7 @@ from bfl.data.datasets.cache import cached_dataset
 from bfl.data.datasets.server_data import ServerData
 from bfl.data.datasets.subset import with_test_examples
 from bfl.data.partitions.manifest import describe
+from bfl.engine.flower.pauses import quick_pulls
 from bfl.engine.resources import cpus_of_this_process
 from bfl.engine.run import run_of
 from bfl.errors import RunError
@@ -36,12 +38,12 @@ from bfl.experiments.run.run_name import made_up_name
 from bfl.experiments.tracking import LiveLog, TrackedRun, live_log
 from bfl.federation.wire import Positions, posterior_from_arrays, posterior_to_arrays
 from bfl.posteriors import Posterior
-from strategies import strategy_class
-from strategies.division import own_test_positions, split
+from strategies.configured import make_strategy
+from strategies.data_digests import data_digests
+from strategies.division import check_partition, own_test_positions, split
 from strategies.federation import Federation, discover
 from strategies.method import Method
 from strategies.pool_sums import hidden_metrics
-from strategies.posterior_pooling import PosteriorPooling
 from strategies.pretraining import Pretraining
 from strategies.refusals import (
     check_own_images,
@@ -51,6 +53,7 @@ from strategies.refusals import (
 )
 from strategies.round_recorder import RoundRecorder
 from strategies.server_state import ServerState
+from strategies.unjudged import Unjudged
 from strategies.validation import evaluation, judged_ensemble, judging, own_server, server_data
 
 SILENCE_BEYOND_TIMEOUT = 30.0
@@ -66,41 +69,43 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         RunError: The federation could not go on.
         DataError: The data are not what they should be.
     """
-    from bfl.experiments.run.evaluator import Evaluator
-    from bfl.keras import configure, configured_threads
-
     keys = configuration.keys
-    configure(cpus_of_this_process())
     engine_run = run_of(grid)
+    quick_pulls()
     configuration.tracker.check()
     with ProgressReport(keys.rounds, follower=engine_run.follower) as progress:
         progress.say(configuration.title)
-        dataset = with_test_examples(
-            cached_dataset(keys.dataset, keys.data_dir), keys.test_examples
-        )
+        whole = cached_dataset(keys.dataset, keys.data_dir)
+        dataset = with_test_examples(whole, keys.test_examples)
         for text in absent_classes(dataset):
             progress.say(text)
         # Its networks are built while the clients' processes start.
-        evaluator = Evaluator(configuration, dataset)
+        evaluator = _evaluator(configuration, dataset)
         federation = discover(grid, keys.clients, keys.node_timeout, plugins=keys.plugins)
         configuration = evaluator.configuration = configuration.replace(clients=federation.size)
+        if isinstance(evaluator, Unjudged):
+            evaluator.ask(grid, federation)
         own = evaluator.server_data = server_data(configuration, dataset, federation)
         check_own_images(configuration, dataset, own)
+        if not all(federation.own_examples.values()):
+            check_partition(configuration, dataset, own, federation.size)
         partition = split(configuration, dataset, federation, own)
         test_partition = own_test_positions(configuration, dataset, partition)
         refuse_attackers(configuration, federation)
         refuse_personal_models(configuration, federation.size, dataset.image_shape)
         name = keys.name or made_up_name(configuration)
         with (
-            open_run(configuration, name, describe_environment()) as (folder, checkpoint),
+            open_run(
+                configuration, name, describe_environment(), data_digests(whole, federation, own)
+            ) as (folder, checkpoint),
             live_log(configuration.tracker, _tracked(folder), folder.rounds(), progress.say) as log,
         ):
             engine_run.advise(_how_to_go_on(folder))
             progress.say(f"{federation.size} clients; the run's folder is {folder.path}")
             if said := lost_states(configuration, federation, checkpoint):
                 progress.say(said)
-            network = NetworkDescription.of(configuration, dataset, configured_threads())
-            folder.write_network(network.to_dict())
+            threads = None if isinstance(evaluator, Unjudged) else _threads()
+            folder.write_network(NetworkDescription.of(configuration, dataset, threads).to_dict())
             folder.write_partition(_described(dataset, partition, own))
             server = _Server(
                 grid, federation, folder, evaluator, partition, test_partition, progress, log
@@ -114,6 +119,23 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
     return folder
 
 
+def _evaluator(configuration: Configuration, dataset: Dataset) -> Any:
+    """Return what judges posteriors; without TensorFlow, what stands for it."""
+    if not configuration.keys.server_evaluates:
+        return Unjudged(configuration, dataset)
+    from bfl.experiments.run.evaluator import Evaluator
+    from bfl.keras import configure
+
+    configure(cpus_of_this_process())
+    return Evaluator(configuration, dataset)
+
+
+def _threads() -> int | None:
+    from bfl.keras import configured_threads
+
+    return configured_threads()
+
+
 @dataclass(frozen=True)
 class _Server:
     """What the rounds of one run are made with.
@@ -122,7 +144,8 @@ class _Server:
         grid: Flower's grid.
         federation: The nodes.
         folder: The run's folder.
-        evaluator: Judges posteriors; it has the run's configuration and data set.
+        evaluator: Judges posteriors, or stands for what does; it has the run's configuration and
+            data set.
         partition: The examples of each client; None for nodes with data of their own.
         test_partition: Their test examples; None where clients do not judge.
         progress: What a person sees.
@@ -212,8 +235,7 @@ def _run_rounds(server: _Server, checkpoint: Checkpoint | None) -> Posterior:
         federation=server.federation,
         manifest=server.evaluator.manifest,
         test_partition=server.test_partition,
-        server=own_server(server.evaluator),
-        judge=judging(server.evaluator),
+        **_judges(server.evaluator),
         run_folder=server.path,
         run_key=run_key(server.folder.path),
         state=state,
@@ -227,11 +249,18 @@ def _run_rounds(server: _Server, checkpoint: Checkpoint | None) -> Posterior:
             # A run that has stopped early and is resumed has no rounds left.
             num_rounds=0 if best and best.exhausted() else keys.rounds,
             timeout=keys.client_timeout + SILENCE_BEYOND_TIMEOUT,
-            evaluate_fn=evaluation(server.evaluator),
+            evaluate_fn=evaluation(server.evaluator) if keys.server_evaluates else None,
         )
     except RunError as error:
         raise RunError(f"{error}\n{_how_to_go_on(server.folder)}") from error
     return posterior_from_arrays(result.arrays)
+
+
+def _judges(evaluator: Any) -> dict[str, Any]:
+    """Return what the Strategy judges with; nothing where the server judges nothing."""
+    if isinstance(evaluator, Unjudged):
+        return {}
+    return {"server": own_server(evaluator), "judge": judging(evaluator)}
 
 
 def _how_to_go_on(folder: RunFolder) -> str:
@@ -240,47 +269,6 @@ def _how_to_go_on(folder: RunFolder) -> str:
     return (
         f"all finished rounds are saved in {path}; go on from there with --resume {path}, or with "
         f'name="{path.name}" resume=true in the run configuration'
-    )
-
-
-def make_strategy(
-    configuration: Configuration,
-    num_classes: int,
-    partition: Sequence[Positions | None],
-    **more: Any,
-) -> PosteriorPooling:
-    """Return the configured Strategy: the subclass of its rule, with the other parts.
-
-    Args:
-        configuration: The run's configuration.
-        num_classes: The number of classes.
-        partition: The examples of each client; None for nodes with data of their own.
-        more: Other arguments of the Strategy.
-    """
-    keys, method = configuration.keys, Method.of(configuration)
-    return strategy_class(type(method.pooling))(
-        rule=method.pooling,
-        weighting=method.weighting,
-        defence=method.defence,
-        sampling=method.sampling,
-        server_optimizer=method.server_optimizer,
-        broadcast=method.outgoing,
-        exchange=method.exchange,
-        refinement=method.refinement,
-        sampler=method.sampler,
-        predictive=method.predictive,
-        parts=method.parts,
-        scale_floor=method.scale_floor,
-        configuration=json.dumps(configuration.values),
-        num_classes=num_classes,
-        partition=partition,
-        clients=keys.clients,
-        max_examples=keys.max_examples,
-        seed=keys.seed,
-        node_timeout=keys.node_timeout,
-        min_clients=keys.min_clients,
-        round_retries=keys.round_retries,
-        **more,
     )
 
 
@@ -297,39 +285,54 @@ def _best_posterior(server: _Server) -> BestPosterior:
 
 
 def _finish(server: _Server, posterior: Posterior) -> None:
-    """Judge the final posterior in full, and write and show all that is known of it."""
+    """Judge the final posterior in full if the server does, and write and show what is known."""
     folder, evaluator, progress = server.folder, server.evaluator, server.progress
     samples = server.configuration.keys.mc_samples
     if evaluator.validates:
         progress.say(_best_posterior(server).told())
-    progress.say(f"final evaluation with {samples} Monte Carlo samples")
     folder.write_posterior(posterior, evaluator.manifest)
-    predictions = evaluator.predict(posterior, samples=samples, purpose="final")
-    test = evaluator.dataset
+    numbers: dict[str, float] = {}
+    right = None
+    if not (isinstance(evaluator, Unjudged) or server.configuration.shared.partial):
+        progress.say(f"final evaluation with {samples} Monte Carlo samples")
+        numbers, right = _judge(server, posterior, samples)
+    if server.configuration.keys.judged_by == "clients":
+        table = judged_clients(folder.rounds(), right, server.test_partition)
+        folder.write_clients(table)
+        numbers |= means_over_clients(table)
+        progress.say(told(table))
+    figures = draw_all(folder)
+    folder.write_metrics(numbers)
+    server.log.end(numbers, figures)
+    if numbers:
+        progress.console.print(metrics_table(numbers, samples))
+    progress.say(f"figures: {', '.join(path.name for path in figures)}")
+    progress.say(f"posterior SHA-256 {posterior.digest()}")
+    progress.say(f"results are in {folder.path.resolve()}")
+
+
+def _judge(
+    server: _Server, posterior: Posterior, samples: int
+) -> tuple[dict[str, float], npt.NDArray[np.bool_]]:
+    """Judge the final posterior on the test data, and write what it predicts.
+
+    Returns:
+        The metrics, and which test images are classified correctly.
+    """
+    folder, test = server.folder, server.evaluator.dataset
+    predictions = server.evaluator.predict(posterior, samples=samples, purpose="final")
     numbers = write_evaluation(
         folder,
         predictions,
         test.test_labels,
-        evaluator.configuration.values,
+        server.evaluator.configuration.values,
         posterior,
         ensemble=_last_ensemble(server),
     )
-    if server.configuration.keys.judged_by == "clients":
-        parts = server.test_partition
-        table = judged_clients(folder.rounds(), predictions, test.test_labels, parts)
-        folder.write_clients(table)
-        numbers |= means_over_clients(table)
-        progress.say(told(table))
     write_examples(folder, predictions, test.test_images, test.test_labels)
     if posterior.size:
-        CollapseWatch(folder, progress.say).look(numbers, samples, FINAL_EVALUATION)
-    figures = draw_all(folder)
-    folder.write_metrics(numbers)
-    server.log.end(numbers, figures)
-    progress.console.print(metrics_table(numbers, samples))
-    progress.say(f"figures: {', '.join(path.name for path in figures)}")
-    progress.say(f"posterior SHA-256 {posterior.digest()}")
-    progress.say(f"results are in {folder.path.resolve()}")
+        CollapseWatch(folder, server.progress.say).look(numbers, samples, FINAL_EVALUATION)
+    return numbers, predictions.predicted == test.test_labels
 
 
 def _last_ensemble(server: _Server) -> JudgedEnsemble | None:

@@ -59,6 +59,8 @@ def evaluation(evaluator: Any) -> Callable[[int, ArrayRecord], MetricRecord | No
         evaluator: Judges a posterior, see ``bfl.experiments.run.evaluator``.
     """
     every = evaluator.configuration.keys.evaluate_every
+    if evaluator.configuration.shared.partial:  # the server has no head
+        every = 0
 
     def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
         tested = every and server_round % every == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import io
 import os
 import signal
 from collections.abc import Iterator
@@ -82,6 +83,24 @@ def quick_collections() -> Iterator[None]:
     gc.freeze()
     yield
     gc.unfreeze()
+
+
+@pytest.fixture(scope="module")
+def undrawn_figures() -> Iterator[None]:
+    """For tests of other things than figures: runs compose theirs, but Matplotlib does not lay them
+    out and draw them, which takes three seconds a run; their files hold one pixel.
+    """
+    from matplotlib.figure import Figure
+    from PIL import Image
+
+    from bfl.experiments.results.figures import base
+
+    pixel = io.BytesIO()
+    Image.new("RGB", (1, 1)).save(pixel, "png")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Figure, "draw_without_rendering", lambda figure: None)
+        patch.setattr(base, "png", lambda figure: pixel.getvalue())
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -202,6 +202,38 @@ def test_what_cannot_be_loaded_is_refused_and_leaves_nothing(
     assert pooling_rules.spellings() == before
 
 
+def test_two_files_that_register_one_name_are_refused_however_they_were_met(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for file, more in (("first.py", ""), ("second.py", "# another content\n")):
+        Path(file).write_text(RULE.format(name="of-two-files") + more, encoding="utf-8")
+    both = {"plugins": "first.py, second.py"}
+    for before in ("", "first.py", "second.py"):
+        resolve({"plugins": before})
+        with pytest.raises(ConfigurationError, match="'of-two-files' is registered twice") as told:
+            resolve(both)
+        assert str(tmp_path / "first.py") in str(told.value)
+        assert str(tmp_path / "second.py") in str(told.value)
+    # Each by itself is what it was.
+    for file in ("first.py", "second.py", "first.py"):
+        mine = resolve({"plugins": file, "strategy": "of-two-files"})
+        assert str(tmp_path / file) in mine.keys.plugins
+        assert type(mine.pooling).__module__.startswith(f"bfl_plugin_{Path(file).stem}_")
+
+
+@pytest.mark.parametrize("declares", ["has", "requires", "excludes"])
+def test_a_part_that_declares_what_is_no_property_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, declares: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    method = f"\n    def {declares}(self):\n        return frozenset({{'plain-stepz'}})\n"
+    Path("mine.py").write_text(RULE.format(name="needy") + method, encoding="utf-8")
+    with pytest.raises(ConfigurationError, match=r"pooling 'needy'.* did you mean 'plain-steps'"):
+        resolve({"plugins": "mine.py", "pooling": "needy"})
+    resolve({"plugins": "mine.py", "pooling": "linear-pool"})
+
+
 def test_files_are_where_the_node_says(tmp_path: Path) -> None:
     server, node = tmp_path / "server", tmp_path / "node"
     server.mkdir()

@@ -14,6 +14,7 @@ from bfl.errors import DataError
 from bfl.experiments.results.environment import describe_environment
 from bfl.experiments.run.network import NetworkDescription
 from bfl.posteriors import Manifest, Posterior
+from bfl.posteriors.posterior import at_its_mean
 
 if TYPE_CHECKING:
     from bfl.api.images import Images
@@ -29,16 +30,19 @@ def predict(
     manifest: Manifest,
     posterior: Posterior,
     images: Images,
-    samples: int,
+    samples: int | None,
 ) -> Statistics:
     """Return what samples of a posterior predict for images, as the run's final evaluation does.
+
+    A run that was judged at its posterior's mean predicts there, unless samples are asked for.
 
     Args:
         description: What the run's network is.
         manifest: The manifest of the posterior's vectors.
         posterior: The posterior.
         images: uint8 images (N, H, W, C) that have been checked.
-        samples: The number M of samples; the m-th is that of the final evaluation.
+        samples: The number M of samples; the m-th is that of the final evaluation. None: as many
+            as that has.
 
     Raises:
         ConfigurationError: This version does not know the run's model or inference, or another
@@ -49,8 +53,14 @@ def predict(
         _start(description)
         predictor = _predictor(json.dumps(description.to_dict()))
         _check_manifest(manifest, predictor.manifest, description)
+        at_mean = samples is None and description.at_mean
+        count = int(description.keys["mc-samples"]) if samples is None else samples
         return predictor.predict(
-            posterior, images, samples=samples, seed=_seed(description), labels=FINAL
+            at_its_mean(posterior) if at_mean else posterior,
+            images,
+            samples=1 if at_mean else count,
+            seed=_seed(description),
+            labels=FINAL,
         )
 
 
@@ -100,7 +110,17 @@ def _seed(description: NetworkDescription) -> int:
 
 
 def _start(description: NetworkDescription) -> None:
-    """Start TensorFlow with the run's threads; warn of versions that are not those of the run."""
+    """Start TensorFlow with the run's threads; warn of versions that are not those of the run.
+
+    Raises:
+        DataError: The run's clients have kept their heads: nobody else can predict.
+    """
+    if "shared" in description.keys:
+        raise DataError(
+            f"the run's clients share a part of their network (shared is "
+            f"'{description.keys['shared']}') and have kept their heads: its posterior predicts "
+            "nothing by itself"
+        )
     here = describe_environment()
     changed = [
         f"{name} {was} (here {here.get(name)})"

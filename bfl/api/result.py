@@ -127,7 +127,8 @@ class Result:
         Args:
             images: (N, H, W, C), or (N, H, W) where C is 1: integers of 0 to 255, or floats of 0.0
                 to 1.0.
-            samples: The number M of samples; by default that of the run's final evaluation.
+            samples: The number M of samples; by default as the run's final evaluation has it: that
+                many, or the posterior's mean alone (``evaluate-at``).
 
         Raises:
             DataError: The images are empty or of another shape, type or range; or the run has not
@@ -139,11 +140,10 @@ class Result:
 
         network = self._network
         checked = checked_images(images, network.image_shape)
-        count = network.keys["mc-samples"] if samples is None else samples
-        if not isinstance(count, int) or isinstance(count, bool) or count < 1:
-            raise ConfigurationError(f"samples is {count!r}; allowed: a whole number, at least 1")
+        if samples is not None and (type(samples) is not int or samples < 1):
+            raise ConfigurationError(f"samples is {samples!r}; allowed: a whole number, at least 1")
         posterior, manifest = self._posterior
-        statistics = predict(network, manifest, posterior, checked, count)
+        statistics = predict(network, manifest, posterior, checked, samples)
         return Predictions(
             mean_probability=statistics.mean_probability,
             log_mean_probability=statistics.log_mean_probability,

@@ -52,7 +52,8 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "--samples",
         type=int,
         metavar="M",
-        help="Monte Carlo samples (default: those of the run's final evaluation)",
+        help="Monte Carlo samples (default: as in the run's final evaluation, which may be at the "
+        "posterior's mean)",
     )
     predict.add_argument(
         "--posterior",

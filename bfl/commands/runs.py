@@ -38,7 +38,11 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     listing.set_defaults(run=list_runs)
     compare = commands.add_parser("compare", help="overlay the curves of runs, say what differs")
     compare.add_argument(
-        "runs", type=Path, nargs="+", metavar="RUN", help="a run's folder, or a study's: all runs"
+        "runs",
+        type=Path,
+        nargs="+",
+        metavar="RUN",
+        help="a run's folder, or a study's, or one of results: all runs",
     )
     compare.add_argument(
         "--output",
@@ -76,7 +80,7 @@ def compare_runs(given: argparse.Namespace) -> None:
     ]
     _print(lines, f"{len(runs)} runs; what differs, and the metrics of their ends")
     legend = labels(columns, configs)
-    figure = overlay({name: run.folder for name, run in zip(legend, runs, strict=True)})
+    figure = overlay(dict(zip(legend, runs, strict=True)))
     if figure is None:
         raise DataError("no round of these runs was evaluated: there is no curve to draw")
     try:
@@ -100,7 +104,7 @@ def _differing(runs: Sequence[ListedRun]) -> list[str]:
 def _unambiguous(runs: Sequence[ListedRun]) -> list[str]:
     """Return the runs' names; their paths where two have one name."""
     names = [run.name for run in runs]
-    return names if len(set(names)) == len(names) else [str(run.folder.path) for run in runs]
+    return names if len(set(names)) == len(names) else [str(run.place) for run in runs]
 
 
 def _print(rows: Sequence[dict[str, Any]], title: str) -> None:

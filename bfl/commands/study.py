@@ -19,7 +19,14 @@ from bfl.errors import ConfigurationError, RunError, nearest, unknown_name
 from bfl.experiments.results.environment import describe_environment
 from bfl.experiments.run.resume import FREE_TO_CHANGE
 from bfl.experiments.run.simulation import BACKENDS, read_backend_config
-from bfl.experiments.studies.checks import Plan, PlannedRun, check_steps, plan, reusable
+from bfl.experiments.studies.checks import (
+    Plan,
+    PlannedRun,
+    check_image_side,
+    check_steps,
+    plan,
+    reusable,
+)
 from bfl.experiments.studies.engines import MakeEngine, SerialEngine
 from bfl.experiments.studies.folder import StudyFolder, is_done, state
 from bfl.experiments.studies.gathering import StudyResults, gather, results_beside
@@ -132,6 +139,7 @@ def run_study(given: argparse.Namespace) -> None:
     chosen = [run for run in checked.runs if wanted(run.run)]
     # Without the data, as in a dry run, the clients' numbers of examples are not known.
     here = [run for run in chosen if _has_data(run, checked)]
+    check_image_side(scaled, here)
     check_steps(scaled, here, app.client_sizes)
     same = same_runs(here, app.client_sizes)
     runs = sharded(chosen, same, given.shard)

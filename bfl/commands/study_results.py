@@ -38,7 +38,11 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     )
     merged.add_argument("into", type=Path, metavar="INTO", help="the folder, new or with results")
     merged.add_argument(
-        "sources", type=Path, nargs="+", metavar="FROM", help="a study's folder, or one of results"
+        "sources",
+        type=Path,
+        nargs="*",
+        metavar="FROM",
+        help="a study's folder, or one of results; none: INTO gets missing digests",
     )
     merged.set_defaults(run=merge_results)
     pages = commands.add_parser(

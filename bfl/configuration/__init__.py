@@ -12,12 +12,13 @@
 - ``sources``: where values come from: a Flower app's pyproject.toml, TOML files, key=value pairs.
 """
 
-from bfl.configuration.configuration import Configuration, resolve
+from bfl.configuration.configuration import Configuration, contradictions, resolve
 from bfl.configuration.settings import default_values, expanded, unset_values
 from bfl.configuration.unread import unread_settings
 
 __all__ = [
     "Configuration",
+    "contradictions",
     "default_values",
     "expanded",
     "resolve",

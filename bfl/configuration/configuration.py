@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -120,7 +120,11 @@ class Configuration(Parts):
 
 
 def resolve(
-    values: Mapping[str, Any], *, check_data: bool = True, policy: PluginPolicy = ANY_PLUGIN
+    values: Mapping[str, Any],
+    *,
+    check_data: bool = True,
+    check_parts: bool = True,
+    policy: PluginPolicy = ANY_PLUGIN,
 ) -> Configuration:
     """Return the configuration that flat keys and values describe.
 
@@ -130,6 +134,7 @@ def resolve(
     Args:
         values: The keys, kebab-case, and their values; see ``given_values`` for which are given.
         check_data: Whether the data set must be on this machine.
+        check_parts: Whether the parts must go together.
         policy: Where plugins are on this machine, and which of them it takes.
 
     Raises:
@@ -168,7 +173,8 @@ def resolve(
             keys = keys.model_copy(update={"dataset": dataset, "data_dir": data_dir})
         _raise_if_any(problems)
     configuration = _with_plugins(_configuration(keys, strategy, picked, complete), plugins)
-    _raise_if_any(_contradictions(configuration, strategy, given))
+    if check_parts:
+        _raise_if_any(_contradictions(configuration, strategy, given))
     return replace(configuration, given={**given, **_in_full(configuration, given)})
 
 
@@ -207,10 +213,12 @@ _Picked = Mapping[str, tuple[str, tuple[Component, ...]]]
 def _picked(given: Mapping[str, Any], problems: list[str]) -> _Picked:
     """Return what the keys pick; what cannot be is added to the problems.
 
-    Two keys may pick from one registry, such as ``optimizer`` and ``personal-optimizer``, and parts
-    of both read one key: where it is not given it is what the first one's part has by default.
+    Several keys may pick from one registry, such as ``optimizer`` and ``personal-optimizer``, and
+    their parts read one key: where it is not given it is what the first part that reads it has by
+    default, the registry's own key coming first.
     """
     picked: dict[str, tuple[str, tuple[Component, ...]]] = {}
+    shared: dict[str, dict[str, Any]] = {}
     for kind in sorted(KINDS, key=lambda kind: kind.key != kind.registry.kind):
         word = given.get(kind.key, kind.default)
         if not isinstance(word, str):
@@ -218,10 +226,11 @@ def _picked(given: Mapping[str, Any], problems: list[str]) -> _Picked:
             continue
         refused: list[str] = []
         with _collect(refused):
-            _, first = picked.get(kind.registry.kind, ("", ()))
-            shared = {k: v for part in first for k, v in part.model_dump(by_alias=True).items()}
-            parts = kind.pick(word, {**shared, **given} if first else given)
+            settings = shared.setdefault(kind.registry.kind, {})
+            parts = kind.pick(word, {**settings, **given})
             picked[kind.key] = (kind.word(parts, word), parts)
+            for part in parts if not kind.chain else ():
+                settings.update({**part.model_dump(by_alias=True), **settings})
         # A registry names what it holds, and two keys may pick from one.
         problems += [
             text if kind.key in text or text in problems else f"{kind.key}: {text}"
@@ -308,15 +317,57 @@ def _contradictions(
                 f"{key} '{prior.name}' rests on what clients and server keep of a round, which is "
                 f"there for prior alone; allowed: {names}"
             )
+    problems += _of_heads(configuration)
     return [*problems, *conflicts(_choices(configuration, strategy, given))]
 
 
+def contradictions(
+    configuration: Configuration, kinds: Iterable[Kind], assumed: Iterable[Kind] = ()
+) -> list[str]:
+    """Return what a configuration's parts of some kinds, and its keys, need or exclude of another.
+
+    Args:
+        configuration: The configuration, whose parts may have been put together otherwise.
+        kinds: The kinds of which it is known what takes part.
+        assumed: Kinds of which it is assumed: what their parts have counts, not what they need.
+    """
+    nothing = Strategy("", {})
+    known = _choices(configuration, nothing, {}, kinds)
+    others = _choices(configuration, nothing, {}, assumed)
+    named = {choice.key for choice in known}
+    bare = [Choice(o.key, o.said, o.has) for o in others if o.key not in named]
+    return list(conflicts([*known, *bare]))
+
+
+def _of_heads(configuration: Configuration) -> list[str]:
+    """Return what does not go with parameters that stay on their clients."""
+    shared = configuration.shared
+    if not shared.partial:
+        return []
+    problems = []
+    if configuration.keys.server_data:
+        problems.append(
+            f"shared is '{shared.name}', so the server has no head to predict its own images with, "
+            f"and server-data is '{configuration.keys.server_data}'; allowed: none"
+        )
+    for part in configuration.parts:
+        if part.state_name and part not in (shared, configuration.personalization):
+            problems.append(
+                f"shared is '{shared.name}', and what '{part.name}' keeps is for all parameters of "
+                'the network; allowed: shared="all", or a method without it'
+            )
+    return problems
+
+
 def _choices(
-    configuration: Configuration, strategy: Strategy, given: Mapping[str, Any]
+    configuration: Configuration,
+    strategy: Strategy,
+    given: Mapping[str, Any],
+    kinds: Iterable[Kind] = KINDS,
 ) -> list[Choice]:
     """Return what the configuration's keys say and declare."""
     chosen = []
-    for kind in KINDS:
+    for kind in kinds:
         named = kind.key in strategy.values and kind.key not in given
         for part in configuration.picked(kind):
             said = f"{kind.key} '{part.name}'"
@@ -326,7 +377,8 @@ def _choices(
             chosen.append(Choice(kind.key, said, part.has(), part.requires(), part.excludes()))
     keys = configuration.keys
     has, requires = keys.has(), keys.requires()
-    needed = [PROPERTIES[name].key for choice in chosen for name in sorted(choice.requires)]
+    wanted = [PROPERTIES.get(name) for choice in chosen for name in sorted(choice.requires)]
+    needed = [known.key for known in wanted if known]
     ours = [key for key in needed if key not in {kind.key for kind in KINDS}]
     for key in dict.fromkeys([*has.values(), *requires.values(), *ours]):
         chosen.append(

@@ -137,6 +137,11 @@ class Keys(pydantic.BaseModel):
         description="whether a posterior is judged by draws from it or, as a network of points, at "
         "its mean",
     )
+    server_evaluates: bool = Field(
+        True,
+        description="whether the server judges posteriors on the test data; if not, it builds no "
+        "network and does without TensorFlow, and the clients say which parameters there are",
+    )
     judged_by: Literal["server", "clients"] = Field(
         "server",
         description="who judges: the server on the test data, or clients as well, each on its own "
@@ -181,6 +186,7 @@ class Keys(pydantic.BaseModel):
             **({"server-labels": "server-labels"} if self.server_labels else {}),
             **({"pre-training": "pretrain-examples"} if self.pretrain_examples else {}),
             **({"judging-clients": "judged-by"} if self.judged_by == "clients" else {}),
+            **({"clients-judge": "judged-by"} if self.judged_by == "clients" else {}),
         }
 
     def requires(self) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
 
 from bfl.aggregation.defences import Defence, defences
 from bfl.aggregation.pooling import PoolingRule, pooling_rules
@@ -33,6 +33,7 @@ from bfl.learning.optimizers import Optimizer, optimizers
 from bfl.learning.personalizations import Personalization, personalizations
 from bfl.learning.priors import Prior, priors
 from bfl.learning.schedules import Schedule, schedules
+from bfl.learning.shared import SharedParameters, shared_parameters
 from bfl.learning.starts import Start, starts
 from bfl.presets.base import presets
 from bfl.registry import Component, Registry
@@ -159,6 +160,14 @@ class Parts:
     pretrain_prior: Annotated[
         Prior, _part(priors, "fixed", "prior of variational pre-training", key="pretrain-prior")
     ]
+    shared: Annotated[
+        SharedParameters,
+        _part(
+            shared_parameters,
+            "all",
+            "which parameters travel; the others are a client's own, and never sent",
+        ),
+    ]
     start: Annotated[
         Start, _part(starts, "posterior", "where a client's optimizer begins in a round")
     ]
@@ -232,6 +241,16 @@ KINDS: tuple[Kind, ...] = tuple(
     for attribute, declared in get_type_hints(Parts, include_extras=True).items()
 )
 """All kinds of parts."""
+
+_BASES = get_type_hints(Parts)
+
+
+def base_of(kind: Kind) -> type[Component]:
+    """Return the class of which all parts of a kind are."""
+    declared: Any = _BASES[kind.attribute]
+    base: type[Component] = (get_args(declared) or (declared,))[0]
+    return base
+
 
 OF_EVERY_RUN: tuple[Registry[Any], ...] = (metrics, uncertainties, figures)
 """The registries of which a run uses all components."""

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from bfl.configuration.kinds import KINDS
+from bfl.errors import nearest
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,7 @@ PROPERTIES: Mapping[str, Property] = {
     "uniform-weights": Property("weighting", "clients of equal weight"),
     "weights-by-counts": Property("weighting", "weights that do not depend on what clients send"),
     "gaussian": Property("inference", "Gaussian posteriors"),
+    "averaged-means": Property("pooling", "a pool at the weighted average of the clients' means"),
     "factors": Property("pooling", "a pool of changed factors"),
     "cavity": Property("prior", "the cavity as the clients' prior"),
     "compilable": Property("model", "a model that XLA compiles to one result"),
@@ -69,6 +71,15 @@ PROPERTIES: Mapping[str, Property] = {
     "pre-training": Property(
         "pretrain-examples", "start other than the prior", "pretrain-examples=0.0"
     ),
+    "clients-judge": Property(
+        "judged-by", "clients that judge, as the server has no head", 'judged-by="clients"'
+    ),
+    "judged-clients": Property(
+        "weighting", "judging of clients' models by the server", 'weighting="train-size"'
+    ),
+    "judged-ensemble": Property(
+        "predictive", "judging of an ensemble by the server", 'predictive="posterior"'
+    ),
 }
 """The properties by name."""
 
@@ -96,12 +107,15 @@ def conflicts(choices: Sequence[Choice]) -> Iterator[str]:
     """Yield, for people, what the choices of a configuration need or exclude of each other.
 
     Args:
-        choices: What each key says that declares anything.
+        choices: What each key says that declares anything. A key that is not among them is one of
+            which nothing is known.
     """
-    for choice in choices:
+    unknown = list(_unknown_properties(choices))
+    yield from unknown
+    for choice in () if unknown else choices:
         for name in sorted(choice.requires):
             others = [other for other in choices if other.key == PROPERTIES[name].key]
-            if not any(name in other.has for other in others):
+            if others and not any(name in other.has for other in others):
                 yield (
                     f"{choice.said} needs {PROPERTIES[name].what}, which "
                     f"{' and '.join(other.said for other in others)} as it is set does not give; "
@@ -114,6 +128,18 @@ def conflicts(choices: Sequence[Choice]) -> Iterator[str]:
                         f"{choice.said} goes with no {PROPERTIES[name].what}, and {other.said} "
                         f"makes one; allowed: {_remedies(choice, name)}"
                     )
+
+
+def _unknown_properties(choices: Sequence[Choice]) -> Iterator[str]:
+    """Yield what choices declare that is no property: a part of one's own may have slipped."""
+    for choice in choices:
+        for name in sorted((choice.has | choice.requires | choice.excludes) - PROPERTIES.keys()):
+            guess = nearest(name, PROPERTIES)
+            yield (
+                f"{choice.said} declares the property '{name}', which is none"
+                + (f"; did you mean '{guess}'?" if guess else "")
+                + f"; allowed: {', '.join(PROPERTIES)}"
+            )
 
 
 def _remedies(choice: Choice, name: str) -> str:

@@ -19,6 +19,10 @@ from bfl.files import write_atomically
 VARIABLE = "BFL_NODES"
 """Names the file, in the environment of a server that binds keys to partitions."""
 
+MARK = "bfl-federation"
+"""In Flower's home of such a server, a file that says where that file is: a process in whose
+environment the name is missing does not believe nodes for that."""
+
 
 @dataclass(frozen=True)
 class BoundNode:
@@ -63,6 +67,8 @@ def read_bound_nodes(path: Path) -> dict[int, BoundNode]:
 def binding_problem(node: int, partition_id: int) -> str | None:
     """Return why a node may not play a partition; None if it may, or if nothing is bound here.
 
+    Nothing is bound outside of a federation that ``bfl federation`` has made.
+
     Args:
         node: Flower's id of the node.
         partition_id: What it says that it plays.
@@ -70,10 +76,10 @@ def binding_problem(node: int, partition_id: int) -> str | None:
     Raises:
         DataError: The file that binds nodes is damaged.
     """
-    place = os.environ.get(VARIABLE)
-    if not place:
+    place = _place()
+    if place is None:
         return None
-    bound = read_bound_nodes(Path(place)).get(node)
+    bound = read_bound_nodes(place).get(node)
     if bound is None:
         return "its key is not in the list of clients"
     if bound.partition_id != partition_id:
@@ -82,3 +88,26 @@ def binding_problem(node: int, partition_id: int) -> str | None:
             f"{bound.partition_id}, and says that it plays partition {partition_id}"
         )
     return None
+
+
+def mark(home: Path, nodes: Path) -> None:
+    """Say in a server's Flower home that its nodes are bound, and by which file."""
+    write_atomically(home / MARK, f"{nodes}\n".encode())
+
+
+def _place() -> Path | None:
+    """Return the file that binds nodes; None outside of a federation that binds any.
+
+    Raises:
+        DataError: Flower's home says that there is one, and cannot be read.
+    """
+    if named := os.environ.get(VARIABLE):
+        return Path(named)
+    home = os.environ.get("FLWR_HOME")
+    marked = (Path(home).expanduser() if home else Path.home() / ".flwr") / MARK
+    try:
+        return Path(marked.read_text(encoding="utf-8").strip())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise DataError(f"{marked} does not say where nodes are bound: {error}") from error

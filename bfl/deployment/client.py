@@ -28,9 +28,9 @@ from bfl.deployment.authority import (
 )
 from bfl.deployment.certificates import check_dates
 from bfl.deployment.private_files import check_private, private_folder, write_private
-from bfl.deployment.processes import Processes, command, flower_environment
+from bfl.deployment.processes import Processes, flower_environment
 from bfl.deployment.settings import Identity, NodeSettings
-from bfl.engine.flower.warm import NodePort, Tasks, WarmWorker
+from bfl.engine.flower.warm import NodePort, Task, Tasks, WarmWorker, node_command
 from bfl.errors import DataError
 from bfl.files import write_atomically
 
@@ -140,6 +140,7 @@ def node_config(identity: Identity, node: NodeSettings, state: Path, key: Path) 
         # Always: without them, the app looks where the run says.
         "data-dir": str(node.data_dir),
         "plugins-dir": str(node.plugins_dir),
+        "allow-run-paths": node.allow_run_paths,
         **own,
     }
 
@@ -179,7 +180,7 @@ def run_client(folder: Path, state: Path, say: Say) -> None:
     ):
         processes.start(
             f"the SuperNode of client {identity.name}",
-            *(command("flower-supernode"), "--superlink", identity.address),
+            *(*node_command(), "--superlink", identity.address),
             *("--root-certificates", folder / names.CA),
             *("--auth-supernode-private-key", folder / names.CLIENT_KEY),
             *("--host", "127.0.0.1", "--port", port.address.rpartition(":")[2]),
@@ -194,10 +195,12 @@ def run_client(folder: Path, state: Path, say: Say) -> None:
             f"{identity.num_partitions} at {identity.address}"
         )
         tasks = Tasks(port, secret.read_bytes())
+        task: Task | None = None
         while True:
             processes.check()
-            if task := tasks.next():
-                worker.play(task, processes.check)
+            task = task or tasks.next()
+            if task:
+                task = worker.play(task, processes.check, tasks)
             else:
                 time.sleep(LOOK_INTERVAL)
 

@@ -33,10 +33,31 @@ def write_private(path: Path, data: bytes) -> None:
 
 
 def private_folder(path: Path) -> Path:
-    """Return a folder that only its owner may enter, made if it is not there."""
-    path.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
-    path.chmod(PRIVATE_FOLDER)
+    """Return a folder that only its owner may enter, made if it is not there.
+
+    Raises:
+        DataError: It is there, and is no folder, somebody else's, or others have rights to it: it
+            may be meant for them, so that is not changed.
+    """
+    try:
+        path.mkdir(mode=PRIVATE_FOLDER, parents=True)
+    except FileExistsError:
+        _check_folder(path)
     return path
+
+
+def _check_folder(path: Path) -> None:
+    status = path.stat()
+    if not stat.S_ISDIR(status.st_mode):
+        raise DataError(f"{path} is not a folder")
+    if status.st_uid != os.geteuid():
+        raise DataError(f"{path} is of another user; allowed: a folder of one's own, or a new one")
+    mode = stat.S_IMODE(status.st_mode)
+    if mode & 0o077:
+        raise DataError(
+            f"others may enter {path} (mode {mode:03o}), where private files would be; allowed: a "
+            f"new folder, or one with mode 700, as by chmod 700 {path}"
+        )
 
 
 def check_private(path: Path, node: str) -> None:

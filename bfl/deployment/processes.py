@@ -9,9 +9,8 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from types import TracebackType
 
-from bfl.engine.processes import descendants, kill, with_parent
+from bfl.engine.processes import StoppedWhenLeft, descendants, kill, with_parent
 from bfl.errors import RunError
 
 PATIENCE = 2.5
@@ -50,7 +49,7 @@ def flower_environment(home: Path) -> dict[str, str]:
     }
 
 
-class Processes:
+class Processes(StoppedWhenLeft):
     """Processes that end, with all that they have started, when they are left.
 
     On Linux they end with this process also when it is killed; what they have started, Flower has
@@ -65,17 +64,6 @@ class Processes:
         self._environment = dict(environment)
         self._work = work
         self._started: dict[str, subprocess.Popen[bytes]] = {}
-
-    def __enter__(self) -> Processes:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
 
     def start(self, name: str, *words: str | Path, **more: str) -> None:
         """Start a process that shows what it says beside what this one says.

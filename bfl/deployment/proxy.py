@@ -7,10 +7,13 @@ their own and start runs. So it listens on loopback, and this proxy is what othe
 
 from __future__ import annotations
 
+import asyncio
 import re
+import resource
 import ssl
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
@@ -21,10 +24,22 @@ from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 
 from bfl.deployment import folder as names
+from bfl.deployment.callers import KnownCallers
 from bfl.deployment.settings import ServerSettings
 
-MOST_BYTES = 64 * 2**20
-"""Of one request: arrays travel in pieces of 5 MB, so a larger one is none of Flower's."""
+UNPROVEN_BYTES = 2**16
+"""Of a request whose caller is not known to be a client: the SuperLink reads it as a whole before
+it asks for a signature. A client's own calls have less than 2 kB, but for those below."""
+
+MOST_BYTES = {"push-object": 2**24, "push-messages": 2**22}
+"""Of a client's calls that hold more: arrays travel in pieces of 5 MB, and a message is told by
+some 100 bytes for each."""
+
+UNPROVEN_SECONDS = 10.0
+"""That such a request may take to come; until then the SuperLink does not hear of it."""
+
+MOST_CONNECTIONS = 2000
+"""At one time; a client has up to some ten."""
 
 TIMEOUT = httpx.Timeout(10.0, read=120.0, write=120.0)
 
@@ -45,33 +60,47 @@ class TooLargeError(Exception):
     """A request has more bytes than any of Flower's."""
 
 
-def proxy_app(client: httpx.AsyncClient, most_bytes: int = MOST_BYTES) -> Starlette:
+Proven = Callable[[Mapping[str, str], datetime], bool]
+"""Whether the headers of a call prove that it is a client's, at a time."""
+
+
+def proxy_app(client: httpx.AsyncClient, proven: Proven) -> Starlette:
     """Return an application that hands nodes' calls on, and refuses all else.
+
+    A request with more bytes than its call may have is refused with 413 and not kept.
 
     Args:
         client: Calls the SuperLink; it has its address.
-        most_bytes: The most bytes of a request; what is larger is refused with 413 and not kept.
+        proven: Whether a call is a client's.
     """
 
     async def hand_on(request: Request) -> Response:
         # As it came: a decoded or normalized path may be another one than the SuperLink's.
         path = request.scope.get("raw_path", b"")
-        if request.method != "POST" or not ALLOWED.fullmatch(path) or request.url.query:
+        called = ALLOWED.fullmatch(path)
+        if request.method != "POST" or not called or request.url.query:
             # Flower takes 403 for the end of a run, and a node would hang.
             return Response(status_code=404)
+        known = proven(request.headers, datetime.now(UTC))
+        most_bytes = MOST_BYTES.get(called[1].decode(), UNPROVEN_BYTES) if known else UNPROVEN_BYTES
         announced = request.headers.get("content-length", "0")
         if not announced.isdecimal() or int(announced) > most_bytes:
             return Response(status_code=413)
-        asked = client.build_request(
-            "POST",
-            path.decode("ascii"),
-            headers=_of_the_message(request.headers.items()),
-            content=_limited(request, most_bytes),
-        )
+        body: AsyncIterator[bytes] | bytes = _limited(request, most_bytes)
         try:
+            if not known:
+                body = await asyncio.wait_for(_whole(request, most_bytes), UNPROVEN_SECONDS)
+            asked = client.build_request(
+                "POST",
+                path.decode("ascii"),
+                headers=_of_the_message(request.headers.items()),
+                content=body,
+            )
             answer = await client.send(asked, stream=True)
         except TooLargeError:
             return Response(status_code=413)
+        except TimeoutError:
+            return Response(status_code=408)
         except ClientDisconnect:
             return Response(status_code=400)
         except httpx.TransportError:  # it is being started anew; nodes ask again
@@ -100,6 +129,9 @@ def serve(folder: Path, settings: ServerSettings) -> None:
         settings: How the server is reached.
     """
     trusted = ssl.create_default_context(cafile=str(folder / names.CA))
+    # A connection here and one to the SuperLink for each caller.
+    most_files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most_files, most_files))
     client = httpx.AsyncClient(
         base_url=f"https://127.0.0.1:{settings.superlink_port}",
         verify=trusted,
@@ -108,7 +140,7 @@ def serve(folder: Path, settings: ServerSettings) -> None:
         trust_env=False,
     )
     uvicorn.run(
-        proxy_app(client),
+        proxy_app(client, KnownCallers(folder / names.CLIENTS)),
         host=settings.bind,
         port=settings.port,
         ssl_certfile=str(folder / names.SERVER_CERTIFICATE),
@@ -116,6 +148,7 @@ def serve(folder: Path, settings: ServerSettings) -> None:
         log_level="warning",
         access_log=False,
         server_header=False,
+        limit_concurrency=MOST_CONNECTIONS,
         # Nobody is believed about where a call comes from.
         proxy_headers=False,
     )
@@ -129,6 +162,10 @@ async def _limited(request: Request, most_bytes: int) -> AsyncIterator[bytes]:
         if count > most_bytes:
             raise TooLargeError
         yield piece
+
+
+async def _whole(request: Request, most_bytes: int) -> bytes:
+    return b"".join([piece async for piece in _limited(request, most_bytes)])
 
 
 async def _answered(answer: httpx.Response) -> AsyncIterator[bytes]:

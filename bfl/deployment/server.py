@@ -14,7 +14,7 @@ import tomli_w
 
 from bfl.deployment import folder as names
 from bfl.deployment.authority import load_certificate, load_private_key
-from bfl.deployment.bound_nodes import VARIABLE
+from bfl.deployment.bound_nodes import VARIABLE, mark
 from bfl.deployment.certificates import check_key_of, check_server_certificate
 from bfl.deployment.client_list import ClientList
 from bfl.deployment.private_files import check_private, private_folder
@@ -75,6 +75,7 @@ def serve_federation(folder: Path, state: Path, say: Say) -> None:
     state = private_folder(state.resolve())
     home, work = private_folder(state / "flower"), private_folder(state / "work")
     _write_connection(home, folder, settings)
+    mark(home, state / NODES)
     with Processes(flower_environment(home), work) as processes:
         _start_flower(processes, folder, state, settings)
         registration = Registration(

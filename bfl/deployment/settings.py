@@ -34,6 +34,10 @@ NODE_FILE = """\
 # data-dir = "/data"
 # plugins-dir = "/data/plugins"
 
+# Whether the client reads the archive that a run names by its path, dataset = "npz:PATH". By
+# default it refuses such a run, unless it has data of its own.
+# allow-run-paths = true
+
 # How many CPUs the client computes with; all of them by default.
 # cpus = 2
 
@@ -53,6 +57,7 @@ NODE_KEYS = (
     "plugins-dir",
     "cpus",
     "task-timeout",
+    "allow-run-paths",
     "exchange",
     "clients-list",
 )
@@ -182,6 +187,7 @@ class NodeSettings:
         plugins_dir: Where the files of plugins are.
         cpus: How many CPUs it computes with; 0: all.
         task_timeout: Seconds that a task may take.
+        allow_run_paths: Whether it reads archives that a run names by their paths.
         exchange: The one exchange that it takes part in; empty: any.
         clients_list: Its own copy of the list of clients, with an absolute path; empty: none.
     """
@@ -191,6 +197,7 @@ class NodeSettings:
     plugins_dir: Path
     cpus: int
     task_timeout: float
+    allow_run_paths: bool
     exchange: str
     clients_list: str
 
@@ -212,6 +219,11 @@ class NodeSettings:
             raise ConfigurationError(
                 f"client {client}: cpus is {cpus!r}; allowed: a whole number, 0 for all"
             )
+        allow = given.get("allow-run-paths", False)
+        if not isinstance(allow, bool):
+            raise ConfigurationError(
+                f"client {client}: allow-run-paths is {allow!r}; allowed: true or false"
+            )
         timeout = given.get("task-timeout", TASK_TIMEOUT)
         # TOML has inf and nan: neither ends a task.
         if type(timeout) not in (int, float) or not 0.0 < timeout < math.inf:
@@ -225,6 +237,7 @@ class NodeSettings:
             plugins_dir=_folder(given, "plugins-dir", here, client),
             cpus=cpus,
             task_timeout=float(timeout),
+            allow_run_paths=allow,
             exchange=exchanges.get(str(given["exchange"])).name if "exchange" in given else "",
             clients_list=_list(given, here, client),
         )

@@ -5,11 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Self
 
 WITH_PARENT = Path(__file__).with_name("with_parent.py")
 
@@ -23,6 +25,20 @@ def with_parent(*words: str | Path) -> list[str]:
     """
     command = [str(word) for word in words]
     return [sys.executable, "-I", "-S", str(WITH_PARENT), str(os.getpid()), *command]
+
+
+class StoppedWhenLeft(ABC):
+    """What has started processes, and ends them where its ``with`` block ends, however it does."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """End what has been started; nothing where that has been done."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.stop()
 
 
 @dataclass(frozen=True)

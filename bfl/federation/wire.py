@@ -126,10 +126,10 @@ class WireFormatError(ConfigurationError, ValueError):
 
 
 def check_version(record: Mapping[str, Any], who: str) -> None:
-    """Raise unless a record is of this version.
+    """Refuse a record of another version of the wire format.
 
     Raises:
-        WireFormatError: Saying which versions have met.
+        WireFormatError: It is one.
     """
     given = record.get(VERSION)
     if given != WIRE_FORMAT:

@@ -23,7 +23,8 @@ from bfl.errors import ConfigurationError, DataError
 from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results.run_folder import NETWORK, RunFolder
 
-pytestmark = pytest.mark.slow
+# The result first, whose figures are drawn.
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("result", "undrawn_figures")]
 
 Images = npt.NDArray[np.uint8]
 
@@ -57,13 +58,19 @@ def test_predictions_are_those_of_the_run_bit_for_bit(result: bfl.Result, images
 
 
 @pytest.mark.parametrize(
-    ("inference", "rate"),
-    [("mc-dropout", 0.3), ("deterministic", 0.2), ("reparameterization", 0.2)],
+    ("inference", "more"),
+    [
+        ("mc-dropout", {"dropout_rate": 0.3}),
+        ("deterministic", {}),
+        ("reparameterization", {}),
+        ("flipout", {"evaluate_at": "mean"}),
+    ],
+    ids=str,
 )
 def test_every_inference_predicts_as_it_did(
-    inference: str, rate: float, small: dict[str, Any], images: Images, tmp_path: Path
+    inference: str, more: dict[str, Any], small: dict[str, Any], images: Images, tmp_path: Path
 ) -> None:
-    keys = {**small, "rounds": 1, "inference": inference, "dropout_rate": rate}
+    keys = {**small, "rounds": 1, "inference": inference, **more}
     made = bfl.run(**keys, strategy="nwa", output_dir=str(tmp_path))
     same_as_the_run(bfl.load(made.folder).predict(images), made.folder)
 
@@ -148,6 +155,30 @@ def changed(folder: Path, to: Path, change: Callable[[dict[str, Any]], object]) 
     change(content)
     (to / NETWORK).write_text(json.dumps(content))
     return bfl.load(to)
+
+
+def test_a_run_judged_at_its_mean_predicts_there(
+    result: bfl.Result, images: Images, tmp_path: Path
+) -> None:
+    def before_the_key(content: dict[str, Any]) -> None:
+        del content["keys"]["evaluate-at"]
+
+    at_mean = changed(
+        result.folder, tmp_path / "mean", lambda c: c["keys"].update({"evaluate-at": "mean"})
+    )
+    older = changed(result.folder, tmp_path / "older", before_the_key)
+    config = older.folder / "config.toml"
+    text = config.read_text()
+    same_as_the_run(older.predict(images), result.folder)
+    config.write_text(text.replace('evaluate-at = "draws"', 'evaluate-at = "mean"'))
+    expected = at_mean.keras_model().predict(images[:20], verbose=0)
+    for run in (at_mean, bfl.load(older.folder)):
+        predictions = run.predict(images[:20])
+        assert predictions.samples == 1
+        np.testing.assert_allclose(predictions.mean_probability, expected, rtol=1e-4, atol=1e-6)
+    # Who asks for samples gets draws.
+    drawn, usual = (run.predict(images[:20], samples=2) for run in (at_mean, result))
+    np.testing.assert_array_equal(drawn.mean_probability, usual.mean_probability)
 
 
 def test_a_network_that_is_not_the_posteriors_is_refused(

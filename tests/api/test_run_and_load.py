@@ -30,6 +30,9 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"clients": 1000, "train_examples": 10}, "1000"),
 ]
 
+AFTER_THE_RESULT = pytest.mark.usefixtures("result", "undrawn_figures")
+"""The result's figures are drawn, those of other runs need not be."""
+
 
 @pytest.mark.parametrize(("keys", "word"), REFUSED, ids=[word for _, word in REFUSED])
 def test_wrong_keys_are_exceptions_before_anything_starts(
@@ -77,9 +80,11 @@ def test_a_result_holds_what_the_folder_holds(result: bfl.Result, small: dict[st
     assert result.class_names == tuple("0123456789")
     assert {"learning-curve", "retention-curves"} <= result.figures.keys()
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in result.figures.values())
+    assert all(path.stat().st_size > 5_000 for path in result.figures.values())
 
 
 @pytest.mark.slow
+@AFTER_THE_RESULT
 def test_a_configuration_can_be_a_file_or_a_mapping_and_keys_win(
     result: bfl.Result, tmp_path: Path
 ) -> None:
@@ -98,6 +103,7 @@ def test_a_configuration_can_be_a_file_or_a_mapping_and_keys_win(
 
 
 @pytest.mark.slow
+@AFTER_THE_RESULT
 @pytest.mark.parametrize("where", ["loop", "thread"])
 def test_runs_where_notebooks_run_them(
     where: str,
@@ -168,6 +174,7 @@ def test_ray_gives_the_same_in_a_loop_of_another_thread(
 
 
 @pytest.mark.slow
+@AFTER_THE_RESULT
 def test_two_runs_at_once_in_one_process_are_refused(
     result: bfl.Result, small: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,6 +71,7 @@ def test_plugins_are_taken_from_where_the_node_says(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("undrawn_figures")
 def test_a_client_with_test_data_of_its_own_is_tested_on_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

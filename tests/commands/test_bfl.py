@@ -50,18 +50,37 @@ def test_every_kind_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
         assert kind in printed
 
 
-@pytest.mark.parametrize("kind", [*(r.kind for r in REGISTRIES), "dataset"])
-def test_names_are_whole_in_a_pipe_and_in_a_narrow_terminal(kind: str) -> None:
-    """Whatever COLUMNS says: into a pipe a table is as wide as it needs."""
-    command = [sys.executable, "-c", "from bfl.commands.main import main; main()", "list", kind]
+LISTED = [*(r.kind for r in REGISTRIES), "dataset"]
+
+
+@pytest.fixture(scope="module")
+def piped_lists() -> dict[str, str]:
+    """Return what a process writes into a pipe for each kind, where COLUMNS is 40."""
+    code = (
+        "import sys\n"
+        "from bfl.commands.main import main\n"
+        "for kind in sys.argv[1:]:\n"
+        "    assert main(['list', kind]) == 0\n"
+        "    print('\\f', end='', flush=True)\n"
+    )
+    command = [sys.executable, "-c", code, *LISTED]
     environment = {**os.environ, "COLUMNS": "40"}
     done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    return dict(zip(LISTED, done.stdout.split("\f")[:-1], strict=True))
+
+
+@pytest.mark.parametrize("kind", LISTED)
+def test_names_are_whole_in_a_pipe_and_in_a_narrow_terminal(
+    kind: str, piped_lists: dict[str, str]
+) -> None:
+    """Whatever COLUMNS says: into a pipe a table is as wide as it needs."""
+    printed = piped_lists[kind]
     registry = {r.kind: r for r in (*REGISTRIES, dataset_sources)}[kind]
-    assert "…" not in done.stdout
+    assert "…" not in printed
     for component in registry.classes():
-        assert f" {component.name} " in done.stdout
-        assert all(key in done.stdout for key in settings_of(component))
-        assert component.summary() in done.stdout
+        assert f" {component.name} " in printed
+        assert all(key in printed for key in settings_of(component))
+        assert component.summary() in printed
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:

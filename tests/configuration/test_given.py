@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from pydantic import Field
 
 from bfl.configuration import resolve
 from bfl.configuration.sources import read_run_config
 from bfl.experiments.run.resume import open_run
+from bfl.learning.priors import priors
+from bfl.learning.priors.flat import FlatPrior
 
 
 @pytest.fixture
@@ -49,3 +54,33 @@ def test_what_a_run_has_beyond_what_was_given_is_taken_too(distilled: Path) -> N
     text = distilled.read_text(encoding="utf-8").replace("rounds = 10\n", "rounds = 12\n")
     distilled.write_text(text, encoding="utf-8")
     assert read_run_config([str(distilled), 'strategy="ws"'])["rounds"] == 12
+
+
+@contextmanager
+def prior_of_width(name: str, default: float) -> Iterator[None]:
+    """Register a prior that reads a setting of which others have another default."""
+
+    class Wide(FlatPrior):
+        """A prior."""
+
+        shared_width: float = Field(default, description="a width")
+
+    priors.register(name)(Wide)
+    try:
+        yield
+    finally:
+        priors.withdraw(lambda component: component is Wide)
+
+
+@pytest.mark.parametrize("first", ["flat", "narrow", "wide"])
+def test_parts_of_three_keys_share_a_setting_whatever_their_defaults(first: str) -> None:
+    """Clients resolve the values that a server sends: there is one value of a key."""
+    with prior_of_width("narrow", 1.0), prior_of_width("wide", 2.0):
+        given = {"prior": first, "personal-prior": "narrow", "pretrain-prior": "wide"}
+        configuration = resolve(given)
+        width = configuration.values["shared-width"]
+        if first != "flat":  # the registry's own key comes first
+            assert width == {"narrow": 1.0, "wide": 2.0}[first]
+        for prior in (configuration.personal_prior, configuration.pretrain_prior):
+            assert prior.model_dump(by_alias=True) == {"shared-width": width}
+        assert resolve(configuration.values) == configuration

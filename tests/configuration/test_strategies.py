@@ -253,6 +253,11 @@ def test_a_link_refuses_its_settings(chain: Kind) -> None:
         ({"strategy": "scaffold", "momentum": 0.9}, ["plain gradient", "momentum=0.0"]),
         ({"correction": "scaffold", "optimizer": "sgd"}, ["momentum=0.0"]),
         (
+            {"strategy": "scaffold", "pooling": "conflation"},
+            ["pooling 'conflation'", "average of the clients' means", "naive-weighted-averaging"],
+        ),
+        ({"strategy": "scaffold", "pooling": "ppa"}, ["pooling 'population-pooling'"]),
+        (
             {"strategy": "scaffold", "weighting": "train-size"},
             ["equal weight", "weighting 'train-size'", "allowed: weighting equal"],
         ),

@@ -8,7 +8,14 @@ import pytest
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from bfl.deployment.bound_nodes import VARIABLE, BoundNode, binding_problem, write_bound_nodes
+from bfl.deployment.bound_nodes import (
+    MARK,
+    VARIABLE,
+    BoundNode,
+    binding_problem,
+    mark,
+    write_bound_nodes,
+)
 from bfl.engine.flower import new_run
 from bfl.engine.serial import SerialGrid
 from bfl.errors import DataError, RunError
@@ -84,6 +91,24 @@ def test_a_damaged_file_lets_nobody_in(bind: Path) -> None:
         binding_problem(7, 0)
 
 
-def test_without_a_list_nodes_are_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_binds_nodes_does_so_without_its_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Flower's home, without which the server's processes do not find each other, says so too."""
     monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
+    assert binding_problem(7, 0) is None
+    mark(tmp_path, tmp_path / "nodes.json")
+    assert binding_problem(7, 0) == "its key is not in the list of clients"
+    write(tmp_path / "nodes.json", [7], [1])
+    assert "binds to partition 1" in str(binding_problem(7, 0))
+    assert binding_problem(7, 1) is None
+    (tmp_path / MARK).write_bytes(b"\xff")
+    with pytest.raises(DataError, match="does not say where nodes are bound"):
+        binding_problem(7, 1)
+
+
+def test_without_a_list_nodes_are_believed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(VARIABLE, raising=False)
+    monkeypatch.setenv("FLWR_HOME", str(tmp_path))
     assert discover(grid_of(1, 0), 2, timeout=5.0).size == 2

@@ -96,6 +96,7 @@ def test_a_wrong_list_is_refused_by_client(
         ('dataset = "npz:data.npz"', "client client-0: dataset is npz:data.npz, and there is no"),
         ('data-dir = "/nowhere/data"', "client client-0: data-dir is /nowhere/data, and there"),
         ("cpus = -1", "client client-0: cpus is -1"),
+        ("allow-run-paths = 1", "client client-0: allow-run-paths is 1; allowed: true or false"),
         ("task-timeout = 0", "client client-0: task-timeout is 0; allowed: seconds, above 0"),
         ("task-timeout = inf", "client client-0: task-timeout is inf"),
         ("task-timeout = true", "client client-0: task-timeout is True"),
@@ -124,6 +125,7 @@ def test_a_clients_data_are_below_its_folder_or_absolute(federation: FederationF
         "state-dir": "/state/client",
         "data-dir": str(place.resolve() / "data"),
         "plugins-dir": str(place.resolve() / "plugins"),
+        "allow-run-paths": False,
         "dataset": f"npz:{place.resolve() / 'data.npz'}",
     }
     (place / "clients.toml").touch()

@@ -24,6 +24,7 @@ from bfl.deployment.authority import AUTHORITY_DAYS, SERVER_DAYS, load_certifica
 from bfl.deployment.client import check_client
 from bfl.deployment.client_list import ClientList
 from bfl.deployment.folder import FederationFolder
+from bfl.deployment.private_files import private_folder
 from bfl.deployment.server import check_server
 from bfl.deployment.settings import Identity, ServerSettings
 from bfl.errors import ConfigurationError, DataError
@@ -276,3 +277,20 @@ def test_the_commands_do_what_they_say(tmp_path: Path, capsys: pytest.CaptureFix
     assert load_certificate(made.server / "server.crt").serial_number != before
     assert Identity.read(made.client("two") / "identity.toml").server == "b.example"
     assert "it lets in client-0, one, two" in bfl("check", made.server)
+
+
+def test_a_folder_that_is_there_is_not_changed(tmp_path: Path) -> None:
+    """It may be meant for others: what is to be private goes elsewhere, or its owner says so."""
+    for mode in (0o755, 0o770, 0o701):
+        open_to_others = tmp_path / f"{mode:o}"
+        open_to_others.mkdir()
+        open_to_others.chmod(mode)
+        with pytest.raises(DataError, match=f"others may enter .* {mode:o}.* chmod 700"):
+            private_folder(open_to_others)
+        assert stat.S_IMODE(open_to_others.stat().st_mode) == mode
+    own = tmp_path / "own"
+    for _ in range(2):
+        assert stat.S_IMODE(private_folder(own).stat().st_mode) == 0o700
+    (tmp_path / "file").touch()
+    with pytest.raises(DataError, match="is not a folder"):
+        private_folder(tmp_path / "file")

@@ -7,16 +7,27 @@ import asyncio
 import inspect
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 import httpx
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from flwr.common.constant import FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE
+from flwr.supercore.protobuf.client import ProtobufRequestContext
 from flwr.supernode import fleet_http_client
+from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
+from bfl.deployment import proxy
+from bfl.deployment.authority import new_key
+from bfl.deployment.callers import KnownCallers
+from bfl.deployment.client_list import Client, ClientList
+from bfl.deployment.node_keys import openssh_public
 from bfl.deployment.proxy import proxy_app
 
-LIMIT = 1000
+LIMIT = proxy.UNPROVEN_BYTES
 CALL = b"/v1/fleet/pull-messages"
 
 
@@ -48,6 +59,7 @@ def call(
     body: Sequence[bytes] = (b"body",),
     headers: dict[str, str] | None = None,
     query: bytes = b"",
+    proven: bool = True,
 ) -> tuple[int, dict[bytes, bytes], bytes]:
     """Return status, headers and body that a caller gets, whose path is as raw as it gets."""
     # A list is taken from as it is read.
@@ -78,7 +90,7 @@ def call(
                 "headers": [(k.encode(), v.encode()) for k, v in (headers or {}).items()],
                 "server": ("door", 8443),
             }
-            await proxy_app(client, LIMIT)(scope, receive, send)
+            await proxy_app(client, lambda *_: proven)(scope, receive, send)
 
     asyncio.run(run())
     start = events[0]
@@ -172,13 +184,14 @@ def test_what_is_said_to_be_too_large_is_not_read() -> None:
 
 def test_what_turns_out_too_large_is_cut_off() -> None:
     """Without a length, or with a false one, the bytes are counted, and the rest is not read."""
-    superlink = SuperLink()
-    pieces = [b"x" * 300 for _ in range(100)]
-    assert call(superlink, body=pieces)[0] == 413
-    assert len(pieces) > 90
-    assert not superlink.bodies
-    assert call(superlink, body=[b"x" * LIMIT])[0] == 401
-    assert superlink.bodies == [b"x" * LIMIT]
+    for proven in (False, True):
+        superlink = SuperLink()
+        pieces = [b"x" * (LIMIT // 3) for _ in range(100)]
+        assert call(superlink, body=pieces, proven=proven)[0] == 413
+        assert len(pieces) > 90
+        assert not superlink.bodies
+        assert call(superlink, body=[b"x" * LIMIT], proven=proven)[0] == 401
+        assert superlink.bodies == [b"x" * LIMIT]
 
 
 def test_whoever_says_where_a_call_comes_from_is_not_believed() -> None:
@@ -209,3 +222,61 @@ def test_answers_pass_as_they_come() -> None:
             return httpx.Response(200, stream=Slow())
 
     assert call(Large())[2] == b"piece 0piece 1piece 2"
+
+
+# Who calls ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["push-object", "push-messages", "pull-messages"])
+def test_only_a_clients_call_may_be_large(name: str) -> None:
+    """The SuperLink reads a request as a whole before it asks for a signature."""
+    path = f"/v1/fleet/{name}".encode()
+    most = proxy.MOST_BYTES.get(name, LIMIT)
+    for proven, allowed in ((True, most), (False, LIMIT)):
+        for length, status in ((allowed, 401), (allowed + 1, 413)):
+            superlink = SuperLink()
+            announced = {"content-length": str(length)}
+            assert call(superlink, path, headers=announced, proven=proven)[0] == status
+            assert len(superlink.reached) == (status == 401)
+
+
+def test_a_piece_of_an_array_passes() -> None:
+    assert proxy.MOST_BYTES["push-object"] > FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE + 2**16
+
+
+def test_the_superlink_does_not_hear_of_strangers_who_do_not_finish(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(proxy, "UNPROVEN_SECONDS", 0.1)
+    superlink = SuperLink()
+    assert call(superlink, body=[], proven=False)[0] == 408
+    assert not superlink.reached
+
+
+def signed(key: ec.EllipticCurvePrivateKey) -> dict[str, str]:
+    """Return the headers with which Flower's SuperNode signs a call."""
+    request = httpx.Request("POST", "https://door/")
+    context = ProtobufRequestContext("", Any, request)  # type: ignore[arg-type]
+    NodeAuthHttpInterceptor(key, key.public_key()).intercept(context, lambda _: httpx.Response(200))
+    return dict(request.headers)
+
+
+def test_a_client_of_the_list_is_known_by_its_signature(tmp_path: Path) -> None:
+    path, now = tmp_path / "clients.toml", datetime.now(UTC)
+    own, other = new_key(), new_key()
+    listed = ClientList(1, (Client("a", 0, openssh_public(own.public_key())),))
+    listed.write(path)
+    known = KnownCallers(path)
+    headers = signed(own)
+    assert known(headers, now)
+    assert not known({}, now)
+    assert not known(signed(other), now)
+    # Another's key with one's own signature, and the other way round.
+    assert not known({**signed(other), "flwr-public-key": headers["flwr-public-key"]}, now)
+    assert not known({**headers, "flwr-timestamp": now.isoformat()}, now)
+    assert not known(headers, now + timedelta(minutes=6))
+    for name in ("flwr-public-key", "flwr-signature", "flwr-timestamp"):
+        for wrong in ("", "?", "é", "eA==", "x" * 10**6):
+            assert not known({**headers, name: wrong}, now), (name, wrong)
+    listed.without("a").write(path)
+    assert not known(headers, now)

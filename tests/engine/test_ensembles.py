@@ -47,13 +47,7 @@ FEDBE: dict[str, Any] = {
     "swa-lowest-rate": 0.02,
 }
 
-pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(autouse=True)
-def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Leave out what takes longer than the runs themselves, and is tested elsewhere."""
-    monkeypatch.setattr("strategies.run.draw_all", lambda folder: [])
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("undrawn_figures")]
 
 
 class KilledError(Exception):

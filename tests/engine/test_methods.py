@@ -35,7 +35,7 @@ VALUES: dict[str, Any] = {
     "alpha": 1.0,
 }
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("undrawn_figures")]
 
 
 class KilledError(Exception):

@@ -35,7 +35,7 @@ METRICS = (
     "train-divergence-per-example train-seconds memory"
 )
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("undrawn_figures")]
 
 
 class KilledError(Exception):

@@ -34,7 +34,7 @@ VALUES: dict[str, Any] = {
     "alpha": 1.0,
 }
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("undrawn_figures")]
 
 
 class InterruptedRunError(Exception):
@@ -62,6 +62,12 @@ def history(folder: RunFolder) -> list[dict[str, Any]]:
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     return run(tmp_path_factory.mktemp("runs") / "uninterrupted")
+
+
+@pytest.fixture(scope="module")
+def uninterrupted_with_states(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """The same run with clients that keep their optimizer's state."""
+    return run(tmp_path_factory.mktemp("runs") / "with-states", **{"optimizer-state": "keep"})
 
 
 def same(folder: RunFolder, uninterrupted: RunFolder) -> bool:
@@ -200,12 +206,10 @@ def test_the_command_goes_on_with_a_folder(
 
 @pytest.mark.parametrize("state", ["reset", "keep"])
 def test_a_finished_run_with_more_rounds_is_the_longer_run(
-    uninterrupted: RunFolder, tmp_path: Path, state: str
+    uninterrupted: RunFolder, uninterrupted_with_states: RunFolder, tmp_path: Path, state: str
 ) -> None:
     """Bit for bit; the learning rate's schedule does not know how many rounds there are to be."""
-    whole = uninterrupted
-    if state == "keep":
-        whole = run(tmp_path / "whole", **{"optimizer-state": state})
+    whole = uninterrupted_with_states if state == "keep" else uninterrupted
     shorter = run(tmp_path / "run", rounds=2, **{"optimizer-state": state})
     assert len(shorter.rounds()) == 2
     arguments = ["--app", str(ROOT), "--backend", "serial", "--resume", str(shorter.path)]
@@ -281,11 +285,14 @@ def test_a_run_killed_at_any_moment_ends_with_the_same_posterior(
 
 @pytest.mark.parametrize("where", ["record", "checkpoint"])
 def test_clients_that_keep_a_state_are_resumed_as_well(
-    where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    where: str,
+    uninterrupted: RunFolder,
+    uninterrupted_with_states: RunFolder,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Also when the server falls back by one more round than the clients."""
-    kept = {"optimizer-state": "keep"}
-    whole = run(tmp_path / "whole", **kept)
+    kept, whole, reset = {"optimizer-state": "keep"}, uninterrupted_with_states, uninterrupted
     interrupt(monkeypatch, tmp_path / "run", 3, where, **kept)
     if where == "checkpoint":
         sorted((tmp_path / "run" / "checkpoints").iterdir())[-1].write_bytes(b"damaged")
@@ -294,6 +301,5 @@ def test_clients_that_keep_a_state_are_resumed_as_well(
     else:
         resumed = run(tmp_path / "run", resume=True, **kept)
     assert same(resumed, whole)
-    reset = run(tmp_path / "reset")
     assert history(reset)[0] == history(whole)[0]  # the first round begins anew either way
     assert history(reset)[-1] != history(whole)[-1]

@@ -20,6 +20,8 @@ SMALL: dict[str, Any] = {
     "evaluate-mc-samples": 1,
 }
 
+pytestmark = pytest.mark.usefixtures("undrawn_figures")
+
 
 def run(tmp_path: Path, name: str, clients: int = 3, **changes: Any) -> RunFolder:
     values = {key.replace("_", "-"): value for key, value in changes.items()}

@@ -35,7 +35,7 @@ VALUES: dict[str, Any] = {
 }
 ACCURACIES = {1: 0.2, 2: 0.6, 3: 0.5, 4: 0.1}
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("undrawn_figures")]
 
 
 class InterruptedRunError(Exception):

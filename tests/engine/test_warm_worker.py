@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -25,6 +26,8 @@ for line in sys.stdin:
         signal.signal(signal.SIGTERM, lambda *_: open("asked", "w"))
         open("hangs", "w").close()
         time.sleep(60)
+    if token == "slow":
+        time.sleep(2)
     with open("played", "a") as played:
         played.write(f"{token} {os.getpid()} {sys.argv[1]}\\n")
     print(0, flush=True)
@@ -151,6 +154,53 @@ def test_a_task_that_takes_too_long_is_ended(
     assert token == "b"
     assert not lives(int(first))
     assert first != second
+
+
+class NextTasks:
+    """A SuperNode's tasks: one that comes at once, and notes of those that were closed."""
+
+    def __init__(self, *tasks: Task) -> None:
+        self.left = list(tasks)
+        self.closed: list[str] = []
+
+    def next(self) -> Task | None:
+        return self.left.pop(0) if self.left else None
+
+    def close(self, task: Task) -> None:
+        self.closed.append(task.token)
+
+
+def test_a_task_that_its_supernode_has_given_up_makes_room(
+    worker: WarmWorker, tmp_path: Path, said: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worker would wait for ever for a message whose rest went with the server."""
+    monkeypatch.setattr(warm, "GIVEN_UP_PATIENCE", 1.0)
+    following = Task("b", "bundle")
+    tasks: Any = NextTasks(following)
+    worker.play(Task("a", "bundle"), nothing)
+    assert worker.play(Task("hang", "bundle"), nothing, tasks) == following
+    assert tasks.closed == ["hang"]
+    assert said == [
+        "the SuperNode has given up a task, as the server was gone: its worker is ended, and the "
+        "next task gets another"
+    ]
+    assert worker.play(following, nothing, tasks) is None
+    assert tasks.closed == ["hang"]
+    assert [token for token, _, _ in played(tmp_path)] == ["a", "b"]
+
+
+def test_a_worker_that_is_about_to_end_its_task_stays_warm(
+    worker: WarmWorker, tmp_path: Path, said: list[str]
+) -> None:
+    """The SuperNode has its reply, and so the next message, before the task is over."""
+    following = Task("b", "bundle")
+    tasks: Any = NextTasks(following)
+    assert worker.play(Task("slow", "bundle"), nothing, tasks) == following
+    worker.play(following, nothing, tasks)
+    (_, first, _), (_, second, _) = played(tmp_path)
+    assert first == second
+    assert not said
+    assert not tasks.closed
 
 
 def test_flowers_end_of_a_task_is_not_the_workers(tmp_path: Path) -> None:

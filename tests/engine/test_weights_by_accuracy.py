@@ -18,7 +18,7 @@ from bfl.learning.training.trainer import LocalTrainer
 ROOT = Path(__file__).resolve().parent.parent.parent
 CLIENTS, SHUFFLED = 3, 1
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("undrawn_figures")]
 
 
 @pytest.mark.parametrize("inference", ["deterministic", "flipout"])
@@ -40,7 +40,6 @@ def test_a_client_with_shuffled_labels_has_the_least_weight(
 
     monkeypatch.setattr(LocalTrainer, "train", shuffling)
     monkeypatch.setattr(Predictor, "logits", watched)
-    monkeypatch.setattr("strategies.run.draw_all", lambda folder: [])
     values = {
         "strategy": "abavg",
         "pooling": "log-linear-pool" if inference == "flipout" else "naive-weighted-averaging",

@@ -167,11 +167,11 @@ def test_what_needs_single_updates_is_refused_before_anything_starts(given, said
 @pytest.mark.parametrize(
     ("parts", "said"),
     [
-        ({"rule": "population-pooling"}, "population-pooling needs single updates"),
-        ({"rule": "conflation", "weighting": "distance"}, "distance needs single updates"),
-        ({"rule": "nwa", "defence": "winsorization"}, "winsorization needs single updates"),
-        ({"rule": "nwa", "predictive": "ensemble"}, "ensemble needs single updates"),
-        ({"rule": "nwa", "parts": (Scaffold(),)}, "scaffold needs single updates"),
+        ({"rule": "population-pooling"}, "exchange 'masked' needs a pool of sums"),
+        ({"rule": "conflation", "weighting": "distance"}, "needs weights that do not depend on"),
+        ({"rule": "nwa", "defence": "winsorization"}, "no change of what clients have sent"),
+        ({"rule": "nwa", "predictive": "ensemble"}, "no use of single clients' models"),
+        ({"rule": "nwa", "weighting": "equal", "parts": (Scaffold(),)}, "no arrays beside"),
         (
             {"rule": "nwa", "partition": None},
             "examples of partitions 0, 1, 2, 3, 4, 5 is not known",

@@ -28,9 +28,9 @@ from bfl.federation.wire import TrainTask
 from bfl.learning.corrections import Correction
 from bfl.posteriors import Posterior
 from clients.part_states import PartStates
+from strategies.configured import make_strategy
 from strategies.method import Method
 from strategies.posterior_pooling import Round
-from strategies.run import make_strategy
 
 K, D, P, ROUNDS, STEPS, RATE = 4, 5, 3, 4, 3, 0.05
 EXAMPLES = (20, 5, 11, 8)

@@ -19,6 +19,7 @@ from bfl.aggregation.pooling.clients import GROUP
 from bfl.aggregation.weightings import Weighting, weightings
 from bfl.engine.serial import SerialGrid
 from bfl.federation.wire import TrainTask, posterior_from_arrays, posterior_to_arrays, reply_content
+from bfl.learning.priors import priors
 from bfl.posteriors import Posterior
 from strategies import flower_clients
 from strategies.pool_updates import foreseen_weights
@@ -53,6 +54,8 @@ def honest(task: TrainTask, received: Posterior) -> RecordDict:
 
 
 def make(rule: str, weighting: str, **settings: Any) -> strategies.PosteriorPooling:
+    if "cavity" in pooling_rules.create(rule).requires():
+        settings = {"parts": (priors.create("cavity"),), "scale_floor": 0.0, **settings}
     return strategies.PosteriorPooling(
         rule=pooling_rules.create(rule),
         weighting=weightings.create(weighting),

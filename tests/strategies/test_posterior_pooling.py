@@ -20,12 +20,14 @@ from bfl.engine.serial import SerialGrid
 from bfl.errors import ConfigurationError, RunError
 from bfl.federation.sampling import samplings
 from bfl.federation.wire import TrainTask, posterior_from_arrays, posterior_to_arrays, reply_content
+from bfl.learning.corrections import corrections
 from bfl.posteriors import Posterior
 from strategies import PosteriorPooling, strategy_class
+from strategies.checks import check_declarations
+from strategies.configured import make_strategy
 from strategies.federation import discover
 from strategies.method import Method
 from strategies.posterior_pooling import Round
-from strategies.run import make_strategy
 
 
 def start() -> Posterior:
@@ -51,6 +53,10 @@ def test_every_rule_has_a_strategy_that_pools_with_it(rule: Any, weighting: str)
     scheme = weightings.create(weighting)
     server = NumpyServer(start().size + start().point.size)
     strategy = cls(weighting=scheme, seed=5, scale_floor=0.0, server=server)
+    if rule().requires() - {"gaussian"}:  # of parts that have a half on the clients
+        with pytest.raises(ConfigurationError, match=f"pooling '{rule.name}' needs"):
+            run(make_grid(make_app()), strategy)
+        return
     pooled = run(make_grid(make_app()), strategy)
     clients = [
         Posterior(start().mean + np.float32(i), start().variance, start().point) for i in range(4)
@@ -73,6 +79,57 @@ def test_a_strategy_takes_its_rules_settings() -> None:
         PosteriorPooling(weighting=equal)
     with pytest.raises(AttributeError, match="NoSuchRule"):
         _ = strategies.NoSuchRule
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"rule": "conflation", "parts": ["scaffold"]}, ["correction 'scaffold'", "average of"]),
+        (
+            {"rule": "nwa", "parts": ["scaffold"]},
+            ["equal weight", "weighting 'train-size'", "allowed: weighting equal"],
+        ),
+        (
+            {
+                "rule": "nwa",
+                "weighting": "equal",
+                "parts": ["scaffold"],
+                "configuration": '{"correction": "scaffold", "optimizer": "adam"}',
+            },
+            ["plain gradient", "optimizer 'adam'"],
+        ),
+        (
+            {"rule": "nwa", "weighting": "equal", "configuration": '{"strategy": "pvi"}'},
+            ["prior 'cavity'", "a pool of changed factors"],
+        ),
+        ({"rule": "factor-changes", "scale_floor": 0.0}, ["cavity", "prior 'fixed'"]),
+        ({"rule": "nwa", "configuration": '{"optimizer": "adma"}'}, ["did you mean 'adam'"]),
+    ],
+    ids=str,
+)
+def test_an_own_server_is_held_to_what_parts_declare(given: Any, words: list[str]) -> None:
+    """As through configuration: before anybody is asked to train."""
+    parts = tuple(corrections.create(name) for name in given.get("parts", ()))
+    strategy = PosteriorPooling(**{**given, "parts": parts})
+
+    def trains(task: TrainTask, received: Posterior) -> RecordDict:
+        raise AssertionError("a client was asked")
+
+    with pytest.raises(ConfigurationError) as refused:
+        run(make_grid(make_app(trains)), strategy)
+    for word in words:
+        assert word in str(refused.value)
+
+
+def test_an_own_server_of_which_nothing_is_known_on_the_clients_is_not_refused() -> None:
+    """Clients of another framework may take plain steps without a configuration that says so."""
+    scaffold = Method(
+        **{
+            **vars(Method.of(resolve({"strategy": "scaffold"}))),
+            "parts": (corrections.create("scaffold"),),
+        }
+    )
+    check_declarations(scaffold, "{}", None)
 
 
 @pytest.mark.parametrize(

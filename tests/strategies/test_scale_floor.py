@@ -20,7 +20,11 @@ from bfl.posteriors.floor import FRACTION_AT_FLOOR, SCALE_FLOOR
 from strategies.posterior_pooling import Round
 
 CLIENTS, ROUNDS = 4, 40
-GAUSSIAN_RULES = [rule for rule in pooling_rules.classes() if not rule.stochastic]
+GAUSSIAN_RULES = [
+    rule
+    for rule in pooling_rules.classes()
+    if not rule.stochastic and "raised-variances" not in rule().excludes()
+]
 
 
 def start() -> Posterior:

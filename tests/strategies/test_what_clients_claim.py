@@ -264,6 +264,21 @@ def test_a_part_for_every_client() -> None:
         play(partition=[np.arange(5)] * 3)
 
 
+def test_a_client_without_an_example_is_not_one_of_unknown_size() -> None:
+    """It was believed to hold what it claimed."""
+    told: list[int] = []
+
+    def reply(task: TrainTask, received: Posterior) -> RecordDict:
+        told.append(task.partition_id)
+        return reply_content(received, {"num-examples": 7})
+
+    parts = [np.arange(7), np.arange(7), np.arange(0), np.arange(7)]
+    with pytest.raises(ConfigurationError, match="part 2 of the partition is empty"):
+        play(reply, partition=parts)
+    assert not told  # before anybody has trained
+    play(reply, partition=[part if part.size else None for part in parts])
+
+
 # Weights -------------------------------------------------------------------------------------
 
 

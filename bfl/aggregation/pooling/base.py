@@ -122,6 +122,7 @@ class PoolingRule(Component, ABC):
             diagnostics ``damping`` and ``damped-further`` (1 if it is less than wanted) report it.
         by_precision: Whether means are weighted by clients' precisions, so that each round says how
             much these differ (``bfl.aggregation.precision_spread``).
+        averages_means: Whether the pooled means are the weighted averages of the clients' means.
         accepts_points: Whether the rule makes sense for networks whose parameters are all points.
         identical: The variance of K identical posteriors of equal weight, with no previous one: the
             ``same`` variance (for a stochastic rule: in expectation, up to 1/n for n samples), that
@@ -137,17 +138,20 @@ class PoolingRule(Component, ABC):
     stochastic: ClassVar[bool] = False
     damped: ClassVar[bool] = False
     by_precision: ClassVar[bool] = False
+    averages_means: ClassVar[bool] = False
     accepts_points: ClassVar[bool] = False
     identical: ClassVar[Literal["same", "divided", "floor"]] = "same"
     fractions: ClassVar[tuple[str, ...]] = ()
 
     def has(self) -> frozenset[str]:
-        """Return whether a client's statistics follow from its posterior and its weight alone.
+        """Return whether means are averaged, and whether what is pooled is a sum over clients.
 
-        They do not with draws, nor where they depend on which other clients are pooled.
+        It is if a client's statistics follow from its posterior and its weight alone: not with
+        draws, nor where they depend on which other clients are pooled.
         """
         alone = not (self.stochastic or self.weights_are_fractions)
-        return frozenset({"sums"}) if alone else frozenset()
+        averaged = {"averaged-means"} if self.averages_means else set()
+        return frozenset(averaged | ({"sums"} if alone else set()))
 
     def requires(self) -> frozenset[str]:
         """Return that there are Gaussians, unless the rule makes sense without."""

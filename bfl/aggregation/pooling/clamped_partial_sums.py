@@ -22,6 +22,7 @@ class ClampedPartialSums(PoolingRule):
     single client the code clamps no sum, and neither does this.
     """
 
+    averages_means: ClassVar[bool] = True
     statistics: ClassVar[int] = 3
     weights_are_fractions: ClassVar[bool] = True
     power: ClassVar[int]

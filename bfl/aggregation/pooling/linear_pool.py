@@ -28,6 +28,7 @@ class LinearPool(PoolingRule):
     Source: Fischer et al. (2024), section 2.5.3, equations (12) to (14).
     """
 
+    averages_means: ClassVar[bool] = True
     statistics: ClassVar[int] = 3
     identical: ClassVar[Literal["same", "divided", "floor"]] = "same"
 

@@ -22,6 +22,7 @@ class LogVarianceAveraging(PoolingRule):
     variance.
     """
 
+    averages_means: ClassVar[bool] = True
     identical: ClassVar[Literal["same", "divided", "floor"]] = "same"
 
     def encode(

@@ -20,6 +20,7 @@ class NaiveWeightedAveraging(PoolingRule):
     equation (4), as empirical arithmetic aggregation.
     """
 
+    averages_means: ClassVar[bool] = True
     accepts_points: ClassVar[bool] = True
     identical: ClassVar[Literal["same", "divided", "floor"]] = "same"
 

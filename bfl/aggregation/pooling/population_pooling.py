@@ -38,6 +38,7 @@ class PopulationPooling(LinearPool):
     Source: Ozer et al. (2022), section 3.4, equation (7).
     """
 
+    averages_means: ClassVar[bool] = False
     weights_are_fractions: ClassVar[bool] = True
     stochastic: ClassVar[bool] = True
 

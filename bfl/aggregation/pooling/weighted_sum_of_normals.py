@@ -19,6 +19,7 @@ class WeightedSumOfNormals(PoolingRule):
     equation (5), as Gaussian arithmetic aggregation.
     """
 
+    averages_means: ClassVar[bool] = True
     identical: ClassVar[Literal["same", "divided", "floor"]] = "divided"
 
     def encode(

@@ -160,6 +160,10 @@ class ServerWeighting(Weighting):
 
     needs_server: ClassVar[bool] = True
 
+    def has(self) -> frozenset[str]:
+        """Return that the server judges clients' models, for which they have to be whole."""
+        return super().has() | {"judged-clients"}
+
     @abstractmethod
     def gamma_on_server(self, posteriors: Sequence[Posterior], server: ServerRound) -> Array:
         """Return the clients' weights in any scale, (K,), for K at least 1.

@@ -5,13 +5,16 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
+from bfl.data.datasets.digest import digest_of
 from bfl.errors import ConfigurationError, DataError
+from bfl.federation.assignment import assigned
 from bfl.registry import Component, Registry
 
 _NAMED = 10
@@ -19,6 +22,27 @@ _NAMED = 10
 
 Images = npt.NDArray[np.uint8]
 Labels = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Task:
+    """One of several data sets that are one here, each with classes of its own.
+
+    Attributes:
+        name: Its word, as in the key ``dataset``.
+        first_class: Where its labels begin among those of all.
+        num_classes: How many they are.
+        clients: How many clients have it; None: all that are left.
+    """
+
+    name: str
+    first_class: int
+    num_classes: int
+    clients: int | None
+
+    def holds(self, labels: Labels) -> npt.NDArray[np.bool_]:
+        """Return which of some labels are its own."""
+        return (labels >= self.first_class) & (labels < self.first_class + self.num_classes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -32,6 +56,7 @@ class Dataset:
         test_images: uint8 [M, H, W, C].
         test_labels: int64 [M].
         class_names: One name per class, also of classes without an example.
+        tasks: The data sets that it is made of, where clients have different ones.
     """
 
     name: str
@@ -40,6 +65,7 @@ class Dataset:
     test_images: Images
     test_labels: Labels
     class_names: tuple[str, ...]
+    tasks: tuple[Task, ...] = ()
 
     @property
     def num_classes(self) -> int:
@@ -51,6 +77,28 @@ class Dataset:
         """Height, width and channels of every image."""
         height, width, channels = self.train_images.shape[1:]
         return height, width, channels
+
+    @cached_property
+    def train_digest(self) -> str:
+        """Which training images and labels these are; reckoned once."""
+        return digest_of(self.train_images, self.train_labels)
+
+    @cached_property
+    def test_digest(self) -> str:
+        """Which test images and labels these are; reckoned once."""
+        return digest_of(self.test_images, self.test_labels)
+
+    def task_of_each(self, clients: int) -> tuple[Task, ...]:
+        """Return the task of each client, in the order of partition ids.
+
+        Args:
+            clients: The number of clients.
+
+        Raises:
+            ConfigurationError: The tasks are not for so many clients.
+        """
+        entries = [(task.name, task.clients) for task in self.tasks]
+        return tuple(self.tasks[k] for k in assigned(entries, clients, "dataset 'tasks:...'"))
 
     def check(self, called: Mapping[str, str] | None = None) -> None:
         """Check that the arrays are what the class promises and that they go together.

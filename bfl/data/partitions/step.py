@@ -26,8 +26,8 @@ class Step(Partition):
     ``major-classes`` = 5, 5 · 61 + 95 · 1 for 100 clients on CIFAR-100.
 
     Source: FedBE (2021), section 5.1, "inspired by" Cao et al. (2019), section 5.6 and appendix
-    C.7. In its code clients can share a class's images, and those of minor classes stand twice;
-    here each image lies with one client, as the paper's numbers say.
+    C.7. Its code has ``step-overlapping``; here each image lies with one client, as the paper's
+    numbers say.
     """
 
     major_classes: int = Field(2, ge=1, description="How many classes a client has many images of.")

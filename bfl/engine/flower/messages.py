@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,13 +23,12 @@ def new_run(overrides: Mapping[str, Any]) -> Any:
     Flower's messages take their sender and run from what is set here.
     """
     from flwr.common.constant import RUN_ID_NUM_BYTES, SUPERLINK_NODE_ID, TASK_ID_NUM_BYTES
-    from flwr.server.superlink.linkstate.utils import generate_rand_int_from_bytes
     from flwr.supercore.constant import NOOP_FEDERATION_ID
     from flwr.supercore.run import Run
     from flwr.supercore.task_identity import TaskIdentity
 
-    run = Run.create_empty(run_id=generate_rand_int_from_bytes(RUN_ID_NUM_BYTES))
-    run.primary_task_id = generate_rand_int_from_bytes(TASK_ID_NUM_BYTES)
+    run = Run.create_empty(run_id=secrets.randbits(8 * RUN_ID_NUM_BYTES))
+    run.primary_task_id = secrets.randbits(8 * TASK_ID_NUM_BYTES)
     run.federation_id = NOOP_FEDERATION_ID
     run.override_config = dict(overrides)
     TaskIdentity.task_id = 1

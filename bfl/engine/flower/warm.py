@@ -10,18 +10,32 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
+from typing import Any
 
 import httpx
-from flwr.proto.runtime_pb2 import AcquireTaskRequest
+from flwr.common.constant import SubStatus
+from flwr.proto.runtime_pb2 import AcquireTaskRequest, PushTaskOutputRequest
 from flwr.supercore.constant import TaskType
-from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor, SuperExecAuthHttpInterceptor
+from flwr.supercore.interceptors import (
+    RuntimeTokenHttpInterceptor,
+    RuntimeVersionHttpInterceptor,
+    SuperExecAuthHttpInterceptor,
+)
 from flwr.supercore.runtime import RuntimeHttpClient
 
-from bfl.engine.processes import with_parent
+from bfl.engine.processes import StoppedWhenLeft, with_parent
 
 WORKER = Path(__file__).with_name("warm_worker.py")
+NODE = Path(__file__).with_name("warm_node.py")
 ACQUIRE = "/flwr.proto.Runtime/AcquireTask"
+
+GIVEN_UP_PATIENCE = 5.0
+"""Seconds that a worker has for a task when its SuperNode has the next one already.
+
+A SuperNode takes the next message when it has the reply to the one before, whose worker is about
+to end its task; or when it has given that one up, as when the server died while it was fetched, and
+then the worker would wait for the rest of it for ever.
+"""
 
 PATIENCE = 1.0
 """Seconds that a worker has for ending in good order."""
@@ -54,6 +68,11 @@ class NodePort:
     authority: Path
 
 
+def node_command() -> list[str]:
+    """Return the command of a SuperNode that looks for work often; flower-supernode's options."""
+    return [sys.executable, "-P", str(NODE)]
+
+
 class Tasks:
     """The tasks of a SuperNode that was started with ``--isolation process`` and a secret.
 
@@ -63,16 +82,19 @@ class Tasks:
     """
 
     def __init__(self, port: NodePort, secret: bytes) -> None:
-        self._client = RuntimeHttpClient.from_server_address(
-            server_address=port.address,
+        self._port = port
+        self._client = self._calling(
+            SuperExecAuthHttpInterceptor(
+                master_secret=secret, protected_methods=frozenset({ACQUIRE})
+            )
+        )
+
+    def _calling(self, proof: Any) -> RuntimeHttpClient:
+        return RuntimeHttpClient.from_server_address(
+            server_address=self._port.address,
             insecure=False,
-            root_certificates=port.authority.read_bytes(),
-            interceptors=[
-                RuntimeVersionHttpInterceptor(component_name="SuperExec"),
-                SuperExecAuthHttpInterceptor(
-                    master_secret=secret, protected_methods=frozenset({ACQUIRE})
-                ),
-            ],
+            root_certificates=self._port.authority.read_bytes(),
+            interceptors=[RuntimeVersionHttpInterceptor(component_name="SuperExec"), proof],
         )
 
     def next(self) -> Task | None:
@@ -87,8 +109,18 @@ class Tasks:
             return None
         return Task(answer.token, answer.task.fab_hash)
 
+    def close(self, task: Task) -> None:
+        """End a task that the SuperNode itself has given up: no answer is expected of it."""
+        client = self._calling(RuntimeTokenHttpInterceptor(task.token))
+        # Whatever it says: it forgets a task by itself that nobody plays.
+        with suppress(httpx.HTTPError):
+            client.PushTaskOutput(
+                PushTaskOutputRequest(sub_status=SubStatus.FAILED, details="given up")
+            )
+        client.close()
 
-class WarmWorker:
+
+class WarmWorker(StoppedWhenLeft):
     """The process that plays tasks; a new one when it has died, or when a task brings other code.
 
     Args:
@@ -115,19 +147,13 @@ class WarmWorker:
         self._process: subprocess.Popen[str] | None = None
         self._bundle = ""
 
-    def __enter__(self) -> WarmWorker:
-        return self
-
-    def __exit__(
+    def play(
         self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
-
-    def play(self, task: Task, meanwhile: Callable[[], None]) -> None:
-        """Play a task to its end.
+        task: Task,
+        meanwhile: Callable[[], None],
+        tasks: Tasks | None = None,
+    ) -> Task | None:
+        """Play a task to its end; return the next one if it has come in the meantime.
 
         A worker that dies, or takes too long and is killed, leaves its task to the SuperNode, which
         answers for it after a minute, as one that has failed.
@@ -135,7 +161,10 @@ class WarmWorker:
         Args:
             task: The task.
             meanwhile: Called each second; what it raises ends the worker.
+            tasks: The SuperNode's tasks; if there is a next one already, this one has a few seconds
+                left, and is closed.
         """
+        after: Task | None = None
         if self._process is not None and (
             self._process.poll() is not None or self._bundle != task.bundle
         ):
@@ -150,9 +179,13 @@ class WarmWorker:
             process.stdin.flush()
             while not select.select([process.stdout], [], [], _left(deadline))[0]:
                 meanwhile()
+                if tasks and after is None and (after := tasks.next()):
+                    deadline = min(deadline, time.monotonic() + GIVEN_UP_PATIENCE)
                 if time.monotonic() >= deadline:
-                    self._end_late()
-                    return
+                    self._end_late(given_up=after is not None)
+                    if tasks and after:
+                        tasks.close(task)
+                    return after
             over = process.stdout.readline()
         except BrokenPipeError:
             over = ""
@@ -162,13 +195,20 @@ class WarmWorker:
         if not over:
             self._say(f"the worker has died (status {process.wait()}); the next task gets another")
             self.stop()
+        return after
 
-    def _end_late(self) -> None:
+    def _end_late(self, given_up: bool) -> None:
         assert self._process is not None
         # Not asked to end: it would tell the SuperNode that its task is over, without an answer,
         # for which that would wait for ever.
         self._process.kill()
         self.stop()
+        if given_up:
+            self._say(
+                "the SuperNode has given up a task, as the server was gone: its worker is ended, "
+                "and the next task gets another"
+            )
+            return
         self._say(
             f"a task has taken more than {self._timeout:g} s (task-timeout): its worker is ended, "
             "the server is told within a minute that it has failed, and the next task gets another"

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import runpy
 import sys
 from functools import lru_cache
 from pathlib import Path
@@ -17,6 +18,8 @@ from typing import Any, NoReturn
 
 from flwr.app import Error
 from flwr.supercore.exit.exit_handler import trigger_exit_handlers
+
+PAUSES = Path(__file__).with_name("pauses.py")
 
 
 class TaskIsOverError(Exception):
@@ -53,6 +56,7 @@ def main(address: str, authority: str) -> None:
     runtime: Any = importlib.import_module("flwr.supernode.runtime.run_clientapp")
     runtime.flwr_exit = end_task
     runtime.Error = without_message
+    runpy.run_path(str(PAUSES))["quick_pulls"]()
     # The parent starts a new process for a new bundle.
     runtime.install_from_fab = lru_cache(maxsize=1)(runtime.install_from_fab)
     certificates = Path(authority).read_bytes()

@@ -32,8 +32,8 @@ class Predictive(Component, ABC):
     needs_models: ClassVar[bool] = False
 
     def has(self) -> frozenset[str]:
-        """Return whether it needs the clients' models."""
-        return frozenset({"clients-models"}) if self.needs_models else frozenset()
+        """Return whether the server judges clients' models, for which they have to be whole."""
+        return frozenset({"clients-models", "judged-ensemble"} if self.needs_models else ())
 
     def keep(self, context: RoundContext) -> Arrays:
         """Return what it needs of a round, arrays by name."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from bfl.errors import BflError, DataError
 from bfl.experiments.comparison.differences import said
-from bfl.experiments.results.run_folder import CONFIG, METRICS, RunFolder
+from bfl.experiments.results.run_folder import CONFIG, METRICS, RETENTION, RunFolder
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.reading import study_in
 from bfl.experiments.studies.run_result import read_result
@@ -65,6 +65,36 @@ class ListedRun:
             return f"running, {where}"
         return f"{'failed' if self.failure else 'stopped'} at {where}"
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether there is anything of it."""
+        return self.folder.holds(CONFIG) or self.result is not None
+
+    @property
+    def place(self) -> Path:
+        """The run's folder, or the file of its result where there is nothing else."""
+        return self.result if self.result and not self.folder.holds(CONFIG) else self.folder.path
+
+    def rounds(self) -> list[dict[str, Any]]:
+        """Return what there is of each round.
+
+        Raises:
+            DataError: The file is corrupt.
+        """
+        if self.result and not self.folder.holds(CONFIG):
+            return [dict(entry) for entry in read_result(self.result).rounds]
+        return self.folder.rounds()
+
+    def retention(self) -> dict[str, Any]:
+        """Return the retention curves; nothing of a run that is not over.
+
+        Raises:
+            DataError: The file is corrupt.
+        """
+        if self.result and not self.folder.holds(CONFIG):
+            return dict(read_result(self.result).retention)
+        return self.folder.retention() if self.folder.holds(RETENTION) else {}
+
     def metrics(self) -> dict[str, float]:
         """Return the metrics of the final evaluation; none of a run that is not over.
 
@@ -107,6 +137,15 @@ def _runs(top: Path) -> Iterator[ListedRun]:
         elif RunFolder(folder).holds(CONFIG):
             names.clear()
             yield ListedRun(relative, RunFolder(folder))
+        else:
+            yield from _results(StudyFolder(folder), "" if relative == "." else f"{relative}/")
+
+
+def _results(folder: StudyFolder, prefix: str) -> Iterator[ListedRun]:
+    """Yield the results in a folder that has no study beside them."""
+    for file in sorted(folder.runs.glob("*.json")):
+        if not RunFolder(folder.run(file.stem).path).holds(CONFIG):
+            yield ListedRun(prefix + file.stem, folder.run(file.stem), None, file)
 
 
 def _study_runs(study: StudyFolder, prefix: str) -> Iterator[ListedRun]:
@@ -122,18 +161,18 @@ def _study_runs(study: StudyFolder, prefix: str) -> Iterator[ListedRun]:
 
 
 def chosen_runs(paths: Sequence[Path]) -> list[ListedRun]:
-    """Return the runs that have begun of several folders, each of a run, of runs or of a study.
+    """Return the runs that have begun: of folders of a run, of runs, of a study or of results.
 
     Raises:
         DataError: A folder has none, or the same run is given twice.
     """
     chosen: list[ListedRun] = []
     for path in paths:
-        begun = [run for run in runs_in(path) if run.folder.holds(CONFIG)]
+        begun = [run for run in runs_in(path) if run.has_begun]
         if not begun:
             raise DataError(f"no run in {path} has begun")
         chosen += begun
-    places = [run.folder.path.resolve() for run in chosen]
+    places = [run.place.resolve() for run in chosen]
     for place in places:
         if places.count(place) > 1:
             raise DataError(f"the run {place} is given twice")

@@ -8,6 +8,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from bfl.errors import DataError
+from bfl.experiments.comparison.listing import ListedRun
 from bfl.experiments.results.figures.base import png
 from bfl.experiments.results.figures.style import (
     COLORS,
@@ -17,7 +18,7 @@ from bfl.experiments.results.figures.style import (
     percent_axis,
     styled,
 )
-from bfl.experiments.results.run_folder import RETENTION, RunFolder
+from bfl.experiments.results.run_folder import RETENTION
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,7 +31,7 @@ CHARACTERS = 90
 """Up to so many characters of a label stand in one line of the legend."""
 
 
-def overlay(runs: Mapping[str, RunFolder]) -> bytes | None:
+def overlay(runs: Mapping[str, ListedRun]) -> bytes | None:
     """Return a PNG of the learning curves and retention curves of runs; None without any.
 
     Args:
@@ -101,13 +102,13 @@ def _points(rounds: Sequence[Mapping[str, Any]], metric: str) -> list[tuple[floa
     return [(n, float(v)) for n, v in values if v is not None and math.isfinite(v)]
 
 
-def _retention(run: RunFolder) -> list[tuple[float, float]]:
+def _retention(run: ListedRun) -> list[tuple[float, float]]:
     """Return (share retained, accuracy); nothing of a run that is not over."""
-    if not run.holds(RETENTION):
-        return []
     content = run.retention()
+    if not content:
+        return []
     try:
         values = content["curves"][ACCURACY][BY]["value"]
         return list(zip(content["fraction"], values, strict=True))
     except (KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{run.path / RETENTION} is corrupt: {error!r}") from error
+        raise DataError(f"{RETENTION} of {run.place} is corrupt: {error!r}") from error

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.evaluation.metrics import metrics
-from bfl.evaluation.prediction import Predictions
 from bfl.experiments.results.round_log import PER_CLIENT
 from bfl.federation.client_metrics import BETTER, MEME, PERSONAL, RETENTION_AREA, TEST_EXAMPLES
 
@@ -21,16 +20,15 @@ Positions = npt.NDArray[np.int64]
 
 def judged_clients(
     rounds: Iterable[Mapping[str, Any]],
-    predictions: Predictions,
-    labels: npt.NDArray[Any],
+    right: npt.NDArray[np.bool_] | None,
     test_partition: Sequence[Positions | None] | None,
 ) -> dict[str, dict[str, float]]:
     """Return what each client's models have reached, by partition id as text.
 
     Args:
         rounds: The rounds' records.
-        predictions: Those of the final global posterior for all test examples.
-        labels: (N,) true classes of these.
+        right: (N,) which of all test examples the final global posterior classifies correctly; None
+            where the server has no head to predict with.
         test_partition: The test examples of each client; None for one with data of its own.
 
     Returns:
@@ -42,13 +40,11 @@ def judged_clients(
         al. (2023), Tables 2 and 3, seem to report the best of.
     """
     table: dict[int, dict[str, float]] = {}
-    right = predictions.predicted == labels
     for client, part in enumerate(test_partition or ()):
         if part is not None and part.size:
-            table[client] = {
-                TEST_EXAMPLES: int(part.size),
-                "global-accuracy": float(np.mean(right[part])),
-            }
+            table[client] = {TEST_EXAMPLES: int(part.size)}
+            if right is not None:
+                table[client]["global-accuracy"] = float(np.mean(right[part]))
     for record in rounds:
         for entry in record.get(PER_CLIENT, ()):
             measured = {name: value for name, value in entry.items() if _is_judged(name, value)}

@@ -8,6 +8,7 @@
 | ``network.json`` | what predicting with the posterior takes besides: images, classes, network |
 | ``run-key``, ``run.lock`` | which run this is, and who writes here: see ``identity`` |
 | ``partition.json`` | who holds which data |
+| ``data.json`` | which data these are: digests of those that lie where the server does |
 | ``rounds.jsonl`` | one line per round, appended as the round ends |
 | ``warnings.txt`` | what the results do not show by themselves, a line each; only if there is any |
 | ``posterior.npz`` | the global posterior: mean, variance, point, manifest |
@@ -55,6 +56,7 @@ CONFIG = "config.toml"
 ENVIRONMENT = "environment.json"
 NETWORK = "network.json"
 PARTITION = "partition.json"
+DATA = "data.json"
 WARNINGS = "warnings.txt"
 POSTERIOR = "posterior.npz"
 BEST_POSTERIOR = "best-posterior.npz"
@@ -74,6 +76,7 @@ _RUN_FILES = (
     ENVIRONMENT,
     NETWORK,
     PARTITION,
+    DATA,
     ROUNDS,
     POSTERIOR,
     BEST_POSTERIOR,

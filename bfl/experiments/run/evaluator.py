@@ -23,7 +23,12 @@ Positions = npt.NDArray[np.int64]
 class Evaluator:
     """Judges posteriors of a run's network on the test set.
 
+    Where clients keep heads of their own (``shared``), it has none and judges nothing: it knows
+    what travels.
+
     Attributes:
+        initial: The global posterior that the run begins with.
+        manifest: Its parameters.
         server_data: The server's own images, on which rounds are validated where they have labels;
             by default none.
 
@@ -42,8 +47,9 @@ class Evaluator:
             dataset.image_shape,
             dataset.num_classes,
         )
-        self.initial = network.initial_posterior(configuration.keys.seed)
-        self.manifest: Manifest = network.manifest
+        division = configuration.shared.division(network.manifest)
+        self.initial = division.shared_of(network.initial_posterior(configuration.keys.seed))
+        self.manifest: Manifest = division.shared
         precision = configuration.keys.evaluate_precision
         self.predictor = Predictor(
             network.manifest,

@@ -30,7 +30,8 @@ FORMAT = 1
 SCALING = {"divide-by": 127.5, "subtract": 1.0}
 """What the network does to pixels of 0 to 255: ``normalized_images`` of ``networks.network``."""
 
-KEYS = ("model", "inference", "seed", "mc-samples", "evaluate-precision")
+EVALUATE_AT = "evaluate-at"
+KEYS = ("model", "inference", "seed", "mc-samples", "evaluate-precision", EVALUATE_AT)
 """The keys that prediction depends on, beside the settings of the model and of the inference, and
 the plugins that have these."""
 
@@ -72,10 +73,12 @@ class NetworkDescription:
         types = [type(part) for part in parts]
         named = [p for p in activate(configuration.keys.plugins) if any(map(p.defines, types))]
         plugins = {"plugins": ", ".join(map(str, named))} if named else {}
+        shared = {"shared": configuration.words["shared"]} if configuration.shared.partial else {}
+        known = {key: configuration.values[key] for key in (*KEYS, *settings)}
         return cls(
             image_shape=dataset.image_shape,
             class_names=dataset.class_names,
-            keys={**plugins, **{key: configuration.values[key] for key in (*KEYS, *settings)}},
+            keys={**plugins, **known, **shared},
             threads=threads,
             versions={name: environment[name] for name in VERSIONS},
         )
@@ -119,6 +122,11 @@ class NetworkDescription:
             threads=None if threads is None else int(threads),
             versions=dict(content["versions"]),
         )
+
+    @property
+    def at_mean(self) -> bool:
+        """Whether the run's posterior is judged at its mean, as a network of points."""
+        return self.keys[EVALUATE_AT] == "mean"
 
     @property
     def architecture(self) -> Architecture:
@@ -166,7 +174,9 @@ def network_description(folder: RunFolder) -> NetworkDescription:
         return _from_data(folder)
     content = folder.network()
     try:
-        return NetworkDescription.from_dict(content)
+        # Runs made before the key stood here have it in their configuration.
+        said = {EVALUATE_AT: folder.config().get(EVALUATE_AT, "draws"), **content["keys"]}
+        return NetworkDescription.from_dict({**content, "keys": said})
     except KeyError as error:
         raise DataError(f"{folder.path / NETWORK} cannot be used: it has no {error}") from error
     except (ValueError, TypeError) as error:

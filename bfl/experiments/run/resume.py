@@ -18,7 +18,7 @@ from bfl.configuration.sources import GIVEN
 from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.results.files import plain
 from bfl.experiments.results.identity import locked
-from bfl.experiments.results.run_folder import CONFIG, ENVIRONMENT, RunFolder
+from bfl.experiments.results.run_folder import CONFIG, DATA, ENVIRONMENT, RunFolder
 from bfl.federation.state import Arrays, Snapshots
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import VECTORS
@@ -96,7 +96,10 @@ def _behind(prefix: str, arrays: Arrays) -> dict[str, Any]:
 
 @contextmanager
 def open_run(
-    configuration: Configuration, name: str, environment: Mapping[str, Any]
+    configuration: Configuration,
+    name: str,
+    environment: Mapping[str, Any],
+    data: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[RunFolder, Checkpoint | None]]:
     """Give a block the folder of a run and, if it is one to go on with, its last checkpoint.
 
@@ -110,11 +113,12 @@ def open_run(
         configuration: The configuration.
         name: The run's name.
         environment: See ``describe_environment``.
+        data: Digests of the data that the run is made with, by what they are for.
 
     Raises:
         ConfigurationError: The folder cannot be written, holds another run, another server writes
-            to it, or the run in it was begun with another configuration; the message names what has
-            changed.
+            to it, or the run in it was begun with another configuration or other data; the message
+            names what has changed.
         DataError: The run's files are corrupt.
     """
     keys = configuration.keys
@@ -128,12 +132,15 @@ def open_run(
             checkpoint = None
         else:
             _refuse_changes(folder, configuration)
+            _refuse_other_data(folder, configuration, data or {})
             if not folder.holds(ENVIRONMENT):  # killed when it had only its configuration
                 folder.write_environment(environment)
             if keys.rounds > folder.config()["rounds"]:
                 folder.add_rounds(keys.rounds)
             checkpoint = Checkpoints(folder).latest()
             folder.keep_rounds(checkpoint.server_round if checkpoint else 0)
+        if data and not folder.holds(DATA):
+            folder.write_json(DATA, data)
         yield folder, checkpoint
 
 
@@ -201,6 +208,30 @@ def _refuse_changes(folder: RunFolder, configuration: Configuration) -> None:
         raise ConfigurationError(
             f"cannot resume {folder.path} under another configuration: "
             + "; ".join(f"{key} was {was!r} and is {now!r}" for key, (was, now) in changed.items())
+        )
+
+
+def _refuse_other_data(
+    folder: RunFolder, configuration: Configuration, data: Mapping[str, str]
+) -> None:
+    """Raise if images or labels are not those that the run was begun with.
+
+    A run that was killed before it had said which, or that an older version has begun, has nothing
+    to compare them with.
+    """
+    begun = folder.read_json(DATA) if folder.holds(DATA) else data
+    keys = configuration.keys
+    named = {"server": f"server-data {keys.server_data!r}"}
+    other = [
+        f"the {what} images or labels of {named.get(what, f'dataset {keys.dataset!r}')} had the "
+        f"SHA-256 {str(begun.get(what))[:12]} and have {str(data.get(what))[:12]}"
+        for what in sorted({*begun, *data})
+        if begun.get(what) != data.get(what)
+    ]
+    if other:
+        raise ConfigurationError(
+            f"cannot resume {folder.path} on other data: {'; '.join(other)}; restore them, or make "
+            "the run again under another name"
         )
 
 

@@ -17,7 +17,7 @@ from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.resume import changed_keys, check_output
 from bfl.experiments.studies.folder import StudyFolder, is_begun, is_done
 from bfl.experiments.studies.gathering import values_of
-from bfl.experiments.studies.scale import ScaledStudy
+from bfl.experiments.studies.scale import IMAGE_SIDE, ScaledStudy
 from bfl.experiments.studies.study import Run
 
 
@@ -146,6 +146,29 @@ def check_steps(
             raise ConfigurationError(
                 f"--scale: train-examples leaves a client of {run.name} {smallest} images, {steps} "
                 f"steps a round; allowed: at least {least} ({scaled.study.source})"
+            )
+
+
+def check_image_side(scaled: ScaledStudy, runs: Iterable[PlannedRun]) -> None:
+    """Check that a reduction of the images' side makes none of them larger.
+
+    Args:
+        scaled: The study.
+        runs: Runs whose data are on this machine.
+
+    Raises:
+        ConfigurationError: Some images are smaller than that.
+    """
+    side = scaled.scale.amounts.get(IMAGE_SIDE)
+    if side is None:
+        return
+    for dataset, data_dir in dict.fromkeys(map(_data, runs)):
+        unscaled = dataset.split(":", 2)[2]  # of "resized:SIDE:DATASET"
+        height, width, _ = cached_dataset(unscaled, data_dir).image_shape
+        if min(height, width) < float(side):
+            raise ConfigurationError(
+                f"--scale: image-side is {side:g}, and the images of {unscaled} have {height} x "
+                f"{width} pixels; allowed: at most {min(height, width)}"
             )
 
 

@@ -23,13 +23,14 @@ from bfl.files import write_atomically
 def merge(into: Path, sources: Sequence[Path]) -> dict[str, Path]:
     """Copy the results of finished runs into ``into/runs/NAME.json``; nothing if one is refused.
 
-    Each keeps the environment that it was made on. Of two results of one run the one with more
+    Files in ``into`` that have no digest of their content yet are written anew, with one. Each
+    result keeps the environment that it was made on. Of two results of one run the one with more
     rounds is kept. The folder gets the study's own files from the first source that has them,
     unless it has them already.
 
     Args:
         into: The folder, new or with results.
-        sources: Folders of studies, or of results.
+        sources: Folders of studies, or of results; none: only what is in the folder.
 
     Returns:
         Where the results come from that are new in the folder, by the run's name.
@@ -44,7 +45,7 @@ def merge(into: Path, sources: Sequence[Path]) -> dict[str, Path]:
     problems: list[str] = []
     for place in (into, *sources):
         results = list(_results(place))
-        if not results and place is not into:
+        if not results and (place is not into or not sources):
             raise ConfigurationError(f"{place} holds no result of a finished run")
         for result in results:
             known = found.get(result.name)
@@ -59,8 +60,10 @@ def merge(into: Path, sources: Sequence[Path]) -> dict[str, Path]:
     new = {}
     for name, result in found.items():
         path = folder.result_file(name)
-        if result.source.resolve() != path.resolve():
+        elsewhere = result.source.resolve() != path.resolve()
+        if elsewhere or not result.sealed:
             write_result(path, result)
+        if elsewhere:
             new[name] = result.source
     _copy_study(into, sources)
     return new

@@ -2,7 +2,8 @@
 
 | key | content |
 | --- | --- |
-| ``format`` | 1 |
+| ``content`` | SHA-256 of all that follows: numbers changed by hand, or by a merge, are noticed |
+| ``format`` | 2; files of format 1 have no ``content`` |
 | ``name`` | the run's name within its study |
 | ``digest`` | SHA-256 of ``configuration`` |
 | ``configuration`` | all keys that the result depends on; data sets in files by the file's name |
@@ -10,6 +11,7 @@
 | ``metrics`` | all numbers of the run's ``metrics.json``, and the gains of ``retention.json`` |
 | ``seconds`` | those of all rounds |
 | ``partition`` | SHA-256 of who holds which data: equal digests, equal partitions |
+| ``data`` | digests of the training, test and server's images; none in results of before |
 | ``environment`` | versions, machine, commit |
 | ``rounds``, ``retention`` | the learning and retention curves, to seven digits |
 """
@@ -27,11 +29,21 @@ from typing import Any
 from bfl.data.datasets import portable_dataset
 from bfl.errors import DataError, RunError
 from bfl.evaluation.metrics import metrics as registered_metrics
-from bfl.experiments.results.run_folder import ENVIRONMENT, METRICS, PARTITION, RETENTION, RunFolder
+from bfl.experiments.results.run_folder import (
+    DATA,
+    ENVIRONMENT,
+    METRICS,
+    PARTITION,
+    RETENTION,
+    RunFolder,
+)
 from bfl.experiments.run.resume import FREE_TO_CHANGE
 from bfl.files import write_atomically
 
-FORMAT = 1
+FORMAT = 2
+UNSEALED = 1
+"""The format of files without a digest of their content."""
+CONTENT = "content"
 DIGITS = 7
 """Significant digits of the points of curves; metrics are kept in full."""
 
@@ -54,8 +66,11 @@ class RunResult:
         seconds: Those of all rounds.
         partition: A digest of who holds which data; empty where it is not known.
         environment: On what it was made.
+        data: Digests of the data that it was made with, by what they are for; empty where they are
+            not known.
         made_as: The run whose computation this is; empty: its own.
         source: The file or the folder that it was read from.
+        sealed: Whether the file that it was read from has a digest of its content.
     """
 
     name: str
@@ -66,8 +81,10 @@ class RunResult:
     seconds: float
     partition: str
     environment: Mapping[str, Any]
+    data: Mapping[str, str] = field(default_factory=dict)
     made_as: str = ""
     source: Path = field(default=Path(), compare=False)
+    sealed: bool = field(default=True, compare=False)
 
     @property
     def number_of_rounds(self) -> int:
@@ -85,13 +102,16 @@ class RunResult:
             "metrics": dict(self.metrics),
             "seconds": round(self.seconds, 3),
             "partition": self.partition,
+            **({"data": dict(self.data)} if self.data else {}),
             "environment": dict(self.environment),
         }
         text = json.dumps(content, indent=1)
         # A line a curve: an indented list would take a line for each of its points.
         curves = {"rounds": _columns(self.rounds), "retention": self.retention}
         lines = [f' "{name}": {json.dumps(_short(curve))}' for name, curve in curves.items()]
-        return ",\n".join([text.removesuffix("\n}"), *lines]) + "\n}\n"
+        whole = ",\n".join([text.removesuffix("\n}"), *lines]) + "\n}\n"
+        seal = f'{{\n "{CONTENT}": "{digest(json.loads(whole))}",\n'
+        return seal + whole.removeprefix("{\n")
 
 
 def portable(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -131,6 +151,7 @@ def result_of(folder: RunFolder, name: str, made_as: str = "") -> RunResult:
         seconds=math.fsum(float(entry.get("seconds", 0.0)) for entry in rounds),
         partition=digest(folder.partition()) if folder.holds(PARTITION) else "",
         environment=folder.environment() if folder.holds(ENVIRONMENT) else {},
+        data=folder.read_json(DATA) if folder.holds(DATA) else {},
         made_as=made_as,
         source=folder.path,
     )
@@ -169,13 +190,15 @@ def read_result(path: Path) -> RunResult:
     """Return the result that a file holds.
 
     Raises:
-        DataError: It cannot be read, is not what it should be, or its digest is not that of its
-            configuration.
+        DataError: It cannot be read, is not what it should be, or its digests are not those of its
+            content and its configuration.
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        if content["format"] != FORMAT:
+        sealed = content["format"] != UNSEALED
+        if content["format"] not in (UNSEALED, FORMAT):
             raise ValueError(f"its format is {content['format']!r}; expected {FORMAT}")
+        seal = str(content.pop(CONTENT)) if sealed else ""
         result = RunResult(
             name=str(content["name"]),
             configuration=dict(content["configuration"]),
@@ -185,8 +208,10 @@ def read_result(path: Path) -> RunResult:
             seconds=float(content["seconds"]),
             partition=str(content["partition"]),
             environment=dict(content["environment"]),
+            data={str(k): str(v) for k, v in content.get("data", {}).items()},
             made_as=str(content["made-as"]),
             source=path,
+            sealed=sealed,
         )
         if type(result.configuration["rounds"]) is not int:
             raise ValueError(f"rounds is {result.configuration['rounds']!r}")
@@ -199,6 +224,11 @@ def read_result(path: Path) -> RunResult:
         raise DataError(
             f"{path}: its configuration has the digest {is_[:12]}, and it says {said[:12]}; one of "
             "them has been changed"
+        )
+    if sealed and seal != digest(content):
+        raise DataError(
+            f"{path}: its content has the digest {digest(content)[:12]}, and it says {seal[:12]}; "
+            "it has been changed since it was written"
         )
     return result
 

@@ -119,6 +119,7 @@ class Trained:
         gradient: The objective's gradient over all the client's examples at ``received``, for a
             part that ``needs_full_gradient``: ``mean`` (D,) and ``point`` (P,).
         personal: What the client keeps of its personal model; nothing without one.
+        head: What it keeps of its network where not all of it travels; nothing where all does.
     """
 
     received: Posterior
@@ -130,6 +131,7 @@ class Trained:
     trainable: npt.NDArray[np.bool_]
     gradient: Arrays = field(default_factory=dict)
     personal: Arrays = field(default_factory=dict)
+    head: Arrays = field(default_factory=dict)
 
 
 class Part(Component):

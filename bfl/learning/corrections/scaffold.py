@@ -37,7 +37,9 @@ class Scaffold(Correction):
     that training moves; standard deviations are not.
 
     Both options hold for plain steps along the gradient alone, and for uniform weights: with
-    momentum, another optimizer or other weights the sum of all c_k would not be N c.
+    momentum, another optimizer or other weights the sum of all c_k would not be N c. And they hold
+    for the average of the clients' means alone: their drifts from x to y_k, of which c_k tells,
+    cancel in it, and not in means weighted by precisions or with noise.
 
     Source: Karimireddy et al. (2020), "SCAFFOLD: Stochastic controlled averaging for federated
     learning", Algorithm 1; its x ← x + η_g Σ (y_k − x) / |S| is a weighting ``equal``, naive
@@ -58,7 +60,7 @@ class Scaffold(Correction):
 
     def requires(self) -> frozenset[str]:
         """Return what both options hold for."""
-        return frozenset({"plain-steps", "uniform-weights"})
+        return frozenset({"plain-steps", "uniform-weights", "averaged-means"})
 
     def excludes(self) -> frozenset[str]:
         """Return that a client's path begins at what it has received, and ends at what it sends."""

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from bfl.errors import ConfigurationError
+from bfl.federation.assignment import assigned
 from bfl.learning.models import create_architecture
 
 _ENTRY = re.compile(r"([a-z][a-z0-9_-]*)\s*(?::\s*([0-9]+))?")
@@ -53,14 +54,6 @@ class Assignment:
         Raises:
             ConfigurationError: The numbers are not those of the clients.
         """
-        named = sum(count or 0 for _, count in self.models)
-        open_ended = not self.models or self.models[-1][1] is None
-        if named > clients or (named < clients and not open_ended):
-            said = ",".join(f"{word}:{count}" if count else word for word, count in self.models)
-            raise ConfigurationError(
-                f"personal-models is '{said}', for {named} clients, and there are {clients}; "
-                f"allowed: numbers that sum to {clients}, or a last model without a number, for "
-                "all that are left"
-            )
-        words = [word for word, count in self.models for _ in range(count or clients - named)]
-        return tuple(words) if self.models else ("",) * clients
+        if not self.models:
+            return ("",) * clients
+        return tuple(self.models[k][0] for k in assigned(self.models, clients, "personal-models"))

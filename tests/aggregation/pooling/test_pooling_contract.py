@@ -53,6 +53,18 @@ def test_the_docstring_names_a_source_and_settings_are_described(rule: PoolingRu
 
 
 @EVERY
+def test_means_are_averaged_as_the_rule_declares(
+    rule: PoolingRule, make_clients: MakeClients
+) -> None:
+    clients, weights = make_clients(3, 4), draw_weights(3, 4)
+    previous = make_clients(4, 1)[0]
+    average = np.average([client.mean for client in clients], axis=0, weights=weights)
+    pooled = pool_all(rule, clients, weights, previous).posterior.mean
+    assert np.allclose(pooled, average, rtol=1e-5, atol=1e-6) == rule.averages_means
+    assert ("averaged-means" in rule.has()) == rule.averages_means
+
+
+@EVERY
 @given(seed=SEEDS, count=st.integers(1, 6), with_previous=st.booleans())
 @settings(max_examples=20)
 def test_the_order_of_the_clients_does_not_matter(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -16,13 +17,14 @@ from bfl.configuration import resolve
 from bfl.evaluation.prediction import PredictionStatistics
 from bfl.experiments.comparison import differences
 from bfl.experiments.comparison.differences import differing_keys, labels
-from bfl.experiments.comparison.listing import LOCK, is_written_to, runs_in
+from bfl.experiments.comparison.listing import LOCK, ListedRun, is_written_to, runs_in
 from bfl.experiments.results import RunFolder, write_evaluation
 from bfl.experiments.results.environment import describe_environment
 from bfl.experiments.results.round_log import ROUNDS
 from bfl.experiments.results.run_folder import METRICS
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.reading import read_study
+from bfl.experiments.studies.run_result import result_of, write_result
 from bfl.experiments.studies.scale import Scale
 
 Output = pytest.CaptureFixture[str]
@@ -193,9 +195,13 @@ def test_the_overlay_has_a_line_for_each_run(
 
     drawn: list[Any] = []
     monkeypatch.setattr(overlay, "png", lambda figure: drawn.append(figure) or b"")
+    folders = (
+        make_run(tmp_path, "one", seed=1),
+        make_run(tmp_path, "two", seed=2, rounds=3, finished=False),
+    )
     runs = {
-        "seed 1": make_run(tmp_path, "one", seed=1),
-        "seed $2": make_run(tmp_path, "two", seed=2, rounds=3, finished=False),
+        name: ListedRun(name, folder)
+        for name, folder in zip(("seed 1", "seed $2"), folders, strict=True)
     }
     overlay.overlay(runs)
     (figure,) = drawn
@@ -220,6 +226,36 @@ def test_a_study_is_compared_run_by_run(tmp_path: Path, capsys: Output) -> None:
     assert printed[""] == ["ws", "nwa"]
     assert printed["strategy"] == ["weighted-sum-of-normals", "naive-weighted-averaging"]
     assert output.exists()
+
+
+@pytest.mark.parametrize("with_study", [True, False])
+def test_results_alone_are_compared_as_their_runs_are(
+    with_study: bool, tmp_path: Path, capsys: Output
+) -> None:
+    """As in docs/results: files, and no folders of runs."""
+    study = make_study(tmp_path)
+    for name in ("ws", "nwa"):
+        make_run(study.runs, name, strategy=name, clients=3)
+    output, again = tmp_path / "runs.png", tmp_path / "results.png"
+    assert bfl("compare", study.path, "--output", output) == 0
+    printed = table(capsys)
+    for name in ("ws", "nwa"):
+        folder = study.run(name)
+        write_result(study.result_file(name), result_of(folder, name))
+        shutil.rmtree(folder.path)
+    if not with_study:
+        (study.path / "study.json").unlink()
+    assert bfl("compare", study.path, "--output", again) == 0
+    results = table(capsys)
+    names = ["ws", "nwa"] if with_study else ["nwa", "ws"]
+    assert results[""] == names
+    for key in ("state", "strategy", "accuracy", "negative-log-likelihood"):
+        assert sorted(results[key]) == sorted(printed[key])
+    assert again.read_bytes().startswith(b"\x89PNG")
+    assert bfl("compare", study.path, study.path, "--output", again) == 2
+    assert f"{study.result_file(names[0])} is given twice" in capsys.readouterr().err
+    assert bfl("runs", study.path) == 0
+    assert "finished" in capsys.readouterr().out
 
 
 def test_comparisons_that_say_nothing_are_refused(tmp_path: Path, capsys: Output) -> None:

@@ -6,16 +6,13 @@ from typing import Any
 
 import numpy as np
 
-from bfl.evaluation.prediction import Predictions
 from bfl.experiments.results.judged_clients import judged_clients, means_over_clients
 
 
 def table_of(*entries: dict[str, Any]) -> dict[str, dict[str, float]]:
-    half, zero = np.full((4, 2), 0.5), np.zeros(4)
-    predictions = Predictions(half, np.log(half), np.ones(4), zero, zero, 1)
     parts = [np.array([0, 1]), np.array([2, 3])]
     rounds = [{"per-client": [entry]} for entry in entries]
-    return judged_clients(rounds, predictions, np.zeros(4, int), parts)
+    return judged_clients(rounds, np.zeros(4, bool), parts)
 
 
 def test_what_is_unknown_or_impossible_is_passed_over() -> None:

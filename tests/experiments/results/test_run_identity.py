@@ -92,6 +92,30 @@ def test_a_run_killed_with_nothing_but_its_configuration_gets_the_rest(
         assert folder.environment() == {"python": "3"}
 
 
+DIGESTS = {"train": 64 * "a", "test": 64 * "b", "server": 64 * "c"}
+
+
+def test_a_run_goes_on_with_the_data_that_it_was_begun_with(tmp_path: Path) -> None:
+    configuration = resolve({"output-dir": str(tmp_path), "name": "run", "resume": True})
+
+    def opened(data: dict[str, str]) -> None:
+        with open_run(configuration, "run", {}, data):
+            pass
+
+    opened(DIGESTS)
+    opened(DIGESTS)
+    for what, words in (("train", "dataset 'digits'"), ("server", "server-data ''")):
+        match = f"on other data: the {what} images or labels of {words} had the SHA-256 .{{12}} and"
+        with pytest.raises(ConfigurationError, match=match):
+            opened({**DIGESTS, what: 64 * "d"})
+    opened(DIGESTS)
+    # One that an older version has begun says nothing of its data, and does from now on.
+    (tmp_path / "run" / "data.json").unlink()
+    opened({**DIGESTS, "test": 64 * "e"})
+    with pytest.raises(ConfigurationError, match="on other data: the test images"):
+        opened(DIGESTS)
+
+
 def test_a_killed_server_lets_go(tmp_path: Path, other_server) -> None:
     other_server.send_signal(signal.SIGKILL)
     other_server.wait()

@@ -14,7 +14,13 @@ from bfl.commands import study as commands
 from bfl.commands.main import main
 from bfl.errors import DataError
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.experiments.studies.run_result import portable, read_result, result_of, write_result
+from bfl.experiments.studies.run_result import (
+    digest,
+    portable,
+    read_result,
+    result_of,
+    write_result,
+)
 
 Output = pytest.CaptureFixture[str]
 ONE = "flipout-ws_iid_seed-0"
@@ -52,11 +58,13 @@ class Checkout:
     def study(self, *options: Any) -> int:
         return bfl("study", self.file, "--output", self.out, *options)
 
-    def edit(self, **changes: Any) -> Path:
-        """Change the result of a run by hand."""
+    def edit(self, *, sealed: bool = True, **changes: Any) -> Path:
+        """Change the result of a run by hand; ``sealed``: such that it looks made so."""
         path = self.results / "runs" / f"{ONE}.json"
-        content = json.loads(path.read_text(encoding="utf-8"))
-        path.write_text(json.dumps({**content, **changes}), encoding="utf-8")
+        content = {**json.loads(path.read_text(encoding="utf-8")), **changes}
+        if sealed:
+            content["content"] = digest({k: v for k, v in content.items() if k != "content"})
+        path.write_text(json.dumps(content), encoding="utf-8")
         return path
 
 
@@ -82,6 +90,9 @@ def test_a_result_says_all_that_tables_and_figures_need(
     assert result == result_of(folder, ONE)
     write_result(path.with_name("again.json"), result)
     assert path.with_name("again.json").read_bytes() == path.read_bytes()
+    folder.write_json("data.json", {"train": 64 * "a"})
+    write_result(path, result_of(folder, ONE))
+    assert read_result(path).data == {"train": 64 * "a"} != result.data
 
 
 def test_runs_whose_results_are_there_are_not_made_again(
@@ -163,7 +174,7 @@ def test_two_results_of_one_run_with_different_numbers_are_refused(
     [
         ({"configuration": {"rounds": 4, "seed": 3}}, "digest"),
         ({"name": "flipout-nwa_iid_seed-0"}, "flipout-nwa_iid_seed-0"),
-        ({"format": 2}, "format"),
+        ({"format": 3}, "format"),
         ({"metrics": None}, "not the result of a run"),
     ],
     ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
@@ -177,6 +188,56 @@ def test_a_result_that_has_been_changed_is_refused(
     said = capsys.readouterr().err
     assert f"{ONE}.json" in said
     assert word in said
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"metrics": {"accuracy": 0.51, "negative-log-likelihood": 1.0}},
+        {"rounds": {"round": [1, 2, 3, 4], "accuracy": [0.1, 0.2, 0.3, 0.5]}},
+        {"partition": "0" * 64},
+        {"content": "0" * 64},
+    ],
+    ids=["metrics", "curve", "partition", "digest"],
+)
+def test_a_result_changed_by_hand_is_refused_by_its_name(
+    checkout: Checkout, capsys: Output, change: dict[str, Any]
+) -> None:
+    checkout.made("--only", ONE)
+    edited = checkout.edit(sealed=False, **change)
+    for command in ("study", "table"):
+        assert bfl(command, checkout.file, "--output", checkout.out) == 2
+        said = capsys.readouterr().err
+        assert f"{edited}: its content has the digest" in said
+        assert "changed since it was written" in said
+
+
+def test_a_result_whose_digest_is_taken_out_is_refused(checkout: Checkout, capsys: Output) -> None:
+    checkout.made("--only", ONE)
+    path = checkout.results / "runs" / f"{ONE}.json"
+    content = json.loads(path.read_text(encoding="utf-8"))
+    del content["content"]
+    path.write_text(json.dumps(content), encoding="utf-8")
+    assert checkout.study() == 2
+    assert f"{path} is not the result of a run: KeyError('content')" in capsys.readouterr().err
+
+
+def test_results_of_the_older_format_are_read_and_get_their_digests_by_merging(
+    checkout: Checkout,
+) -> None:
+    checkout.made("--only", ONE)
+    path = checkout.results / "runs" / f"{ONE}.json"
+    new = path.read_bytes()
+    content = {**json.loads(new), "format": 1}
+    del content["content"]
+    path.write_text(json.dumps(content), encoding="utf-8")
+    older = read_result(path)
+    assert not older.sealed
+    assert checkout.study("--dry-run") == 0
+    assert bfl("study", "merge", checkout.results) == 0
+    assert path.read_bytes() == new
+    assert read_result(path) == older
+    assert read_result(path).sealed
 
 
 def test_no_json_is_refused_and_so_is_a_folder_that_is_not_there(

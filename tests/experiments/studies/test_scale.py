@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from small_study import STUDY, scaled_study
+from small_study import STUDY, scaled_study, write_study
 
+from bfl.commands.main import main
 from bfl.errors import ConfigurationError
 from bfl.experiments.studies import Scale
 
@@ -101,6 +102,17 @@ def test_the_model_and_the_images_may_be_smaller(tmp_path: Path) -> None:
     assert small.note == "scaled down: image-side full → 4, model resnet20 → resnet8"
     assert small.folder_name == "small_image-side-4_model-resnet8"
     assert Scale(dict(small.scale.amounts)).apply(small.study).runs == small.runs
+
+
+def test_images_are_not_made_larger(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Those of digits have 8 x 8 pixels."""
+    file = write_study(tmp_path)
+    for side, status in ((9, 2), (8, 0)):
+        scale = ("--scale", f"image-side={side}", "--dry-run", "--output", str(tmp_path / "out"))
+        assert main(["study", str(file), *scale]) == status
+    said = capsys.readouterr().err
+    assert "image-side is 9" in said
+    assert "8 x 8 pixels; allowed: at most 8" in said
 
 
 @pytest.mark.parametrize(

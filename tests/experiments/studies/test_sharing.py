@@ -55,8 +55,7 @@ def test_shards_share_the_runs_and_merge_puts_them_together(
     parts = [tmp_path / str(part) / "small" for part in (1, 2, 3)]
     # Made elsewhere: the environment of each stays.
     one = parts[1] / "runs" / f"{names[3]}.json"
-    content = json.loads(one.read_text(encoding="utf-8"))
-    one.write_text(json.dumps({**content, "environment": {"numpy": "9"}}), encoding="utf-8")
+    _change(one, environment={"numpy": "9"})
     capsys.readouterr()
     assert bfl("study", "merge", tmp_path / "all", *parts) == 0
     assert "8 results are new" in capsys.readouterr().out
@@ -82,6 +81,7 @@ def test_a_shard_outside_its_number_is_refused(
 def _change(path: Path, **changes: Any) -> None:
     content = {**json.loads(path.read_text(encoding="utf-8")), **changes}
     content["digest"] = digest(content["configuration"])
+    content["content"] = digest({k: v for k, v in content.items() if k != "content"})
     path.write_text(json.dumps(content), encoding="utf-8")
 
 

@@ -25,10 +25,15 @@ SIZES = {
     "fedbe2021-table1": (200, 5 * 2 * 4),
     "fedbe2021-table2": (200, 5 * 2 * 4),
     "fedbe2021-table3": (70, 2 * 7),
-    "fedbe2021-table4": (100, 5 * 2 * 2),
+    "fedbe2021-table4": (150, 5 * 2 * 3),
+    "fedbe2021-table5": (40, 2 * 2 * 2),
     "fedbe2021-table6": (60, 3 * 4),
     "fedbe2021-table7": (40, 2 * 4),
     "fedbe2021-table8": (10, 2),
+    "fedbe2021-table8-distilled": (25, 5),
+    "fedbe2021-table9": (30, 3 * 2),
+    "fedbe2021-c3": (5, 1),
+    "fedbe2021-c5": (20, 2 * 2),
     "fedbe2021-scaffold": (20, 2 * 2),
     "fedbe2021-as-coded-table1": (80, 2 * 2 * 4),
     "hbfl2023-tables1-3": (24, 2 * 2 * 2),
@@ -145,9 +150,13 @@ def test_the_same_tables_are_published_whether_as_written_or_as_coded() -> None:
         assert first == second
 
 
-def test_fischers_learning_curves_are_judged_with_ten_samples() -> None:
-    studies = [*(ROOT / "configs" / "fischer2024").glob("*.toml"), ROOT / "configs/precision.toml"]
-    assert len(studies) == 6
+def test_learning_curves_of_posteriors_are_judged_with_ten_samples() -> None:
+    studies = [
+        *(ROOT / "configs" / "fischer2024").glob("*.toml"),
+        *(ROOT / "configs").glob("ozer2022*/table?.toml"),
+        ROOT / "configs/precision.toml",
+    ]
+    assert len(studies) == 12
     for path in studies:
         for run in read_study(path).runs():
             keys = resolve(dict(run.values), check_data=False).keys

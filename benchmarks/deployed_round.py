@@ -1,0 +1,77 @@
+#!/usr/bin/env python
+"""Seconds of a deployment's round beyond its training, by clients, all on this machine.
+
+    python benchmarks/deployed_round.py --output FILE --runs 5 --clients 2 4 8
+
+A federation as `scripts/federation.sh` makes it: TLS, keys, a warm worker for each client.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from measuring import Report, Row, Timing, options, publish
+
+from bfl.experiments.results.run_folder import RunFolder
+
+ROOT = Path(__file__).resolve().parent.parent
+WARM_UP = 2
+"""Rounds in which the clients import and trace."""
+
+GOALS = {4: 3.5}
+"""Seconds beyond training, by the number of clients."""
+
+SETTINGS = 'dataset="digits" model="resnet8" local-epochs=1 mc-samples=1 evaluate-every=0'
+
+
+def rounds(clients: int, folder: Path, runs: int) -> list[tuple[float, float]]:
+    """Return seconds and the slowest client's seconds of training, of rounds after the warm-up."""
+    name = f"{clients}-clients"
+    config = f'{SETTINGS} rounds={WARM_UP + runs} output-dir="{folder}" name="{name}"'
+    script = str(ROOT / "scripts" / "federation.sh")
+    command = [script, "--clients", str(clients), "--run-config", config]
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    return [
+        (entry["seconds"], max(each["train-seconds"] for each in entry["per-client"]))
+        for entry in RunFolder(folder / name).rounds()[WARM_UP:]
+    ]
+
+
+def line(clients: int, taken: Sequence[tuple[float, float]]) -> Row:
+    """Return a number of clients' line: seconds beyond training, beside those of training."""
+    beyond = Timing.of([whole - training for whole, training in taken])
+    goal = GOALS.get(clients)
+    return Row(
+        f"{clients} clients, a round beyond its training",
+        "s",
+        beyond,
+        f"at most {goal:g} s" if goal else "its training, for scale",
+        Timing.of([goal]) if goal else Timing.of([training for _, training in taken]),
+        goal / beyond.median if goal else None,
+        1.0 if goal else None,
+    )
+
+
+def main() -> None:
+    """Measure, print the table, and write it if asked to."""
+    parser = options(__doc__)
+    parser.add_argument("--clients", type=int, nargs="+", default=[2, 4, 8], help="(2 4 8)")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as scratch:
+        rows = [line(n, rounds(n, Path(scratch), given.runs)) for n in given.clients]
+    notes = (
+        "Flipout ResNet-8 on digits, one local epoch, no evaluation; server, clients and the proxy "
+        f"share this machine, and each client's training is measured by itself; {WARM_UP} rounds "
+        "of warm-up are left out.",
+        "Beyond the slowest client's training are messages, pooling, checkpoints, and waiting of "
+        "clients for a processor that another one has.",
+    )
+    title = "Seconds of a deployment's round beyond its training"
+    publish(Report("deployed_round", title, rows, notes), given.output)
+
+
+if __name__ == "__main__":
+    main()

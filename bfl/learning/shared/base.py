@@ -1,0 +1,146 @@
+"""What travels of a network, and what stays on its client: a division of its parameters.
+
+What stays is the client's *head*. It lives on its client from round to round, is never sent, and is
+state like any other: what a round has made of it counts once the server has pooled the round's
+update. So clients may have different classes, and the server, which has no head, judges nothing.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from bfl.errors import ConfigurationError
+from bfl.federation.parts import Arrays, Part, Trained
+from bfl.posteriors import Manifest, Posterior
+from bfl.posteriors.manifest import Parameter
+from bfl.posteriors.posterior import VECTORS
+from bfl.registry import Registry
+
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Division:
+    """Which of a network's parameters travel.
+
+    Attributes:
+        manifest: All of them.
+        travels: Whether each of them does, in the manifest's order.
+    """
+
+    manifest: Manifest
+    travels: tuple[bool, ...]
+
+    @cached_property
+    def shared(self) -> Manifest:
+        """The parameters that travel."""
+        pairs = zip(self.manifest, self.travels, strict=True)
+        return Manifest(tuple(parameter for parameter, travels in pairs if travels))
+
+    @cached_property
+    def _masks(self) -> dict[str, Mask]:
+        """Which values of each of a posterior's vectors travel."""
+
+        def mask(*, gaussian: bool) -> Mask:
+            pairs = zip(self.manifest, self.travels, strict=True)
+            parts = [np.full(p.size, travels) for p, travels in pairs if p.gaussian == gaussian]
+            return np.concatenate([np.zeros(0, bool), *parts])
+
+        gaussian = mask(gaussian=True)
+        return {"mean": gaussian, "variance": gaussian, "point": mask(gaussian=False)}
+
+    def shared_of(self, posterior: Posterior) -> Posterior:
+        """Return what travels of a network's posterior."""
+        return Posterior(**{name: getattr(posterior, name)[self._masks[name]] for name in VECTORS})
+
+    def head_of(self, posterior: Posterior) -> Posterior:
+        """Return what stays of it."""
+        return Posterior(**{name: getattr(posterior, name)[~self._masks[name]] for name in VECTORS})
+
+    def joined(self, shared: Posterior, head: Posterior) -> Posterior:
+        """Return the network's posterior, of what has travelled and what has stayed.
+
+        Raises:
+            PosteriorError: What has travelled has another size than what travels.
+        """
+        self.shared.check(shared)
+
+        def vector(name: str) -> npt.NDArray[np.floating]:
+            mask = self._masks[name]
+            joined = np.empty(mask.size, getattr(shared, name).dtype)
+            joined[mask], joined[~mask] = getattr(shared, name), getattr(head, name)
+            return joined
+
+        return Posterior(**{name: vector(name) for name in VECTORS})
+
+
+class SharedParameters(Part):
+    """Says which parameters of a network travel between its client and the server.
+
+    Attributes:
+        partial: Whether some do not.
+    """
+
+    partial: ClassVar[bool] = False
+
+    @abstractmethod
+    def travels(self, parameters: Sequence[Parameter]) -> tuple[bool, ...]:
+        """Return whether each of a network's parameters travels.
+
+        Args:
+            parameters: All of them, in the order of the layers, named LAYER/PARAMETER; that of the
+                last layer, which gives the logits, come last.
+        """
+
+    def division(self, manifest: Manifest) -> Division:
+        """Return the division of a network's parameters.
+
+        Raises:
+            ConfigurationError: None of them would travel.
+        """
+        travels = self.travels(manifest.parameters)
+        if not any(travels):
+            layers = dict.fromkeys(layer_of(parameter) for parameter in manifest)
+            raise ConfigurationError(
+                f"shared is '{self.name}', and the model has no layer that would be: its layers "
+                f"are {', '.join(layers)}; allowed: another model, or another choice of shared"
+            )
+        return Division(manifest, travels)
+
+
+class PartlyShared(SharedParameters):
+    """A choice that leaves clients a head of their own."""
+
+    state_name: ClassVar[str] = "head"
+    partial: ClassVar[bool] = True
+
+    def requires(self) -> frozenset[str]:
+        """Return that clients judge: the server has no head."""
+        return frozenset({"clients-judge"})
+
+    def excludes(self) -> frozenset[str]:
+        """Return what would need a whole network on the server."""
+        return frozenset({"pre-training", "refined-pool", "judged-ensemble", "judged-clients"})
+
+    def begin_client(self, received: Posterior) -> Arrays:
+        """Return nothing: a head begins as its network does."""
+        return {}
+
+    def conclude(self, state: Arrays, trained: Trained) -> tuple[Arrays, Arrays]:
+        """Return nothing to send, and the head, with the word that it has begun."""
+        return {}, {"begun": np.array(True), **trained.head}
+
+
+def layer_of(parameter: Parameter) -> str:
+    """Return the name of the layer that a parameter belongs to."""
+    return parameter.name.rpartition("/")[0]
+
+
+shared_parameters: Registry[SharedParameters] = Registry("shared", "bfl.learning.shared")

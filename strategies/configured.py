@@ -1,0 +1,54 @@
+"""The Strategy that a configuration describes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from bfl.configuration import Configuration
+from bfl.federation.wire import Positions
+from strategies import strategy_class
+from strategies.method import Method
+from strategies.posterior_pooling import PosteriorPooling
+
+
+def make_strategy(
+    configuration: Configuration,
+    num_classes: int,
+    partition: Sequence[Positions | None],
+    **more: Any,
+) -> PosteriorPooling:
+    """Return the configured Strategy: the subclass of its rule, with the other parts.
+
+    Args:
+        configuration: The run's configuration.
+        num_classes: The number of classes.
+        partition: The examples of each client; None for nodes with data of their own.
+        more: Other arguments of the Strategy.
+    """
+    keys, method = configuration.keys, Method.of(configuration)
+    return strategy_class(type(method.pooling))(
+        rule=method.pooling,
+        weighting=method.weighting,
+        defence=method.defence,
+        sampling=method.sampling,
+        server_optimizer=method.server_optimizer,
+        broadcast=method.outgoing,
+        exchange=method.exchange,
+        refinement=method.refinement,
+        sampler=method.sampler,
+        predictive=method.predictive,
+        parts=method.parts,
+        scale_floor=method.scale_floor,
+        configuration=json.dumps(configuration.values),
+        num_classes=num_classes,
+        partition=partition,
+        clients=keys.clients,
+        max_examples=keys.max_examples,
+        seed=keys.seed,
+        node_timeout=keys.node_timeout,
+        min_clients=keys.min_clients,
+        round_retries=keys.round_retries,
+        **more,
+    )

@@ -1,0 +1,109 @@
+"""A server that judges no posterior: it builds no network, and does without TensorFlow."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from functools import cached_property
+
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+from bfl.configuration import Configuration
+from bfl.data.datasets import Dataset
+from bfl.data.datasets.server_data import ServerData
+from bfl.errors import ConfigurationError, RunError
+from bfl.federation.network_query import MESSAGE_TYPE, NetworkQuery, manifest_from_content
+from bfl.federation.wire import WireFormatError
+from bfl.posteriors import Manifest, Posterior
+from strategies.exchange import exchange
+from strategies.federation import Federation
+
+
+class Unjudged:
+    """What a run's server knows of the network without one; it stands for the evaluator.
+
+    Args:
+        configuration: The run's configuration.
+        dataset: Its data set.
+    """
+
+    validates = False
+    server_data: ServerData | None = None
+    manifest: Manifest
+
+    def __init__(self, configuration: Configuration, dataset: Dataset) -> None:
+        refuse_without_network(configuration)
+        self.configuration = configuration
+        self.dataset = dataset
+
+    def ask(self, grid: Grid, federation: Federation) -> None:
+        """Ask the clients for the network's parameters, on which they must agree.
+
+        Raises:
+            ConfigurationError: They do not agree.
+            RunError: No client has answered.
+        """
+        query = NetworkQuery(
+            json.dumps(self.configuration.values),
+            self.dataset.image_shape,
+            self.dataset.num_classes,
+        )
+        messages = [
+            Message(query.to_content(), node, MESSAGE_TYPE) for node in federation.nodes.values()
+        ]
+        said: dict[str, list[int]] = defaultdict(list)
+        failed: list[str] = []
+        for reply in exchange(grid, messages, self.configuration.keys.client_timeout):
+            client = federation.partition_of(reply.metadata.src_node_id)
+            try:
+                if reply.has_error():
+                    raise RunError(reply.error.reason)
+                said[manifest_from_content(reply.content).to_json()].append(client)
+            except (RunError, WireFormatError) as error:
+                failed.append(f"client {client}: {error}")
+        if not said:
+            reasons = "".join(f"\n{reason}" for reason in failed)
+            raise RunError(
+                "server-evaluates is false, and no client has said which parameters the network "
+                f"has{reasons}"
+            )
+        if len(said) > 1:
+            camps = " and ".join(f"clients {sorted(clients)}" for clients in said.values())
+            raise ConfigurationError(
+                f"the parameters of the network are not the same for {camps}: some run other code, "
+                "or do not tell the truth"
+            )
+        [text] = said
+        self.manifest = Manifest.from_json(text)
+
+    @cached_property
+    def initial(self) -> Posterior:
+        """The posterior that the run begins with, drawn here by the run's seed."""
+        return self.manifest.initial_posterior(
+            self.configuration.keys.seed, self.configuration.inference.initial_standard_deviation
+        )
+
+
+def refuse_without_network(configuration: Configuration) -> None:
+    """Refuse what a server needs a network for where it has none.
+
+    Raises:
+        ConfigurationError: Naming the key.
+    """
+    keys = configuration.keys
+    if keys.server_evaluates:
+        return
+    needed = {
+        "pretrain-examples": keys.pretrain_examples,
+        "server-data": keys.server_data,
+        "predictive": configuration.predictive.name != "posterior"
+        and configuration.predictive.name,
+        "shared": configuration.shared.partial and configuration.shared.name,
+    }
+    for key, value in needed.items():
+        if value:
+            raise ConfigurationError(
+                f"server-evaluates is false and {key} is {value!r}, for which the server needs a "
+                f"network; allowed: server-evaluates=true, or no {key}"
+            )

@@ -1,0 +1,45 @@
+"""Distillation that cannot be: refused when a configuration is resolved, long before a round."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bfl.configuration import resolve
+from bfl.errors import ConfigurationError
+
+FEDBE: dict[str, Any] = {"strategy": "fedbe", "inference": "deterministic"}
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (
+            {"strategy": "fedavg", "refinement": "distillation"},
+            r"needs images of the server's own, .* allowed: server-data=\"held-back\"",
+        ),
+        ({"distillation-targets": "labels"}, "needs labels of .* allowed: server-labels=true"),
+        (
+            {"ensemble-samples": 0, "ensemble-average": False, "ensemble-clients": False},
+            "ensemble-clients is False; allowed: true, .* would have no member",
+        ),
+        ({"sampler": "pooled-posterior"}, "needs Gaussian posteriors, .* or sampler dirichlet"),
+        ({"server-data": "cifar9"}, "server-data is 'cifar9'; .* did you mean 'cifar10'"),
+        ({"dataset": "digits", "server-data": "digits"}, "that the clients train on; allowed"),
+        (
+            {"strategy": "pvi", "inference": "flipout", "refinement": "distillation"},
+            "refinement 'distillation'",
+        ),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_distilled_is_refused(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        resolve({**FEDBE, **given})
+
+
+def test_what_is_refused_there_is_not_the_rest() -> None:
+    assert resolve(FEDBE).values["refinement"] == "distillation"
+    resolve({**FEDBE, "server-labels": True, "distillation-targets": "labels"})
+    resolve({**FEDBE, "ensemble-samples": 0, "ensemble-average": False})

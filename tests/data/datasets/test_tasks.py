@@ -1,0 +1,137 @@
+"""Several data sets at once, with classes of their own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bfl.configuration import resolve
+from bfl.data.datasets import absolute_dataset, load_dataset, portable_dataset, validate_dataset
+from bfl.data.datasets.cache import cached_dataset
+from bfl.data.images import padded
+from bfl.errors import ConfigurationError
+from strategies.division import own_test_positions, split
+from strategies.federation import Federation
+from strategies.refusals import check_before_start
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder with two archives: 3 classes of colour, and 2 of smaller grey images."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    for name, side, channels, classes, count in (("a", 6, 3, 3, 30), ("b", 4, 1, 2, 20)):
+        images = rng.integers(0, 256, (count, side, side, channels), dtype=np.uint8)
+        labels = np.arange(count) % classes
+        half = count // 2
+        np.savez(
+            f"{name}.npz",
+            x_train=images[:half],
+            y_train=labels[:half],
+            x_test=images[half:],
+            y_test=labels[half:],
+        )
+    return tmp_path
+
+
+WORD = "tasks:npz:a.npz:2,npz:b.npz:3"
+
+
+def test_labels_follow_each_other_and_images_get_one_shape(folder: Path) -> None:
+    joined, first, second = (load_dataset(word) for word in (WORD, "npz:a.npz", "npz:b.npz"))
+    joined.check()
+    assert joined.num_classes == 5
+    assert joined.image_shape == (6, 6, 3)
+    assert [(t.first_class, t.num_classes, t.clients) for t in joined.tasks] == [
+        (0, 3, 2),
+        (3, 2, 3),
+    ]
+    np.testing.assert_array_equal(joined.train_images[:15], first.train_images)
+    grey = np.repeat(padded(second.train_images, 6), 3, axis=-1)
+    np.testing.assert_array_equal(joined.train_images[15:], grey)
+    np.testing.assert_array_equal(joined.train_labels[:15], first.train_labels)
+    np.testing.assert_array_equal(joined.train_labels[15:], second.train_labels + 3)
+    np.testing.assert_array_equal(joined.test_labels[15:], second.test_labels + 3)
+
+
+def test_words_are_absolute_and_portable(folder: Path) -> None:
+    word, _ = absolute_dataset("tasks:npz:a.npz:2, padded:8:npz:b.npz")
+    assert word == f"tasks:npz:{folder / 'a.npz'}:2,padded:8:npz:{folder / 'b.npz'}"
+    assert absolute_dataset(word)[0] == word
+    assert portable_dataset(word) == "tasks:npz:a.npz:2,padded:8:npz:b.npz"
+    assert load_dataset(word).image_shape == (8, 8, 3)
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("tasks", "write it as"),
+        ("tasks:digits:2", "two data sets or more"),
+        ("tasks:digits,digits:2", "two data sets or more"),
+        ("tasks:digits:0,digits:2", "two data sets or more"),
+        ("tasks:digits:2,digit:3", "digits"),
+        ("tasks:digits:2,npz:none.npz:1", "none.npz"),
+    ],
+)
+def test_what_is_no_list_of_tasks_is_refused(word: str, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        validate_dataset(word)
+
+
+def test_a_client_has_images_of_its_own_task_alone(folder: Path) -> None:
+    """Each with one client, to train and to test; the last task is for all that are left."""
+    values = {"strategy": "fedper", "dataset": WORD.removesuffix(":3"), "partition": "dirichlet"}
+    configuration = resolve({**values, "min-partition-size": 1})
+    dataset = cached_dataset(configuration.keys.dataset, "")
+    nodes = Federation(dict.fromkeys(range(5), 1), dict.fromkeys(range(5), 0))
+    parts = split(configuration, dataset, nodes)
+    tests = own_test_positions(configuration, dataset, parts)
+    assert tests is not None
+    for held, labels in ((parts, dataset.train_labels), (tests, dataset.test_labels)):
+        positions = [part for part in held if part is not None]
+        np.testing.assert_array_equal(np.sort(np.concatenate(positions)), np.arange(25))
+        for client, part in enumerate(positions):
+            assert set(labels[part] < 3) == {client < 2}
+
+
+@pytest.mark.parametrize(
+    ("changes", "clients", "said"),
+    [
+        ({}, 4, r"is 'npz:.*a.npz:2,npz:.*b.npz:3', for 5 clients, and there are 4"),
+        ({"shared": "all"}, 5, "shared is 'all', heads and all"),
+        ({"dataset": "tasks:npz:a.npz:20,npz:b.npz:3"}, 23, "only 15 training examples"),
+        ({"partition": "shards", "shards-per-client": 20}, 5, "shards"),
+    ],
+)
+def test_tasks_that_do_not_fit_are_refused_before_the_first_round(
+    changes: dict[str, str], clients: int, said: str, folder: Path
+) -> None:
+    values = {"strategy": "fedper", "dataset": WORD, "model": "mlp", "output-dir": str(folder)}
+    check_before_start(resolve({**values, "name": "sound"}), 5)
+    with pytest.raises(ConfigurationError, match=said):
+        check_before_start(resolve({**values, **changes}), clients)
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"judged-by": "server"}, "needs clients that judge"),
+        ({"server-data": "held-back"}, "no head to predict"),
+        ({"server-data": "held-back", "weighting": "accuracy"}, "goes with no judging of clients"),
+        ({"server-data": "held-back", "refinement": "distillation"}, "change of the pool"),
+        ({"predictive": "ensemble"}, "judging of an ensemble"),
+        ({"pretrain-examples": 0.1}, "start other than the prior"),
+        (
+            {"strategy": "scaffold", "shared": "body", "judged-by": "clients"},
+            "what 'scaffold' keeps",
+        ),
+        ({"strategy": "pvi", "shared": "body", "judged-by": "clients"}, "'cavity' keeps"),
+    ],
+)
+def test_what_needs_a_whole_network_on_the_server_is_refused(
+    changes: dict[str, str], said: str
+) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        resolve({"strategy": "fedper", **changes})

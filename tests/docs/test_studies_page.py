@@ -1,0 +1,116 @@
+"""What the page of scaled studies says in numbers, and of orders, is what its tables have."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Iterable
+from pathlib import Path
+
+RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
+SAID = " ".join((RESULTS / "studies.md").read_text("utf-8").split())
+AREA = "retention-area-accuracy-epistemic"
+Row = dict[str, str]
+
+
+def rows(name: str, **labels: str) -> list[Row]:
+    text = (RESULTS / name / "table.csv").read_text("utf-8")
+    return [row for row in csv.DictReader(text.splitlines()) if labels.items() <= row.items()]
+
+
+def numbers(found: Iterable[Row], column: str, by: str = "aggregation") -> dict[str, float]:
+    return {row[by]: float(row[column]) for row in found}
+
+
+def test_fischers_order_with_iid_data_and_how_far_it_is() -> None:
+    found = rows("fischer2024-table2", partition="iid")
+    accuracy, area = numbers(found, "accuracy"), numbers(found, AREA)
+    words = "{WS:.1f}, {WC:.1f} and {Conflation:.1f} % against {NWA:.1f} and {LP:.1f} % after 16"
+    assert words.format(**accuracy) in SAID
+    ahead, behind = ("WS", "WC", "Conflation"), ("NWA", "LP")
+    distance = min(accuracy[rule] for rule in ahead) - max(accuracy[rule] for rule in behind)
+    assert distance > 10 * 100 * math.sqrt(0.25 / 2000)
+    assert "more than ten standard errors of such a share" in SAID
+    published = numbers(found, "accuracy_published")
+    assert min(published[rule] for rule in ahead) > max(published[rule] for rule in behind)
+    assert {f"{area[rule] / 100:.2f}" for rule in ahead} == {"0.59"}
+    assert all(area[rule] > accuracy[rule] for rule in ahead)
+    assert (
+        "{NWA:.2f} and {LP:.2f} at an accuracy of 0.25".format(
+            **{rule: value / 100 for rule, value in area.items()}
+        )
+        in SAID
+    )
+    assert all(area[rule] < accuracy[rule] for rule in behind)
+    below = accuracy["NWA"] - accuracy["LP"]
+    assert f"The linear pool is {below:.1f} points below naive averaging" in SAID
+    share = accuracy["NWA"] / 100
+    assert below < 100 * math.sqrt(2 * share * (1 - share) / 2000)
+    assert "({LP:.1f} against {NWA:.1f} %)".format(**published) in SAID.replace("published: ", "")
+
+
+def test_forty_rounds_of_the_2_class_partition() -> None:
+    found = rows("fischer2024-table2-40-rounds")
+    accuracy, area = numbers(found, "accuracy"), numbers(found, AREA)
+    published = numbers(found, "accuracy_published")
+    words = "{:.2f} and {:.2f} % at the end, published {:.2f} and {:.2f} %"
+    pairs = [table[rule] for table in (accuracy, published) for rule in ("WS", "NWA")]
+    assert words.format(*pairs) in SAID
+    shares = [table[rule] / 100 for rule in ("NWA", "WS") for table in (area, accuracy)]
+    assert "{:.2f} at an accuracy of {:.2f}. That".format(*shares[:2]) in SAID
+    assert "is {:.2f} at {:.2f} and does".format(*shares[2:]) in SAID
+    assert all(area[rule] < accuracy[rule] for rule in accuracy)
+
+
+def test_ozers_order_by_the_means() -> None:
+    order = ("PPA", "EAA", "GAA", "CF", "N/A")
+    for model in ("FVBA", "FVBWA"):
+        points = {"FVBA": "FED", "FVBWA": "FEDAVG"}[model]
+        for partition in ("iid", "non-iid"):
+            found = [
+                *rows("ozer2022-table1", model=model, partition=partition),
+                *rows("ozer2022-table1", model=points, partition=partition),
+            ]
+            for column in ("negative-log-likelihood", "negative-log-likelihood_published"):
+                nll = numbers(found, column)
+                assert nll["PPA"] <= nll["EAA"] < min(nll["GAA"], nll["CF"])
+                assert max(nll["GAA"], nll["CF"]) < nll["N/A"]
+                if (model, partition) == ("FVBA", "iid"):
+                    assert ", ".join(f"{nll[rule]:.2f}" for rule in order) in SAID
+            bayesian = [row for row in found if row["aggregation"] != "N/A"]
+            spread = numbers(bayesian, "degree-of-spread")
+            assert max(spread, key=spread.__getitem__) == "PPA"
+            assert set(sorted(spread, key=spread.__getitem__)[:2]) == {"GAA", "CF"}
+
+
+def test_precisions_differ_by_no_more_than_the_page_says() -> None:
+    columns = {"accuracy": 0.7, "negative-log-likelihood": 0.003, AREA: 0.004}
+    assert "at most 0.7 points of accuracy, 0.003 of NLL and 0.004 of the area" in SAID
+    for rule in ("WS", "NWA"):
+        found = rows("precision", aggregation=rule)
+        for column, most in columns.items():
+            values = numbers(found, column, by="precision")
+            assert abs(values["float32"] - values["bfloat16"]) <= most + 5e-4
+
+
+def test_seconds_by_processes() -> None:
+    content = json.loads((RESULTS / "benchmarks" / "seconds_by_processes.json").read_text("utf-8"))
+    ours: dict[str, list[float]] = {"1": [], "2": []}
+    more: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
+    for row in content["rows"]:
+        processes = row["what"].split(", ")[1].split()[0]
+        ours[processes].append(row["ours"]["median"])
+        if processes == "1":
+            pair = (row["ours"]["median"], row["reference"]["median"])
+            more["N/A" in row["what"]].append(pair)
+    one, two = ((min(ours[n]), max(ours[n])) for n in "12")
+    words = "takes {:.1f} to {:.1f} s a round, two {:.1f} to {:.1f} s"
+    assert words.format(*one, *two) in SAID
+    said = []
+    for side in (0, 1):
+        points = [pair[side] for pair in more[True]]
+        ratios = [pair[side] / point for pair in more[False] for point in points]
+        said += [100 * (min(ratios) - 1), 100 * (max(ratios) - 1)]
+    words = "cost {:.0f} to {:.0f} % more than the deterministic ones here, and {:.0f} to {:.0f} %"
+    assert words.format(*said) in SAID

@@ -1,0 +1,226 @@
+"""Clients with tasks and heads of their own in whole runs with small real networks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import RecordDict
+
+from bfl.configuration import resolve
+from bfl.engine.flower import FlowerApp, run_serially
+from bfl.errors import ConfigurationError, DataError
+from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.run.resume import Checkpoint, Checkpoints
+from bfl.federation.state import Snapshots
+from bfl.federation.wire import arrays_beside, posterior_from_arrays
+from bfl.learning.training.task import LocalTask
+from bfl.learning.training.trainer import LocalTrainer
+from bfl.posteriors.posterior import VECTORS
+from strategies import flower_clients
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+CLIENTS, ROUNDS = 3, 3
+CLASSES = (3, 3, 5)
+"""Of each client's task."""
+
+pytestmark = pytest.mark.slow
+
+
+class KilledError(Exception):
+    """Stands for whatever ends a process."""
+
+
+@pytest.fixture(scope="module")
+def values(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Return a configuration with two tasks of a few images of 16 x 16 pixels."""
+    folder = tmp_path_factory.mktemp("data")
+    rng = np.random.default_rng(0)
+    for name, classes in (("few", 3), ("many", 5)):
+        images, labels = (
+            rng.integers(0, 256, (60, 16, 16, 1), dtype=np.uint8),
+            np.arange(60) % classes,
+        )
+        np.savez(
+            folder / f"{name}.npz",
+            x_train=images[:40],
+            y_train=labels[:40],
+            x_test=images[40:],
+            y_test=labels[40:],
+        )
+    return {
+        "dataset": f"tasks:npz:{folder}/few.npz:2,npz:{folder}/many.npz:1",
+        "strategy": "hbfl",
+        "shared": "convolutions",
+        "judged-by": "clients",
+        "model": "cnn1",
+        "personal-models": "lenet5:2,mlp:1",
+        "rounds": ROUNDS,
+        "local-epochs": 1,
+        "batch-size": 10,
+        "mc-samples": 1,
+    }
+
+
+def run(values: Any, folder: Path, **changes: Any) -> RunFolder:
+    given = {**values, "output-dir": str(folder.parent), "name": folder.name}
+    given.update({key.replace("_", "-"): value for key, value in changes.items()})
+    run_serially(FlowerApp.read(ROOT), given, CLIENTS, {})
+    return RunFolder(folder)
+
+
+Watched = tuple[RunFolder, list[RecordDict], list[RecordDict], list[LocalTask]]
+
+
+@pytest.fixture(scope="module")
+def watched(values: Any, tmp_path_factory: pytest.TempPathFactory) -> Watched:
+    """Return a run, what clients were sent and have sent in it, and what they trained."""
+    asked: list[RecordDict] = []
+    replies: list[RecordDict] = []
+    tasks: list[LocalTask] = []
+    read, send, train = (
+        flower_clients.read_update,
+        flower_clients.train_content,
+        LocalTrainer.train,
+    )
+
+    def read_and_keep(reply: Any, *given: Any, **more: Any) -> Any:
+        replies.append(reply.content)
+        return read(reply, *given, **more)
+
+    def send_and_keep(*given: Any, **more: Any) -> Any:
+        asked.append(send(*given, **more))
+        return asked[-1]
+
+    def check_and_train(trainer: LocalTrainer, images: Any, labels: Any, task: LocalTask) -> Any:
+        tasks.append(task)
+        classes = CLASSES[int(task.key_labels[1])]
+        assert trainer.network.classes == trainer.companion.network.classes == classes  # type: ignore[union-attr]
+        assert set(labels[task.examples]) == set(range(classes))
+        result = train(trainer, images, labels, task)
+        assert trainer.traces == 1
+        return result
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(flower_clients, "read_update", read_and_keep)
+        patch.setattr(flower_clients, "train_content", send_and_keep)
+        patch.setattr(LocalTrainer, "train", check_and_train)
+        folder = run(values, tmp_path_factory.mktemp("runs") / "watched")
+    return folder, asked, replies, tasks
+
+
+def kept(folder: RunFolder, client: int, server_round: int) -> dict[str, Any]:
+    snapshots = Snapshots(folder.path / "clients" / f"client-{client:06d}", kept=3)
+    return dict(snapshots.at(server_round) or {})
+
+
+def head(folder: RunFolder, client: int, server_round: int) -> dict[str, Any]:
+    state = kept(folder, client, server_round)
+    return {name: state[f"part.head.{name}"] for name in VECTORS}
+
+
+def digests(folder: RunFolder) -> list[str]:
+    return [entry["posterior-sha256"] for entry in folder.rounds()]
+
+
+def test_messages_hold_the_shared_parameters_and_a_closed_set_of_numbers(watched: Watched) -> None:
+    folder, asked, replies, _ = watched
+    _, manifest = folder.posterior()
+    assert {name.split("/")[0] for name in (p.name for p in manifest)} == {"conv1", "conv2"}
+    allowed = {"num-examples", "test-examples", "seconds", "memory", "better-accuracy"}
+    assert len(replies) == len(asked) == CLIENTS * ROUNDS
+    for content in (*asked, *replies):
+        assert not arrays_beside(content)
+        for name, array in content["arrays"].items():
+            size = manifest.point_size if name == "point" else manifest.gaussian_size
+            assert array.shape == (size,)
+    for content in replies:
+        assert sorted(content) == ["arrays", "metrics"]
+        assert sorted(content["arrays"]) == sorted(VECTORS)
+        metrics = set(content["metrics"])
+        assert all(name.startswith(("train-", "meme-", "personal-")) for name in metrics - allowed)
+
+
+def test_no_piece_of_a_head_is_in_a_message(watched: Watched) -> None:
+    """Four values in a row, that is: single ones coincide by chance."""
+    folder, _, replies, _ = watched
+    sent = [array.data for content in replies for array in content["arrays"].values()]
+    # What is sent is found in this way.
+    own = posterior_from_arrays(replies[-1]["arrays"]).mean
+    assert any(own[8:12].tobytes() in data for data in sent)
+    for client in range(CLIENTS):
+        for server_round in range(1, ROUNDS + 1):
+            mean = head(folder, client, server_round)["mean"]
+            assert mean.size > 400
+            for start in range(0, mean.size - 4, 40):
+                piece = mean[start : start + 4].tobytes()
+                assert not any(piece in data for data in sent)
+
+
+def test_a_head_goes_on_from_round_to_round_and_is_its_clients_own(watched: Watched) -> None:
+    folder, _, _, tasks = watched
+    for task in tasks:
+        server_round, client = map(int, task.key_labels)
+        if server_round == 1:
+            continue
+        before = head(folder, client, server_round - 1)
+        size = before["mean"].size
+        # The head's layers come last in the network's vectors.
+        np.testing.assert_array_equal(task.received.mean[-size:], before["mean"])
+    last = [head(folder, client, ROUNDS)["mean"] for client in range(CLIENTS)]
+    assert last[0].size == last[1].size < last[2].size
+    assert np.abs(last[0] - last[1]).max() > 0
+
+
+def test_clients_judge_both_of_their_models_and_the_server_none(watched: Watched) -> None:
+    folder, *_ = watched
+    table = folder.clients()
+    assert sum(row["test-examples"] for row in table.values()) == 40
+    for row in table.values():
+        assert {"last-meme-accuracy", "last-personal-accuracy", "best-better-accuracy"} <= set(row)
+        assert "global-accuracy" not in row
+    assert "accuracy" not in folder.metrics()
+    assert "clients-last-meme-accuracy" in folder.metrics()
+    assert not [entry for entry in folder.rounds() if "accuracy" in entry]
+
+
+def test_its_posterior_predicts_nothing_by_itself(watched: Watched) -> None:
+    from bfl.api import load
+
+    with pytest.raises(DataError, match="have kept their heads"):
+        load(watched[0].path).predict(np.zeros((1, 16, 16, 1), np.uint8))
+
+
+def test_an_interrupted_and_resumed_run_has_the_same_heads(
+    values: Any, watched: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save, path = Checkpoints.save, tmp_path / "run"
+
+    def stop(checkpoints: Checkpoints, checkpoint: Checkpoint) -> None:
+        save(checkpoints, checkpoint)
+        if checkpoint.server_round == 2:
+            raise KilledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoints, "save", stop)
+        with pytest.raises(KilledError):
+            run(values, path)
+    # The server goes back to the first round; the clients are ahead of it.
+    sorted((path / "checkpoints").iterdir())[-1].unlink()
+    resumed = run(values, path, resume=True)
+    assert digests(resumed) == digests(watched[0])
+    for client in range(CLIENTS):
+        first, second = (kept(folder, client, ROUNDS) for folder in (watched[0], resumed))
+        assert first.keys() == second.keys()
+        for name, array in first.items():
+            np.testing.assert_array_equal(array, second[name])
+
+
+def test_a_model_without_a_layer_to_share_is_refused(values: Any, tmp_path: Path) -> None:
+    changed = {**values, "model": "mlp", "output-dir": str(tmp_path), "name": "run"}
+    resolve(changed)
+    with pytest.raises(ConfigurationError, match="has no layer that would be"):
+        run_serially(FlowerApp.read(ROOT), changed, CLIENTS, {})
+    assert not (tmp_path / "run").exists()

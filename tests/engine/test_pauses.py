@@ -1,0 +1,73 @@
+"""How often a SuperNode looks for work, and Flower's processes for what is on its way."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+from pathlib import Path
+
+from flwr.supernode import start_client_internal
+
+from bfl.engine.flower import pauses, warm
+from bfl.engine.flower.pauses import Pauses
+
+# Flower's SuperNode looks for a message, and then for the reply to it.
+STAND_IN = """
+import runpy, sys, types
+command = types.ModuleType("command")
+def flower_supernode():
+    from flwr.supercore.inflatable import inflatable_utils
+    from flwr.supernode import start_client_internal
+    backoff = inflatable_utils.pull_objects.__kwdefaults__["initial_backoff"]
+    print(type(start_client_internal.time).__name__, backoff, sys.argv[1:])
+command.flower_supernode = flower_supernode
+sys.modules["flwr.supernode.cli.flower_supernode"] = command
+sys.argv = sys.argv[1:]
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+
+
+class Clock:
+    """A clock that goes on while one sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.slept: list[float] = []
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(round(seconds, 3))
+        self.now += seconds
+
+
+def test_a_node_looks_soon_after_work_and_less_often_then() -> None:
+    clock = Clock()
+    node = Pauses(clock.sleep, lambda: clock.now)
+    for _ in range(200):
+        node.sleep(3)
+    assert clock.slept[:3] == [0.25, 0.25, 0.25]
+    assert clock.slept == sorted(clock.slept)
+    assert clock.slept[-1] == 3
+    # It has a message, and waits for the reply of its own process.
+    node.sleep(0.5)
+    node.sleep(3)
+    assert clock.slept[-2:] == [0.05, 0.25]
+
+
+def test_flowers_loop_waits_so_long_for_both() -> None:
+    """What the pauses tell apart are these two numbers."""
+    source = inspect.getsource(start_client_internal)
+    assert source.count("time.sleep(") == 3
+    assert source.count("time.sleep(3)") == 1
+    assert source.count("time.sleep(0.5)") == 2
+
+
+def test_the_node_and_the_worker_have_the_short_ones(tmp_path: Path) -> None:
+    program, *options = warm.node_command()
+    done = subprocess.run(
+        [program, options[0], "-c", STAND_IN, options[1], "--superlink", "here"],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        check=True,
+    )
+    assert done.stdout == f"Pauses {pauses.PULL_BACKOFF} ['--superlink', 'here']\n"

@@ -1,0 +1,167 @@
+"""A server that judges nothing: without TensorFlow, and with the posterior of one that judges."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flwr.app import Context, Error, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from bfl.configuration import resolve
+from bfl.data.datasets import load_dataset
+from bfl.engine.flower import FlowerApp, new_run, run_serially
+from bfl.engine.serial import SerialGrid
+from bfl.errors import ConfigurationError, RunError
+from bfl.experiments.results.run_folder import RunFolder
+from bfl.federation.network_query import manifest_content
+from bfl.federation.wire import NodeDescription, posterior_from_arrays, posterior_to_arrays
+from bfl.posteriors import Manifest
+from bfl.posteriors.manifest import Parameter
+from strategies.federation import discover
+from strategies.run import run_federation
+from strategies.unjudged import Unjudged, refuse_without_network
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+BASE = {"dataset": "digits", "model": "resnet8", "clients": 2, "name": "run"}
+
+
+def own_parameters(trainable: int = 10) -> Manifest:
+    """Return the parameters of a network of NumPy clients."""
+    return Manifest((Parameter("a/kernel", (8, trainable), True, "he-normal"),))
+
+
+def numpy_app(*manifests: Manifest | str) -> ClientApp:
+    """Return clients that know no TensorFlow: each says that it has these parameters, or fails."""
+    app = ClientApp()
+
+    def partition(context: Context) -> int:
+        return int(context.node_config["partition-id"])
+
+    @app.query()
+    def describe(message: Message, context: Context) -> Message:
+        said = NodeDescription(partition(context), len(manifests), 0, "", keeps_state=True)
+        return Message(said.to_content(), reply_to=message)
+
+    @app.query("network")
+    def network(message: Message, context: Context) -> Message:
+        said = manifests[partition(context)]
+        if isinstance(said, str):
+            return Message(Error(code=2, reason=said), reply_to=message)
+        return Message(manifest_content(said), reply_to=message)
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        arrays: Any = message.content["arrays"]
+        config: Any = message.content["config"]
+        posterior = posterior_from_arrays(arrays)
+        metrics = {"num-examples": len(config["examples"]) // 4, "spread": 1.0}
+        content = {"arrays": posterior_to_arrays(posterior), "metrics": MetricRecord(metrics)}
+        return Message(RecordDict(content), reply_to=message)  # type: ignore[arg-type]
+
+    return app
+
+
+def grid_of(app: ClientApp, clients: int) -> SerialGrid:
+    return SerialGrid(app, clients, new_run({}), {})
+
+
+def main(folder: str) -> None:
+    """Make a short run with NumPy clients, and tell whether this process has TensorFlow."""
+    values = {**BASE, "output-dir": folder, "rounds": 2, "server-evaluates": False}
+    grid = grid_of(numpy_app(own_parameters(), own_parameters()), 2)
+    run = run_federation(grid, resolve(values))
+    print(json.dumps([len(run.rounds()), run.metrics(), *map(sys.modules.__contains__, HEAVY)]))
+
+
+HEAVY = ("tensorflow", "tf_keras", "tensorflow_probability", "keras")
+
+
+@pytest.mark.slow
+def test_its_process_does_without_tensorflow(tmp_path: Path) -> None:
+    """From the configuration to the run's folder, in a process of its own."""
+    paths = [str(Path(__file__).parent), str(ROOT)]
+    call = f"import sys; sys.path[:0] = {paths}; import {Path(__file__).stem} as t; "
+    done = subprocess.run(
+        [sys.executable, "-c", f"{call}t.main(sys.argv[1])", str(tmp_path)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout.splitlines()[-1]) == [2, {}, *([False] * len(HEAVY))]
+    assert (tmp_path / "run" / "posterior.npz").is_file()
+
+
+@pytest.mark.slow
+def test_the_posterior_is_that_of_a_server_that_judges(tmp_path: Path) -> None:
+    digests = []
+    for evaluates in (True, False):
+        values = {
+            **BASE,
+            "name": f"judged-{evaluates}",
+            "output-dir": str(tmp_path),
+            "rounds": 1,
+            "local-epochs": 1,
+            "inference": "deterministic",
+            "strategy": "nwa",
+            "train-examples": 100,
+            "test-examples": 20,
+            "evaluate-every": 0,
+            "mc-samples": 1,
+            "server-evaluates": evaluates,
+        }
+        run_serially(FlowerApp.read(ROOT), values, 2, {})
+        folder = RunFolder(tmp_path / f"judged-{evaluates}")
+        digests.append(folder.rounds()[-1]["posterior-sha256"])
+        assert bool(folder.metrics()) == evaluates
+        assert not (tmp_path / f"judged-{evaluates}" / "predictions.npz").exists() or evaluates
+    assert digests[0] == digests[1]
+
+
+def asked(*manifests: Manifest | str) -> Manifest:
+    grid = grid_of(numpy_app(*manifests), len(manifests))
+    federation = discover(grid, len(manifests), 5.0)
+    configuration = resolve({**BASE, "server-evaluates": False})
+    server = Unjudged(configuration, load_dataset("digits"))
+    server.ask(grid, federation)
+    return server.manifest
+
+
+def test_clients_have_to_agree_on_the_parameters() -> None:
+    own, other = own_parameters(), own_parameters(11)
+    assert asked(own, own) == own
+    with pytest.raises(ConfigurationError, match=r"not the same for clients \[0, 2\] and .*\[1\]"):
+        asked(own, other, own)
+
+
+def test_one_answer_is_enough_and_none_is_not() -> None:
+    own = own_parameters()
+    assert asked("out of memory", own) == own
+    with pytest.raises(RunError, match="client 0: no\nclient 1: nor here"):
+        asked("no", "nor here")
+
+
+def test_what_needs_a_network_is_refused() -> None:
+    for values in (
+        {"pretrain-examples": 10},
+        {"server-data": "digits"},
+        {"predictive": "ensemble"},
+    ):
+        [key] = values
+        configuration = resolve({**BASE, **values, "server-evaluates": False}, check_data=False)
+        with pytest.raises(ConfigurationError, match=f"server-evaluates is false and {key} is"):
+            refuse_without_network(configuration)
+
+
+def test_an_answer_without_parameters_is_a_failure() -> None:
+    class NoManifest(Manifest):
+        def to_json(self) -> str:
+            return "[7]"
+
+    with pytest.raises(RunError, match="client 0: a node says no parameters of its network"):
+        asked(NoManifest(own_parameters().parameters))
