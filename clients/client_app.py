@@ -14,6 +14,9 @@ A node's configuration (``--node-config`` of a SuperNode; set by Flower in a sim
 - ``personal-model``: the architecture of its client's personal model, in place of what the run's
   ``personal-models`` say;
 - ``private``: true if the node sends nothing without noise of its own, whatever the server says;
+- ``signing-key`` and ``clients-list``: the files with its private key and with its own copy of the
+  list of clients; with them a masked exchange is with the clients in that list alone;
+- ``exchange``: the one way in which its updates may leave it, such as ``"masked"``;
 - ``allow-attack``: true if the node may play a hostile client, as every simulated one may.
 """
 
@@ -48,6 +51,12 @@ from bfl.federation.outgoing import is_private
 from bfl.federation.outgoing import sent as sent_update
 from bfl.federation.parts import Arrays
 from bfl.federation.privacy.normals import SystemNormals
+from bfl.federation.secure_aggregation.on_the_wire import (
+    ADVERTISE_KEYS,
+    CONFIRM,
+    SHARE_KEYS,
+    UNMASK,
+)
 from bfl.federation.wire import (
     ARRAYS,
     CONFIG,
@@ -64,6 +73,7 @@ from bfl.posteriors import Manifest, Posterior
 from clients.guard import deadline, reports_errors, told
 from clients.heads import Head, counted_from, own_classes
 from clients.judging import judged_metrics
+from clients.masked import advertised, confirmed, masked_reply, shared, unmasked
 from clients.node import Node
 from clients.own_test_data import own_test_metrics
 from clients.part_states import (
@@ -125,6 +135,34 @@ def _plugin_problem(message: Message, node: Node) -> str:
     return ""
 
 
+@app.train(ADVERTISE_KEYS)
+@reports_errors
+def advertise_keys(message: Message, context: Context) -> Message:
+    """Make this client's keys of a round whose updates are masked."""
+    return advertised(message, context)
+
+
+@app.train(SHARE_KEYS)
+@reports_errors
+def share_keys(message: Message, context: Context) -> Message:
+    """Share this client's secrets of the round with its neighbours."""
+    return shared(message, context)
+
+
+@app.train(CONFIRM)
+@reports_errors
+def confirm(message: Message, context: Context) -> Message:
+    """Confirm to the neighbours who is left in the round."""
+    return confirmed(message, context)
+
+
+@app.train(UNMASK)
+@reports_errors
+def unmask(message: Message, context: Context) -> Message:
+    """Give what takes the masks off the sum of the round."""
+    return unmasked(message, context)
+
+
 @app.query("network")
 @reports_errors
 def network(message: Message, context: Context) -> Message:
@@ -153,13 +191,20 @@ def _refuse(task: TrainTask, node: Node, configuration: Configuration) -> None:
     """Refuse what this node does not do, whatever the server says.
 
     Raises:
-        ConfigurationError: The task is another client's, or one of a hostile client.
+        ConfigurationError: The task is another client's, or one of a hostile client, or the update
+            would go another way than the node allows.
     """
     # Behind the last client comes the virtual one that pre-trains.
     if task.partition_id not in (node.partition_id, node.num_partitions):
         refusal = ConfigurationError(
             f"this node plays partition {node.partition_id} and is asked for partition "
             f"{task.partition_id}; has its configuration been changed during the run?"
+        )
+        raise public(refusal)
+    if node.exchange and configuration.exchange.name != node.exchange:
+        refusal = ConfigurationError(
+            f"the run's exchange is '{configuration.exchange.name}', and this node's configuration "
+            f"has exchange='{node.exchange}': it sends its updates in no other way"
         )
         raise public(refusal)
     if configuration.attacks(task.partition_id) and not node.allows_attack:
@@ -227,12 +272,19 @@ def _train(
         metrics |= judged_metrics(configuration, task, node, trainer, family, models)
     learnt, stays = head.split(result.posterior)
     posterior = _outgoing(configuration, task, learnt, from_server, head.manifest, node)
+    packed = configuration.exchange.pack(posterior, from_server)
+    posterior = configuration.exchange.unpack(packed, from_server)
     trained = result.trained(local_task, posterior, beside)
     replies, state = states.conclude(replace(trained, received=from_server, head=stays))
     if store:
         optimizer = named_optimizer(result.optimizer_state) if keeps_optimizer else {}
         store.save(task.server_round, {**state, **optimizer})
-    return Message(reply_content(posterior, metrics, replies), reply_to=message)
+    if configuration.exchange.secure_sums:
+        count = int(metrics[NUM_EXAMPLES])
+        content = masked_reply(message, context, configuration, posterior, from_server, count)
+    else:
+        content = reply_content(packed, metrics, replies)
+    return Message(content, reply_to=message)
 
 
 def _training_metrics(result: LocalResult, examples: int, started: float) -> dict[str, float | int]:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pydantic
 from flwr.app import Context
 
 from bfl.configuration.keys import Keys
+from bfl.deployment.signatures import ListedIdentity
 from bfl.engine.resources import in_simulation
 from bfl.errors import ConfigurationError, public
+from bfl.federation.exchanges import exchanges
+from bfl.federation.secure_aggregation.identity import Identity, Unsigned
 from bfl.learning.models import create_architecture
 from bfl.plugins import PluginPolicy
 
@@ -33,6 +37,9 @@ class Node:
             node all, a SuperNode what its own configuration and installation say.
         state_dir: Where its client keeps a state, or empty.
         personal_model: The architecture of its client's personal model, or empty: as the run says.
+        exchange: The one exchange that it takes part in, or empty: any that the run has.
+        signing_key: The file with the key that it signs with, or empty.
+        clients_list: The file with its own list of clients' keys, or empty.
         simulated: Whether an engine simulates it.
         allows_run_paths: Whether it reads paths that the run names: if it is simulated, or its
             configuration has ``allow-run-paths=true``.
@@ -48,10 +55,30 @@ class Node:
     plugins: PluginPolicy
     state_dir: str
     personal_model: str
+    exchange: str
+    signing_key: str
+    clients_list: str
     simulated: bool
     allows_run_paths: bool
     private: bool
     allows_attack: bool
+
+    @property
+    def identity(self) -> Identity:
+        """Who its client is to others: without a list of clients, nobody in particular.
+
+        Raises:
+            ConfigurationError: A file is missing or wrong.
+        """
+        if bool(self.signing_key) != bool(self.clients_list):
+            raise ConfigurationError(
+                "node configuration: signing-key and clients-list go together, and one is missing"
+            )
+        if not self.clients_list:
+            return Unsigned()
+        return ListedIdentity.read(
+            Path(self.signing_key), Path(self.clients_list), self.partition_id
+        )
 
     @classmethod
     def of(cls, context: Context) -> Node:
@@ -72,6 +99,9 @@ class Node:
             plugins=PluginPolicy(str(given.get("plugins-dir", "")) or None, not simulated),
             state_dir=str(given.get("state-dir", "")),
             personal_model=str(given.get("personal-model", "")),
+            exchange=exchanges.get(str(given["exchange"])).name if "exchange" in given else "",
+            signing_key=str(given.get("signing-key", "")),
+            clients_list=str(given.get("clients-list", "")),
             simulated=simulated,
             allows_run_paths=_flag(given, "allow-run-paths") or simulated,
             private=_flag(given, "private"),

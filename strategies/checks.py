@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,10 +18,13 @@ from bfl.data.datasets.server_data import HELD_BACK
 from bfl.engine.resources import available_memory
 from bfl.errors import ConfigurationError, PosteriorError
 from bfl.federation.parts import Part
+from bfl.federation.secure_aggregation.accuracy import check_accuracy
+from bfl.federation.secure_aggregation.neighbours import FEWEST_CLIENTS
 from bfl.federation.wire import posterior_from_arrays
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.posterior import VECTORS
 from strategies.method import Method
+from strategies.pool_updates import foreseen_weights
 
 WORKING_VECTORS = 8
 """Vectors over all parameters that the server holds beside the clients' models."""
@@ -78,6 +82,45 @@ def check_server_side(method: Method, server: Server | None) -> None:
                 f"{kind} without"
             )
         part.check(server.data if server else None)
+
+
+def check_exchange(
+    method: Method, posterior: Posterior, known: Mapping[int, int], asked: Sequence[int]
+) -> None:
+    """Raise if the server is to learn sums alone, and clients send more or too little is known.
+
+    Args:
+        method: The parts.
+        posterior: The posterior that the first round begins with.
+        known: How many examples clients hold, by partition id, as far as the server knows.
+        asked: Who is asked in a round.
+
+    Raises:
+        ConfigurationError: Naming what.
+    """
+    secure_sums = method.exchange.secure_sums
+    if not secure_sums:
+        return
+    said = f"exchange '{method.exchange.name}': the server learns sums alone, and "
+    if beside := [array.name for array in method.declared(posterior)]:
+        raise ConfigurationError(
+            f"{said}clients are to send {', '.join(beside)} beside their posteriors; allowed: "
+            "exchange='direct'"
+        )
+    if len(asked) < FEWEST_CLIENTS:
+        raise ConfigurationError(
+            f"{said}of {len(asked)} clients a round one that knows its own update knows the "
+            f"other's; allowed: at least {FEWEST_CLIENTS} (fraction-train), or exchange='direct'"
+        )
+    unknown = [str(client) for client in asked if client not in known]
+    if unknown:
+        raise ConfigurationError(
+            f"{said}the number of examples of partitions {', '.join(unknown)} is not known before "
+            "the first round; allowed: nodes that declare own-examples, examples that the server "
+            "assigns, or exchange='direct'"
+        )
+    weights = foreseen_weights(method.weighting, {client: known[client] for client in asked})
+    check_accuracy(method.pooling, secure_sums.value_range, posterior, list(weights.values()))
 
 
 def check_declarations(method: Method, configuration: str, server: Server | None) -> None:

@@ -35,6 +35,7 @@ def make_strategy(
         sampling=method.sampling,
         server_optimizer=method.server_optimizer,
         broadcast=method.outgoing,
+        exchange=method.exchange,
         refinement=method.refinement,
         sampler=method.sampler,
         predictive=method.predictive,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from flwr.app import ConfigRecord, Message, MessageType
+from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from bfl.errors import RunError
@@ -23,6 +23,8 @@ from strategies.examples import ExampleCounts
 from strategies.exchange import exchange_with_retries
 from strategies.federation import Federation
 from strategies.intake import Intake
+from strategies.masked_clients import MaskedAttempt, with_attempts
+from strategies.pool_sums import ClientsSum, WantedSum
 from strategies.round import TrainingRequest
 from strategies.tally import Tally
 from strategies.updates import ClientUpdate, RefusedUpdateError, read_update
@@ -180,20 +182,60 @@ class FlowerClients:
                 f"min-clients asks for {needed}"
             )
 
+    def add_up(self, request: TrainingRequest, wanted: WantedSum, tally: Tally) -> ClientsSum:
+        """Return the sum of a round's clients; see ``strategies.round.Clients``.
+
+        Raises:
+            RunError: Fewer clients than ``min-clients`` have stayed, or than it takes to take masks
+                off, in every attempt; or the engine has died.
+        """
+        number, patience = request.server_round, self._patience
+        needed = patience.needed(len(request.partition_ids))
+
+        def warn(partition_id: int, text: str) -> None:
+            self._warn(number, partition_id, text)
+
+        def attempt() -> ClientsSum:
+            self.federation = self.federation.refreshed(self._grid, warn)
+            return MaskedAttempt(
+                self._grid,
+                self.federation,
+                number,
+                wanted,
+                self._contents(request),
+                configuration=self._template.configuration,
+                silence=patience.silence,
+                warn=warn,
+            ).run(needed)
+
+        found = with_attempts(attempt, patience.retries, number)
+        for partition_id in found.partition_ids:
+            tally.add_unseen(partition_id, self.num_examples[partition_id])
+        return found
+
     def _messages(self, request: TrainingRequest) -> list[Message]:
-        # One record for all: the clients of a round are sent the same.
-        arrays = posterior_to_arrays(request.posterior, request.vectors)
-        beside = record_beside(request.broadcast)
-        template = self._template
         return [
             Message(
-                train_content(arrays, template.task(request, partition_id), template.more, beside),
+                content,
                 self.federation.nodes[partition_id],
                 MessageType.TRAIN,
                 group_id=str(request.server_round),
             )
-            for partition_id in request.partition_ids
+            for partition_id, content in self._contents(request).items()
         ]
+
+    def _contents(self, request: TrainingRequest) -> dict[int, RecordDict]:
+        """Return what each client is sent, by partition id."""
+        # One record for all: the clients of a round are sent the same.
+        arrays = posterior_to_arrays(request.posterior, request.vectors)
+        beside = record_beside(request.broadcast)
+        template = self._template
+        return {
+            partition_id: train_content(
+                arrays, template.task(request, partition_id), template.more, beside
+            )
+            for partition_id in request.partition_ids
+        }
 
     def _read(self, request: TrainingRequest, reply: Message, partition_id: int) -> ClientUpdate:
         update = read_update(
@@ -204,6 +246,7 @@ class FlowerClients:
             num_examples=self._examples.known.get(partition_id),
             most_examples=self._examples.most,
             declared=request.declared,
+            exchange=request.exchange,
         )
         problem = request.problem_beside(update.beside) if update.beside else None
         if problem:

@@ -19,6 +19,8 @@ from bfl.evaluation.predictives import Predictive
 from bfl.evaluation.predictives.posterior import PosteriorPredictive
 from bfl.federation.broadcasts import Broadcast
 from bfl.federation.broadcasts.posterior import PosteriorBroadcast
+from bfl.federation.exchanges import Exchange
+from bfl.federation.exchanges.direct import Direct
 from bfl.federation.parts import Arrays, Counts, DeclaredArray, Part
 from bfl.federation.sampling import Sampling
 from bfl.posteriors import Posterior
@@ -37,6 +39,7 @@ class Method:
         defence: What is done to the clients' posteriors before.
         server_optimizer: What becomes of the step to the pool.
         outgoing: What of the global posterior clients are sent.
+        exchange: How clients' updates reach the pool.
         scale_floor: The least standard deviation of the posterior that comes out; 0: none.
         refinement: What the server does beyond pooling.
         sampler: The distribution that an ensemble's samples are from.
@@ -51,6 +54,7 @@ class Method:
     defence: Defence
     server_optimizer: ServerOptimizer
     outgoing: Broadcast = field(default_factory=PosteriorBroadcast)
+    exchange: Exchange = field(default_factory=Direct)
     scale_floor: float = SCALE_FLOOR
     refinement: Refinement = field(default_factory=NoRefinement)
     sampler: Sampler = field(default_factory=GaussianSampler)
@@ -68,6 +72,7 @@ class Method:
             defence=configuration.defence,
             server_optimizer=configuration.server_optimizer,
             outgoing=configuration.broadcast,
+            exchange=configuration.exchange,
             scale_floor=configuration.keys.scale_floor,
             refinement=configuration.refinement,
             sampler=configuration.sampler,
@@ -84,6 +89,7 @@ class Method:
             "defence": self.defence,
             "server_optimizer": self.server_optimizer,
             "broadcast": self.outgoing,
+            "exchange": self.exchange,
             "refinement": self.refinement,
             "sampler": self.sampler,
             "predictive": self.predictive,

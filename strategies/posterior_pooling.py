@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from bfl.aggregation.weightings import Weighting, weightings
 from bfl.engine.flower import log
 from bfl.evaluation.predictives import Predictive, predictives
 from bfl.federation.broadcasts import Broadcast, broadcasts
-from bfl.federation.client_text import CONTINUED
+from bfl.federation.exchanges import Exchange, exchanges
 from bfl.federation.parts import Counts, Part
 from bfl.federation.sampling import Sampling, samplings
 from bfl.federation.wire import Positions, posterior_to_arrays
@@ -32,15 +31,17 @@ from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.floor import SCALE_FLOOR
 from bfl.registry import Component, Registry
 from strategies.checks import (
+    check_exchange,
     check_memory,
     check_method,
     initial_posterior,
 )
+from strategies.client_warnings import Warnings
 from strategies.federation import Federation, discover
 from strategies.flower_clients import FlowerClients, Patience, TaskTemplate
 from strategies.method import Method
 from strategies.pooled_round import PooledRounds
-from strategies.round import RoundReport, federated_round
+from strategies.round import federated_round
 from strategies.server_state import ServerState
 
 __all__ = ["PosteriorPooling", "Round"]
@@ -49,10 +50,6 @@ C = TypeVar("C", bound=Component)
 
 UNFINISHED = "pooled-round"
 """The folder in a run's, with the round that is pooled and not yet refined."""
-
-FEW_EFFECTIVE_CLIENTS = 2.0 + 1e-6
-"""So many or fewer are worth a warning where three clients or more were pooled: one of them, or two
-that send the same, outweigh all others."""
 
 ROUNDS_ARE_WHOLE = (
     "this Strategy runs whole rounds by itself (strategies.round.federated_round), so that what it "
@@ -101,6 +98,7 @@ class PosteriorPooling(Strategy):
         sampling: Who takes part in a round, likewise; by default all.
         server_optimizer: What becomes of the step to the pool, likewise; by default nothing.
         broadcast: What of the global posterior clients are sent, likewise; by default all.
+        exchange: How clients' updates reach the pool, likewise; by default as they are.
         refinement: What the server does beyond pooling, likewise; by default nothing.
         sampler: The distribution that an ensemble's samples are from, likewise.
         predictive: What predicts beside the posterior, likewise; by default nothing.
@@ -144,6 +142,7 @@ class PosteriorPooling(Strategy):
         sampling: Sampling | str = "random",
         server_optimizer: ServerOptimizer | str = "none",
         broadcast: Broadcast | str = "posterior",
+        exchange: Exchange | str = "direct",
         refinement: Refinement | str = "none",
         sampler: Sampler | str = "gaussian",
         predictive: Predictive | str = "posterior",
@@ -178,6 +177,7 @@ class PosteriorPooling(Strategy):
             defence=_part(defences, defence),
             server_optimizer=_part(server_optimizers, server_optimizer),
             outgoing=_part(broadcasts, broadcast),
+            exchange=_part(exchanges, exchange),
             scale_floor=scale_floor,
             refinement=_part(refinements, refinement),
             sampler=_part(samplers, sampler),
@@ -249,12 +249,13 @@ class PosteriorPooling(Strategy):
         check_method(method, initial, self.configuration, self.server)
         method.declared(initial)  # refuses what does not fit before anybody trains
         federation = self.federation or discover(grid, self.clients, self.node_timeout)
-        asked = len(method.sampling.sample(self.seed, 1, federation.size))
-        check_memory(method, initial, asked)
+        asked = method.sampling.sample(self.seed, 1, federation.size)
+        check_memory(method, initial, len(asked))
         warnings = Warnings(self.on_warning or _log_warning)
         clients = self._clients(
             grid, federation, timeout, train_config or ConfigRecord(), warnings.of_client
         )
+        check_exchange(method, initial, clients.num_examples, asked)
         state = self.state or ServerState.first(
             initial, federation.size, method.begin(initial, federation.size)
         )
@@ -356,39 +357,6 @@ class PosteriorPooling(Strategy):
     ) -> MetricRecord | None:
         """Return nothing; see ``configure_evaluate``."""
         return None
-
-
-class Warnings:
-    """Tells what goes wrong with clients: the same once, and again in one line.
-
-    Args:
-        say: Told each warning.
-    """
-
-    def __init__(self, say: Callable[[str], None]) -> None:
-        self._say = say
-        self._told: set[str] = set()
-        self._told_of_weights = False
-
-    def of_client(self, server_round: int, partition_id: int, text: str) -> None:
-        """Tell that a client has failed or was refused."""
-        last = text.strip().splitlines()[-1].removeprefix(CONTINUED)
-        reason = text if text not in self._told else f"{last} (as before)"
-        self._told.add(text)
-        self._say(f"round {server_round}, client {partition_id}: {reason}")
-
-    def of_weights(self, server_round: int, weighting: str, report: RoundReport) -> None:
-        """Tell once if one client or two of at least three outweigh all others."""
-        metrics, clients = report.metrics, len(report.clients)
-        effective = metrics.get("effective-clients", math.inf)
-        if self._told_of_weights or clients < 3 or effective > FEW_EFFECTIVE_CLIENTS:
-            return
-        self._told_of_weights = True
-        self._say(
-            f"round {server_round}: the weights of {clients} clients are worth {effective:.3g} "
-            f"(effective-clients); the largest is {metrics['largest-weight']:.3g} (weighting "
-            f"{weighting}); later rounds have the numbers in their records alone"
-        )
 
 
 def _part(registry: Registry[C], given: C | str) -> C:

@@ -7,22 +7,26 @@ answers for whom and who is asked again is behind ``Clients``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 import numpy as np
 
 from bfl import randomness
 from bfl.aggregation.client_models import ClientModels
+from bfl.aggregation.pooling import Pooled
 from bfl.aggregation.pooling.sums import DAMPING
 from bfl.aggregation.precision_spread import PrecisionSpread
 from bfl.aggregation.server import RoundContext, Server, ServerRound
 from bfl.errors import PosteriorError, RunError
+from bfl.federation.exchanges import Exchange
+from bfl.federation.exchanges.direct import Direct
 from bfl.federation.parts import Arrays, Counts, DeclaredArray
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.floor import Floored, with_scale_floor
 from strategies.combination import Combination
 from strategies.method import Method
+from strategies.pool_sums import ClientsSum, WantedSum, pool_sums, wanted_sum
 from strategies.pool_updates import pool_updates
 from strategies.pooled_round import PooledRound, PooledRounds
 from strategies.server_state import ServerState
@@ -46,6 +50,7 @@ class TrainingRequest:
         pooled_rounds: By partition id, the last round in which a client's update was pooled; 0:
             none yet.
         damping: By partition id, by how much that round's change was damped.
+        exchange: How their updates travel.
     """
 
     server_round: int
@@ -57,6 +62,7 @@ class TrainingRequest:
     problem_beside: Callable[[Arrays], str | None]
     pooled_rounds: Mapping[int, int]
     damping: Mapping[int, float]
+    exchange: Exchange = field(default_factory=Direct)
 
 
 class Clients(Protocol):
@@ -74,6 +80,13 @@ class Clients(Protocol):
         """Have clients train; yield the usable updates in the order of partition ids.
 
         They come while others are still training. The tally gets what there is to count.
+
+        Raises:
+            RunError: They are too few.
+        """
+
+    def add_up(self, request: TrainingRequest, wanted: WantedSum, tally: Tally) -> ClientsSum:
+        """Have clients train, and return the sum of their statistics, which is all that is known.
 
         Raises:
             RunError: They are too few.
@@ -163,7 +176,8 @@ def pooled_round(
     asked = method.sampling.sample(seed, number, clients.size)
     request = _request(method, state, asked, clients.size)
     tally, combination = Tally(), Combination(request.declared)
-    spread = PrecisionSpread() if method.pooling.by_precision else None
+    seen = method.exchange.secure_sums is None
+    spread = PrecisionSpread() if method.pooling.by_precision and seen else None
     kept: list[ClientUpdate] = []
 
     def add(update: ClientUpdate, weight: float) -> None:
@@ -175,19 +189,7 @@ def pooled_round(
             spread.add(update.posterior, weight)
 
     try:
-        pooled = pool_updates(
-            clients.train(request, tally),
-            method.pooling,
-            method.weighting,
-            method.defence,
-            previous=previous,
-            unrounded=state.unrounded,
-            num_examples=_assigned(clients.num_examples, asked),
-            asked=len(asked),
-            generator=lambda i: randomness.generator(seed, "pooling", number, i),
-            on_weighed=add,
-            server=ServerRound(server, number) if server else None,
-        )
+        pooled = _pooled(method, request, clients, state, seed, tally, add, server)
         if manifest:
             manifest.check(pooled.posterior)
     except PosteriorError as error:
@@ -211,6 +213,43 @@ def pooled_round(
     }
     models = _models(kept, previous, floored.posterior, manifest) if kept else None
     return PooledRound(following, metrics, tally.clients(pooled.weights), models)
+
+
+def _pooled(
+    method: Method,
+    request: TrainingRequest,
+    clients: Clients,
+    state: ServerState,
+    seed: int,
+    tally: Tally,
+    on_weighed: Callable[[ClientUpdate, float], None],
+    server: Server | None,
+) -> Pooled:
+    """Have clients train and return what they pool to, by single updates or by their sum.
+
+    Raises:
+        PosteriorError: What is pooled is no posterior.
+        RunError: They are too few.
+    """
+    asked, number, previous = request.partition_ids, request.server_round, request.posterior
+    sizes = _assigned(clients.num_examples, asked)
+    if secure_sums := method.exchange.secure_sums:
+        wanted = wanted_sum(secure_sums, method.pooling, method.weighting, previous, sizes)
+        added_up = clients.add_up(request, wanted, tally)
+        return pool_sums(method.pooling, wanted, added_up, previous, state.unrounded)
+    return pool_updates(
+        clients.train(request, tally),
+        method.pooling,
+        method.weighting,
+        method.defence,
+        previous=previous,
+        unrounded=state.unrounded,
+        num_examples=sizes,
+        asked=len(asked),
+        generator=lambda i: randomness.generator(seed, "pooling", number, i),
+        on_weighed=on_weighed,
+        server=ServerRound(server, number) if server else None,
+    )
 
 
 def _assigned(num_examples: Mapping[int, int], asked: Sequence[int]) -> dict[int, int]:
@@ -314,4 +353,5 @@ def _request(
         problem_beside=problem_beside,
         pooled_rounds={i: int(state.pooled_rounds[i]) for i in asked},
         damping={i: float(state.damping[i]) for i in asked},
+        exchange=method.exchange,
     )

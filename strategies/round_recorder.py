@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from bfl.engine.resources import resident_memory
 from bfl.experiments.results.best import BestPosterior
 from bfl.experiments.results.collapse import CollapseWatch
@@ -26,6 +28,7 @@ class RoundRecorder:
         best: Keeps the best posterior, where the server has images of its own.
         log: Where rounds are logged besides.
         privacy: Reckons the run's ε, where it has noise.
+        hidden: What records say in place of numbers that nobody knows.
     """
 
     def __init__(
@@ -37,6 +40,7 @@ class RoundRecorder:
         best: BestPosterior | None = None,
         log: LiveLog | None = None,
         privacy: PrivacyAccount | None = None,
+        hidden: Mapping[str, str] | None = None,
     ) -> None:
         self.folder = folder
         self.progress = progress
@@ -45,6 +49,7 @@ class RoundRecorder:
         self.best = best
         self.log = log
         self.privacy = privacy
+        self.hidden = hidden or {}
         self.checkpoints = Checkpoints(folder)
 
     def record(self, finished: Round) -> bool:
@@ -56,6 +61,7 @@ class RoundRecorder:
             "seconds": finished.seconds,
             "server-memory": resident_memory(),
             **metrics,
+            **self.hidden,
             **describe_posterior(finished.posterior),
             "posterior-sha256": finished.posterior.digest(),
             PER_CLIENT: finished.clients,

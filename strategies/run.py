@@ -45,6 +45,7 @@ from strategies.data_digests import data_digests
 from strategies.division import check_partition, own_test_positions, split
 from strategies.federation import Federation, discover
 from strategies.method import Method
+from strategies.pool_sums import hidden_metrics
 from strategies.pretraining import Pretraining
 from strategies.privacy import (
     PrivacyAccount,
@@ -243,6 +244,7 @@ def _run_rounds(server: _Server, checkpoint: Checkpoint | None) -> Posterior:
         best=best,
         log=server.log,
         privacy=_account(server, state.server_round),
+        hidden=hidden_metrics(Method.of(server.configuration)),
     )
     strategy = make_strategy(
         server.configuration,

@@ -27,6 +27,11 @@ class Tally:
         self.partition_ids.append(update.partition_id)
         self._measured.append((update.num_examples, update.metrics))
 
+    def add_unseen(self, partition_id: int, num_examples: int) -> None:
+        """Count a client of whose update no more is known than that it is in a sum."""
+        self.partition_ids.append(partition_id)
+        self._measured.append((num_examples, {}))
+
     def metrics(self, asked: int) -> dict[str, float]:
         """Return the counts, and the clients' metrics averaged, under the names of the record."""
         pooled = len(self.partition_ids)
@@ -43,19 +48,21 @@ class Tally:
         An entry has ``client``, the partition id; ``num-examples``; what the client has measured
         (the negative log-likelihood per example and the divergence from the prior of its last
         epoch, in nats, its seconds, and where it has test data of its own the accuracy of its
-        posterior on them and their number); and ``weight``, its share ω_k of all weights.
+        posterior on them and their number); and ``weight``, its share ω_k of all weights. Of
+        clients whose updates nobody sees it is the first two.
 
         Args:
-            weights: (K,) weights with sum 1, in that order.
+            weights: (K,) weights with sum 1, in that order; none where updates are not seen.
         """
+        shares = [{"weight": weight} for weight in weights] or [{}] * len(self.partition_ids)
         return [
             {
                 "client": partition_id,
                 NUM_EXAMPLES: count,
                 **{name: sent[name] for name in sorted(filter(of_each_client, sent))},
-                "weight": weight,
+                **share,
             }
-            for partition_id, (count, sent), weight in zip(
-                self.partition_ids, self._measured, weights, strict=True
+            for partition_id, (count, sent), share in zip(
+                self.partition_ids, self._measured, shares, strict=True
             )
         ]

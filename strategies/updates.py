@@ -12,8 +12,10 @@ from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
 from bfl.errors import BflError, PosteriorError
 from bfl.federation.client_metrics import NUM_EXAMPLES, recorded
+from bfl.federation.exchanges import Exchange
+from bfl.federation.exchanges.direct import Direct
 from bfl.federation.parts import Arrays, DeclaredArray
-from bfl.federation.wire import ARRAYS, METRICS, arrays_beside, posterior_from_arrays
+from bfl.federation.wire import ARRAYS, METRICS, arrays_beside, vectors_from_arrays
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.posterior import VECTORS
 
@@ -67,6 +69,7 @@ def read_update(
     num_examples: int | None = None,
     most_examples: int = MOST_EXAMPLES,
     declared: Sequence[DeclaredArray] = (),
+    exchange: Exchange | None = None,
 ) -> ClientUpdate:
     """Return the update in a client's reply.
 
@@ -83,6 +86,7 @@ def read_update(
         num_examples: How many examples the client holds, where the server knows it.
         most_examples: The most that a client may claim where it does not.
         declared: What the client has to send beside its posterior.
+        exchange: How posteriors travel; by default as they are.
 
     Raises:
         RefusedUpdateError: Something is not as it should be.
@@ -95,20 +99,20 @@ def read_update(
         raise RefusedUpdateError(f"the reply has no record '{METRICS}' of metrics")
     return ClientUpdate(
         partition_id=partition_id,
-        posterior=_posterior(arrays, sent, manifest),
+        posterior=_posterior(arrays, sent, manifest, exchange or Direct()),
         num_examples=_num_examples(metrics.get(NUM_EXAMPLES), num_examples, most_examples),
         metrics=_numbers(metrics),
         beside=_beside(content, declared),
     )
 
 
-def _posterior(arrays: ArrayRecord, sent: Posterior, manifest: Manifest | None) -> Posterior:
-    if set(arrays) != set(VECTORS):
-        raise RefusedUpdateError(
-            f"the arrays are {', '.join(sorted(arrays)) or 'none'}; expected {', '.join(VECTORS)}"
-        )
+def _posterior(
+    arrays: ArrayRecord, sent: Posterior, manifest: Manifest | None, exchange: Exchange
+) -> Posterior:
     try:
-        posterior = posterior_from_arrays(arrays)
+        posterior = exchange.unpack(vectors_from_arrays(arrays), sent)
+    except PosteriorError as error:
+        raise RefusedUpdateError(str(error)) from error
     except Exception as error:  # whatever NumPy makes of bytes that a client has chosen
         raise RefusedUpdateError(f"an array cannot be read: {error}") from error
     for name in VECTORS:

@@ -21,6 +21,7 @@ from bfl.experiments.results.figures.base import figures
 from bfl.experiments.tracking import Tracker, trackers
 from bfl.federation.attacks import Attack, attacks
 from bfl.federation.broadcasts import Broadcast, broadcasts
+from bfl.federation.exchanges import Exchange, exchanges
 from bfl.federation.outgoing import Outgoing, outgoing_parts
 from bfl.federation.sampling import Sampling, samplings
 from bfl.federation.workloads import Workload, workloads
@@ -148,6 +149,7 @@ class Parts:
         Broadcast,
         _part(broadcasts, "posterior", "what of the global posterior clients are sent"),
     ]
+    exchange: Annotated[Exchange, _part(exchanges, "direct", "how clients' updates reach the pool")]
     refinement: Annotated[
         Refinement,
         _part(refinements, "none", "what the server does with the pooled posterior beyond pooling"),

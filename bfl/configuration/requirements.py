@@ -41,6 +41,7 @@ PROPERTIES: Mapping[str, Property] = {
     "factors": Property("pooling", "a pool of changed factors"),
     "cavity": Property("prior", "the cavity as the clients' prior"),
     "compilable": Property("model", "a model that XLA compiles to one result"),
+    "sums": Property("pooling", "a pool of sums, each client's part of which is its own alone"),
     "changed-updates": Property("defence", "change of what clients have sent", 'defence="none"'),
     "corrupted-updates": Property(
         "attack", "hostile client whose lies would be what it keeps", 'attack="none"'

@@ -119,15 +119,20 @@ def check_clock(node: str, ahead: float) -> None:
     )
 
 
-def node_config(identity: Identity, node: NodeSettings, state: Path) -> dict[str, Any]:
+def node_config(identity: Identity, node: NodeSettings, state: Path, key: Path) -> dict[str, Any]:
     """Return what the client's app is told by its node.
 
     Args:
         identity: Who it is.
         node: What its machine decides.
         state: Where what the client keeps between rounds is.
+        key: The file with its private key.
     """
     own = {"dataset": node.dataset} if node.dataset else {}
+    if node.exchange:
+        own["exchange"] = node.exchange
+    if node.clients_list:
+        own |= {"signing-key": str(key), "clients-list": node.clients_list}
     return {
         "partition-id": identity.partition_id,
         "num-partitions": identity.num_partitions,
@@ -160,7 +165,8 @@ def run_client(folder: Path, state: Path, say: Say) -> None:
     state = private_folder(state.resolve())
     home, work = private_folder(state / "flower"), private_folder(state / "work")
     config = state / "node-config.toml"
-    write_atomically(config, tomli_w.dumps(node_config(identity, node, state)).encode())
+    told = node_config(identity, node, state, folder / names.CLIENT_KEY)
+    write_atomically(config, tomli_w.dumps(told).encode())
     secret = state / names.SECRET
     write_private(secret, secrets.token_hex(32).encode())
     environment = flower_environment(home)

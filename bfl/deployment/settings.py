@@ -13,6 +13,7 @@ import tomli_w
 from bfl.configuration.sources import read_toml
 from bfl.deployment.authority import general_name
 from bfl.errors import ConfigurationError, unknown_name
+from bfl.federation.exchanges import exchanges
 from bfl.files import write_atomically
 
 EVERY_ADDRESS = "0.0.0.0"
@@ -43,9 +44,23 @@ NODE_FILE = """\
 # How many seconds a task may take (86400, a day): then what plays it is killed, the server is told
 # that it has failed, and the next task is played by a new process.
 # task-timeout = 3600
+
+# The one way in which updates may leave this machine (docs/secure-aggregation.md), and this
+# machine's own copy of the server's clients.toml: masks are exchanged with the clients in it alone.
+# exchange = "masked"
+# clients-list = "clients.toml"
 """
 
-NODE_KEYS = ("dataset", "data-dir", "plugins-dir", "cpus", "task-timeout", "allow-run-paths")
+NODE_KEYS = (
+    "dataset",
+    "data-dir",
+    "plugins-dir",
+    "cpus",
+    "task-timeout",
+    "allow-run-paths",
+    "exchange",
+    "clients-list",
+)
 
 TASK_TIMEOUT = 86400.0
 """Seconds."""
@@ -173,6 +188,8 @@ class NodeSettings:
         cpus: How many CPUs it computes with; 0: all.
         task_timeout: Seconds that a task may take.
         allow_run_paths: Whether it reads archives that a run names by their paths.
+        exchange: The one exchange that it takes part in; empty: any.
+        clients_list: Its own copy of the list of clients, with an absolute path; empty: none.
     """
 
     dataset: str
@@ -181,6 +198,8 @@ class NodeSettings:
     cpus: int
     task_timeout: float
     allow_run_paths: bool
+    exchange: str
+    clients_list: str
 
     @classmethod
     def read(cls, path: Path, client: str) -> NodeSettings:
@@ -219,7 +238,20 @@ class NodeSettings:
             cpus=cpus,
             task_timeout=float(timeout),
             allow_run_paths=allow,
+            exchange=exchanges.get(str(given["exchange"])).name if "exchange" in given else "",
+            clients_list=_list(given, here, client),
         )
+
+
+def _list(given: Mapping[str, Any], here: Path, client: str) -> str:
+    if "clients-list" not in given:
+        return ""
+    path = here / str(given["clients-list"])
+    if not path.is_file():
+        raise ConfigurationError(
+            f"client {client}: clients-list is {given['clients-list']}, and there is no file {path}"
+        )
+    return str(path)
 
 
 def _own_data(dataset: object, here: Path, client: str) -> str:

@@ -44,10 +44,25 @@ RUN_CANNOT_GO_ON = 100
 
 def posterior_to_arrays(posterior: Posterior, vectors: Sequence[str] = VECTORS) -> ArrayRecord:
     """Return a posterior, or some of its vectors, as a record of one-dimensional arrays."""
+    return vectors_to_arrays({name: getattr(posterior, name) for name in vectors})
+
+
+def vectors_to_arrays(vectors: Arrays) -> ArrayRecord:
+    """Return vectors by name as a record."""
     record = ArrayRecord()
-    for name in vectors:
-        record[name] = _packed(np.asarray(getattr(posterior, name)))
+    for name, vector in vectors.items():
+        record[name] = _packed(np.asarray(vector))
     return record
+
+
+def vectors_from_arrays(arrays: ArrayRecord) -> dict[str, npt.NDArray[Any]]:
+    """Return the vectors in a record by name: they are read where they lie, and are read-only.
+
+    Raises:
+        TypeError: An array is not NumPy's.
+        ValueError: An array's bytes are not what its header promises.
+    """
+    return {name: _unpacked(array) for name, array in arrays.items()}
 
 
 def posterior_from_arrays(arrays: ArrayRecord, variance: float | None = None) -> Posterior:
@@ -336,16 +351,23 @@ def _refuse_names(taken: Iterable[str]) -> None:
 
 
 def reply_content(
-    posterior: Posterior, metrics: Mapping[str, float | int], beside: Arrays | None = None
+    posterior: Posterior | Arrays,
+    metrics: Mapping[str, float | int],
+    beside: Arrays | None = None,
 ) -> RecordDict:
     """Return the content of a client's reply: its posterior and its metrics.
 
-    The metrics hold ``num-examples``, the client's number of training examples. ``beside`` are the
-    arrays that the parts of the method send beside the posterior.
+    Args:
+        posterior: The posterior, or what the run's exchange has made of it.
+        metrics: They hold ``num-examples``, the client's number of training examples.
+        beside: The arrays that the parts of the method send beside the posterior.
     """
-    content = RecordDict(
-        {ARRAYS: posterior_to_arrays(posterior), METRICS: MetricRecord(dict(metrics))}
+    arrays = (
+        posterior_to_arrays(posterior)
+        if isinstance(posterior, Posterior)
+        else vectors_to_arrays(posterior)
     )
+    content = RecordDict({ARRAYS: arrays, METRICS: MetricRecord(dict(metrics))})
     record = record_beside(beside or {})
     if record is not None:
         content[BESIDE] = record

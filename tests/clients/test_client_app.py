@@ -79,6 +79,16 @@ def test_a_nodes_personal_model_is_one_that_there_is() -> None:
     assert not ask(describe, RecordDict(), **{"personal-model": "cnn1"}).has_error()
 
 
+def test_a_node_that_masks_its_updates_sends_none_as_they_are() -> None:
+    said = reason(task(1), exchange="masked")
+    assert "the run's exchange is 'direct', and this node's configuration has" in said
+    assert NOTHING_TO_DO in reason(task(1, exchange="masked"), exchange="masked")
+    assert NOTHING_TO_DO in reason(task(1, exchange="masked"))
+    # What its own configuration says is the node's: the server is told that much, and no more.
+    assert "did you mean 'masked'" in reason(task(1), exchange="maskde", simulation=True)
+    assert "ConfigurationError" in reason(task(1), exchange="maskde")
+
+
 def test_a_supernode_plays_no_hostile_client() -> None:
     said = reason(task(1, **HOSTILE))
     assert "attack is 'sign-flip' for partition 1, and this node does not play" in said

@@ -100,6 +100,8 @@ def test_a_wrong_list_is_refused_by_client(
         ("task-timeout = 0", "client client-0: task-timeout is 0; allowed: seconds, above 0"),
         ("task-timeout = inf", "client client-0: task-timeout is inf"),
         ("task-timeout = true", "client client-0: task-timeout is True"),
+        ('clients-list = "list.toml"', "client client-0: clients-list is list.toml, and there is"),
+        ('exchange = "maskde"', "unknown exchange 'maskde'; did you mean 'masked'"),
         ('datset = "npz:data.npz"', "unknown key 'datset'; did you mean 'dataset'"),
     ],
 )
@@ -116,7 +118,7 @@ def test_a_clients_data_are_below_its_folder_or_absolute(federation: FederationF
     place = federation.client("client-0")
     (place / "data.npz").touch()
     (place / "node.toml").write_text('dataset = "npz:data.npz"\n')
-    config = node_config(*check_client(place, NOW), Path("/state"))
+    config = node_config(*check_client(place, NOW), Path("/state"), place / "key")
     assert config == {
         "partition-id": 0,
         "num-partitions": 3,
@@ -126,6 +128,12 @@ def test_a_clients_data_are_below_its_folder_or_absolute(federation: FederationF
         "allow-run-paths": False,
         "dataset": f"npz:{place.resolve() / 'data.npz'}",
     }
+    (place / "clients.toml").touch()
+    (place / "node.toml").write_text('exchange = "masked"\nclients-list = "clients.toml"\n')
+    config = node_config(*check_client(place, NOW), Path("/state"), place / "key")
+    assert config["exchange"] == "masked"
+    assert config["clients-list"] == str(place.resolve() / "clients.toml")
+    assert config["signing-key"] == str(place / "key")
 
 
 @pytest.mark.parametrize(

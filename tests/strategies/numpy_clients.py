@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
+from masked_federation import add_masked_stages
 from small_federation import make_grid, make_training_app
 
 from bfl.engine.serial import SerialGrid
@@ -31,8 +32,10 @@ from bfl.federation.wire import (
     reply_content,
 )
 from bfl.posteriors import Posterior
+from clients.masked import masked_reply
 from clients.node import Node
 from clients.part_states import PartStates, keeps_state, taken_up
+from clients.process import cached_configuration
 from clients.state import client_state
 from strategies import PosteriorPooling
 from strategies.posterior_pooling import Round
@@ -69,17 +72,26 @@ def make_part_app(parts: Sequence[Part], training: LocalTraining, faults: Faults
         store = client_state(context, Node.of(context), task) if keeps_state(parts) else None
         states = PartStates.of(parts, taken_up(store, task), task, received)
         trained = training(task, received, arrays_beside(message.content), states)
+        exchange = cached_configuration(task.configuration).exchange
+        packed = exchange.pack(trained.sent, received)
+        trained = replace(trained, sent=exchange.unpack(packed, received))
         replies, kept = states.conclude(trained)
         if store:
             store.save(task.server_round, kept)
         if fault == "lost":
             raise RuntimeError("the connection is lost")
-        sent = trained.sent
+        if exchange.secure_sums:
+            configuration = cached_configuration(task.configuration)
+            return masked_reply(
+                message, context, configuration, trained.sent, received, trained.examples
+            )
         if fault == "refused":
-            sent = replace(sent, mean=np.full_like(sent.mean, np.nan))
-        return reply_content(sent, {"num-examples": trained.examples}, replies)
+            packed = {name: np.full_like(vector, np.nan) for name, vector in packed.items()}
+        return reply_content(packed, {"num-examples": trained.examples}, replies)
 
-    return make_training_app(train)
+    app = make_training_app(train)
+    add_masked_stages(app)
+    return app
 
 
 class FaultyGrid(SerialGrid):

@@ -144,8 +144,14 @@ class PoolingRule(Component, ABC):
     fractions: ClassVar[tuple[str, ...]] = ()
 
     def has(self) -> frozenset[str]:
-        """Return that means are averaged, if they are."""
-        return frozenset({"averaged-means"}) if self.averages_means else frozenset()
+        """Return whether means are averaged, and whether what is pooled is a sum over clients.
+
+        It is if a client's statistics follow from its posterior and its weight alone: not with
+        draws, nor where they depend on which other clients are pooled.
+        """
+        alone = not (self.stochastic or self.weights_are_fractions)
+        averaged = {"averaged-means"} if self.averages_means else set()
+        return frozenset(averaged | ({"sums"} if alone else set()))
 
     def requires(self) -> frozenset[str]:
         """Return that there are Gaussians, unless the rule makes sense without."""

@@ -1,0 +1,71 @@
+"""Clients send what is masked, and the server learns the sum of a rule's statistics alone."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from bfl.federation.exchanges.base import Exchange, exchanges
+from bfl.federation.secure_aggregation.neighbours import Neighbourhood
+from bfl.federation.secure_aggregation.settings import SecureSums
+from bfl.federation.secure_aggregation.value_range import ValueRange
+
+
+@exchanges.register("masked", aliases=("secure-aggregation",))
+class Masked(Exchange):
+    """Sums of masked statistics: the server learns what it pools, and no client's posterior.
+
+    Clients send their rule's statistics as whole numbers modulo 2⁶⁴, each with masks that only the
+    sum over all clients is free of. The range of values is agreed on first: who is outside of it
+    fails.
+
+    Source: Bonawitz et al. (2017), "Practical secure aggregation for privacy-preserving machine
+    learning"; Bell et al. (2020) for neighbours in place of all pairs.
+    """
+
+    masked_reach: float = Field(
+        16.0, gt=0.0, le=1e6, description="how far a client's mean may be from the one it was sent"
+    )
+    masked_least_deviation: float = Field(
+        5e-6, gt=0.0, le=1.0, description="least standard deviation that a client may send"
+    )
+    masked_greatest_deviation: float = Field(
+        4.0, ge=1e-3, le=1e6, description="greatest standard deviation that a client may send"
+    )
+    masked_greatest_point: float = Field(
+        1e6, gt=0.0, le=1e12, description="greatest absolute value of a client's point parameter"
+    )
+    masked_neighbours: int = Field(
+        30,
+        ge=10,
+        le=1000,
+        multiple_of=2,
+        description="how many others a client exchanges masks with; all, if there are no more",
+    )
+    masked_threshold: float = Field(
+        2 / 3,
+        gt=0.0,
+        le=1.0,
+        description="share of a client and its neighbours that must stay to the end of a round; "
+        "more than half always must",
+    )
+
+    @property
+    def secure_sums(self) -> SecureSums:
+        """Return the range of values that is agreed on, and who exchanges masks with whom."""
+        value_range = ValueRange(
+            self.masked_reach,
+            self.masked_least_deviation,
+            self.masked_greatest_deviation,
+            self.masked_greatest_point,
+        )
+        return SecureSums(value_range, Neighbourhood(self.masked_neighbours, self.masked_threshold))
+
+    def requires(self) -> frozenset[str]:
+        """Return that what is pooled is a sum, with weights that the server knows before."""
+        return frozenset({"sums", "weights-by-counts"})
+
+    def excludes(self) -> frozenset[str]:
+        """Return what would need single updates, or send more than the sum."""
+        return frozenset(
+            {"changed-updates", "single-models", "sent-beside", "judged-by-clients", "pre-training"}
+        )

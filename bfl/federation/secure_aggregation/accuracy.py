@@ -1,0 +1,95 @@
+"""How far rounding can carry a pooled posterior, known before anybody trains."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from itertools import product
+
+import numpy as np
+
+from bfl.aggregation.pooling import PoolingRule
+from bfl.aggregation.pooling.client_statistics import (
+    Statistics,
+    client_statistics,
+    pooled_statistics,
+)
+from bfl.errors import ConfigurationError, PosteriorError
+from bfl.federation.secure_aggregation.fixed_point import rounding
+from bfl.federation.secure_aggregation.value_range import ValueRange, agreed_exponents
+from bfl.posteriors import Posterior
+
+MEAN_ERROR = 0.01
+"""What is promised of a pooled mean, in its pooled standard deviations."""
+
+VARIANCE_ERROR = 1e-3
+"""What is promised of a pooled variance, as a share of it."""
+
+
+def check_accuracy(
+    rule: PoolingRule, allowed: ValueRange, previous: Posterior, weights: Sequence[float]
+) -> None:
+    """Raise if rounding could carry the pool of clients at a corner of the range too far.
+
+    Args:
+        rule: The pooling rule.
+        allowed: The range of the clients' posteriors.
+        previous: The previous global posterior.
+        weights: The weights of all clients that are asked.
+
+    Raises:
+        ConfigurationError: It could; saying how far, and which keys make the range smaller.
+    """
+    mean, variance = greatest_errors(rule, allowed, previous, weights)
+    if mean > MEAN_ERROR or variance > VARIANCE_ERROR:
+        raise ConfigurationError(
+            f"sums modulo 2^64 of {len(weights)} clients, whose posteriors may be anywhere in the "
+            f"range that is agreed on, could be off by {mean:.2g} pooled standard deviations in a "
+            f"mean and {variance:.2g} of a variance with {rule.name}; allowed: {MEAN_ERROR:g} and "
+            f"{VARIANCE_ERROR:g}, by a narrower range: masked-reach (now {allowed.reach:g}), "
+            f"masked-least-deviation ({allowed.least_deviation:g}), masked-greatest-deviation "
+            f"({allowed.greatest_deviation:g})"
+        )
+
+
+def greatest_errors(
+    rule: PoolingRule, allowed: ValueRange, previous: Posterior, weights: Sequence[float]
+) -> tuple[float, float]:
+    """Return the greatest errors of a pooled mean and variance, of clients at one corner.
+
+    The mean's in pooled standard deviations, the variance's as a share of it. The statistics of a
+    rule are all off by as much as rounding can, in all combinations of signs.
+    """
+    around, corners = allowed.corners(previous)
+    exponents = agreed_exponents(rule, allowed, previous, weights)
+    mean = variance = 0.0
+    for corner in corners if previous.size else ():
+        sums = sum(client_statistics(rule, corner, w, around).gaussian for w in weights)
+        exact = _pooled(rule, np.asarray(sums), weights, around)
+        if exact is None:  # it would not be pooled in a direct exchange either
+            continue
+        for moved in _rounded(np.asarray(sums), exponents, len(weights)):
+            found = _pooled(rule, moved, weights, around)
+            if found is None:
+                return math.inf, math.inf
+            shift = np.abs(found.mean - exact.mean) / np.sqrt(exact.variance)
+            mean = max(mean, float(shift.max()))
+            variance = max(variance, float(np.abs(found.variance / exact.variance - 1).max()))
+    return mean, variance
+
+
+def _rounded(sums: np.ndarray, exponents: Sequence[int], clients: int) -> Iterator[np.ndarray]:
+    errors = np.array([rounding(exponent, clients) for exponent in exponents[:-1]])
+    for signs in product((-1.0, 1.0), repeat=len(errors)):
+        yield sums + (np.array(signs) * errors)[:, np.newaxis]
+
+
+def _pooled(
+    rule: PoolingRule, sums: np.ndarray, weights: Sequence[float], around: Posterior
+) -> Posterior | None:
+    try:
+        return pooled_statistics(
+            rule, Statistics(sums.copy(), np.zeros(0)), weights, around
+        ).posterior
+    except PosteriorError:
+        return None

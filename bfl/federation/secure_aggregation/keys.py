@@ -1,0 +1,88 @@
+"""Keys that two clients agree on, and what is sealed with them."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from functools import cached_property
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+
+from bfl.federation.secure_aggregation.errors import ProtocolError
+
+SECRET = 16
+"""Bytes of a secret of which everything else is derived: those that Shamir's shares are made of."""
+
+_NONCE = 12
+
+
+def new_secret() -> bytes:
+    """Return a secret from the system's randomness."""
+    return os.urandom(SECRET)
+
+
+def derived(secret: bytes, purpose: str) -> bytes:
+    """Return a key of 32 bytes for one purpose, by HKDF with SHA-256."""
+    return HKDF(SHA256(), 32, salt=None, info=f"bfl secure aggregation, {purpose}".encode()).derive(
+        secret
+    )
+
+
+@dataclass(frozen=True)
+class KeyPair:
+    """A key pair of X25519, made of a secret.
+
+    Attributes:
+        secret: 16 bytes.
+    """
+
+    secret: bytes
+
+    @cached_property
+    def _private(self) -> X25519PrivateKey:
+        return X25519PrivateKey.from_private_bytes(derived(self.secret, "private key"))
+
+    @property
+    def public(self) -> bytes:
+        """The public key, 32 bytes."""
+        return self._private.public_key().public_bytes_raw()
+
+    def agreed(self, public: bytes, purpose: str) -> bytes:
+        """Return the key of 32 bytes that this pair and another one's public key agree on.
+
+        Raises:
+            ProtocolError: The public key is none.
+        """
+        try:
+            shared = self._private.exchange(X25519PublicKey.from_public_bytes(public))
+        except ValueError as error:
+            raise ProtocolError(f"a public key is none: {error}") from error
+        return derived(shared, purpose)
+
+
+def sealed(key: bytes, text: bytes, context: str) -> bytes:
+    """Return a text that only who has the key can read or change, by AES-GCM.
+
+    Args:
+        key: 32 bytes.
+        text: The text.
+        context: What it is, from whom and to whom; who opens it has to say the same.
+    """
+    nonce = os.urandom(_NONCE)
+    return nonce + AESGCM(key).encrypt(nonce, text, context.encode())
+
+
+def opened(key: bytes, box: bytes, context: str) -> bytes:
+    """Return the text of which ``sealed`` has made a box.
+
+    Raises:
+        ProtocolError: It was changed on its way, or is another one.
+    """
+    try:
+        return AESGCM(key).decrypt(box[:_NONCE], box[_NONCE:], context.encode())
+    except (InvalidTag, ValueError) as error:
+        raise ProtocolError(f"{context}: not what was sealed") from error

@@ -1,0 +1,164 @@
+"""What clients and server say to each other, as plain fields; nothing here knows how it travels.
+
+| stage | from the server | from a client |
+| --- | --- | --- |
+| advertise keys | ``Invitation`` | ``PublicKeys`` |
+| share keys | ``Roster`` | ``Shares`` |
+| masked input | ``Delivery`` | its masked vector |
+| consistency | ``Survivors`` | ``Confirmations`` |
+| unmask | ``Confirmations`` | ``Unmasking`` |
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Self
+
+from bfl.federation.secure_aggregation.errors import ProtocolError
+
+_KINDS: Mapping[str, type] = {"int": int, "str": str, "bytes": bytes}
+
+
+class Fields:
+    """Base of what is made of whole numbers, texts, bytes, and lists of one of them."""
+
+    def to_fields(self) -> dict[str, Any]:
+        """Return the fields by name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]
+
+    @classmethod
+    def from_fields(cls, given: Mapping[str, Any]) -> Self:
+        """Return what the fields say; others are passed over.
+
+        Raises:
+            ProtocolError: One is missing, or of another type.
+        """
+        values = {}
+        for field in fields(cls):  # type: ignore[arg-type]
+            value, declared = given.get(field.name), str(field.type)
+            kind = _KINDS[declared.removeprefix("list[").removesuffix("]")]
+            several = declared.startswith("list")
+            items = value if several and isinstance(value, list) else [value]
+            if several != isinstance(value, list) or any(type(item) is not kind for item in items):
+                raise ProtocolError(
+                    f"{cls.__name__}: {field.name} is a {type(value).__name__}; expected {declared}"
+                )
+            values[field.name] = value
+        return cls(**values)
+
+
+@dataclass(frozen=True)
+class Invitation(Fields):
+    """Asks a client for keys.
+
+    Attributes:
+        label: What the round and the attempt at it are called; another one for each.
+        client: Which client is asked.
+    """
+
+    label: str
+    client: int
+
+
+@dataclass(frozen=True)
+class PublicKeys(Fields):
+    """A client's keys of this round.
+
+    Attributes:
+        encryption: With which others seal what is for it alone.
+        masking: With which others agree on masks with it.
+        signature: Its signature under both, the label and its number; empty without one.
+    """
+
+    encryption: bytes
+    masking: bytes
+    signature: bytes
+
+
+@dataclass(frozen=True)
+class Roster(Fields):
+    """Tells a client who takes part, and its neighbours' keys.
+
+    Attributes:
+        clients: All who have sent keys, sorted.
+        neighbours: Those of them who are its neighbours, sorted.
+        encryption: Their keys, in this order.
+        masking: Likewise.
+        signatures: Likewise.
+    """
+
+    clients: list[int]
+    neighbours: list[int]
+    encryption: list[bytes]
+    masking: list[bytes]
+    signatures: list[bytes]
+
+
+@dataclass(frozen=True)
+class Shares(Fields):
+    """A client's shares of its secrets, one box for each neighbour.
+
+    Attributes:
+        receivers: The neighbours.
+        boxes: What is sealed for each.
+    """
+
+    receivers: list[int]
+    boxes: list[bytes]
+
+
+@dataclass(frozen=True)
+class Delivery(Fields):
+    """Hands over the neighbours' shares, and so tells who can be masked with.
+
+    Attributes:
+        sharers: All who have sent shares, sorted.
+        senders: Those of them who are neighbours.
+        boxes: What each has sealed for this client.
+    """
+
+    sharers: list[int]
+    senders: list[int]
+    boxes: list[bytes]
+
+
+@dataclass(frozen=True)
+class Survivors(Fields):
+    """Tells whose masked vectors have come.
+
+    Attributes:
+        clients: These clients, sorted.
+    """
+
+    clients: list[int]
+
+
+@dataclass(frozen=True)
+class Confirmations(Fields):
+    """What clients have been told of who takes part, for each other.
+
+    Attributes:
+        clients: The clients that it is for or, handed over by the server, from.
+        boxes: What is sealed for, or by, each.
+    """
+
+    clients: list[int]
+    boxes: list[bytes]
+
+
+@dataclass(frozen=True)
+class Unmasking(Fields):
+    """A client's shares of others' secrets; of each client of one secret alone.
+
+    Attributes:
+        survivors: Whose own masks are to be taken off, itself among them.
+        own_masks: A share of the secret of each one's own mask.
+        missing: Who has shared secrets and sent no vector.
+        masking: A share of the secret of each one's masking key.
+    """
+
+    survivors: list[int]
+    own_masks: list[bytes]
+    missing: list[int]
+    masking: list[bytes]

@@ -1,0 +1,122 @@
+"""Secure aggregation in Flower's messages: kinds of their own, and records of plain fields."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+
+from bfl.federation.client_metrics import NUM_EXAMPLES
+from bfl.federation.secure_aggregation.errors import ProtocolError
+from bfl.federation.secure_aggregation.fixed_point import Ring
+from bfl.federation.secure_aggregation.messages import Delivery, Fields
+from bfl.federation.wire import ARRAYS, CONFIG, METRICS, VERSION, WIRE_FORMAT, check_version
+
+ADVERTISE_KEYS, SHARE_KEYS, CONFIRM, UNMASK = "advertise_keys", "share_keys", "confirm", "unmask"
+"""The kinds of messages beside ``train``, whose reply is the masked vector: Flower's ``train.``
+with one of these behind it."""
+
+SECURE = "secure-aggregation"
+"""The record of a message's fields, and, in a node's context, of what a client keeps."""
+
+MASKED = "masked"
+"""The one array of a masked reply."""
+
+
+@dataclass(frozen=True)
+class MaskedTask(Fields):
+    """What a client is told with its task where it is to send a masked vector.
+
+    Attributes:
+        sharers: See ``Delivery``.
+        senders: See ``Delivery``.
+        boxes: See ``Delivery``.
+        weight: The client's weight, as 8 bytes of float64: the very number that the server knows.
+        exponents: Those of the statistics and, last, of the point parameters.
+    """
+
+    sharers: list[int]
+    senders: list[int]
+    boxes: list[bytes]
+    weight: bytes
+    exponents: list[int]
+
+    @classmethod
+    def of(cls, delivery: Delivery, weight: float, exponents: list[int]) -> MaskedTask:
+        """Return what a client is told."""
+        packed = np.float64(weight).tobytes()
+        return cls(delivery.sharers, delivery.senders, delivery.boxes, packed, exponents)
+
+    @property
+    def delivery(self) -> Delivery:
+        """The neighbours' shares."""
+        return Delivery(self.sharers, self.senders, self.boxes)
+
+    @property
+    def known_weight(self) -> float:
+        """The client's weight."""
+        return float(np.frombuffer(self.weight, np.float64)[0])
+
+
+def stage_content(fields: Fields, configuration: str) -> RecordDict:
+    """Return the content of a message to a client, beside the one that asks it to train."""
+    config = ConfigRecord({VERSION: WIRE_FORMAT, "configuration": configuration})
+    return RecordDict({CONFIG: config, SECURE: record_of(fields)})
+
+
+def configuration_of(content: RecordDict) -> str:
+    """Return the run's configuration in a message to a client.
+
+    Raises:
+        WireFormatError: The server speaks another version of the wire format.
+    """
+    config: Any = content[CONFIG]
+    check_version(config, "the server")
+    return str(config["configuration"])
+
+
+def record_of(fields: Fields) -> ConfigRecord:
+    """Return fields as a record."""
+    return ConfigRecord(fields.to_fields())
+
+
+def fields_in(content: RecordDict) -> dict[str, Any]:
+    """Return the fields in a message, unchecked.
+
+    Raises:
+        ProtocolError: There are none.
+    """
+    record = content.get(SECURE)
+    if not isinstance(record, ConfigRecord):
+        raise ProtocolError(f"the message has no record '{SECURE}'")
+    return dict(record)
+
+
+def masked_content(vector: Ring, num_examples: int) -> RecordDict:
+    """Return the content of a client's reply: its masked vector, and what the server knows."""
+    return RecordDict(
+        {
+            ARRAYS: ArrayRecord({MASKED: Array(vector)}),
+            METRICS: MetricRecord({NUM_EXAMPLES: num_examples}),
+        }
+    )
+
+
+def masked_vector(content: RecordDict) -> Ring:
+    """Return the masked vector in a client's reply, of whatever size and type it is.
+
+    Raises:
+        ProtocolError: There is none, or more than that.
+    """
+    record = content.get(ARRAYS)
+    if not isinstance(record, ArrayRecord) or set(record) != {MASKED}:
+        raise ProtocolError(f"the reply has not the one array '{MASKED}'")
+    try:
+        vector = record[MASKED].numpy()
+    except Exception as error:  # whatever NumPy makes of bytes that a client has chosen
+        raise ProtocolError(f"the masked vector cannot be read: {error}") from error
+    if not isinstance(vector, np.ndarray):
+        raise ProtocolError(f"the masked vector is a {type(vector).__name__}")
+    return vector

@@ -1,0 +1,233 @@
+"""The server's half of secure aggregation: it hands messages on, and learns the sum.
+
+Source: Bonawitz et al. (2017), figure 4.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from bfl.federation.secure_aggregation.errors import ProtocolError, TooFewClientsError
+from bfl.federation.secure_aggregation.fixed_point import Ring
+from bfl.federation.secure_aggregation.keys import KeyPair, derived, new_secret
+from bfl.federation.secure_aggregation.masks import mask
+from bfl.federation.secure_aggregation.messages import (
+    Confirmations,
+    Delivery,
+    Invitation,
+    PublicKeys,
+    Roster,
+    Shares,
+    Survivors,
+    Unmasking,
+)
+from bfl.federation.secure_aggregation.neighbours import FEWEST_CLIENTS, Neighbourhood
+from bfl.federation.secure_aggregation.shares import combined
+
+
+class SecureSum:
+    """The sum of clients' vectors in one attempt at a round.
+
+    For each stage there is what is sent, by client, and a function that takes an answer; who does
+    not answer has dropped out. Answers come in any order, and the sum does not depend on it.
+
+    Args:
+        label: What the round and the attempt are called; another one for each.
+        clients: Who is asked.
+        size: The number of a vector's elements.
+        neighbourhood: Who exchanges masks with whom.
+    """
+
+    def __init__(
+        self, label: str, clients: Iterable[int], size: int, neighbourhood: Neighbourhood
+    ) -> None:
+        self._label = label
+        self._asked = sorted(clients)
+        self._size = size
+        self._neighbourhood = neighbourhood
+        self._keys: dict[int, PublicKeys] = {}
+        self._neighbours: dict[int, list[int]] = {}
+        self._boxes: dict[int, dict[int, bytes]] = {}
+        self._survivors: set[int] = set()
+        self._total = np.zeros(size, np.uint64)
+        self._confirmed: dict[int, dict[int, bytes]] = {}
+        self._own_masks: dict[int, dict[int, bytes]] = {}
+        self._masking: dict[int, dict[int, bytes]] = {}
+
+    def invitations(self) -> dict[int, Invitation]:
+        """Return what asks each client for keys."""
+        return {client: Invitation(self._label, client) for client in self._asked}
+
+    def take_keys(self, client: int, keys: PublicKeys) -> None:
+        """Take a client's keys.
+
+        Raises:
+            ProtocolError: They are none: its neighbours would have to leave the round for them.
+        """
+        for public in (keys.encryption, keys.masking):
+            KeyPair(new_secret()).agreed(public, "a check")
+        self._keys[client] = keys
+
+    def rosters(self) -> dict[int, Roster]:
+        """Return what tells each client of its neighbours.
+
+        Raises:
+            TooFewClientsError: Too few have sent keys.
+        """
+        clients = sorted(self._keys)
+        self._require(len(clients) >= FEWEST_CLIENTS, "keys", clients)
+        rosters = {}
+        for client in clients:
+            near = self._neighbourhood.of(client, clients, self._label)
+            self._neighbours[client] = near
+            keys = [self._keys[other] for other in near]
+            rosters[client] = Roster(
+                clients=clients,
+                neighbours=near,
+                encryption=[each.encryption for each in keys],
+                masking=[each.masking for each in keys],
+                signatures=[each.signature for each in keys],
+            )
+        return rosters
+
+    def take_shares(self, client: int, shares: Shares) -> None:
+        """Take the boxes that a client has sealed for its neighbours.
+
+        Raises:
+            ProtocolError: They are for others.
+        """
+        if shares.receivers != self._neighbours.get(client):
+            raise ProtocolError("the shares are for others than the client's neighbours")
+        self._boxes[client] = dict(zip(shares.receivers, shares.boxes, strict=True))
+
+    def deliveries(self) -> dict[int, Delivery]:
+        """Return what hands each client its neighbours' shares.
+
+        Raises:
+            TooFewClientsError: Too few have sent shares.
+        """
+        sharers = sorted(self._boxes)
+        self._require_shares(self._boxes, "shares")
+        deliveries = {}
+        for client in sharers:
+            senders = [other for other in self._neighbours[client] if other in self._boxes]
+            boxes = [self._boxes[other][client] for other in senders]
+            deliveries[client] = Delivery(sharers, senders, boxes)
+        return deliveries
+
+    def add_masked(self, client: int, vector: Ring) -> None:
+        """Add a client's masked vector, which is not kept.
+
+        Raises:
+            ProtocolError: It is of another size or type, or comes a second time.
+        """
+        if vector.dtype != np.uint64 or vector.shape != (self._size,):
+            raise ProtocolError(
+                f"the masked vector has type {vector.dtype} and shape {vector.shape}; expected "
+                f"uint64 and ({self._size},)"
+            )
+        if client in self._survivors or client not in self._boxes:
+            raise ProtocolError("the masked vector was not asked for")
+        self._survivors.add(client)
+        self._total += vector
+
+    @property
+    def survivors(self) -> list[int]:
+        """Whose vectors are in the sum, sorted."""
+        return sorted(self._survivors)
+
+    def asked_to_confirm(self) -> dict[int, Survivors]:
+        """Return what tells each client that is left who is.
+
+        Raises:
+            TooFewClientsError: Too few are left to take any mask off.
+        """
+        self._require_shares(self._survivors, "masked vectors")
+        for client in self._missing():
+            holders = self._survivors & set(self._neighbours[client])
+            self._require(len(holders) >= self._threshold(client), "masked vectors", holders)
+        return dict.fromkeys(self.survivors, Survivors(self.survivors))
+
+    def take_confirmations(self, client: int, confirmations: Confirmations) -> None:
+        """Take what a client has sealed for its neighbours."""
+        for other, box in zip(confirmations.clients, confirmations.boxes, strict=True):
+            self._confirmed.setdefault(other, {})[client] = box
+
+    def asked_to_unmask(self) -> dict[int, Confirmations]:
+        """Return what hands each client its neighbours' confirmations."""
+        return {
+            client: Confirmations(list(boxes), list(boxes.values()))
+            for client, boxes in sorted(self._confirmed.items())
+        }
+
+    def take_unmasking(self, client: int, shares: Unmasking) -> None:
+        """Take a client's shares of others' secrets."""
+        for owner, share in zip(shares.survivors, shares.own_masks, strict=True):
+            self._own_masks.setdefault(owner, {})[self._number(owner, client)] = share
+        for owner, share in zip(shares.missing, shares.masking, strict=True):
+            self._masking.setdefault(owner, {})[self._number(owner, client)] = share
+
+    def total(self) -> Ring:
+        """Return the sum (N,) of the survivors' vectors, modulo 2⁶⁴.
+
+        Raises:
+            TooFewClientsError: Too few have sent shares; nothing was unmasked.
+            ProtocolError: Shares do not give the secrets that they are of.
+        """
+        own = {client: self._secret(client, self._own_masks) for client in self.survivors}
+        pairs = {client: KeyPair(self._secret(client, self._masking)) for client in self._missing()}
+        for client, pair in pairs.items():
+            if pair.public != self._keys[client].masking:
+                raise ProtocolError(f"the shares of client {client} give another key than its own")
+        for secret in own.values():
+            mask(self._total, derived(secret, f"own mask, {self._label}"), -1)
+        for client, pair in pairs.items():
+            for other in sorted(self._survivors & set(self._neighbours[client])):
+                key = pair.agreed(self._keys[other].masking, f"mask, {self._label}")
+                # What the survivor has added is taken off, and the other way round.
+                mask(self._total, key, -1 if other < client else 1)
+        return self._total
+
+    def _missing(self) -> list[int]:
+        """Return who has sent shares and no vector, and whose masks are in somebody's vector."""
+        return [
+            client
+            for client in sorted(self._boxes.keys() - self._survivors)
+            if self._survivors & set(self._neighbours[client])
+        ]
+
+    def _number(self, owner: int, holder: int) -> int:
+        """Return the number of the share that a client holds of another one's secrets."""
+        members = sorted([owner, *self._neighbours.get(owner, [])])
+        if holder not in members:
+            raise ProtocolError(f"client {holder} holds no share of client {owner}'s secrets")
+        return members.index(holder) + 1
+
+    def _secret(self, client: int, shares: dict[int, dict[int, bytes]]) -> bytes:
+        held, needed = shares.get(client, {}), self._threshold(client)
+        if len(held) < needed:
+            raise TooFewClientsError(
+                f"{len(held)} shares of client {client}'s secret have come; needed are {needed}"
+            )
+        return combined(held, needed)
+
+    def _threshold(self, client: int) -> int:
+        return self._neighbourhood.threshold(len(self._neighbours[client]) + 1)
+
+    def _require_shares(self, left: Iterable[int], what: str) -> None:
+        """Raise unless all who are left have enough of their neighbours."""
+        there = set(left)
+        self._require(len(there) >= FEWEST_CLIENTS - 1, what, there)
+        for client in there:
+            near = there & set(self._neighbours[client])
+            self._require(len(near) + 1 >= self._threshold(client), what, there)
+
+    def _require(self, enough: bool, what: str, there: Iterable[int]) -> None:
+        if not enough:
+            names = ", ".join(map(str, sorted(there))) or "none"
+            raise TooFewClientsError(
+                f"{what} have come of clients {names} alone, of {len(self._asked)} asked: too few "
+                "to take masks off"
+            )

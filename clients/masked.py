@@ -1,0 +1,152 @@
+"""The client's half of secure aggregation: what it answers, and what it keeps in between.
+
+What it keeps lies in Flower's context of its node and nowhere else, and ends with the round.
+"""
+
+from __future__ import annotations
+
+from flwr.app import ConfigRecord, Context, Message, RecordDict
+
+from bfl.aggregation.pooling.client_statistics import client_statistics
+from bfl.configuration import Configuration
+from bfl.engine.resources import cpus_of_this_process
+from bfl.errors import ConfigurationError
+from bfl.federation.secure_aggregation.client import (
+    ClientSecrets,
+    advertise,
+    confirm,
+    masked,
+    share,
+    unmask,
+)
+from bfl.federation.secure_aggregation.encoding import encoded_statistics
+from bfl.federation.secure_aggregation.errors import ProtocolError
+from bfl.federation.secure_aggregation.messages import (
+    Confirmations,
+    Fields,
+    Invitation,
+    Roster,
+    Survivors,
+)
+from bfl.federation.secure_aggregation.on_the_wire import (
+    SECURE,
+    MaskedTask,
+    configuration_of,
+    fields_in,
+    masked_content,
+    record_of,
+)
+from bfl.federation.secure_aggregation.settings import SecureSums
+from bfl.posteriors import Posterior
+from clients.node import Node
+from clients.process import cached_configuration
+
+
+def advertised(message: Message, context: Context) -> Message:
+    """Answer an invitation with fresh keys; what was kept before is forgotten.
+
+    Raises:
+        ConfigurationError: It is another client's.
+    """
+    node, asked = Node.of(context), Invitation.from_fields(fields_in(message.content))
+    _agreed(message, node)
+    if asked.client != node.partition_id:
+        raise ConfigurationError(
+            f"this node plays partition {node.partition_id} and is asked for keys of partition "
+            f"{asked.client}"
+        )
+    state, reply = advertise(asked, node.identity)
+    return _answer(message, context, state, reply)
+
+
+def shared(message: Message, context: Context) -> Message:
+    """Answer a list of clients with shares for the neighbours."""
+    roster = Roster.from_fields(fields_in(message.content))
+    node = Node.of(context)
+    neighbourhood = _agreed(message, node).neighbourhood
+    state, reply = share(_kept(context), roster, neighbourhood, node.identity)
+    return _answer(message, context, state, reply)
+
+
+def masked_reply(
+    message: Message,
+    context: Context,
+    configuration: Configuration,
+    posterior: Posterior,
+    received: Posterior,
+    num_examples: int,
+) -> RecordDict:
+    """Return the content of a client's answer to its task: its statistics, masked.
+
+    Args:
+        message: The message with the task.
+        context: The node's context.
+        configuration: The run's configuration, whose exchange is masked.
+        posterior: What the client would send.
+        received: The global posterior.
+        num_examples: The number of its examples.
+
+    Raises:
+        PosteriorError: The posterior is outside of the range that was agreed on.
+        ProtocolError: The message does not come after those before it.
+    """
+    secure_sums = _secure_sums(configuration)
+    task = MaskedTask.from_fields(fields_in(message.content))
+    secure_sums.value_range.check(posterior, received)
+    statistics = client_statistics(
+        configuration.pooling, posterior, task.known_weight, received, cpus_of_this_process()
+    )
+    vector = encoded_statistics(statistics, task.exponents)
+    del statistics
+    state = masked(_kept(context), task.delivery, vector, secure_sums.neighbourhood)
+    context.state[SECURE] = record_of(state)
+    return masked_content(vector, num_examples)
+
+
+def confirmed(message: Message, context: Context) -> Message:
+    """Answer the list of those who are left with what the neighbours can hold theirs against."""
+    survivors = Survivors.from_fields(fields_in(message.content))
+    neighbourhood = _agreed(message, Node.of(context)).neighbourhood
+    state, reply = confirm(_kept(context), survivors, neighbourhood)
+    return _answer(message, context, state, reply)
+
+
+def unmasked(message: Message, context: Context) -> Message:
+    """Answer the neighbours' confirmations with shares, and forget all that was kept."""
+    heard = Confirmations.from_fields(fields_in(message.content))
+    neighbourhood = _agreed(message, Node.of(context)).neighbourhood
+    state = _kept(context)
+    del context.state[SECURE]
+    reply = unmask(state, heard, neighbourhood)
+    return Message(RecordDict({SECURE: record_of(reply)}), reply_to=message)
+
+
+def _agreed(message: Message, node: Node) -> SecureSums:
+    text = configuration_of(message.content)
+    return _secure_sums(cached_configuration(text, node.plugins))
+
+
+def _secure_sums(configuration: Configuration) -> SecureSums:
+    secure_sums = configuration.exchange.secure_sums
+    if secure_sums is None:
+        raise ProtocolError(
+            f"the run's exchange is '{configuration.exchange.name}', and nothing is masked"
+        )
+    return secure_sums
+
+
+def _kept(context: Context) -> ClientSecrets:
+    """Return what the client keeps in this round.
+
+    Raises:
+        ProtocolError: It keeps nothing.
+    """
+    record = context.state.get(SECURE)
+    if not isinstance(record, ConfigRecord):
+        raise ProtocolError("this client has no keys of this round: its node was started anew")
+    return ClientSecrets.from_fields(record)
+
+
+def _answer(message: Message, context: Context, state: ClientSecrets, reply: Fields) -> Message:
+    context.state[SECURE] = record_of(state)
+    return Message(RecordDict({SECURE: record_of(reply)}), reply_to=message)

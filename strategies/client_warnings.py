@@ -1,0 +1,46 @@
+"""What is told of clients while a run goes on: failures, and weights that few of them have."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from bfl.federation.client_text import CONTINUED
+from strategies.round import RoundReport
+
+FEW_EFFECTIVE_CLIENTS = 2.0 + 1e-6
+"""So many or fewer are worth a warning where three clients or more were pooled: one of them, or two
+that send the same, outweigh all others."""
+
+
+class Warnings:
+    """Tells what goes wrong with clients: the same once, and again in one line.
+
+    Args:
+        say: Told each warning.
+    """
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._told: set[str] = set()
+        self._told_of_weights = False
+
+    def of_client(self, server_round: int, partition_id: int, text: str) -> None:
+        """Tell that a client has failed or was refused."""
+        last = text.strip().splitlines()[-1].removeprefix(CONTINUED)
+        reason = text if text not in self._told else f"{last} (as before)"
+        self._told.add(text)
+        self._say(f"round {server_round}, client {partition_id}: {reason}")
+
+    def of_weights(self, server_round: int, weighting: str, report: RoundReport) -> None:
+        """Tell once if one client or two of at least three outweigh all others."""
+        metrics, clients = report.metrics, len(report.clients)
+        effective = metrics.get("effective-clients", math.inf)
+        if self._told_of_weights or clients < 3 or effective > FEW_EFFECTIVE_CLIENTS:
+            return
+        self._told_of_weights = True
+        self._say(
+            f"round {server_round}: the weights of {clients} clients are worth {effective:.3g} "
+            f"(effective-clients); the largest is {metrics['largest-weight']:.3g} (weighting "
+            f"{weighting}); later rounds have the numbers in their records alone"
+        )

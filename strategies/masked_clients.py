@@ -1,0 +1,175 @@
+"""Clients whose sums alone become known: one round of secure aggregation over Flower's messages."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from flwr.app import Message, MessageType, RecordDict
+from flwr.serverapp import Grid
+
+from bfl.errors import RunError
+from bfl.federation.secure_aggregation.errors import ProtocolError, TooFewClientsError
+from bfl.federation.secure_aggregation.messages import (
+    Confirmations,
+    Delivery,
+    Fields,
+    PublicKeys,
+    Shares,
+    Unmasking,
+)
+from bfl.federation.secure_aggregation.on_the_wire import (
+    ADVERTISE_KEYS,
+    CONFIRM,
+    SECURE,
+    SHARE_KEYS,
+    UNMASK,
+    MaskedTask,
+    fields_in,
+    masked_vector,
+    record_of,
+    stage_content,
+)
+from bfl.federation.secure_aggregation.server import SecureSum
+from strategies.exchange import exchange
+from strategies.federation import Federation
+from strategies.pool_sums import ClientsSum, WantedSum
+
+Told = Callable[[int, str], None]
+"""Told the partition and the reason when a client has failed or is refused."""
+
+
+class MaskedAttempt:
+    """One attempt at a round of secure aggregation, with keys and masks of its own.
+
+    Args:
+        grid: Flower's grid.
+        federation: The nodes.
+        server_round: The round.
+        wanted: What the clients are to add up.
+        tasks: The content of the message that asks each client to train, by partition id.
+        configuration: The run's configuration, which every message carries.
+        silence: Seconds without any reply after which a stage goes on without the rest.
+        warn: Told what goes wrong with a client.
+    """
+
+    def __init__(
+        self,
+        grid: Grid,
+        federation: Federation,
+        server_round: int,
+        wanted: WantedSum,
+        tasks: Mapping[int, RecordDict],
+        *,
+        configuration: str,
+        silence: float,
+        warn: Told,
+    ) -> None:
+        self._grid = grid
+        self._federation = federation
+        self._group = str(server_round)
+        self._wanted = wanted
+        self._tasks = tasks
+        self._configuration = configuration
+        self._silence = silence
+        self._warn = warn
+        # The word makes each attempt's label another one, also that of a round made again.
+        label = f"round {server_round}, {secrets.token_hex(8)}"
+        self._sum = SecureSum(label, tasks, wanted.size, wanted.secure_sums.neighbourhood)
+
+    def run(self, needed: int) -> ClientsSum:
+        """Return the sum of the clients that have stayed.
+
+        Args:
+            needed: How many vectors there must be in it.
+
+        Raises:
+            TooFewClientsError: There are fewer, or too few clients to take masks off.
+            ProtocolError: Shares do not give the secrets that they are of.
+            RunError: The engine has died.
+        """
+        total = self._sum
+        self._stage(ADVERTISE_KEYS, total.invitations(), PublicKeys, total.take_keys)
+        self._stage(SHARE_KEYS, total.rosters(), Shares, total.take_shares)
+        self._train(total.deliveries())
+        if len(total.survivors) < needed:
+            raise TooFewClientsError(
+                f"{len(total.survivors)} of {len(self._tasks)} clients have sent a usable vector, "
+                f"and min-clients asks for {needed}"
+            )
+        self._stage(CONFIRM, total.asked_to_confirm(), Confirmations, total.take_confirmations)
+        self._stage(UNMASK, total.asked_to_unmask(), Unmasking, total.take_unmasking)
+        return ClientsSum(total.survivors, total.total())
+
+    def _stage(
+        self,
+        kind: str,
+        messages: Mapping[int, Fields],
+        answer: type[Any],
+        take: Callable[[int, Any], None],
+    ) -> None:
+        contents = {c: stage_content(m, self._configuration) for c, m in messages.items()}
+        self._ask(
+            f"{MessageType.TRAIN}.{kind}",
+            contents,
+            lambda client, content: take(client, answer.from_fields(fields_in(content))),
+        )
+
+    def _train(self, deliveries: Mapping[int, Delivery]) -> None:
+        wanted = self._wanted
+        contents = {}
+        for client, delivery in deliveries.items():
+            task = MaskedTask.of(delivery, wanted.weights[client], list(wanted.exponents))
+            contents[client] = RecordDict({**self._tasks[client], SECURE: record_of(task)})
+        self._ask(
+            MessageType.TRAIN,
+            contents,
+            lambda client, content: self._sum.add_masked(client, masked_vector(content)),
+        )
+
+    def _ask(
+        self,
+        message_type: str,
+        contents: Mapping[int, RecordDict],
+        take: Callable[[int, RecordDict], None],
+    ) -> None:
+        """Send each client its message and take the answers; who gives none has dropped out."""
+        nodes = self._federation.nodes
+        heard = set()
+        messages = [
+            Message(content, nodes[client], message_type, group_id=self._group)
+            for client, content in contents.items()
+        ]
+        for reply in exchange(self._grid, messages, self._silence):
+            client = self._federation.partition_of(reply.metadata.src_node_id)
+            heard.add(client)
+            if reply.has_error():
+                self._warn(client, f"failed: {reply.error.reason}")
+                continue
+            try:
+                take(client, reply.content)
+            except (ProtocolError, ValueError) as error:
+                self._warn(client, f"refused: {error}")
+        for client in sorted(contents.keys() - heard):
+            self._warn(client, f"failed: no reply for {self._silence:g} s (client-timeout)")
+
+
+def with_attempts(attempt: Callable[[], ClientsSum], retries: int, server_round: int) -> ClientsSum:
+    """Return what an attempt at a round gives; it is made again, with fresh masks, if it fails.
+
+    Args:
+        attempt: Makes one.
+        retries: How often it is made again.
+        server_round: The round, for the message.
+
+    Raises:
+        RunError: All have failed.
+    """
+    for left in reversed(range(retries + 1)):
+        try:
+            return attempt()
+        except (TooFewClientsError, ProtocolError) as error:
+            if not left:
+                raise RunError(f"round {server_round}: {error}; nothing was unmasked") from error
+    raise AssertionError("unreachable")

@@ -1,0 +1,118 @@
+"""From clients' sums to the pooled posterior: what ``pool_updates`` is where updates are seen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from bfl.aggregation.pooling import Pooled, PoolingRule
+from bfl.aggregation.pooling.client_statistics import pooled_statistics
+from bfl.aggregation.precision_spread import DISTANCE, SPREAD
+from bfl.aggregation.weightings import Weighting
+from bfl.engine.resources import cpus_of_this_process
+from bfl.errors import PosteriorError
+from bfl.federation.secure_aggregation.encoding import decoded_statistics
+from bfl.federation.secure_aggregation.fixed_point import Ring
+from bfl.federation.secure_aggregation.settings import SecureSums
+from bfl.federation.secure_aggregation.value_range import agreed_exponents
+from bfl.posteriors import Posterior
+from strategies.method import Method
+from strategies.pool_updates import foreseen_weights
+
+OF_UPDATES = ("effective-clients", "largest-weight")
+"""What a round's record says of its clients where their updates are seen."""
+
+HIDDEN = "hidden"
+"""What it says in place of numbers where they are not."""
+
+
+@dataclass(frozen=True)
+class WantedSum:
+    """What the clients of a round are to add up.
+
+    Attributes:
+        secure_sums: How.
+        weights: Their weights, by partition id.
+        exponents: Those of the statistics and, last, of the point parameters.
+        size: The number of elements of a client's vector.
+    """
+
+    secure_sums: SecureSums
+    weights: Mapping[int, float]
+    exponents: Sequence[int]
+    size: int
+
+
+@dataclass(frozen=True)
+class ClientsSum:
+    """What clients have added up.
+
+    Attributes:
+        partition_ids: Who is in the sum, sorted.
+        total: The sum of their vectors.
+    """
+
+    partition_ids: Sequence[int]
+    total: Ring
+
+
+def wanted_sum(
+    secure_sums: SecureSums,
+    rule: PoolingRule,
+    weighting: Weighting,
+    previous: Posterior,
+    num_examples: Mapping[int, int],
+) -> WantedSum:
+    """Return what the clients of a round are to add up.
+
+    Args:
+        secure_sums: How.
+        rule: The pooling rule.
+        weighting: A scheme that goes by ``counts_only``.
+        previous: The previous global posterior.
+        num_examples: What each client that is asked holds, by partition id.
+    """
+    weights = foreseen_weights(weighting, num_examples)
+    exponents = agreed_exponents(rule, secure_sums.value_range, previous, list(weights.values()))
+    size = rule.statistics * previous.size + previous.point.size
+    return WantedSum(secure_sums, weights, exponents, size)
+
+
+def hidden_metrics(method: Method) -> dict[str, str]:
+    """Return what of a round's record is hidden, as the record says it."""
+    if method.exchange.secure_sums is None:
+        return {}
+    compared = (SPREAD, DISTANCE) if method.pooling.by_precision else ()
+    return dict.fromkeys((*OF_UPDATES, *compared), HIDDEN)
+
+
+def pool_sums(
+    rule: PoolingRule,
+    wanted: WantedSum,
+    found: ClientsSum,
+    previous: Posterior,
+    unrounded: Posterior | None = None,
+) -> Pooled:
+    """Return the pooled posterior of what clients have added up, as pooling one by one gives it.
+
+    Args:
+        rule: The pooling rule.
+        wanted: What they were asked for.
+        found: What they have added up.
+        previous: The previous global posterior.
+        unrounded: The same as it was pooled, in float64, for a rule that ``keeps_unrounded``.
+
+    Raises:
+        PosteriorError: It is no posterior: a client has sent what is no statistics, and which one
+            cannot be known.
+    """
+    weights = [wanted.weights[client] for client in found.partition_ids]
+    sums = decoded_statistics(found.total, wanted.exponents, previous.size, previous.point.size)
+    threads = cpus_of_this_process()
+    try:
+        return pooled_statistics(rule, sums, weights, previous, unrounded, threads)
+    except PosteriorError as error:
+        raise PosteriorError(
+            f"{error}; only the sum of the clients' statistics is known (exchange 'masked'), not "
+            "which of them has sent what"
+        ) from error

@@ -1,0 +1,49 @@
+"""Whole runs whose server learns sums alone, beside runs in which it sees each update."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bfl.engine.flower import FlowerApp, run_serially
+from bfl.experiments.results.run_folder import RunFolder
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+SMALL: dict[str, Any] = {
+    "model": "mlp",
+    "strategy": "pvi",
+    "damping": 0.3,
+    "train-examples": 200,
+    "test-examples": 50,
+    "rounds": 1,
+    "local-epochs": 1,
+    "mc-samples": 2,
+    "evaluate-every": 0,
+}
+
+
+def run(tmp_path: Path, name: str, **changes: Any) -> RunFolder:
+    overrides = {**SMALL, **changes, "output-dir": str(tmp_path), "name": name}
+    run_serially(FlowerApp.read(ROOT), overrides, 3, {})
+    return RunFolder(tmp_path / name)
+
+
+@pytest.mark.slow
+def test_a_masked_run_ends_where_a_direct_one_does(tmp_path: Path) -> None:
+    """The product's own training; states from round to round are in test_parts_contract.py."""
+    direct = run(tmp_path, "direct")
+    masked = run(tmp_path, "masked", exchange="masked")
+    (wanted, _), (found, _) = direct.posterior(), masked.posterior()
+    assert (np.abs(found.mean - wanted.mean) < 0.01 * np.sqrt(wanted.variance)).all()
+    np.testing.assert_allclose(found.variance, wanted.variance, rtol=1e-3)
+    np.testing.assert_allclose(found.point, wanted.point, rtol=1e-4, atol=1e-6)
+
+    record = masked.rounds()[-1]
+    assert record["clients"] == 3
+    assert record["effective-clients"] == record["largest-weight"] == "hidden"
+    assert [set(entry) for entry in record["per-client"]] == [{"client", "num-examples"}] * 3
+    assert not [key for key in record if key.startswith("client/")]
+    assert direct.rounds()[-1]["effective-clients"] == pytest.approx(3.0, rel=0.01)

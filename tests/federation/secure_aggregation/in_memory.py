@@ -1,0 +1,135 @@
+"""Secure aggregation with clients in memory, who drop out and are lied to as told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from bfl.federation.secure_aggregation import client as half
+from bfl.federation.secure_aggregation.client import ClientSecrets
+from bfl.federation.secure_aggregation.errors import ProtocolError
+from bfl.federation.secure_aggregation.fixed_point import Ring
+from bfl.federation.secure_aggregation.identity import Identity, Unsigned
+from bfl.federation.secure_aggregation.messages import (
+    Confirmations,
+    Delivery,
+    Invitation,
+    PublicKeys,
+    Roster,
+    Shares,
+    Survivors,
+    Unmasking,
+)
+from bfl.federation.secure_aggregation.neighbours import Neighbourhood
+from bfl.federation.secure_aggregation.server import SecureSum
+
+ALL = Neighbourhood(30, 2 / 3)
+STAGES = ("keys", "shares", "masked", "confirm", "unmask")
+
+Gone = Callable[[str, int], bool]
+
+
+def nobody(stage: str, client: int) -> bool:
+    return False
+
+
+class Clients:
+    """Clients with vectors, and their states; messages go through fields, as they travel."""
+
+    def __init__(
+        self,
+        vectors: Mapping[int, Ring],
+        neighbourhood: Neighbourhood = ALL,
+        identities: Mapping[int, Identity] | None = None,
+    ) -> None:
+        self.vectors = vectors
+        self.neighbourhood = neighbourhood
+        self.identities = identities or dict.fromkeys(vectors, Unsigned())
+        self.states: dict[int, ClientSecrets] = {}
+        self.sent: dict[int, Ring] = {}
+
+    def _keep(self, client: int, state: ClientSecrets) -> None:
+        self.states[client] = ClientSecrets.from_fields(state.to_fields())
+
+    def keys(self, client: int, message: Any) -> PublicKeys:
+        asked = Invitation.from_fields(message.to_fields())
+        state, reply = half.advertise(asked, self.identities[client])
+        self._keep(client, state)
+        return reply
+
+    def shares(self, client: int, message: Any) -> Shares:
+        roster = Roster.from_fields(message.to_fields())
+        state, reply = half.share(
+            self.states[client], roster, self.neighbourhood, self.identities[client]
+        )
+        self._keep(client, state)
+        return reply
+
+    def masked(self, client: int, message: Any) -> Ring:
+        delivery, vector = Delivery.from_fields(message.to_fields()), self.vectors[client].copy()
+        self._keep(client, half.masked(self.states[client], delivery, vector, self.neighbourhood))
+        self.sent[client] = vector
+        return vector
+
+    def confirm(self, client: int, message: Any) -> Confirmations:
+        survivors = Survivors.from_fields(message.to_fields())
+        state, reply = half.confirm(self.states[client], survivors, self.neighbourhood)
+        self._keep(client, state)
+        return reply
+
+    def unmask(self, client: int, message: Any) -> Unmasking:
+        heard = Confirmations.from_fields(message.to_fields())
+        return half.unmask(self.states.pop(client), heard, self.neighbourhood)
+
+
+def run(
+    clients: Clients,
+    gone: Gone = nobody,
+    label: str = "run/1/0",
+    until: str = "",
+    refusals: list[str] | None = None,
+) -> SecureSum:
+    """Go through the stages; who is gone, or refuses, does not answer."""
+    first = next(iter(clients.vectors.values()))
+    total = SecureSum(label, clients.vectors, first.size, clients.neighbourhood)
+    takes: dict[str, tuple[Callable[[], Mapping[int, Any]], Callable[[int, Any], None]]] = {
+        "keys": (total.invitations, total.take_keys),
+        "shares": (total.rosters, total.take_shares),
+        "masked": (total.deliveries, total.add_masked),
+        "confirm": (total.asked_to_confirm, total.take_confirmations),
+        "unmask": (total.asked_to_unmask, total.take_unmasking),
+    }
+    for stage, (messages, take) in takes.items():
+        if stage == until:
+            break
+        answers = {}
+        for client, message in messages().items():
+            if gone(stage, client):
+                continue
+            try:
+                answers[client] = getattr(clients, stage)(client, message)
+            except ProtocolError as error:
+                if refusals is None:
+                    raise
+                refusals.append(str(error))
+        for client, answer in sorted(answers.items(), reverse=True):
+            take(client, answer)
+    return total
+
+
+def random_vectors(count: int, size: int = 40, seed: int = 0) -> dict[int, Ring]:
+    generator = np.random.default_rng(seed)
+    return {
+        # Numbers of clients need not begin at 0, nor follow each other.
+        3 * k + 1: generator.integers(0, 2**64, size, dtype=np.uint64)
+        for k in range(count)
+    }
+
+
+def plain_sum(vectors: Mapping[int, Ring], clients: list[int]) -> Ring:
+    total = np.zeros_like(next(iter(vectors.values())))
+    for client in clients:
+        total += vectors[client]
+    return total

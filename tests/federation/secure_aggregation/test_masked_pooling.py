@@ -1,0 +1,200 @@
+"""A rule's statistics as whole numbers modulo 2⁶⁴: sums exact, pooled posteriors within bounds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bfl.aggregation.pooling import pool_weighted, pooling_rules
+from bfl.aggregation.pooling.client_statistics import client_statistics, pooled_statistics
+from bfl.errors import ConfigurationError, PosteriorError
+from bfl.federation.exchanges.masked import Masked
+from bfl.federation.secure_aggregation.accuracy import check_accuracy, greatest_errors
+from bfl.federation.secure_aggregation.encoding import decoded_statistics, encoded_statistics
+from bfl.federation.secure_aggregation.fixed_point import (
+    decoded,
+    encoded,
+    exponent_for,
+    rounding,
+)
+from bfl.federation.secure_aggregation.value_range import ValueRange, agreed_exponents
+from bfl.posteriors import Posterior
+
+ALLOWED = Masked().secure_sums.value_range
+RULES = [c.name for c in pooling_rules.classes() if "sums" in c().has()]
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30),
+    st.floats(1.0, 1e3),
+)
+def test_sums_are_exact_and_off_by_rounding_alone(numbers, slack):
+    exponent = exponent_for(slack * sum(map(abs, numbers)))
+    elements = [encoded(np.array([x]), exponent) for x in numbers]
+    backwards = np.array([0], np.uint64)
+    total = np.array([0], np.uint64)
+    for element, other in zip(elements, reversed(elements), strict=True):
+        total += element
+        backwards += other
+    assert total == backwards
+    exact = sum(int(np.rint(np.ldexp(x, exponent))) for x in numbers)
+    assert int(total.view(np.int64)[0]) == exact
+    error = abs(float(decoded(total, exponent)[0]) - sum(numbers))
+    assert error <= rounding(exponent, len(numbers)) + 1e-15 * sum(map(abs, numbers))
+
+
+def test_numbers_beyond_the_range_are_refused_and_counted():
+    exponent = exponent_for(8.0)
+    assert float(decoded(encoded(np.array([-8.0]), exponent), exponent)[0]) == -8.0
+    with pytest.raises(OverflowError, match="2 of 3 values are beyond"):
+        encoded(np.array([1.0, 1e3, np.nan]), exponent)
+    with pytest.raises(ValueError, match="finite"):
+        exponent_for(float("inf"))
+
+
+def masked_pool(rule, posteriors, weights, previous):
+    """Return what a server makes of the clients' elements of the ring, which it only adds up."""
+    exponents = agreed_exponents(rule, ALLOWED, previous, weights)
+    total = np.zeros(rule.statistics * previous.size + previous.point.size, np.uint64)
+    for posterior, weight in zip(posteriors, weights, strict=True):
+        ALLOWED.check(posterior, previous)
+        total += encoded_statistics(client_statistics(rule, posterior, weight, previous), exponents)
+    sums = decoded_statistics(total, exponents, previous.size, previous.point.size)
+    return pooled_statistics(rule, sums, weights, previous)
+
+
+def federation(clients, size, seed, deviations):
+    """Return clients whose means and standard deviations are anywhere in the range."""
+    generator = np.random.default_rng(seed)
+    low, high = np.log(deviations)
+
+    def posterior(mean, reach):
+        shift = generator.uniform(-reach, reach, size) * generator.choice([1e-6, 1e-3, 1.0], size)
+        return Posterior(
+            mean + shift,
+            np.exp(2 * generator.uniform(low, high, size)),
+            generator.uniform(-1e3, 1e3, 5),
+        )
+
+    previous = posterior(np.zeros(size), 3.0)
+    weights = generator.dirichlet(np.full(clients, 3.0))
+    return [posterior(previous.mean, ALLOWED.reach) for _ in range(clients)], weights, previous
+
+
+@pytest.mark.parametrize("name", RULES)
+@pytest.mark.parametrize("clients", [3, 32])
+def test_every_rule_that_is_a_sum_pools_within_its_bounds(name, clients):
+    """The mean within 0.01 pooled standard deviations, the variance within 0.1 %."""
+    rule = pooling_rules.create(name)
+    for seed, deviations in enumerate(
+        [(ALLOWED.least_deviation, ALLOWED.greatest_deviation), (1e-3, 0.1), (1.0, 1.0)]
+    ):
+        posteriors, weights, previous = federation(clients, 300, seed, deviations)
+        triples = [(p, float(w), None) for p, w in zip(posteriors, weights, strict=True)]
+        direct = pool_weighted(rule, triples, previous=previous)
+        masked = masked_pool(rule, posteriors, weights, previous)
+        wanted, got = direct.posterior, masked.posterior
+        distance = np.abs(got.mean - wanted.mean) / np.sqrt(wanted.variance)
+        assert distance.max() < 0.01
+        np.testing.assert_allclose(got.variance, wanted.variance, rtol=1e-3)
+        np.testing.assert_allclose(got.point, wanted.point, atol=1e-9)
+        assert masked.diagnostics == pytest.approx(direct.diagnostics)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_rounding_is_foreseen(name):
+    """What is foreseen at the corners is an upper bound of what clients there get."""
+    rule = pooling_rules.create(name)
+    previous = Posterior(np.array([-1.0, 1.0]), np.array([1e-4, 0.5]), np.zeros(5))
+    weights = [1 / 8] * 8
+    check_accuracy(rule, ALLOWED, previous, weights)
+    worst = greatest_errors(rule, ALLOWED, previous, weights)
+    generator = np.random.default_rng(2)
+    for deviation in (ALLOWED.least_deviation, ALLOWED.greatest_deviation):
+        shift = generator.uniform(-1, 1, (8, 2)) * ALLOWED.reach
+        clients = [
+            Posterior(previous.mean + s, np.full(2, deviation**2), np.zeros(5)) for s in shift
+        ]
+        triples = [(p, w, None) for p, w in zip(clients, weights, strict=True)]
+        try:
+            wanted = pool_weighted(rule, triples, previous=previous).posterior
+        except PosteriorError:
+            continue
+        found = masked_pool(rule, clients, weights, previous).posterior
+        errors = np.abs(found.mean - wanted.mean) / np.sqrt(wanted.variance)
+        # Beside the grid's there is the rounding of float64, of the sums and of what is decoded.
+        assert errors.max() <= worst[0] + 1e-6
+        assert np.abs(found.variance / wanted.variance - 1).max() <= worst[1] + 1e-9
+
+
+@pytest.mark.parametrize("name", ["conflation", "weighted-sum-of-normals", "linear-pool", "dwc"])
+def test_a_range_that_is_too_wide_for_the_ring_is_refused(name):
+    rule, wide = pooling_rules.create(name), ValueRange(1e6, 1e-9, 1e6, 1e6)
+    previous = Posterior(np.array([-1.0, 1.0]), np.array([1e-4, 0.5]), np.zeros(5))
+    with pytest.raises(ConfigurationError, match=r"sums modulo 2\^64 of 8 clients.*masked-reach"):
+        check_accuracy(rule, wide, previous, [1 / 8] * 8)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_no_sum_of_clients_at_the_edges_of_the_range_leaves_the_ring(name):
+    rule, clients = pooling_rules.create(name), 5
+    generator = np.random.default_rng(3)
+    mean, variance = generator.normal(size=6), generator.uniform(1e-9, 2.0, 6)
+    previous = Posterior(mean, variance, np.zeros(1))
+    weights = [1 / clients] * clients
+    exponents = agreed_exponents(rule, ALLOWED, previous, weights)
+    point = np.array([-ALLOWED.greatest_point])
+    for shift in (-ALLOWED.reach, 0.0, ALLOWED.reach):
+        for deviation in (ALLOWED.least_deviation, 0.1, ALLOWED.greatest_deviation):
+            # Rounding may carry a variance over the edge; the check is in float64.
+            client = Posterior(mean + shift, np.full(6, deviation**2), point)
+            statistics = client_statistics(rule, client, weights[0], previous)
+            one = encoded_statistics(statistics, exponents)
+            total = decoded_statistics(one * np.uint64(clients), exponents, 6, 1)
+            for row, expected, exponent in zip(
+                (*total.gaussian, total.point),
+                (*statistics.gaussian, statistics.point),
+                exponents,
+                strict=True,
+            ):
+                allowed = rounding(exponent, clients)
+                np.testing.assert_allclose(row, clients * expected, rtol=1e-12, atol=allowed)
+
+
+@pytest.mark.parametrize(
+    ("client", "said"),
+    [
+        (Posterior(np.array([0.0, 90.0]), np.ones(2)), "1 of 2 means further than 16"),
+        (Posterior(np.zeros(2), np.array([1.0, 1e-30])), "1 of 2 standard deviations below"),
+        (Posterior(np.zeros(2), np.full(2, 1e9)), "2 of 2 standard deviations above"),
+        (Posterior(np.zeros(2), np.ones(2), np.full(1, -1e9)), "1 of 1 point parameters"),
+    ],
+)
+def test_a_posterior_outside_of_the_range_is_refused_in_words(client, said):
+    previous = Posterior(np.zeros(2), np.ones(2), np.zeros(1))
+    with pytest.raises(PosteriorError, match=rf"{said}.*allowed: a wider range \(masked-"):
+        ALLOWED.check(client, previous)
+
+
+def test_a_network_of_points_alone_is_a_sum_as_well():
+    rule = pooling_rules.create("nwa")
+    previous = Posterior(np.zeros(0), np.zeros(0), np.zeros(2))
+    posteriors = [Posterior(np.zeros(0), np.zeros(0), np.array([k, -2.5 * k])) for k in range(3)]
+    pooled = masked_pool(rule, posteriors, [0.5, 0.25, 0.25], previous).posterior
+    np.testing.assert_allclose(pooled.point, [0.75, -1.875], atol=1e-9)
+
+
+def test_a_client_of_weight_0_adds_nothing():
+    rule = pooling_rules.create("conflation")
+    previous = Posterior(np.zeros(2), np.ones(2), np.zeros(1))
+    heavy = Posterior(np.ones(2), np.full(2, 0.5), np.ones(1))
+    found = masked_pool(rule, [heavy, previous, previous], [1.0, 0.0, 0.0], previous).posterior
+    np.testing.assert_allclose(found.mean, heavy.mean)
+    np.testing.assert_allclose(found.variance, heavy.variance)
+
+
+def test_the_range_is_the_configurations():
+    assert Masked(masked_reach=3.0).secure_sums.value_range == ValueRange(3.0, 5e-6, 4.0, 1e6)

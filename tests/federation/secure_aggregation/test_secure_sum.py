@@ -1,0 +1,238 @@
+"""The protocol: its sum, clients that drop out, servers that lie, and what a vector gives away."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from in_memory import ALL, STAGES, Clients, plain_sum, random_vectors, run
+from scipy.stats import chisquare
+
+from bfl.federation.secure_aggregation import client as half
+from bfl.federation.secure_aggregation.errors import ProtocolError, TooFewClientsError
+from bfl.federation.secure_aggregation.messages import (
+    Confirmations,
+    Delivery,
+    PublicKeys,
+    Survivors,
+)
+from bfl.federation.secure_aggregation.neighbours import Neighbourhood
+
+FEW = Neighbourhood(6, 2 / 3)
+"""Of more than 7 clients, each has 6 neighbours, and 5 of the 7 are needed."""
+
+
+@pytest.mark.parametrize(("count", "neighbourhood"), [(3, ALL), (5, ALL), (12, FEW)])
+def test_the_sum_is_that_of_the_vectors_bit_for_bit(count, neighbourhood):
+    vectors = random_vectors(count, size=300_000 if count == 3 else 40)
+    clients = Clients(vectors, neighbourhood)
+    total = run(clients)
+    np.testing.assert_array_equal(total.total(), plain_sum(vectors, list(vectors)))
+    for client, vector in vectors.items():  # and none of them has travelled as it is
+        assert not np.any(clients.sent[client][:40] == vector[:40])
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize(("count", "neighbourhood"), [(7, ALL), (12, FEW)])
+def test_who_drops_out_at_a_stage_is_left_out_and_no_more(stage, count, neighbourhood):
+    vectors = random_vectors(count)
+    lost = list(vectors)[2:4]
+
+    def gone(now, client):
+        return client in lost and STAGES.index(now) >= STAGES.index(stage)
+
+    total = run(Clients(vectors, neighbourhood), gone)
+    heard = stage in ("confirm", "unmask")  # their vectors have come
+    assert total.survivors == [c for c in vectors if heard or c not in lost]
+    np.testing.assert_array_equal(total.total(), plain_sum(vectors, total.survivors))
+
+
+def test_clients_that_drop_out_at_different_stages():
+    vectors = random_vectors(12)
+    ids = list(vectors)
+    leaves = {ids[0]: "shares", ids[4]: "masked", ids[7]: "unmask"}
+    total = run(
+        Clients(vectors),
+        lambda now, client: client in leaves and STAGES.index(now) >= STAGES.index(leaves[client]),
+    )
+    np.testing.assert_array_equal(total.total(), plain_sum(vectors, total.survivors))
+    assert set(ids) - set(total.survivors) == {ids[0], ids[4]}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+def test_below_the_threshold_nothing_is_unmasked(stage):
+    vectors = random_vectors(6)  # 4 of 6 are needed
+    lost = list(vectors)[: 4 if stage == "keys" else 3]
+
+    def gone(now, client):
+        return client in lost and STAGES.index(now) >= STAGES.index(stage)
+
+    with pytest.raises(TooFewClientsError):
+        run(Clients(vectors), gone, refusals=[]).total()
+
+
+def test_a_second_attempt_has_other_masks():
+    vectors = random_vectors(4)
+    sent = []
+    for attempt in range(2):
+        clients = Clients(vectors)
+        np.testing.assert_array_equal(
+            run(clients, label=f"run/1/{attempt}").total(), plain_sum(vectors, list(vectors))
+        )
+        sent.append(clients.sent)
+    for client in vectors:
+        assert not np.any(sent[0][client] == sent[1][client])
+
+
+def test_no_client_gives_both_secrets_of_another():
+    """The server says to some that a client is left, and to others that it is not."""
+    vectors = random_vectors(7)
+    victim, *others = vectors
+    clients = Clients(vectors)
+    total = run(clients, until="confirm")
+    told = {c: list(vectors) if c in others[:3] else others for c in others}
+    confirmations = {c: clients.confirm(c, Survivors(told[c])) for c in others}
+    for c in others:
+        mail = {
+            other: box
+            for other, sent in confirmations.items()
+            if other != c
+            for to, box in zip(sent.clients, sent.boxes, strict=True)
+            if to == c
+        }
+        with pytest.raises(ProtocolError, match="was told of other clients"):
+            clients.unmask(c, Confirmations([*mail], [*mail.values()]))
+    # And of those who were told the same there are too few, whichever half it is.
+    clients = Clients(vectors)
+    run(clients, until="confirm")
+    confirmations = {c: clients.confirm(c, Survivors(told[c])) for c in others}
+    for c in others:
+        mail = {
+            other: box
+            for other, sent in confirmations.items()
+            if told[other] == told[c] and other != c
+            for to, box in zip(sent.clients, sent.boxes, strict=True)
+            if to == c
+        }
+        with pytest.raises(ProtocolError, match="confirm the same; needed are 5"):
+            clients.unmask(c, Confirmations([*mail], [*mail.values()]))
+    assert victim in total.survivors
+
+
+def test_each_step_is_made_once_and_in_order():
+    vectors = random_vectors(4)
+    clients = Clients(vectors)
+    total = run(clients, until="confirm")
+    client = next(iter(vectors))
+    delivery = total.deliveries()[client]
+    with pytest.raises(ProtocolError, match="has masked in run/1/0"):
+        clients.masked(client, delivery)  # a second vector under the same masks
+    with pytest.raises(ProtocolError, match="has masked"):
+        half.unmask(clients.states[client], Confirmations([], []), ALL)
+    clients.confirm(client, Survivors(list(vectors)))
+    with pytest.raises(ProtocolError, match="has confirmed"):
+        clients.confirm(client, Survivors(list(vectors)[:3]))
+
+
+def test_a_client_masks_with_enough_neighbours_or_not_at_all():
+    vectors = random_vectors(5)
+    clients = Clients(vectors)
+    total = run(clients, until="masked")
+    client, *others = vectors
+    message = total.deliveries()[client]
+    for kept in (0, 2):
+        few = Delivery(sorted([client, *others[:kept]]), others[:kept], message.boxes[:kept])
+        with pytest.raises(ProtocolError, match=f"{kept + 1} of 5 .* have sent shares"):
+            clients.masked(client, few)
+
+
+def test_a_client_whose_keys_are_none_is_left_out_by_the_server():
+    clients = Clients(random_vectors(4))
+    total = run(clients, until="shares")
+    for keys in (PublicKeys(bytes(32), b"x" * 32, b""), PublicKeys(b"x" * 32, b"short", b"")):
+        with pytest.raises(ProtocolError, match="public key is none"):
+            total.take_keys(1, keys)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda r: replace(r, clients=r.clients[:-1]), "neighbours are not those"),
+        (lambda r: replace(r, neighbours=r.neighbours[:-1]), "neighbours are not those"),
+        (lambda r: replace(r, masking=[r.masking[0]] * len(r.masking)), "the same key"),
+        (lambda r: replace(r, clients=r.clients[:2]), "there are 2 clients"),
+        (lambda r: replace(r, masking=[bytes(32), *r.masking[1:]]), ""),
+    ],
+)
+def test_a_list_of_clients_that_is_none_is_refused(change, said):
+    vectors = random_vectors(4)
+    clients = Clients(vectors)
+    total = run(clients, until="shares")
+    client = min(vectors)
+    roster = change(total.rosters()[client])
+    if said:
+        with pytest.raises(ProtocolError, match=said):
+            clients.shares(client, roster)
+        return
+    # A key of zeros agrees on nothing secret: the library refuses it when it is used.
+    clients.shares(client, roster)
+    others = roster.neighbours
+    with pytest.raises(ProtocolError, match="public key is none"):
+        clients.masked(client, Delivery([client, *others], others, [b""] * len(others)))
+
+
+def chance_of_uniform(numbers: np.ndarray) -> float:
+    """Return how probable it is that numbers of the ring are as uneven as these, by their bytes."""
+    bytes_, found = np.frombuffer(numbers.tobytes(), np.uint8), []
+    for place in range(8):
+        counts = np.bincount(bytes_[place::8], minlength=256)
+        found.append(chisquare(counts).pvalue)
+    return min(1.0, 8 * min(found))
+
+
+def test_who_knows_all_other_updates_learns_nothing_of_one_from_what_it_sent():
+    """And finds the client whose mask was left out, so that this test would see it."""
+    # Updates as they are: small numbers, whose high bytes are all alike.
+    size = 20_000
+    generator = np.random.default_rng(5)
+    vectors = {
+        k: generator.integers(-(2**40), 2**40, size).astype(np.int64).view(np.uint64)
+        for k in range(4)
+    }
+    clients = Clients(vectors)
+    run(clients)
+    for client, vector in vectors.items():
+        others = plain_sum(vectors, [c for c in vectors if c != client])
+        # What was sent; what is left of it if the guess of the update is right; and with all
+        # that the others have added.
+        for guess in (np.zeros_like(vector), vector, others):
+            assert chance_of_uniform(clients.sent[client] - guess) > 1e-6
+    assert chance_of_uniform(vectors[0]) < 1e-9
+
+    class Careless(Clients):
+        def masked(self, client, message):
+            vector = super().masked(client, message)
+            if client == 2:
+                vector[...] = self.vectors[2]
+            return vector
+
+    careless = Careless(vectors)
+    run(careless)
+    found = [c for c in vectors if chance_of_uniform(careless.sent[c]) < 1e-9]
+    assert found == [2]
+
+
+def test_neighbours_are_mutual_and_as_many_for_all():
+    ids = list(range(0, 80, 2))
+    near = {c: FEW.of(c, ids, "run/3/0") for c in ids}
+    assert {len(n) for n in near.values()} == {6}
+    assert all(c in near[other] for c in ids for other in near[c])
+    assert near != {c: FEW.of(c, ids, "run/4/0") for c in ids}
+    assert FEW.of(ids[0], ids[:7], "run/3/0") == ids[1:7]
+
+
+@pytest.mark.parametrize(("members", "needed"), [(2, 2), (3, 2), (4, 3), (6, 4), (10, 7), (31, 21)])
+def test_more_than_half_are_always_needed(members, needed):
+    assert ALL.threshold(members) == needed
+    assert Neighbourhood(30, 0.01).threshold(members) == members // 2 + 1

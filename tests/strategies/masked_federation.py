@@ -1,0 +1,129 @@
+"""Clients without TensorFlow that send masked vectors, by the product's own client half."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from flwr.app import Context, Message
+from flwr.clientapp import ClientApp
+from small_federation import make_training_app
+
+from bfl.configuration import resolve
+from bfl.federation.secure_aggregation.on_the_wire import (
+    ADVERTISE_KEYS,
+    CONFIRM,
+    SHARE_KEYS,
+    UNMASK,
+)
+from bfl.federation.wire import ARRAYS, CONFIG, TrainTask, posterior_from_arrays, reply_content
+from bfl.posteriors import Posterior
+from clients.guard import reports_errors
+from clients.masked import advertised, confirmed, masked_reply, shared, unmasked
+
+SIZES = (10, 20, 30, 15, 25, 40)
+START = Posterior(
+    np.linspace(-1, 1, 50).astype(np.float32),
+    np.linspace(0.01, 0.2, 50).astype(np.float32),
+    np.arange(3, dtype=np.float32),
+)
+
+Fault = Callable[[str, int, int], bool]
+Work = Callable[[Message, Context], Message]
+
+
+def no_fault(stage: str, client: int, server_round: int) -> bool:
+    return False
+
+
+def trained(task: TrainTask, received: Posterior) -> Posterior:
+    """Return what a client makes of what it has received."""
+    generator = np.random.default_rng((task.server_round, task.partition_id))
+    return Posterior(
+        received.mean + generator.normal(0, 0.1, received.size).astype(np.float32),
+        received.variance * generator.uniform(0.3, 1.0, received.size).astype(np.float32),
+        received.point + np.float32(task.partition_id),
+    )
+
+
+def values(**more: Any) -> str:
+    """Return a configuration as it is sent to clients."""
+    return json.dumps(resolve({"dataset": "digits", **more}).values)
+
+
+def add_masked_stages(app: ClientApp, around: Callable[[str, Work], Work] | None = None) -> None:
+    """Give an app what answers the messages beside those that ask to train.
+
+    Args:
+        app: The app.
+        around: Makes of the answer to a kind of message another one.
+    """
+    for kind, answer in (
+        (ADVERTISE_KEYS, advertised),
+        (SHARE_KEYS, shared),
+        (CONFIRM, confirmed),
+        (UNMASK, unmasked),
+    ):
+        app.train(kind)(reports_errors(around(kind, answer) if around else answer))
+
+
+class MaskedNodes:
+    """The ClientApp of all nodes, which fail as told.
+
+    Args:
+        training: What a client makes of a task.
+        fault: Whether a client fails, given the stage, the partition id and the round.
+
+    Attributes:
+        stages: What each client has been asked, in order.
+        sent: What each client has sent the last time it was asked to train, by partition id.
+    """
+
+    def __init__(
+        self,
+        training: Callable[[TrainTask, Posterior], Posterior] = trained,
+        fault: Fault = no_fault,
+        sizes: tuple[int, ...] = SIZES,
+    ) -> None:
+        self.stages: list[tuple[str, int]] = []
+        self.sent: dict[int, Any] = {}
+        self._training = training
+        self._fault = fault
+        self._sizes = sizes
+
+    def app(self) -> ClientApp:
+        """Return the app."""
+        app = make_training_app(self._train)
+        add_masked_stages(app, self._stage)
+        return app
+
+    def _note(self, kind: str, message: Message, context: Context) -> None:
+        client = int(context.node_config["partition-id"])
+        self.stages.append((kind, client))
+        if self._fault(kind, client, int(message.metadata.group_id)):
+            raise RuntimeError(f"{kind}: the node is down")
+
+    def _stage(self, kind: str, answer: Work) -> Work:
+        def work(message: Message, context: Context) -> Message:
+            self._note(kind, message, context)
+            return answer(message, context)
+
+        return work
+
+    def _train(self, message: Message, context: Context) -> Any:
+        self._note("train", message, context)
+        config: Any = message.content[CONFIG]
+        arrays: Any = message.content[ARRAYS]
+        task = TrainTask.from_config(config)
+        configuration = resolve(json.loads(task.configuration))
+        received = posterior_from_arrays(arrays)
+        posterior = self._training(task, received)
+        count = self._sizes[task.partition_id]
+        if configuration.exchange.secure_sums:
+            content = masked_reply(message, context, configuration, posterior, received, count)
+        else:
+            content = reply_content(posterior, {"num-examples": count})
+        self.sent[task.partition_id] = content
+        return content

@@ -1,0 +1,193 @@
+"""Rounds whose server learns sums alone, through Flower's messages; training is NumPy's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from masked_federation import SIZES, START, Fault, MaskedNodes, no_fault, trained, values
+from small_federation import make_grid
+
+from bfl.configuration import resolve
+from bfl.errors import ConfigurationError, RunError
+from bfl.federation.sampling.random import RandomSampling
+from bfl.federation.wire import posterior_from_arrays, posterior_to_arrays
+from bfl.learning.corrections.scaffold import Scaffold
+from bfl.posteriors import Posterior
+from strategies import PosteriorPooling
+from strategies.posterior_pooling import Round
+from strategies.server_state import ServerState
+
+MASKED = {"exchange": "masked"}
+
+
+class Run:
+    """A run of some rounds over clients in memory."""
+
+    def __init__(
+        self,
+        given: dict[str, Any],
+        rounds: int = 2,
+        nodes: MaskedNodes | None = None,
+        **more: Any,
+    ) -> None:
+        configuration = resolve({"dataset": "digits", **given})
+        self.nodes = nodes or MaskedNodes()
+        self.rounds: list[Round] = []
+        self.warnings: list[str] = []
+        grid = make_grid(self.nodes.app(), len(SIZES))
+        strategy = PosteriorPooling(
+            rule=configuration.pooling,
+            weighting=configuration.weighting,
+            exchange=configuration.exchange,
+            configuration=values(**given),
+            partition=[np.arange(size) for size in SIZES],
+            on_round=self.rounds.append,
+            on_warning=self.warnings.append,
+            **more,
+        )
+        result = strategy.start(grid, posterior_to_arrays(START), num_rounds=rounds, timeout=1.0)
+        self.posterior = posterior_from_arrays(result.arrays)
+
+    def close_to(self, other: Run) -> None:
+        """Raise unless the final posteriors are as close as is promised."""
+        mine, its = self.posterior, other.posterior
+        assert (np.abs(mine.mean - its.mean) < 0.01 * np.sqrt(its.variance)).all()
+        np.testing.assert_allclose(mine.variance, its.variance, rtol=1e-3)
+        np.testing.assert_allclose(mine.point, its.point, rtol=1e-6)
+
+
+def failing(stage: str, *clients: int, rounds: tuple[int, ...] = (1, 2)) -> Fault:
+    return lambda now, client, number: now == stage and client in clients and number in rounds
+
+
+@pytest.mark.parametrize("pooling", ["weighted-conflation", "linear-pool", "dwc"])
+def test_a_masked_run_ends_where_a_direct_one_does(pooling):
+    masked, direct = Run({**MASKED, "pooling": pooling}), Run({"pooling": pooling})
+    masked.close_to(direct)
+    assert not masked.warnings
+    for found, expected in zip(masked.rounds, direct.rounds, strict=True):
+        assert found.metrics["clients"] == 6
+        assert found.metrics["num-examples"] == expected.metrics["num-examples"]
+        assert [c["client"] for c in found.clients] == list(range(6))
+        np.testing.assert_array_equal(found.state.pooled_rounds, expected.state.pooled_rounds)
+
+
+def test_masks_are_fresh_and_leave_no_bit_in_the_result():
+    first, second = Run({**MASKED}), Run({**MASKED})
+    assert first.posterior.digest() == second.posterior.digest()
+    for client in range(6):
+        one, other = (run.nodes.sent[client]["arrays"]["masked"].numpy() for run in (first, second))
+        assert one.shape == other.shape == (103,)
+        assert not (one == other).any()
+
+
+def test_a_run_that_goes_on_after_a_round_ends_with_the_same_bits():
+    whole = Run(MASKED, rounds=3)
+    state = whole.rounds[0].state
+    first = ServerState.from_arrays(1, state.posterior, state.to_arrays())
+    assert Run(MASKED, rounds=3, state=first).posterior.digest() == whole.posterior.digest()
+
+
+@pytest.mark.parametrize("stage", ["advertise_keys", "share_keys", "train", "confirm", "unmask"])
+def test_a_client_that_drops_out_is_left_out_where_its_update_has_not_come(stage):
+    faulty = MaskedNodes(fault=failing(stage, 2))
+    run = Run(MASKED, nodes=faulty)
+    heard = stage in ("confirm", "unmask")
+    left = no_fault if heard else failing("train", 2)
+    run.close_to(Run({}, nodes=MaskedNodes(fault=left)))
+    assert run.rounds[0].metrics["clients"] == (6 if heard else 5)
+    assert run.rounds[0].metrics["failures"] == (0 if heard else 1)
+    assert "client 2: failed" in run.warnings[0]
+    assert f"{stage}: the node is down" in run.warnings[0]
+
+
+def test_a_round_with_too_few_is_made_again_with_other_masks():
+    """Three of six fail once, when they are to train: nobody is asked to unmask anything."""
+    failed: set[tuple[int, int]] = set()
+
+    def once(stage: str, client: int, number: int) -> bool:
+        if stage != "train" or client > 2 or (client, number) in failed:
+            return False
+        failed.add((client, number))
+        return True
+
+    nodes = MaskedNodes(fault=once)
+    run = Run(MASKED, rounds=1, nodes=nodes)
+    assert run.posterior.digest() == Run(MASKED, rounds=1).posterior.digest()
+    assert [kind for kind, _ in nodes.stages].count("advertise_keys") == 12
+    assert [kind for kind, _ in nodes.stages].count("unmask") == 6
+
+
+def test_a_run_ends_where_too_few_stay_in_every_attempt():
+    nodes = MaskedNodes(fault=failing("train", 0, 1, 2))
+    with pytest.raises(RunError, match="round 1: masked vectors have come of clients 3, 4, 5"):
+        Run(MASKED, rounds=1, nodes=nodes)
+    assert "unmask" not in {kind for kind, _ in nodes.stages}
+    assert "confirm" not in {kind for kind, _ in nodes.stages}
+    with pytest.raises(RunError, match="5 of 6 clients have sent a usable vector, and min-clients"):
+        Run(MASKED, rounds=1, nodes=MaskedNodes(fault=failing("train", 0)), min_clients=6)
+
+
+def test_a_client_outside_of_the_range_says_so_and_is_left_out():
+    def far(task, received):
+        posterior = trained(task, received)
+        if task.partition_id == 1:
+            posterior = Posterior(posterior.mean + 99, posterior.variance, posterior.point)
+        return posterior
+
+    run = Run(MASKED, rounds=1, nodes=MaskedNodes(far))
+    assert "client 1: failed" in run.warnings[0]
+    assert "the posterior has 50 of 50 means further than 16" in run.warnings[0]
+    run.close_to(Run({}, rounds=1, nodes=MaskedNodes(fault=failing("train", 1))))
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"pooling": "population-pooling"}, "exchange 'masked' needs a pool of sums"),
+        ({"pooling": "clamped-weighted-sum-of-normals"}, "exchange 'masked' needs a pool of sums"),
+        ({"weighting": "maximum-discrepancy"}, "weights that do not depend on what clients send"),
+        ({"weighting": "distance-to-fixed-point"}, "weights that do not depend on"),
+        ({"defence": "winsorization"}, "goes with no change of what clients have sent"),
+        ({"strategy": "scaffold"}, "goes with no arrays beside a client's posterior"),
+        ({"strategy": "fedbe", "server-data": "held-back"}, "no use of single clients' models"),
+        ({"predictive": "ensemble"}, "no use of single clients' models"),
+        ({"judged-by": "clients"}, "no metrics of single clients"),
+        ({"pretrain-examples": 100.0}, "goes with no start other than the prior"),
+    ],
+)
+def test_what_needs_single_updates_is_refused_before_anything_starts(given, said):
+    resolve({"dataset": "digits", **given})
+    with pytest.raises(ConfigurationError, match=said):
+        resolve({"dataset": "digits", **MASKED, **given})
+
+
+@pytest.mark.parametrize(
+    ("parts", "said"),
+    [
+        ({"rule": "population-pooling"}, "exchange 'masked' needs a pool of sums"),
+        ({"rule": "conflation", "weighting": "distance"}, "needs weights that do not depend on"),
+        ({"rule": "nwa", "defence": "winsorization"}, "no change of what clients have sent"),
+        ({"rule": "nwa", "predictive": "ensemble"}, "no use of single clients' models"),
+        ({"rule": "nwa", "weighting": "equal", "parts": (Scaffold(),)}, "no arrays beside"),
+        (
+            {"rule": "nwa", "partition": None},
+            "examples of partitions 0, 1, 2, 3, 4, 5 is not known",
+        ),
+        ({"rule": "nwa", "sampling": RandomSampling(fraction_train=0.3)}, "of 2 clients a round"),
+    ],
+)
+def test_a_strategy_of_ones_own_is_refused_likewise_before_anybody_trains(parts, said):
+    nodes = MaskedNodes()
+    given = {"partition": [np.arange(size) for size in SIZES], **parts}
+    strategy = PosteriorPooling(exchange="masked", **given)
+    with pytest.raises(ConfigurationError, match=said):
+        strategy.start(make_grid(nodes.app(), len(SIZES)), posterior_to_arrays(START))
+    assert not nodes.stages
+
+
+@pytest.mark.parametrize("strategy", ["pvi", "conflation", "fedavgm", "weighted-conflation"])
+def test_methods_whose_pool_is_a_sum_go_with_it(strategy):
+    assert resolve({"dataset": "digits", **MASKED, "strategy": strategy}).exchange.secure_sums
