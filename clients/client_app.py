@@ -95,6 +95,7 @@ from clients.state import client_state
 
 if TYPE_CHECKING:
     from bfl.learning.networks.network import Network
+    from bfl.learning.training.trainer import LocalTrainer
 
 app = ClientApp()
 
@@ -264,12 +265,7 @@ def _train(
         metrics = _private_metrics(task, node)
     else:
         metrics = _training_metrics(result, int(examples.size), started)
-        metrics |= own_test_metrics(
-            node.dataset, configuration, task, result.posterior, policy=node.plugins
-        )
-        family = personal_architecture(configuration, model)
-        models = (result.posterior, result.personal)
-        metrics |= judged_metrics(configuration, task, node, trainer, family, models)
+        metrics |= _judged(configuration, task, node, trainer, model, result)
     learnt, stays = head.split(result.posterior)
     posterior = _outgoing(configuration, task, learnt, from_server, head.manifest, node)
     packed = configuration.exchange.pack(posterior, from_server)
@@ -297,6 +293,25 @@ def _training_metrics(result: LocalResult, examples: int, started: float) -> dic
         TRAIN_DIVERGENCE_PER_EXAMPLE: result.divergence / examples,
         TRAIN_SECONDS: time.perf_counter() - started,
         MEMORY: resident_memory(),
+    }
+
+
+def _judged(
+    configuration: Configuration,
+    task: TrainTask,
+    node: Node,
+    trainer: LocalTrainer,
+    model: str,
+    result: LocalResult,
+) -> dict[str, float | int]:
+    """Return how a client's models do on test images of its own, where it has any."""
+    family = personal_architecture(configuration, model)
+    models = (result.posterior, result.personal)
+    return {
+        **own_test_metrics(
+            node.dataset, configuration, task, result.posterior, policy=node.plugins
+        ),
+        **judged_metrics(configuration, task, node, trainer, family, models),
     }
 
 

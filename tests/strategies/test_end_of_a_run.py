@@ -57,6 +57,7 @@ def finish(folder: RunFolder) -> None:
         configuration=evaluator.configuration,
         progress=SimpleNamespace(say=lambda _: None, console=Console(quiet=True)),
         log=SimpleNamespace(end=lambda *_: None),
+        federation=SimpleNamespace(size=2, noise_anew=False),
     )
     _finish(server, Posterior(np.zeros(2, np.float32), np.ones(2, np.float32)))  # type: ignore[arg-type]
 

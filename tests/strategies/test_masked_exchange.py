@@ -151,10 +151,10 @@ def test_a_client_outside_of_the_range_says_so_and_is_left_out():
         ({"weighting": "maximum-discrepancy"}, "weights that do not depend on what clients send"),
         ({"weighting": "distance-to-fixed-point"}, "weights that do not depend on"),
         ({"defence": "winsorization"}, "goes with no change of what clients have sent"),
-        ({"strategy": "scaffold"}, "goes with no arrays beside a client's posterior"),
-        ({"strategy": "fedbe", "server-data": "held-back"}, "no use of single clients' models"),
-        ({"predictive": "ensemble"}, "no use of single clients' models"),
-        ({"judged-by": "clients"}, "no metrics of single clients"),
+        ({"strategy": "scaffold"}, "goes with no array that clients send beside their posteriors"),
+        ({"strategy": "fedbe", "server-data": "held-back"}, "no look at single clients' models"),
+        ({"predictive": "ensemble"}, "no look at single clients' models"),
+        ({"judged-by": "clients"}, "no numbers that clients have measured"),
         ({"pretrain-examples": 100.0}, "goes with no start other than the prior"),
     ],
 )
@@ -170,8 +170,11 @@ def test_what_needs_single_updates_is_refused_before_anything_starts(given, said
         ({"rule": "population-pooling"}, "exchange 'masked' needs a pool of sums"),
         ({"rule": "conflation", "weighting": "distance"}, "needs weights that do not depend on"),
         ({"rule": "nwa", "defence": "winsorization"}, "no change of what clients have sent"),
-        ({"rule": "nwa", "predictive": "ensemble"}, "no use of single clients' models"),
-        ({"rule": "nwa", "weighting": "equal", "parts": (Scaffold(),)}, "no arrays beside"),
+        ({"rule": "nwa", "predictive": "ensemble"}, "no look at single clients' models"),
+        (
+            {"rule": "nwa", "weighting": "equal", "parts": (Scaffold(),)},
+            "no array that clients send beside",
+        ),
         (
             {"rule": "nwa", "partition": None},
             "examples of partitions 0, 1, 2, 3, 4, 5 is not known",

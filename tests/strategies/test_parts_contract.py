@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pytest
-from choosing import going_with
+from choosing import going_with, word_of
 from numpy_clients import Fault, KilledError, PartFederation
 from numpy_server import NumpyServer
 
@@ -57,9 +57,10 @@ SHORT: Values = {
 
 CASES: dict[str, Values] = {
     **{
-        f"{kind.key}: {name}": {**going_with(kind.key, name), kind.key: name}
+        f"{kind.key}: {name}": {**going_with(kind.key, word), kind.key: word}
         for kind in PARTS_OF_A_ROUND
         for name in kind.registry.names()
+        for word in [word_of(kind, name)]
         # So few clients as the faults below leave cannot take masks off: test_masked_exchange.py.
         if not (kind.key == "exchange" and kind.registry.create(name).secure_sums)
     },

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -106,7 +107,7 @@ def test_a_client_trains_for_its_own_epochs_whatever_the_method(
     asked: list[int] = []
 
     class Trainer:
-        network = None
+        network = SimpleNamespace(manifest=None)
 
         def train(self, images: Any, labels: Any, task: Any) -> None:
             asked.append(task.epochs)
