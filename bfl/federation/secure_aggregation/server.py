@@ -151,7 +151,16 @@ class SecureSum:
         return dict.fromkeys(self.survivors, Survivors(self.survivors))
 
     def take_confirmations(self, client: int, confirmations: Confirmations) -> None:
-        """Take what a client has sealed for its neighbours."""
+        """Take what a client has sealed for its neighbours.
+
+        Raises:
+            ProtocolError: It is for others than those of them who are left, or is none.
+        """
+        near = self._survivors & set(self._neighbours.get(client, []))
+        if client not in self._survivors or confirmations.clients != sorted(near):
+            raise ProtocolError("confirmations are for others than the neighbours that are left")
+        if len(confirmations.boxes) != len(near):
+            raise ProtocolError("there are not as many confirmations as neighbours that are left")
         for other, box in zip(confirmations.clients, confirmations.boxes, strict=True):
             self._confirmed.setdefault(other, {})[client] = box
 

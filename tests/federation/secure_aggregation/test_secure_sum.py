@@ -156,6 +156,35 @@ def test_a_client_whose_keys_are_none_is_left_out_by_the_server():
 
 
 @pytest.mark.parametrize(
+    "change",
+    [
+        lambda sent: Confirmations([9999], [b"x"]),
+        lambda sent: Confirmations(sent.clients * 2, sent.boxes * 2),
+        lambda sent: Confirmations(sent.clients[:-1], sent.boxes[:-1]),
+        lambda sent: Confirmations(sent.clients, sent.boxes[:-1]),
+    ],
+)
+def test_confirmations_for_others_are_refused_and_the_round_ends_without_them(change):
+    vectors = random_vectors(6)
+    clients = Clients(vectors)
+    total = run(clients, until="confirm")
+    liar, *others = vectors
+    for client, message in total.asked_to_confirm().items():
+        sent = clients.confirm(client, message)
+        if client == liar:
+            with pytest.raises(ProtocolError, match="confirmations"):
+                total.take_confirmations(client, change(sent))
+        else:
+            total.take_confirmations(client, sent)
+    asked = total.asked_to_unmask()
+    assert set(asked) <= set(vectors)
+    for client in others:
+        assert liar not in asked[client].clients
+        total.take_unmasking(client, clients.unmask(client, asked[client]))
+    np.testing.assert_array_equal(total.total(), plain_sum(vectors, list(vectors)))
+
+
+@pytest.mark.parametrize(
     ("change", "said"),
     [
         (lambda r: replace(r, clients=r.clients[:-1]), "neighbours are not those"),
