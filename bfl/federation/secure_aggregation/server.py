@@ -64,8 +64,14 @@ class SecureSum:
         """Take a client's keys.
 
         Raises:
-            ProtocolError: They are none: its neighbours would have to leave the round for them.
+            ProtocolError: They are none, or one stands twice or is another client's: its neighbours
+                would have to leave the round for them.
         """
+        if client in self._keys:
+            raise ProtocolError("keys have come already")
+        there = {key for each in self._keys.values() for key in (each.encryption, each.masking)}
+        if keys.encryption == keys.masking or there & {keys.encryption, keys.masking}:
+            raise ProtocolError("a key stands twice, or is another client's")
         for public in (keys.encryption, keys.masking):
             KeyPair(new_secret()).agreed(public, "a check")
         self._keys[client] = keys

@@ -18,6 +18,7 @@ from bfl.federation.secure_aggregation.messages import (
     Survivors,
 )
 from bfl.federation.secure_aggregation.neighbours import Neighbourhood
+from bfl.federation.secure_aggregation.server import SecureSum
 
 FEW = Neighbourhood(6, 2 / 3)
 """Of more than 7 clients, each has 6 neighbours, and 5 of the 7 are needed."""
@@ -152,7 +153,45 @@ def test_a_client_whose_keys_are_none_is_left_out_by_the_server():
     total = run(clients, until="shares")
     for keys in (PublicKeys(bytes(32), b"x" * 32, b""), PublicKeys(b"x" * 32, b"short", b"")):
         with pytest.raises(ProtocolError, match="public key is none"):
-            total.take_keys(1, keys)
+            total.take_keys(2, keys)
+
+
+@pytest.mark.parametrize("copied", ["its own", "encryption", "masking"])
+def test_a_client_that_sends_a_key_twice_is_left_out_and_the_round_ends_without_it(copied):
+    class Copied(Clients):
+        def keys(self, client, message):
+            keys = super().keys(client, message)
+            if client != liar:
+                self.first = keys
+                return keys
+            key = keys.encryption if copied == "its own" else getattr(self.first, copied)
+            return replace(keys, masking=key)
+
+        def shares(self, client, message):
+            assert client != liar
+            return super().shares(client, message)
+
+    vectors = random_vectors(5)
+    *_, liar = order = sorted(vectors)
+    clients = Copied(vectors)
+    total = SecureSum("run/1/0", vectors, 40, ALL)
+    for client in order:
+        keys = clients.keys(client, total.invitations()[client])
+        if client == liar:
+            with pytest.raises(ProtocolError, match="a key stands twice"):
+                total.take_keys(client, keys)
+        else:
+            total.take_keys(client, keys)
+    for messages, answer, take in (
+        (total.rosters, clients.shares, total.take_shares),
+        (total.deliveries, clients.masked, total.add_masked),
+        (total.asked_to_confirm, clients.confirm, total.take_confirmations),
+        (total.asked_to_unmask, clients.unmask, total.take_unmasking),
+    ):
+        for client, message in messages().items():
+            take(client, answer(client, message))
+    assert total.survivors == order[:-1]
+    np.testing.assert_array_equal(total.total(), plain_sum(vectors, order[:-1]))
 
 
 @pytest.mark.parametrize(
