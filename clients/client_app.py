@@ -208,11 +208,13 @@ def _refuse(task: TrainTask, node: Node, configuration: Configuration) -> None:
             f"has exchange='{node.exchange}': it sends its updates in no other way"
         )
         raise public(refusal)
-    if configuration.attacks(task.partition_id) and not node.allows_attack:
+    # What an attack makes of an update is sent without noise.
+    hostile = node.allows_attack and not node.private
+    if configuration.attacks(task.partition_id) and not hostile:
         refusal = ConfigurationError(
             f"attack is '{configuration.attack.name}' for partition {task.partition_id}, and this "
             "node does not play hostile clients: only simulated nodes do, and SuperNodes whose "
-            "node configuration has allow-attack=true"
+            "node configuration has allow-attack=true and not private=true"
         )
         raise public(refusal)
     if node.private and not any(part.draws for part in configuration.outgoing):

@@ -25,6 +25,7 @@ from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.posterior import VECTORS
 from strategies.method import Method
 from strategies.pool_updates import foreseen_weights
+from strategies.privacy import active_noise
 
 WORKING_VECTORS = 8
 """Vectors over all parameters that the server holds beside the clients' models."""
@@ -56,7 +57,11 @@ def initial_posterior(arrays: ArrayRecord, manifest: Manifest | None) -> Posteri
 
 
 def check_method(
-    method: Method, posterior: Posterior, configuration: str, server: Server | None
+    method: Method,
+    posterior: Posterior,
+    configuration: str,
+    server: Server | None,
+    round_retries: int,
 ) -> None:
     """Raise if the parts of a method do not go with the network, the server or one another.
 
@@ -65,7 +70,7 @@ def check_method(
     """
     check_parts_go_with(posterior, method.pooling, method.weighting)
     check_server_side(method, server)
-    check_declarations(method, configuration, server)
+    check_declarations(method, configuration, server, round_retries)
 
 
 def check_server_side(method: Method, server: Server | None) -> None:
@@ -123,7 +128,9 @@ def check_exchange(
     check_accuracy(method.pooling, secure_sums.value_range, posterior, list(weights.values()))
 
 
-def check_declarations(method: Method, configuration: str, server: Server | None) -> None:
+def check_declarations(
+    method: Method, configuration: str, server: Server | None, round_retries: int
+) -> None:
     """Raise if parts do not go together, as a configuration that picks them is refused.
 
     Of what only clients have, such as the optimizer, is known what the configuration for them says;
@@ -133,6 +140,7 @@ def check_declarations(method: Method, configuration: str, server: Server | None
         method: The server's parts.
         configuration: What clients are sent, a JSON object of flat keys.
         server: The server's own data and network.
+        round_retries: How often clients that fail are asked again in a round.
 
     Raises:
         ConfigurationError: With a line for each contradiction, or for each refused value of the
@@ -146,7 +154,13 @@ def check_declarations(method: Method, configuration: str, server: Server | None
         if mine and kind.key == kind.registry.kind:
             picked[kind.attribute] = mine if kind.chain else mine[0]
     data = server.data if server else None
-    keys: dict[str, Any] = {"scale_floor": method.scale_floor}
+    noise = active_noise(clients)
+    if noise and noise.by_server and not method.pool_noise:
+        raise ConfigurationError(
+            "configuration has noise-at='server', and this Strategy adds none; give it as "
+            "pool_noise (strategies.privacy), or noise-at='clients'"
+        )
+    keys: dict[str, Any] = {"scale_floor": method.scale_floor, "round_retries": round_retries}
     if data:
         keys["server_data"] = clients.keys.server_data or HELD_BACK
         keys["server_labels"] = data.labels is not None

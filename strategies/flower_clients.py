@@ -251,4 +251,6 @@ class FlowerClients:
         problem = request.problem_beside(update.beside) if update.beside else None
         if problem:
             raise RefusedUpdateError(f"with the arrays beside the posterior {problem}")
+        if problem := request.problem(update.posterior):
+            raise RefusedUpdateError(problem)
         return update

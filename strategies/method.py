@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from bfl.aggregation.defences import Defence
@@ -26,6 +26,7 @@ from bfl.federation.sampling import Sampling
 from bfl.posteriors import Posterior
 from bfl.posteriors.floor import SCALE_FLOOR
 from bfl.registry import Component
+from strategies.privacy import PoolNoise
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class Method:
     refinement: Refinement = field(default_factory=NoRefinement)
     sampler: Sampler = field(default_factory=GaussianSampler)
     predictive: Predictive = field(default_factory=PosteriorPredictive)
-    pool_noise: Callable[[Posterior, Posterior, Counts], Posterior] | None = None
+    pool_noise: PoolNoise | None = None
     parts: tuple[Part, ...] = ()
 
     @classmethod

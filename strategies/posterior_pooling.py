@@ -24,7 +24,7 @@ from bfl.engine.flower import log
 from bfl.evaluation.predictives import Predictive, predictives
 from bfl.federation.broadcasts import Broadcast, broadcasts
 from bfl.federation.exchanges import Exchange, exchanges
-from bfl.federation.parts import Counts, Part
+from bfl.federation.parts import Part
 from bfl.federation.sampling import Sampling, samplings
 from bfl.federation.wire import Positions, posterior_to_arrays
 from bfl.posteriors import Manifest, Posterior
@@ -41,6 +41,7 @@ from strategies.federation import Federation, discover
 from strategies.flower_clients import FlowerClients, Patience, TaskTemplate
 from strategies.method import Method
 from strategies.pooled_round import PooledRounds
+from strategies.privacy import PoolNoise
 from strategies.round import federated_round
 from strategies.server_state import ServerState
 
@@ -146,7 +147,7 @@ class PosteriorPooling(Strategy):
         refinement: Refinement | str = "none",
         sampler: Sampler | str = "gaussian",
         predictive: Predictive | str = "posterior",
-        pool_noise: Callable[[Posterior, Posterior, Counts], Posterior] | None = None,
+        pool_noise: PoolNoise | None = None,
         server: Server | None = None,
         judge: Callable[[ServerState], Mapping[str, float]] | None = None,
         parts: Sequence[Part] = (),
@@ -246,7 +247,7 @@ class PosteriorPooling(Strategy):
         """
         method = self.method
         initial = initial_posterior(initial_arrays, self.manifest)
-        check_method(method, initial, self.configuration, self.server)
+        check_method(method, initial, self.configuration, self.server, self.round_retries)
         method.declared(initial)  # refuses what does not fit before anybody trains
         federation = self.federation or discover(grid, self.clients, self.node_timeout)
         asked = method.sampling.sample(self.seed, 1, federation.size)

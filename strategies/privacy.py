@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
+
 from bfl import randomness
 from bfl.configuration import Configuration
 from bfl.errors import ConfigurationError
@@ -14,6 +16,7 @@ from bfl.federation.outgoing import Outgoing, is_private, noised_pool
 from bfl.federation.outgoing.noise import Noise
 from bfl.federation.parts import Counts
 from bfl.federation.privacy.accountant import check_accountant
+from bfl.federation.privacy.difference import difference
 from bfl.federation.privacy.ledger import Ledger
 from bfl.federation.privacy.normals import Normals, SystemNormals
 from bfl.posteriors import Manifest, Posterior
@@ -101,6 +104,26 @@ class PoolNoise:
     chain: tuple[Outgoing, ...]
     seed: int
     anew: bool
+
+    def problem(self, update: Posterior, previous: Posterior) -> str | None:
+        """Return what is wrong with a client's update where the noise is the server's.
+
+        It hides differences of a bounded length: a longer one would drown the noise of all, in the
+        rounding of the pool at the least.
+
+        Args:
+            update: What the client has sent.
+            previous: What it was sent.
+        """
+        noises = [part for part in self.chain if isinstance(part, Noise)]
+        if not any(part.active and part.by_server for part in noises):
+            return None
+        there = difference(previous, update)
+        broken = [part.name for part in self.chain if part.active and not part.holds(there)]
+        if not broken:
+            return None
+        length = float(np.linalg.norm(there))
+        return f"a difference of length {length:.4g} from what was sent, and outgoing has {broken}"
 
     def __call__(self, pooled: Posterior, previous: Posterior, counts: Counts) -> Posterior:
         """Return what becomes of a round's pool."""

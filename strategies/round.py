@@ -15,6 +15,7 @@ import numpy as np
 from bfl import randomness
 from bfl.aggregation.client_models import ClientModels
 from bfl.aggregation.pooling import Pooled
+from bfl.aggregation.pooling.outcome import CLIPPED
 from bfl.aggregation.pooling.sums import DAMPING
 from bfl.aggregation.precision_spread import PrecisionSpread
 from bfl.aggregation.server import RoundContext, Server, ServerRound
@@ -45,6 +46,7 @@ class TrainingRequest:
         vectors: The names of those of its vectors that they are sent.
         broadcast: What they are sent beside it.
         declared: What they have to send beside theirs.
+        problem: Says what is wrong with a client's posterior beyond its form; None if nothing is.
         problem_beside: Says what is wrong with what a client has sent beside its posterior, given
             arrays that are as declared; None if nothing is.
         pooled_rounds: By partition id, the last round in which a client's update was pooled; 0:
@@ -59,6 +61,7 @@ class TrainingRequest:
     vectors: Sequence[str]
     broadcast: Arrays
     declared: tuple[DeclaredArray, ...]
+    problem: Callable[[Posterior], str | None]
     problem_beside: Callable[[Arrays], str | None]
     pooled_rounds: Mapping[int, int]
     damping: Mapping[int, float]
@@ -207,7 +210,7 @@ def pooled_round(
     )
     metrics = {
         **tally.metrics(asked=len(asked)),
-        **pooled.diagnostics,
+        **_said(pooled.diagnostics, method),
         **(spread.metrics(previous, pooled.posterior) if spread else {}),
         **floored.diagnostics,
     }
@@ -255,6 +258,11 @@ def _pooled(
 def _assigned(num_examples: Mapping[int, int], asked: Sequence[int]) -> dict[int, int]:
     """Return the numbers of examples that the server knows, of those who are asked."""
     return {i: num_examples[i] for i in asked if i in num_examples}
+
+
+def _said(diagnostics: Mapping[str, float], method: Method) -> dict[str, float]:
+    """Return what of a rule's report stands in the record: of a noised pool nothing before it."""
+    return {k: v for k, v in diagnostics.items() if not (method.pool_noise and k == CLIPPED)}
 
 
 def _moved(
@@ -336,6 +344,10 @@ def _request(
     number, declared = state.server_round + 1, method.declared(state.posterior)
     alone = Counts(len(asked), 1, clients, number)
 
+    def problem(posterior: Posterior) -> str | None:
+        noise = method.pool_noise
+        return noise.problem(posterior, state.posterior) if noise else None
+
     def problem_beside(beside: Arrays) -> str | None:
         # What one client has sent must not end the run of all: folded as if it were the only one.
         single = Combination(declared)
@@ -350,6 +362,7 @@ def _request(
         vectors=method.outgoing.vectors,
         broadcast=method.broadcast(state.parts),
         declared=declared,
+        problem=problem,
         problem_beside=problem_beside,
         pooled_rounds={i: int(state.pooled_rounds[i]) for i in asked},
         damping={i: float(state.damping[i]) for i in asked},

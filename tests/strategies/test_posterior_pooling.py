@@ -104,6 +104,18 @@ def test_a_strategy_takes_its_rules_settings() -> None:
         ),
         ({"rule": "factor-changes", "scale_floor": 0.0}, ["cavity", "prior 'fixed'"]),
         ({"rule": "nwa", "configuration": '{"optimizer": "adma"}'}, ["did you mean 'adam'"]),
+        (
+            {"rule": "aalv", "weighting": "equal", "configuration": '{"strategy": "dp-fedavg"}'},
+            ["noise-at='server'", "this Strategy adds none"],
+        ),
+        (
+            {
+                "rule": "aalv",
+                "weighting": "equal",
+                "configuration": '{"strategy": "dp-fedavg", "noise-at": "clients"}',
+            },
+            ["asked once a round", "round-retries"],
+        ),
     ],
     ids=str,
 )
@@ -129,7 +141,7 @@ def test_an_own_server_of_which_nothing_is_known_on_the_clients_is_not_refused()
             "parts": (corrections.create("scaffold"),),
         }
     )
-    check_declarations(scaffold, "{}", None)
+    check_declarations(scaffold, "{}", None, 2)
 
 
 @pytest.mark.parametrize(

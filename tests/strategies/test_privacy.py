@@ -3,29 +3,41 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from deployment_grid import DeploymentGrid
 from flwr.app import ConfigRecord, RecordDict
 
+from bfl.aggregation.pooling.outcome import CLIPPED
 from bfl.configuration import resolve
 from bfl.errors import ConfigurationError
 from bfl.federation.outgoing.noise import Noise
 from bfl.federation.privacy.accountant import gaussian_epsilon
 from bfl.federation.privacy.ledger import Ledger
 from bfl.federation.sampling import samplings
+from bfl.posteriors import Posterior
 from bfl.posteriors.manifest import Manifest, Parameter
 from clients.client_app import app
 from strategies.federation import Federation, discover
+from strategies.method import Method
 from strategies.privacy import (
     LEDGER,
+    PoolNoise,
     PrivacyAccount,
     check_no_moving_statistics,
     check_privacy,
+    pool_noise,
     privacy_account,
 )
+from strategies.round import TrainingRequest, federated_round
+from strategies.server_state import ServerState
+from strategies.tally import Tally
+from strategies.updates import ClientUpdate
 
 PRIVATE: dict[str, Any] = {
     "model": "mlp",
@@ -45,6 +57,8 @@ def test_what_goes_with_noise_is_taken() -> None:
     resolve({**BY_SERVER, "round-retries": 2, "server-optimizer": "momentum"})
     resolve({**PRIVATE, "model": "resnet8", "normalization": "group"})
     resolve({"outgoing": "clip", "model": "resnet8", "weighting": "train-size"})
+    resolve({**PRIVATE, "strategy": "aalv", "exchange": "masked"})
+    resolve({"strategy": "scaffold", "pooling": "aalv"})
 
 
 @pytest.mark.parametrize(
@@ -65,6 +79,7 @@ def test_what_goes_with_noise_is_taken() -> None:
             'allowed: correction="none"',
         ),
         ({**BY_SERVER, "strategy": "nwa"}, "allowed: pooling log-variance-averaging"),
+        ({**BY_SERVER, "exchange": "masked"}, 'allowed: exchange="direct"'),
         ({**BY_SERVER, "defence": "winsorization"}, 'allowed: defence="none"'),
         ({**BY_SERVER, "predictive": "ensemble"}, "look at single clients' models"),
         ({**PRIVATE, "epsilon-budget": 0.0}, "epsilon-budget is 0.0"),
@@ -189,3 +204,47 @@ def test_whose_noise_is_drawn_anew_is_known() -> None:
     record: Any = said[CONFIG]
     old = RecordDict({CONFIG: ConfigRecord({k: v for k, v in record.items() if k != "noise-anew"})})
     assert NodeDescription.from_content(old).noise_anew
+
+
+def pulled(mean: float) -> Posterior:
+    """Return a posterior whose difference from ``pulled(0.0)`` is 2 ``mean`` long."""
+    return Posterior(np.full(4, mean, np.float32), np.ones(4, np.float32))
+
+
+def test_the_server_refuses_updates_that_its_noise_would_not_hide() -> None:
+    """Two clients at 2^28 leave no room for noise in float32: it would show a third one's signs."""
+    noise = pool_noise(resolve(BY_SERVER), anew=False)
+    assert noise is not None
+    assert noise.problem(pulled(0.499), pulled(0.0)) is None
+    assert "a difference of length 1.2" in str(noise.problem(pulled(0.6), pulled(0.0)))
+    assert noise.problem(pulled(2.0**28), pulled(0.0)) is not None
+    # Updates with noise of their own have no bounded length.
+    by_clients = pool_noise(resolve(PRIVATE), anew=False)
+    assert by_clients is not None
+    assert by_clients.problem(pulled(2.0**28), pulled(0.0)) is None
+
+
+def test_an_update_that_is_too_long_is_left_out_of_the_round() -> None:
+    method = replace(
+        Method.of(resolve(BY_SERVER, check_data=False)),
+        pool_noise=PoolNoise(resolve(BY_SERVER).outgoing, 0, anew=False),
+    )
+    seen: list[str | None] = []
+
+    class Clients:
+        """Two honest clients, and one that would drown the noise."""
+
+        size = 3
+        num_examples: Mapping[int, int] = {0: 5, 1: 5, 2: 5}
+
+        def train(self, request: TrainingRequest, tally: Tally) -> Iterator[ClientUpdate]:
+            sent = {0: pulled(0.1), 1: pulled(-0.1), 2: pulled(2.0**28)}
+            for client, posterior in sent.items():
+                seen.append(request.problem(posterior))
+                if seen[-1] is None:
+                    yield ClientUpdate(client, posterior, 5, {}, {})
+
+    state = ServerState.first(pulled(0.0), 3, {})
+    _, report = federated_round(method, state, Clients(), 0)  # type: ignore[arg-type]
+    assert [problem is None for problem in seen] == [True, True, False]
+    assert CLIPPED not in report.metrics

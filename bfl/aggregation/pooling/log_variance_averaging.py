@@ -27,7 +27,7 @@ class LogVarianceAveraging(PoolingRule):
 
     def has(self) -> frozenset[str]:
         """Return that means, points and log σ are averaged."""
-        return frozenset({"averaged-values"})
+        return super().has() | {"averaged-values"}
 
     def encode(
         self, mean: Array, variance: Array, weight: float, block: Block

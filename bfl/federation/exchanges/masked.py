@@ -60,6 +60,10 @@ class Masked(Exchange):
         )
         return SecureSums(value_range, Neighbourhood(self.masked_neighbours, self.masked_threshold))
 
+    def has(self) -> frozenset[str]:
+        """Return that nobody sees a single update."""
+        return frozenset({"unseen-updates"})
+
     def requires(self) -> frozenset[str]:
         """Return that what is pooled is a sum, with weights that the server knows before."""
         return frozenset({"sums", "weights-by-counts"})

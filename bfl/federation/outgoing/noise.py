@@ -92,8 +92,9 @@ class Noise(Outgoing):
         """Return what would tell of a client's data beside its noised difference."""
         if not self.active:
             return frozenset()
-        # What is made of noised updates is no release more; of the server's sum there is one.
-        own = {"changed-updates", "single-models"} if self.by_server else set()
+        # What is made of noised updates is no release more; of the server's sum there is one, and
+        # each part of it has to be as short as it is taken to be.
+        own = {"changed-updates", "single-models", "unseen-updates"} if self.by_server else set()
         return frozenset(
             {"moving-statistics", "sent-beside", "judged-by-clients", "pre-training", *own}
         )
