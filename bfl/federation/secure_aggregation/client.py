@@ -22,6 +22,7 @@ from bfl.federation.secure_aggregation.keys import (
     SECRET,
     KeyPair,
     derived,
+    digest_of,
     new_secret,
     opened,
     sealed,
@@ -127,7 +128,7 @@ def advertise(
     )
     keys = KeyPair(state.encryption).public, KeyPair(state.masking).public
     signature = identity.sign(signed_text(asked.label, asked.client, *keys))
-    return state, PublicKeys(*keys, signature)
+    return state, PublicKeys(*keys, signature, digest_of(state.own_mask))
 
 
 def share(

@@ -17,6 +17,9 @@ from bfl.federation.secure_aggregation.errors import ProtocolError
 SECRET = 16
 """Bytes of a secret of which everything else is derived: those that Shamir's shares are made of."""
 
+DIGEST = 32
+"""Bytes of a digest of a secret."""
+
 _NONCE = 12
 
 
@@ -30,6 +33,11 @@ def derived(secret: bytes, purpose: str) -> bytes:
     return HKDF(SHA256(), 32, salt=None, info=f"bfl secure aggregation, {purpose}".encode()).derive(
         secret
     )
+
+
+def digest_of(secret: bytes) -> bytes:
+    """Return what a secret is known again by, 32 bytes that say nothing else of it."""
+    return derived(secret, "digest")
 
 
 @dataclass(frozen=True)

@@ -69,11 +69,13 @@ class PublicKeys(Fields):
         encryption: With which others seal what is for it alone.
         masking: With which others agree on masks with it.
         signature: Its signature under both, the label and its number; empty without one.
+        own_mask: The digest of its own mask's secret, for the server to know it again.
     """
 
     encryption: bytes
     masking: bytes
     signature: bytes
+    own_mask: bytes
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,20 @@ Source: Bonawitz et al. (2017), figure 4.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
 from bfl.federation.secure_aggregation.errors import ProtocolError, TooFewClientsError
 from bfl.federation.secure_aggregation.fixed_point import Ring
-from bfl.federation.secure_aggregation.keys import KeyPair, derived, new_secret
+from bfl.federation.secure_aggregation.keys import (
+    DIGEST,
+    SECRET,
+    KeyPair,
+    derived,
+    digest_of,
+    new_secret,
+)
 from bfl.federation.secure_aggregation.masks import mask
 from bfl.federation.secure_aggregation.messages import (
     Confirmations,
@@ -72,6 +79,8 @@ class SecureSum:
         there = {key for each in self._keys.values() for key in (each.encryption, each.masking)}
         if keys.encryption == keys.masking or there & {keys.encryption, keys.masking}:
             raise ProtocolError("a key stands twice, or is another client's")
+        if len(keys.own_mask) != DIGEST:
+            raise ProtocolError("the digest of the own mask's secret is none")
         for public in (keys.encryption, keys.masking):
             KeyPair(new_secret()).agreed(public, "a check")
         self._keys[client] = keys
@@ -178,7 +187,18 @@ class SecureSum:
         }
 
     def take_unmasking(self, client: int, shares: Unmasking) -> None:
-        """Take a client's shares of others' secrets."""
+        """Take a client's shares of others' secrets.
+
+        Raises:
+            ProtocolError: They are of other secrets than it was asked for, or are none.
+        """
+        sharers = self._boxes.keys() & {client, *self._neighbours.get(client, [])}
+        for owners, values, wanted in (
+            (shares.survivors, shares.own_masks, sharers & self._survivors),
+            (shares.missing, shares.masking, sharers - self._survivors),
+        ):
+            if sorted(owners) != sorted(wanted) or [*map(len, values)] != [SECRET] * len(wanted):
+                raise ProtocolError("the shares are not those of the client's neighbours")
         for owner, share in zip(shares.survivors, shares.own_masks, strict=True):
             self._own_masks.setdefault(owner, {})[self._number(owner, client)] = share
         for owner, share in zip(shares.missing, shares.masking, strict=True):
@@ -189,13 +209,10 @@ class SecureSum:
 
         Raises:
             TooFewClientsError: Too few have sent shares; nothing was unmasked.
-            ProtocolError: Shares do not give the secrets that they are of.
+            ProtocolError: Shares do not give the secrets that they are of; nothing was unmasked.
         """
-        own = {client: self._secret(client, self._own_masks) for client in self.survivors}
-        pairs = {client: KeyPair(self._secret(client, self._masking)) for client in self._missing()}
-        for client, pair in pairs.items():
-            if pair.public != self._keys[client].masking:
-                raise ProtocolError(f"the shares of client {client} give another key than its own")
+        own = {client: self._own_mask(client) for client in self.survivors}
+        pairs = {client: self._pair(client) for client in self._missing()}
         for secret in own.values():
             mask(self._total, derived(secret, f"own mask, {self._label}"), -1)
         for client, pair in pairs.items():
@@ -215,18 +232,31 @@ class SecureSum:
 
     def _number(self, owner: int, holder: int) -> int:
         """Return the number of the share that a client holds of another one's secrets."""
-        members = sorted([owner, *self._neighbours.get(owner, [])])
-        if holder not in members:
-            raise ProtocolError(f"client {holder} holds no share of client {owner}'s secrets")
-        return members.index(holder) + 1
+        return sorted([owner, *self._neighbours[owner]]).index(holder) + 1
 
-    def _secret(self, client: int, shares: dict[int, dict[int, bytes]]) -> bytes:
+    def _own_mask(self, client: int) -> bytes:
+        digest = self._keys[client].own_mask
+        return self._secret(client, self._own_masks, lambda secret: digest_of(secret) == digest)
+
+    def _pair(self, client: int) -> KeyPair:
+        public = self._keys[client].masking
+        return KeyPair(self._secret(client, self._masking, lambda s: KeyPair(s).public == public))
+
+    def _secret(
+        self,
+        client: int,
+        shares: dict[int, dict[int, bytes]],
+        is_right: Callable[[bytes], bool],
+    ) -> bytes:
         held, needed = shares.get(client, {}), self._threshold(client)
         if len(held) < needed:
             raise TooFewClientsError(
                 f"{len(held)} shares of client {client}'s secret have come; needed are {needed}"
             )
-        return combined(held, needed)
+        try:
+            return combined(held, needed, is_right)
+        except ProtocolError as error:
+            raise ProtocolError(f"client {client}: {error}") from error
 
     def _threshold(self, client: int) -> int:
         return self._neighbourhood.threshold(len(self._neighbours[client]) + 1)

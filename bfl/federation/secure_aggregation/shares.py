@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from Crypto.Protocol.SecretSharing import Shamir
 
@@ -20,18 +20,29 @@ def split(secret: bytes, threshold: int, count: int) -> list[bytes]:
     return [share for _, share in sorted(Shamir.split(threshold, count, secret, False))]
 
 
-def combined(shares: Mapping[int, bytes], threshold: int) -> bytes:
+def combined(
+    shares: Mapping[int, bytes], threshold: int, is_right: Callable[[bytes], bool]
+) -> bytes:
     """Return the secret of which these are shares.
+
+    Of more shares than are needed those that follow each other are tried in turn, so that one
+    wrong share does no harm.
 
     Args:
         shares: By their number, from 1.
-        threshold: How many are needed; of more, those of the lowest numbers are taken.
+        threshold: How many are needed; there are as many.
+        is_right: Whether a secret is the one.
 
     Raises:
-        ProtocolError: They are no shares.
+        ProtocolError: They are no shares of it.
     """
-    used = sorted(shares.items())[:threshold]
-    try:
-        return bytes(Shamir.combine([(number, share) for number, share in used], False))
-    except ValueError as error:
-        raise ProtocolError(f"shares do not give a secret: {error}") from error
+    held = sorted(shares.items())
+    for start in range(len(held) if len(held) > threshold else 1):
+        used = (held[start:] + held[:start])[:threshold]
+        try:
+            secret = bytes(Shamir.combine(used, False))
+        except ValueError:  # one has another length
+            continue
+        if is_right(secret):
+            return secret
+    raise ProtocolError("shares do not give the secret that they are of")

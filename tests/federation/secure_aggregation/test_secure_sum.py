@@ -151,9 +151,12 @@ def test_a_client_masks_with_enough_neighbours_or_not_at_all():
 def test_a_client_whose_keys_are_none_is_left_out_by_the_server():
     clients = Clients(random_vectors(4))
     total = run(clients, until="shares")
-    for keys in (PublicKeys(bytes(32), b"x" * 32, b""), PublicKeys(b"x" * 32, b"short", b"")):
+    good, digest = b"x" * 32, bytes(32)
+    for keys in (PublicKeys(bytes(32), good, b"", digest), PublicKeys(good, b"short", b"", digest)):
         with pytest.raises(ProtocolError, match="public key is none"):
             total.take_keys(2, keys)
+    with pytest.raises(ProtocolError, match="digest of the own mask's secret is none"):
+        total.take_keys(2, PublicKeys(good, b"y" * 32, b"", b"short"))
 
 
 @pytest.mark.parametrize("copied", ["its own", "encryption", "masking"])
