@@ -92,6 +92,7 @@ def masked_reply(
     """
     secure_sums = _secure_sums(configuration)
     task = MaskedTask.from_fields(fields_in(message.content))
+    posterior = held_in_range(configuration, posterior, received)
     secure_sums.value_range.check(posterior, received)
     statistics = client_statistics(
         configuration.pooling, posterior, task.known_weight, received, cpus_of_this_process()
@@ -101,6 +102,25 @@ def masked_reply(
     state = masked(_kept(context), task.delivery, vector, secure_sums.neighbourhood)
     context.state[SECURE] = record_of(state)
     return masked_content(vector, num_examples)
+
+
+def held_in_range(
+    configuration: Configuration, posterior: Posterior, received: Posterior
+) -> Posterior:
+    """Return what is sent of a posterior: that very one, or, if it is noised, what the range holds.
+
+    Noise leads out of any range, and whoever failed for it would fail at random. What is made of a
+    noised posterior without the data costs no ε.
+
+    Args:
+        configuration: The run's configuration.
+        posterior: What has passed all parts on the way out.
+        received: The global posterior.
+    """
+    secure_sums = configuration.exchange.secure_sums
+    if secure_sums is None or not any(part.draws for part in configuration.outgoing):
+        return posterior
+    return secure_sums.value_range.holding(posterior, received)
 
 
 def confirmed(message: Message, context: Context) -> Message:

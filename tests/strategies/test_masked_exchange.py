@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from small_federation import make_grid
 
 from bfl.configuration import resolve
 from bfl.errors import ConfigurationError, RunError
+from bfl.federation.outgoing import sent
 from bfl.federation.sampling.random import RandomSampling
 from bfl.federation.wire import posterior_from_arrays, posterior_to_arrays
 from bfl.learning.corrections.scaffold import Scaffold
@@ -30,6 +32,7 @@ class Run:
         given: dict[str, Any],
         rounds: int = 2,
         nodes: MaskedNodes | None = None,
+        start: Posterior = START,
         **more: Any,
     ) -> None:
         configuration = resolve({"dataset": "digits", **given})
@@ -47,7 +50,7 @@ class Run:
             on_warning=self.warnings.append,
             **more,
         )
-        result = strategy.start(grid, posterior_to_arrays(START), num_rounds=rounds, timeout=1.0)
+        result = strategy.start(grid, posterior_to_arrays(start), num_rounds=rounds, timeout=1.0)
         self.posterior = posterior_from_arrays(result.arrays)
 
     def close_to(self, other: Run) -> None:
@@ -141,6 +144,38 @@ def test_a_client_outside_of_the_range_says_so_and_is_left_out():
     assert "client 1: failed" in run.warnings[0]
     assert "the posterior has 50 of 50 means further than 16" in run.warnings[0]
     run.close_to(Run({}, rounds=1, nodes=MaskedNodes(fault=failing("train", 1))))
+
+
+def test_noised_updates_that_leave_the_range_are_held_in_it_and_pooled():
+    """At z = 2 and C = 1 some of 100,000 standard deviations are outside of the range."""
+    size = 100_000
+    start = Posterior(np.zeros(size, np.float32), np.full(size, 0.0025, np.float32), START.point)
+    private = {
+        "model": "mlp",
+        "outgoing": "clip+noise",
+        "noise-at": "clients",
+        "noise-multiplier": 2.0,
+        "clip-norm": 1.0,
+        "weighting": "equal",
+        "round-retries": 0,
+    }
+    outside = []
+
+    def noised(task, received):
+        chain = resolve(json.loads(task.configuration)).outgoing
+        normals = np.random.default_rng((task.server_round, task.partition_id))
+        found = sent(chain, trained(task, received), received, normals)
+        deviation = np.sqrt(found.variance.astype(np.float64))
+        outside.append(int(np.count_nonzero((deviation < 5e-6) | (deviation > 4.0))))
+        return found
+
+    run = Run(
+        {**MASKED, **private}, rounds=2, nodes=MaskedNodes(noised), start=start, round_retries=0
+    )
+    assert min(outside) > 0
+    assert not run.warnings
+    assert [each.metrics["clients"] for each in run.rounds] == [6, 6]
+    assert (np.sqrt(run.posterior.variance) <= 4.0 * (1 + 1e-6)).all()
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,19 @@ from dataclasses import dataclass
 from itertools import product
 
 import numpy as np
+import numpy.typing as npt
 
 from bfl.aggregation.pooling import PoolingRule
 from bfl.aggregation.pooling.client_statistics import client_statistics
 from bfl.errors import PosteriorError
 from bfl.federation.secure_aggregation.fixed_point import exponent_for
 from bfl.posteriors import Posterior
+from bfl.posteriors.posterior import Vector
+
+Array = npt.NDArray[np.float64]
+
+INSIDE = 1.0 - 2.0**-30
+"""What keeps the rounding of a difference from the previous mean from leading out of the reach."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +65,20 @@ class ValueRange:
                     f"others; allowed: a wider range (masked-{key}), or exchange='direct'"
                 )
 
+    def holding(self, posterior: Posterior, previous: Posterior) -> Posterior:
+        """Return a posterior with each value outside at the nearest edge, in the same types.
+
+        Args:
+            posterior: The posterior.
+            previous: The previous global posterior.
+        """
+        around, reach = previous.mean.astype(np.float64), self.reach * INSIDE
+        return Posterior(
+            _held(posterior.mean, around - reach, around + reach),
+            _held(posterior.variance, self.least_deviation**2, self.greatest_deviation**2),
+            _held(posterior.point, -self.greatest_point, self.greatest_point),
+        )
+
     def corners(self, previous: Posterior) -> tuple[Posterior, list[Posterior]]:
         """Return what is at the edges of the range, few numbers in place of all parameters.
 
@@ -83,6 +104,16 @@ class ValueRange:
             Posterior(mean + shift, np.full_like(variance, deviation**2))
             for shift, deviation in edges
         ]
+
+
+def _held(values: Vector, low: Array | float, high: Array | float) -> Vector:
+    """Return values (N,) between bounds, also after rounding to their type."""
+    least, greatest = np.asarray(low, np.float64), np.asarray(high, np.float64)
+    held = np.clip(values.astype(np.float64), least, greatest).astype(values.dtype)
+    # What was rounded out of the bounds moves by one place.
+    up, down = values.dtype.type(np.inf), values.dtype.type(-np.inf)
+    held = np.where(held < least, np.nextafter(held, up), held)
+    return np.where(held > greatest, np.nextafter(held, down), held)
 
 
 def agreed_exponents(

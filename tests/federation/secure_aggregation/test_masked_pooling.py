@@ -179,6 +179,30 @@ def test_a_posterior_outside_of_the_range_is_refused_in_words(client, said):
         ALLOWED.check(client, previous)
 
 
+@pytest.mark.parametrize("kind", [np.float32, np.float64])
+def test_what_is_held_in_the_range_is_inside_after_rounding_and_else_as_it_was(kind):
+    generator = np.random.default_rng(7)
+    previous = Posterior(
+        generator.normal(0, 1e3, 500).astype(kind), np.ones(500, kind), np.zeros(3, kind)
+    )
+    wild = Posterior(
+        (previous.mean + generator.normal(0, 10, 500)).astype(kind),
+        np.exp(generator.normal(-10, 20, 500)).astype(kind),
+        np.array([-1e30, 5.0, 1e30], kind),
+    )
+    for allowed in (ALLOWED, ValueRange(0.1, 3e-4, 0.7, 1e5 / 3)):
+        held = allowed.holding(wild, previous)
+        allowed.check(held, previous)
+        assert held.mean.dtype == held.variance.dtype == held.point.dtype == kind
+        inside = np.abs(wild.mean.astype(float) - previous.mean) < 0.999 * allowed.reach
+        np.testing.assert_array_equal(held.mean[inside], wild.mean[inside])
+        deviation = np.sqrt(wild.variance.astype(float))
+        inside = (deviation > allowed.least_deviation) & (deviation < allowed.greatest_deviation)
+        np.testing.assert_array_equal(held.variance[inside], wild.variance[inside])
+        assert inside.any()
+        assert not inside.all()
+
+
 def test_a_network_of_points_alone_is_a_sum_as_well():
     rule = pooling_rules.create("nwa")
     previous = Posterior(np.zeros(0), np.zeros(0), np.zeros(2))
