@@ -19,6 +19,7 @@ from bfl.experiments.studies.run_result import (
     read_result,
     result_of,
 )
+from bfl.experiments.studies.same_data import different_data
 from bfl.experiments.studies.study import Run
 
 DEFAULT_CLIENTS = 10
@@ -70,13 +71,15 @@ def gather(
 
     Raises:
         ConfigurationError: A result has another configuration than the study has now, or two claim
-            one run with different numbers; the message names the files.
+            one run with different numbers, or are of one data set and were made with other images
+            or labels; the message names the files.
         DataError: A file is corrupt.
     """
     finished: dict[str, RunResult] = {}
     begun: dict[str, RunResult] = {}
     states: dict[str, str] = {}
     problems: list[str] = []
+    of_data: list[tuple[str, RunResult]] = []
     for run in filter(wanted, runs):
         configuration = resolve(values_of(run), check_data=False)
         found = []
@@ -86,6 +89,7 @@ def gather(
                 problems.append(text)
             else:
                 found.append(result)
+        of_data += [(configuration.keys.dataset, result) for result in found]
         rounds = configuration.keys.rounds
         whole = [r for r in found if r.metrics and r.number_of_rounds == rounds]
         problems += _contradictions(whole)
@@ -96,6 +100,7 @@ def gather(
         if is_begun(own):
             begun[run.name] = result_of(own, run.name)
         states[run.name] = state(folder, run.name, own, rounds)
+    problems += different_data(of_data)
     if problems:
         raise ConfigurationError("\n".join(dict.fromkeys(problems)))
     return StudyResults(finished, begun, states)

@@ -17,6 +17,7 @@ from bfl.experiments.studies.run_result import (
     result_of,
     write_result,
 )
+from bfl.experiments.studies.same_data import different_data
 from bfl.files import write_atomically
 
 
@@ -37,16 +38,19 @@ def merge(into: Path, sources: Sequence[Path]) -> dict[str, Path]:
 
     Raises:
         ConfigurationError: A source is no folder of results; two results of one run have different
-            configurations or numbers; the message names the files.
+            configurations or numbers, or of one data set other images or labels; the message names
+            the files.
         DataError: A result is corrupt.
         RunError: A file cannot be written.
     """
     found: dict[str, RunResult] = {}
     problems: list[str] = []
+    of_data: list[tuple[str, RunResult]] = []
     for place in (into, *sources):
         results = list(_results(place))
         if not results and (place is not into or not sources):
             raise ConfigurationError(f"{place} holds no result of a finished run")
+        of_data += [(str(result.configuration.get("dataset")), result) for result in results]
         for result in results:
             known = found.get(result.name)
             problem = _conflict(known, result) if known else ""
@@ -54,6 +58,7 @@ def merge(into: Path, sources: Sequence[Path]) -> dict[str, Path]:
                 problems.append(problem)
             elif known is None or result.number_of_rounds > known.number_of_rounds:
                 found[result.name] = result
+    problems += different_data(of_data)
     if problems:
         raise ConfigurationError("\n".join(problems))
     folder = StudyFolder(into)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ from bfl.aggregation.weightings import weightings
 from bfl.commands import study as commands
 from bfl.commands.main import main
 from bfl.configuration import resolve
-from bfl.experiments.studies.run_result import digest, read_result
+from bfl.experiments.studies.run_result import RunResult, digest, read_result
+from bfl.experiments.studies.same_data import different_data
 from bfl.experiments.studies.same_runs import computation
 
 Output = pytest.CaptureFixture[str]
@@ -113,6 +115,69 @@ def test_what_contradicts_is_not_put_together(
     assert read_result(tmp_path / "all" / "runs" / f"{ONE}.json").number_of_rounds == 9
     assert bfl("study", "merge", tmp_path / "all", tmp_path / "files") == 2
     assert "holds no result" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("kind", ["train", "test"])
+def test_results_of_other_data_are_not_put_together(
+    kind: str, tmp_path: Path, engine: PretendingEngine, capsys: Output
+) -> None:
+    file = write_study(tmp_path / "files", PLAIN)
+    for place, only in (("a", "*seed-0"), ("b", "*seed-1")):
+        assert bfl("study", file, "--output", tmp_path / place, "--only", only) == 0
+    sources = [tmp_path / place / "small" for place in ("a", "b")]
+    theirs = [source / "runs" / f"flipout-ws_iid_seed-{i}.json" for i, source in enumerate(sources)]
+    merge = ("study", "merge", tmp_path / "all", *sources)
+    # As two machines with other images under one name leave them.
+    known = {"train": 64 * "a", "test": 64 * "c"}
+    _change(theirs[0], data=known)
+    for run in (source / "runs" for source in sources):
+        for folder in (path for path in run.iterdir() if path.is_dir()):
+            folder.rename(tmp_path / folder.name)
+    assert bfl(*merge) == 0, "data that are not known contradict none"
+    shutil.rmtree(tmp_path / "all")
+    _change(theirs[1], data=known)
+    assert bfl(*merge) == 0, "the same data"
+    shutil.rmtree(tmp_path / "all")
+    _change(theirs[1], data={**known, kind: 64 * "b"})
+    commands = (merge, ("table", file, "--output", tmp_path / "new", *_from(sources)))
+    for command in commands:
+        assert bfl(*command) == 2
+        said = capsys.readouterr().err
+        assert all(str(path) in said for path in theirs)
+        assert f"the {kind} images or labels" in said
+        assert known[kind][:12] in said
+        assert 12 * "b" in said
+    assert not (tmp_path / "all").exists()
+
+
+def _from(places: list[Path]) -> list[Any]:
+    return [word for place in places for word in ("--results", place)]
+
+
+def test_images_drawn_for_the_server_differ_by_the_seed_and_other_data_sets_by_name() -> None:
+    def result(dataset: str, seed: int, **data: str) -> tuple[str, RunResult]:
+        configuration = {"dataset": dataset, "seed": seed, "server-data": "digits"}
+        return dataset, RunResult(
+            name="run",
+            configuration=configuration,
+            metrics={},
+            rounds=(),
+            retention={},
+            seconds=0.0,
+            partition="",
+            environment={},
+            data=data,
+            source=Path(f"{dataset}-{seed}-{data.get('server', '')}"),
+        )
+
+    one = result("mnist", 0, train="a", server="s")
+    assert not different_data([one, result("mnist", 1, train="a", server="t")])
+    assert not different_data([one, result("cifar10", 0, train="b", server="s")])
+    said = different_data([one, result("mnist", 0, train="a", server="t")])
+    assert len(said) == 1
+    assert "server-data 'digits'" in said[0]
+    assert "mnist-0-s" in said[0]
+    assert "mnist-0-t" in said[0]
 
 
 def _images(folder: Path, train: int) -> None:
