@@ -13,11 +13,13 @@ from bfl.configuration import Configuration
 from bfl.data.datasets import Dataset
 from bfl.data.datasets.server_data import ServerData
 from bfl.errors import ConfigurationError, RunError
+from bfl.federation.client_text import neutralized
 from bfl.federation.network_query import MESSAGE_TYPE, NetworkQuery, manifest_from_content
 from bfl.federation.wire import WireFormatError
 from bfl.posteriors import Manifest, Posterior
-from strategies.exchange import exchange
+from strategies.exchange import exchange_with_retries
 from strategies.federation import Federation
+from strategies.flower_clients import Patience
 
 
 class Unjudged:
@@ -40,10 +42,16 @@ class Unjudged:
     def ask(self, grid: Grid, federation: Federation) -> None:
         """Ask the clients for the network's parameters, on which they must agree.
 
+        As many have to answer as have to send a usable posterior in a round: one alone would
+        decide for all.
+
         Raises:
             ConfigurationError: They do not agree.
-            RunError: No client has answered.
+            RunError: Fewer clients than ``min-clients`` have answered.
         """
+        keys = self.configuration.keys
+        patience = Patience(keys.client_timeout, keys.min_clients, keys.round_retries)
+        needed = patience.needed(federation.size)
         query = NetworkQuery(
             json.dumps(self.configuration.values),
             self.dataset.image_shape,
@@ -54,25 +62,34 @@ class Unjudged:
         ]
         said: dict[str, list[int]] = defaultdict(list)
         failed: list[str] = []
-        for reply in exchange(grid, messages, self.configuration.keys.client_timeout):
+        replies = exchange_with_retries(
+            grid,
+            messages,
+            silence=patience.silence,
+            retries=patience.retries,
+            enough=lambda good: good >= needed,
+            report=lambda node, reason: None,
+        )
+        for reply in replies:
             client = federation.partition_of(reply.metadata.src_node_id)
             try:
                 if reply.has_error():
                     raise RunError(reply.error.reason)
                 said[manifest_from_content(reply.content).to_json()].append(client)
             except (RunError, WireFormatError) as error:
-                failed.append(f"client {client}: {error}")
-        if not said:
-            reasons = "".join(f"\n{reason}" for reason in failed)
+                failed.append(f"client {client}: {neutralized(str(error))}")
+        reasons = "".join(f"\n{reason}" for reason in failed)
+        answers = sum(map(len, said.values()))
+        if answers < needed:
             raise RunError(
-                "server-evaluates is false, and no client has said which parameters the network "
-                f"has{reasons}"
+                f"server-evaluates is false, and {answers} of {federation.size} clients have said "
+                f"which parameters the network has; min-clients asks for {needed}{reasons}"
             )
         if len(said) > 1:
             camps = " and ".join(f"clients {sorted(clients)}" for clients in said.values())
             raise ConfigurationError(
                 f"the parameters of the network are not the same for {camps}: some run other code, "
-                "or do not tell the truth"
+                f"or do not tell the truth{reasons}"
             )
         [text] = said
         self.manifest = Manifest.from_json(text)
