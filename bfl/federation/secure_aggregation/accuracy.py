@@ -16,6 +16,7 @@ from bfl.aggregation.pooling.client_statistics import (
 )
 from bfl.errors import ConfigurationError, PosteriorError
 from bfl.federation.secure_aggregation.fixed_point import rounding
+from bfl.federation.secure_aggregation.neighbours import FEWEST_CLIENTS
 from bfl.federation.secure_aggregation.value_range import ValueRange, agreed_exponents
 from bfl.posteriors import Posterior
 
@@ -27,55 +28,88 @@ VARIANCE_ERROR = 1e-3
 
 
 def check_accuracy(
-    rule: PoolingRule, allowed: ValueRange, previous: Posterior, weights: Sequence[float]
+    rule: PoolingRule,
+    allowed: ValueRange,
+    previous: Posterior,
+    weights: Sequence[float],
+    fewest: int | None = None,
 ) -> None:
     """Raise if rounding could carry the pool of clients at a corner of the range too far.
+
+    Also where the heaviest clients drop out: the grid is that of all clients' weights.
 
     Args:
         rule: The pooling rule.
         allowed: The range of the clients' posteriors.
         previous: The previous global posterior.
         weights: The weights of all clients that are asked.
+        fewest: How many of them have to stay; half of them, if it is not said.
 
     Raises:
         ConfigurationError: It could; saying how far, and which keys make the range smaller.
     """
-    mean, variance = greatest_errors(rule, allowed, previous, weights)
-    if mean > MEAN_ERROR or variance > VARIANCE_ERROR:
-        raise ConfigurationError(
-            f"sums modulo 2^64 of {len(weights)} clients, whose posteriors may be anywhere in the "
-            f"range that is agreed on, could be off by {mean:.2g} pooled standard deviations in a "
-            f"mean and {variance:.2g} of a variance with {rule.name}; allowed: {MEAN_ERROR:g} and "
-            f"{VARIANCE_ERROR:g}, by a narrower range: masked-reach (now {allowed.reach:g}), "
-            f"masked-least-deviation ({allowed.least_deviation:g}), masked-greatest-deviation "
-            f"({allowed.greatest_deviation:g})"
-        )
+    for left in _lightest(weights, math.ceil(len(weights) / 2) if fewest is None else fewest):
+        mean, variance = greatest_errors(rule, allowed, previous, weights, left)
+        if mean > MEAN_ERROR or variance > VARIANCE_ERROR:
+            gone = len(weights) - len(left)
+            where, how = f" where the {gone} of most weight drop out", "weighting='equal' or "
+            raise ConfigurationError(
+                f"sums modulo 2^64 of {len(weights)} clients, whose posteriors may be anywhere in "
+                "the range that is agreed on, could be off by "
+                f"{mean:.2g} pooled standard deviations in a mean and {variance:.2g} of a variance "
+                f"with {rule.name}{where if gone else ''}; allowed: {MEAN_ERROR:g} and "
+                f"{VARIANCE_ERROR:g}, by {how if gone else ''}a narrower range: masked-reach (now "
+                f"{allowed.reach:g}), masked-least-deviation ({allowed.least_deviation:g}), "
+                f"masked-greatest-deviation ({allowed.greatest_deviation:g})"
+            )
 
 
 def greatest_errors(
-    rule: PoolingRule, allowed: ValueRange, previous: Posterior, weights: Sequence[float]
+    rule: PoolingRule,
+    allowed: ValueRange,
+    previous: Posterior,
+    weights: Sequence[float],
+    left: Sequence[float] | None = None,
 ) -> tuple[float, float]:
     """Return the greatest errors of a pooled mean and variance, of clients at one corner.
 
     The mean's in pooled standard deviations, the variance's as a share of it. The statistics of a
     rule are all off by as much as rounding can, in all combinations of signs.
+
+    Args:
+        rule: The pooling rule.
+        allowed: The range of the clients' posteriors.
+        previous: The previous global posterior.
+        weights: The weights of all clients that are asked.
+        left: Those of the clients that stay; all, if it is not said.
     """
     around, corners = allowed.corners(previous)
     exponents = agreed_exponents(rule, allowed, previous, weights)
+    left = weights if left is None else left
     mean = variance = 0.0
     for corner in corners if previous.size else ():
-        sums = sum(client_statistics(rule, corner, w, around).gaussian for w in weights)
-        exact = _pooled(rule, np.asarray(sums), weights, around)
+        sums = sum(client_statistics(rule, corner, w, around).gaussian for w in left)
+        exact = _pooled(rule, np.asarray(sums), left, around)
         if exact is None:  # it would not be pooled in a direct exchange either
             continue
-        for moved in _rounded(np.asarray(sums), exponents, len(weights)):
-            found = _pooled(rule, moved, weights, around)
+        for moved in _rounded(np.asarray(sums), exponents, len(left)):
+            found = _pooled(rule, moved, left, around)
             if found is None:
                 return math.inf, math.inf
             shift = np.abs(found.mean - exact.mean) / np.sqrt(exact.variance)
             mean = max(mean, float(shift.max()))
             variance = max(variance, float(np.abs(found.variance / exact.variance - 1).max()))
     return mean, variance
+
+
+def _lightest(weights: Sequence[float], fewest: int) -> Iterator[Sequence[float]]:
+    """Return all weights, and the least so many of them: twice as many each time."""
+    yield weights
+    count = max(FEWEST_CLIENTS - 1, fewest)
+    ordered = sorted(weight for weight in weights if weight > 0)
+    while count < len(ordered):
+        yield ordered[:count]
+        count *= 2
 
 
 def _rounded(sums: np.ndarray, exponents: Sequence[int], clients: int) -> Iterator[np.ndarray]:
