@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Literal
@@ -24,6 +24,16 @@ Initialization = KernelInitialization | Literal["he-normal-depthwise", "zeros", 
 
 NORMALS = {"he-normal": 2.0, "he-normal-depthwise": 2.0, "lecun-normal": 1.0}
 """Initializations from N(0, n / fan-in), by n."""
+
+LEAST_DIMENSIONS: Mapping[Initialization, int] = {
+    "he-normal": 1,
+    "lecun-normal": 1,
+    "he-normal-depthwise": 2,
+    "xavier-uniform": 2,
+    "zeros": 0,
+    "ones": 0,
+}
+"""How many dimensions a tensor needs at least for its fans to be what an initialization means."""
 
 
 @dataclass(frozen=True)

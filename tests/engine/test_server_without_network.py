@@ -143,7 +143,7 @@ def test_as_many_have_to_answer_as_a_round_needs() -> None:
     """One of four would decide the network of all."""
     own = own_parameters()
     assert asked("out of memory", own) == own
-    with pytest.raises(RunError, match="1 of 4 clients .* asks for 2\nclient 1: no\nclient 2: no"):
+    with pytest.raises(RunError, match=r"1 of 4 clients .* asks for 2\nclient 1: no\nclient 2: no"):
         asked(own, "no", "no", "no")
     with pytest.raises(RunError, match="client 0: no\nclient 1: nor here"):
         asked("no", "nor here")
