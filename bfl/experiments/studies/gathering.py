@@ -91,7 +91,7 @@ def gather(
                 found.append(result)
         of_data += [(configuration.keys.dataset, result) for result in found]
         rounds = configuration.keys.rounds
-        whole = [r for r in found if r.metrics and r.number_of_rounds == rounds]
+        whole = [r for r in found if r.over and r.number_of_rounds == rounds]
         problems += _contradictions(whole)
         if whole:
             finished[run.name] = whole[0]

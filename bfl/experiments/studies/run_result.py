@@ -60,7 +60,8 @@ class RunResult:
     Attributes:
         name: The run's name within its study.
         configuration: The keys that the result depends on, see ``portable``.
-        metrics: The final numbers; none of a run that has only begun.
+        metrics: The final numbers; none of a run that has only begun, nor of one in which nobody
+            has judged.
         rounds: The evaluated rounds: ``round`` and the metrics of each.
         retention: The content of ``retention.json``; empty where there is none.
         seconds: Those of all rounds.
@@ -69,6 +70,7 @@ class RunResult:
         data: Digests of the data that it was made with, by what they are for; empty where they are
             not known.
         made_as: The run whose computation this is; empty: its own.
+        over: Whether the run has come to its end; only such runs are kept in files.
         source: The file or the folder that it was read from.
         sealed: Whether the file that it was read from has a digest of its content.
     """
@@ -83,6 +85,7 @@ class RunResult:
     environment: Mapping[str, Any]
     data: Mapping[str, str] = field(default_factory=dict)
     made_as: str = ""
+    over: bool = True
     source: Path = field(default=Path(), compare=False)
     sealed: bool = field(default=True, compare=False)
 
@@ -153,6 +156,7 @@ def result_of(folder: RunFolder, name: str, made_as: str = "") -> RunResult:
         environment=folder.environment() if folder.holds(ENVIRONMENT) else {},
         data=folder.read_json(DATA) if folder.holds(DATA) else {},
         made_as=made_as,
+        over=folder.holds(METRICS),
         source=folder.path,
     )
 

@@ -311,3 +311,34 @@ def test_runs_made_elsewhere_are_listed(checkout: Checkout, capsys: Output) -> N
     assert "finished" in rows[ONE]
     assert "0.5000" in rows[ONE]
     assert "missing" in rows["flipout-nwa_iid_seed-0"]
+
+
+def test_a_run_in_which_the_server_judged_nothing_is_over_and_a_begun_one_is_not(
+    checkout: Checkout, engine: PretendingEngine, capsys: Output
+) -> None:
+    """As ``server-evaluates=false`` leaves it: its metrics are there, and there are none."""
+    assert checkout.study("--only", ONE) == 0
+    folder = RunFolder(checkout.out / "small" / "runs" / ONE)
+    kept = folder.path.with_name(f"{ONE}.json")
+    kept.unlink()
+    metrics = folder.path / "metrics.json"
+    metrics.unlink()
+    table = ("table", checkout.file, "--output", checkout.out)
+    capsys.readouterr()
+    assert bfl(*table) == 0
+    assert "0 of 8 runs are done" in capsys.readouterr().out
+    assert not result_of(folder, ONE).over
+    folder.write_metrics({})
+    assert result_of(folder, ONE).over
+    assert bfl(*table) == 0
+    assert "1 of 8 runs are done" in capsys.readouterr().out
+    engine.asked.clear()
+    assert checkout.study("--only", ONE) == 0
+    assert engine.asked == [], "it is not made again"
+    assert read_result(kept).over
+    shutil.rmtree(folder.path)
+    capsys.readouterr()
+    assert bfl(*table) == 0
+    assert "1 of 8 runs are done" in capsys.readouterr().out, "by its file alone"
+    assert checkout.study("--only", ONE) == 0
+    assert engine.asked == []
