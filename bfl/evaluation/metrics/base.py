@@ -44,14 +44,26 @@ def exact_mean(values: FloatArray) -> float:
     return math.fsum(values) / values.size
 
 
+ROUNDING = 1e-6
+"""How far beyond its bounds a metric of rounded probabilities may lie."""
+
+
 class Metric(Component):
     """One number that says how good the predictions for N labelled examples are.
 
     Attributes:
         higher_is_better: Which way is up.
+        bounds: The least and the greatest value that it has for any predictions, in its unit.
     """
 
     higher_is_better: ClassVar[bool]
+    bounds: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
+
+    @classmethod
+    def possible(cls, value: float) -> bool:
+        """Return whether a number may be the metric of some predictions, rounding set aside."""
+        least, greatest = cls.bounds
+        return math.isfinite(value) and least - ROUNDING <= value <= greatest + ROUNDING
 
     @abstractmethod
     def compute(self, predictions: Predictions, labels: npt.ArrayLike) -> float:

@@ -29,6 +29,7 @@ class BrierScore(ExampleMetric):
     """
 
     higher_is_better: ClassVar[bool] = False
+    bounds: ClassVar[tuple[float, float]] = (0.0, 2.0)
 
     def values(self, predictions: Predictions, labels: npt.ArrayLike) -> FloatArray:
         """Return (N,) squared distances in [0, 2]."""

@@ -69,6 +69,7 @@ class ExpectedCalibrationError(Metric):
     """
 
     higher_is_better: ClassVar[bool] = False
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
     calibration_bins: int = Field(
         15, ge=1, description="Number of equal-width bins of confidence in the calibration error."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import ClassVar
 
 import numpy as np
@@ -33,6 +34,7 @@ class NegativeLogLikelihood(ExampleMetric):
     """
 
     higher_is_better: ClassVar[bool] = False
+    bounds: ClassVar[tuple[float, float]] = (0.0, math.inf)
     retention: ClassVar[bool] = True
 
     def values(self, predictions: Predictions, labels: npt.ArrayLike) -> FloatArray:

@@ -8,12 +8,15 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bfl.evaluation.metrics import metrics
+from bfl.evaluation.metrics import Metric, metrics
 from bfl.experiments.results.round_log import PER_CLIENT
 from bfl.federation.client_metrics import BETTER, MEME, PERSONAL, RETENTION_AREA, TEST_EXAMPLES
 
 CLIENTS = "clients-"
 """What the names of means over the clients begin with."""
+
+IMPOSSIBLE = "impossible-"
+"""What the names of numbers begin with that a client has said, and that cannot be."""
 
 Positions = npt.NDArray[np.int64]
 
@@ -45,34 +48,60 @@ def judged_clients(
             table[client] = {TEST_EXAMPLES: int(part.size)}
             if right is not None:
                 table[client]["global-accuracy"] = float(np.mean(right[part]))
+    known = _known()
     for record in rounds:
         for entry in record.get(PER_CLIENT, ()):
-            measured = {name: value for name, value in entry.items() if _is_judged(name, value)}
-            if measured:
-                _add(table.setdefault(int(entry["client"]), {}), entry, measured)
-    return {str(client): table[client] for client in sorted(table)}
+            if any(name in known for name in entry):
+                _add(table.setdefault(int(entry["client"]), {}), entry, known)
+    return {str(client): _believed(table[client]) for client in sorted(table)}
 
 
-def _names() -> tuple[str, ...]:
-    """Return the names of what clients may say of their models."""
-    models = [f"{model}{metric}" for model in (MEME, PERSONAL) for metric in metrics.names()]
-    return (*models, *(f"{model}{RETENTION_AREA}" for model in (MEME, PERSONAL)), BETTER)
+def _known() -> dict[str, type[Metric]]:
+    """Return what clients may say of their models, and the metric that it is, or the mean of."""
+    accuracy = metrics.get("accuracy")
+    of_models = {
+        f"{model}{name}": metrics.get(name)
+        for model in (MEME, PERSONAL)
+        for name in metrics.names()
+    }
+    areas = {f"{model}{RETENTION_AREA}": accuracy for model in (MEME, PERSONAL)}
+    return {**of_models, **areas, BETTER: accuracy}
 
 
-def _is_judged(name: str, value: Any) -> bool:
-    """Return whether an entry is such a number; what else a client says is passed over."""
-    if name not in _names():
-        return False
-    return not name.endswith("accuracy") or 0.0 <= value <= 1.0
-
-
-def _add(row: dict[str, float], entry: Mapping[str, Any], measured: Mapping[str, float]) -> None:
-    # The server knows the number of those that it has given out itself.
-    row.setdefault(TEST_EXAMPLES, entry.get(TEST_EXAMPLES, 0))
-    for name, value in measured.items():
+def _add(
+    row: dict[str, float], entry: Mapping[str, Any], known: Mapping[str, type[Metric]]
+) -> None:
+    """Add what a client has said in a round; what is not known is passed over."""
+    examples = entry.get(TEST_EXAMPLES, 0)
+    if examples >= 0 and float(examples).is_integer():
+        # The server knows the number of those that it has given out itself.
+        row.setdefault(TEST_EXAMPLES, examples)
+    else:
+        row[f"{IMPOSSIBLE}{TEST_EXAMPLES}"] = examples
+    for name, metric in known.items():
+        if name not in entry:
+            continue
+        value = entry[name]
+        if not metric.possible(value):
+            row[f"{IMPOSSIBLE}{name}"] = value
         row[f"last-{name}"] = value
         if name.endswith("accuracy"):
             row[f"best-{name}"] = max(value, row.get(f"best-{name}", value))
+
+
+def _believed(row: Mapping[str, float]) -> dict[str, float]:
+    """Return a client's row without what it has said, if some of it cannot be."""
+    said = ("last-", "best-") if _impossible(row) else ()
+    return {name: value for name, value in row.items() if not name.startswith(said)}
+
+
+def _impossible(row: Mapping[str, float]) -> dict[str, float]:
+    """Return the numbers in a client's row that cannot be, by the names that it has sent."""
+    return {
+        name.removeprefix(IMPOSSIBLE): value
+        for name, value in row.items()
+        if name.startswith(IMPOSSIBLE)
+    }
 
 
 def means_over_clients(table: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
@@ -80,7 +109,12 @@ def means_over_clients(table: Mapping[str, Mapping[str, float]]) -> dict[str, fl
 
     They are a part of ``metrics.json``, as ``clients-NAME``.
     """
-    names = {name for row in table.values() for name in row if name != TEST_EXAMPLES}
+    names = {
+        name
+        for row in table.values()
+        for name in row
+        if name != TEST_EXAMPLES and not name.startswith(IMPOSSIBLE)
+    }
     return {
         f"{CLIENTS}{name}": float(np.mean([row[name] for row in table.values() if name in row]))
         for name in sorted(names)
@@ -89,8 +123,8 @@ def means_over_clients(table: Mapping[str, Mapping[str, float]]) -> dict[str, fl
 
 def names_of_means() -> tuple[str, ...]:
     """Return all names that ``means_over_clients`` may give."""
-    last = [f"last-{name}" for name in _names()]
-    best = [f"best-{name}" for name in _names() if name.endswith("accuracy")]
+    last = [f"last-{name}" for name in _known()]
+    best = [f"best-{name}" for name in _known() if name.endswith("accuracy")]
     return tuple(f"{CLIENTS}{name}" for name in ("global-accuracy", *last, *best))
 
 
@@ -108,4 +142,12 @@ def told(table: Mapping[str, Mapping[str, float]]) -> str:
         values = [row[name] for row in table.values() if name in row]
         if values:
             said.append(f"{what} {np.mean(values):.4f}")
-    return f"own test data of {len(table)} clients, mean accuracy: {', '.join(said)}"
+    left_out = [
+        f"client {client} ({', '.join(f'{name} {value:g}' for name, value in impossible.items())})"
+        for client, row in table.items()
+        if (impossible := _impossible(row))
+    ]
+    line = f"own test data of {len(table)} clients, mean accuracy: {', '.join(said) or 'unknown'}"
+    if left_out:
+        line += f"; left out, having said what cannot be: {', '.join(left_out)}"
+    return line

@@ -75,7 +75,8 @@ def test_order_of_the_classes_does_not_matter(name):
 @given(seed=st.integers(0, 10**6), scale=st.floats(0, 200))
 def test_range(name, seed, scale):
     predictions, labels = random_case(seed, examples=6, scale=scale)
-    low, high = RANGES.get(name, (-np.inf, np.inf))
+    low, high = metrics.get(name).bounds
+    assert (low, high) == RANGES.get(name, (low, high))
     assert low <= compute(name, predictions, labels) <= high
 
 
