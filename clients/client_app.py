@@ -73,7 +73,7 @@ from bfl.posteriors import Manifest, Posterior
 from clients.guard import deadline, reports_errors, told
 from clients.heads import Head, counted_from, own_classes
 from clients.judging import judged_metrics
-from clients.masked import advertised, confirmed, masked_reply, shared, unmasked
+from clients.masked import advertised, confirmed, held_in_range, masked_reply, shared, unmasked
 from clients.node import Node
 from clients.own_test_data import own_test_metrics
 from clients.part_states import (
@@ -270,6 +270,7 @@ def _train(
         metrics |= _judged(configuration, task, node, trainer, model, result)
     learnt, stays = head.split(result.posterior)
     posterior = _outgoing(configuration, task, learnt, from_server, head.manifest, node)
+    posterior = held_in_range(configuration, posterior, from_server)
     packed = configuration.exchange.pack(posterior, from_server)
     posterior = configuration.exchange.unpack(packed, from_server)
     trained = result.trained(local_task, posterior, beside)

@@ -90,7 +90,11 @@ def check_server_side(method: Method, server: Server | None) -> None:
 
 
 def check_exchange(
-    method: Method, posterior: Posterior, known: Mapping[int, int], asked: Sequence[int]
+    method: Method,
+    posterior: Posterior,
+    known: Mapping[int, int],
+    asked: Sequence[int],
+    fewest: int,
 ) -> None:
     """Raise if the server is to learn sums alone, and clients send more or too little is known.
 
@@ -99,6 +103,7 @@ def check_exchange(
         posterior: The posterior that the first round begins with.
         known: How many examples clients hold, by partition id, as far as the server knows.
         asked: Who is asked in a round.
+        fewest: How many of them a round needs.
 
     Raises:
         ConfigurationError: Naming what.
@@ -125,7 +130,8 @@ def check_exchange(
             "assigns, or exchange='direct'"
         )
     weights = foreseen_weights(method.weighting, {client: known[client] for client in asked})
-    check_accuracy(method.pooling, secure_sums.value_range, posterior, list(weights.values()))
+    allowed, shares = secure_sums.value_range, list(weights.values())
+    check_accuracy(method.pooling, allowed, posterior, shares, fewest)
 
 
 def check_declarations(

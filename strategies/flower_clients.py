@@ -126,7 +126,7 @@ class FlowerClients:
         self.federation = federation
         self._grid = grid
         self._template = template
-        self._patience = patience
+        self.patience = patience
         self._manifest = manifest
         self._warn = warn
         # What was known before the first round; who comes later is held to it.
@@ -150,7 +150,7 @@ class FlowerClients:
                 has died.
         """
         number, asked = request.server_round, len(request.partition_ids)
-        needed = self._patience.needed(asked)
+        needed = self.patience.needed(asked)
 
         def warn(partition_id: int, text: str) -> None:
             self._warn(number, partition_id, neutralized(text))
@@ -160,8 +160,8 @@ class FlowerClients:
         replies = exchange_with_retries(
             self._grid,
             self._messages(request),
-            silence=self._patience.silence,
-            retries=self._patience.retries,
+            silence=self.patience.silence,
+            retries=self.patience.retries,
             enough=lambda count: count >= needed,
             report=lambda node, reason: warn(partition_of(node), f"failed: {reason}"),
         )
@@ -189,7 +189,7 @@ class FlowerClients:
             RunError: Fewer clients than ``min-clients`` have stayed, or than it takes to take masks
                 off, in every attempt; or the engine has died.
         """
-        number, patience = request.server_round, self._patience
+        number, patience = request.server_round, self.patience
         needed = patience.needed(len(request.partition_ids))
 
         def warn(partition_id: int, text: str) -> None:

@@ -256,7 +256,8 @@ class PosteriorPooling(Strategy):
         clients = self._clients(
             grid, federation, timeout, train_config or ConfigRecord(), warnings.of_client
         )
-        check_exchange(method, initial, clients.num_examples, asked)
+        fewest = clients.patience.needed(len(asked))
+        check_exchange(method, initial, clients.num_examples, asked, fewest)
         state = self.state or ServerState.first(
             initial, federation.size, method.begin(initial, federation.size)
         )
