@@ -102,11 +102,13 @@ def is_study_place(path: Path) -> bool:
 
 
 def merge_results(given: argparse.Namespace) -> None:
-    """Put results together, and say which are new."""
-    new = merge(given.into, given.sources)
-    for name, source in new.items():
+    """Put results together, and say which are new and which had no digest of their content."""
+    merged = merge(given.into, given.sources)
+    for name, source in merged.new.items():
         print(f"{name}: from {source}")
-    print(f"{len(new)} results are new in {given.into}")
+    for path in merged.sealed:
+        print(f"{path}: got a digest of its content, and had none: check who has written it")
+    print(f"{len(merged.new)} results are new in {given.into}")
 
 
 def write_pages(given: argparse.Namespace) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from bfl.errors import ConfigurationError, DataError, RunError
@@ -21,7 +22,21 @@ from bfl.experiments.studies.same_data import different_data
 from bfl.files import write_atomically
 
 
-def merge(into: Path, sources: Sequence[Path]) -> dict[str, Path]:
+@dataclass(frozen=True)
+class Merged:
+    """What merging has done.
+
+    Attributes:
+        new: Where the results come from that are new in the folder, by the run's name.
+        sealed: The files in which nothing said whether they had been changed, and which are
+            written, as they are, with a digest of their content.
+    """
+
+    new: dict[str, Path]
+    sealed: tuple[Path, ...]
+
+
+def merge(into: Path, sources: Sequence[Path]) -> Merged:
     """Copy the results of finished runs into ``into/runs/NAME.json``; nothing if one is refused.
 
     Files in ``into`` that have no digest of their content yet are written anew, with one. Each
@@ -32,9 +47,6 @@ def merge(into: Path, sources: Sequence[Path]) -> dict[str, Path]:
     Args:
         into: The folder, new or with results.
         sources: Folders of studies, or of results; none: only what is in the folder.
-
-    Returns:
-        Where the results come from that are new in the folder, by the run's name.
 
     Raises:
         ConfigurationError: A source is no folder of results; two results of one run have different
@@ -62,7 +74,7 @@ def merge(into: Path, sources: Sequence[Path]) -> dict[str, Path]:
     if problems:
         raise ConfigurationError("\n".join(problems))
     folder = StudyFolder(into)
-    new = {}
+    new, sealed = {}, []
     for name, result in found.items():
         path = folder.result_file(name)
         elsewhere = result.source.resolve() != path.resolve()
@@ -70,8 +82,10 @@ def merge(into: Path, sources: Sequence[Path]) -> dict[str, Path]:
             write_result(path, result)
         if elsewhere:
             new[name] = result.source
+        if not result.sealed:
+            sealed.append(path)
     _copy_study(into, sources)
-    return new
+    return Merged(new, tuple(sealed))
 
 
 def _results(place: Path) -> Iterator[RunResult]:

@@ -3,7 +3,7 @@
 | key | content |
 | --- | --- |
 | ``content`` | SHA-256 of all that follows: numbers changed by hand, or by a merge, are noticed |
-| ``format`` | 2; files of format 1 have no ``content`` |
+| ``format`` | 2; files of format 1 have neither ``content`` nor ``data`` |
 | ``name`` | the run's name within its study |
 | ``digest`` | SHA-256 of ``configuration`` |
 | ``configuration`` | all keys that the result depends on; data sets in files by the file's name |
@@ -199,9 +199,7 @@ def read_result(path: Path) -> RunResult:
     """
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        sealed = content["format"] != UNSEALED
-        if content["format"] not in (UNSEALED, FORMAT):
-            raise ValueError(f"its format is {content['format']!r}; expected {FORMAT}")
+        sealed = _is_sealed(content)
         seal = str(content.pop(CONTENT)) if sealed else ""
         result = RunResult(
             name=str(content["name"]),
@@ -235,6 +233,22 @@ def read_result(path: Path) -> RunResult:
             "it has been changed since it was written"
         )
     return result
+
+
+def _is_sealed(content: Mapping[str, Any]) -> bool:
+    """Return whether a file's format has a digest of its content.
+
+    Raises:
+        ValueError: The format is none that is known, or has not all that is in the file.
+    """
+    said = content["format"]
+    # True and 1.0 equal 1, and were never written.
+    if type(said) is not int or said not in (UNSEALED, FORMAT):
+        raise ValueError(f"its format is {said!r}; expected {FORMAT}")
+    newer = [key for key in (CONTENT, "data") if key in content]
+    if said == UNSEALED and newer:
+        raise ValueError(f"its format is {said}, which has no {newer[0]!r}; expected {FORMAT}")
+    return said != UNSEALED
 
 
 def different_numbers(one: RunResult, other: RunResult) -> dict[str, tuple[Any, Any]]:

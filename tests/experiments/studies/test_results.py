@@ -223,7 +223,7 @@ def test_a_result_whose_digest_is_taken_out_is_refused(checkout: Checkout, capsy
 
 
 def test_results_of_the_older_format_are_read_and_get_their_digests_by_merging(
-    checkout: Checkout,
+    checkout: Checkout, capsys: Output
 ) -> None:
     checkout.made("--only", ONE)
     path = checkout.results / "runs" / f"{ONE}.json"
@@ -234,7 +234,11 @@ def test_results_of_the_older_format_are_read_and_get_their_digests_by_merging(
     older = read_result(path)
     assert not older.sealed
     assert checkout.study("--dry-run") == 0
+    capsys.readouterr()
     assert bfl("study", "merge", checkout.results) == 0
+    assert f"{path}: got a digest of its content, and had none" in capsys.readouterr().out
+    assert bfl("study", "merge", checkout.results) == 0
+    assert str(path) not in capsys.readouterr().out
     assert path.read_bytes() == new
     assert read_result(path) == older
     assert read_result(path).sealed
@@ -342,3 +346,29 @@ def test_a_run_in_which_the_server_judged_nothing_is_over_and_a_begun_one_is_not
     assert "1 of 8 runs are done" in capsys.readouterr().out, "by its file alone"
     assert checkout.study("--only", ONE) == 0
     assert engine.asked == []
+
+
+@pytest.mark.parametrize(
+    ("change", "word"),
+    [
+        ({"format": True}, "its format is True"),
+        ({"format": 1.0}, "its format is 1.0"),
+        ({"format": 2.0}, "its format is 2.0"),
+        ({"format": 1}, "content"),
+        ({"format": 1, "data": {}, "content": None}, "data"),
+        ({"format": 1, "data": {"train": 64 * "a"}, "content": None}, "data"),
+    ],
+    ids=str,
+)
+def test_a_result_does_not_get_around_its_digest_by_an_older_format(
+    checkout: Checkout, capsys: Output, change: dict[str, Any], word: str
+) -> None:
+    checkout.made("--only", ONE)
+    path = checkout.edit(sealed=False, metrics={"accuracy": 0.99}, **change)
+    content = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps({k: v for k, v in content.items() if v is not None}))
+    with pytest.raises(DataError, match=word):
+        read_result(path)
+    capsys.readouterr()
+    assert bfl("study", "merge", checkout.results) == 2
+    assert str(path) in capsys.readouterr().err
