@@ -141,6 +141,13 @@ def test_curve_and_final_metrics_name_their_samples(run):
     assert "Final metrics, 20 Monte Carlo samples" in " ".join(table.split())
 
 
+@pytest.mark.parametrize("numbers", [{"clients-last-accuracy": 0.5}, {"epsilon": 3.0}, {}], ids=str)
+def test_final_metrics_name_no_samples_where_the_server_has_judged_nothing(numbers):
+    title = metrics_table(numbers, 20).title
+    assert "20" not in title
+    assert "the server has judged nothing" in title
+
+
 def test_figures_of_a_short_deterministic_run_without_names(tmp_path):
     folder = make_run(tmp_path, "run", samples=1, config={}, rounds=3)
     assert len(draw_all(folder)) >= 3
