@@ -15,7 +15,6 @@ from strategies.division import check_partition, clients_positions, split
 from strategies.federation import Federation
 from strategies.pretraining import split_off
 from strategies.privacy import check_privacy
-from strategies.unjudged import refuse_without_network
 from strategies.validation import server_data
 
 
@@ -29,7 +28,6 @@ def check_before_start(configuration: Configuration, clients: int) -> None:
     """
     keys = configuration.keys
     check_output(configuration)
-    refuse_without_network(configuration)
     check_privacy(configuration)
     dataset = cached_dataset(keys.dataset, keys.data_dir)
     with_test_examples(dataset, keys.test_examples)

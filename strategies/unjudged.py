@@ -10,6 +10,7 @@ from flwr.app import Message
 from flwr.serverapp import Grid
 
 from bfl.configuration import Configuration
+from bfl.configuration.without_network import needs_of_a_network
 from bfl.data.datasets import Dataset
 from bfl.data.datasets.server_data import ServerData
 from bfl.errors import ConfigurationError, RunError
@@ -105,22 +106,10 @@ class Unjudged:
 def refuse_without_network(configuration: Configuration) -> None:
     """Refuse what a server needs a network for where it has none.
 
+    ``resolve`` does so as well, of parts that nothing has been put in place of since.
+
     Raises:
         ConfigurationError: Naming the key.
     """
-    keys = configuration.keys
-    if keys.server_evaluates:
-        return
-    needed = {
-        "pretrain-examples": keys.pretrain_examples,
-        "server-data": keys.server_data,
-        "predictive": configuration.predictive.name != "posterior"
-        and configuration.predictive.name,
-        "shared": configuration.shared.partial and configuration.shared.name,
-    }
-    for key, value in needed.items():
-        if value:
-            raise ConfigurationError(
-                f"server-evaluates is false and {key} is {value!r}, for which the server needs a "
-                f"network; allowed: server-evaluates=true, or no {key}"
-            )
+    for problem in needs_of_a_network(configuration.keys, configuration):
+        raise ConfigurationError(problem)

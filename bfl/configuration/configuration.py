@@ -17,6 +17,7 @@ from bfl.configuration.pairs import Value, parse_pairs
 from bfl.configuration.requirements import PROPERTIES, Choice, conflicts
 from bfl.configuration.settings import default_values, given_values, settings_of
 from bfl.configuration.strategies import Strategy, named_strategy
+from bfl.configuration.without_network import needs_of_a_network
 from bfl.data.datasets import absolute_dataset, dataset_sources, validate_dataset
 from bfl.data.datasets.server_data import absolute_server_data
 from bfl.errors import ConfigurationError
@@ -319,6 +320,7 @@ def _contradictions(
                 f"there for prior alone; allowed: {names}"
             )
     problems += _of_heads(configuration)
+    problems += needs_of_a_network(configuration.keys, configuration)
     if problem := order_problem(configuration.outgoing):
         problems.append(problem)
     return [*problems, *conflicts(_choices(configuration, strategy, given))]

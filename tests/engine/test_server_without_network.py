@@ -156,9 +156,19 @@ def test_what_needs_a_network_is_refused() -> None:
         {"predictive": "ensemble"},
     ):
         [key] = values
-        configuration = resolve({**BASE, **values, "server-evaluates": False}, check_data=False)
-        with pytest.raises(ConfigurationError, match=f"server-evaluates is false and {key} is"):
+        given = {**BASE, **values, "server-evaluates": False}
+        said = f"server-evaluates is false and {key} is"
+        with pytest.raises(ConfigurationError, match=said):
+            resolve(given, check_data=False)
+        configuration = resolve(given, check_data=False, check_parts=False)
+        with pytest.raises(ConfigurationError, match=said):
             refuse_without_network(configuration)
+
+
+def test_heads_of_clients_need_a_network_at_the_server() -> None:
+    with pytest.raises(ConfigurationError, match="server-evaluates is false and shared is 'body'"):
+        resolve({**BASE, "strategy": "fedper", "server-evaluates": False})
+    assert resolve({**BASE, "strategy": "fedper"}).shared.partial
 
 
 def test_an_answer_without_parameters_is_a_failure() -> None:

@@ -1,0 +1,31 @@
+"""What does not go with a server that builds no network (``server-evaluates=false``)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from bfl.configuration.keys import Keys
+from bfl.configuration.kinds import Parts
+
+
+def needs_of_a_network(keys: Keys, parts: Parts) -> Iterator[str]:
+    """Yield what is configured that a server needs a network for, where it has none.
+
+    Args:
+        keys: The keys of every run.
+        parts: What the other keys have picked.
+    """
+    if keys.server_evaluates:
+        return
+    needed = {
+        "pretrain-examples": keys.pretrain_examples,
+        "server-data": keys.server_data,
+        "predictive": parts.predictive.name != "posterior" and parts.predictive.name,
+        "shared": parts.shared.partial and parts.shared.name,
+    }
+    for key, value in needed.items():
+        if value:
+            yield (
+                f"server-evaluates is false and {key} is {value!r}, for which the server needs a "
+                f"network; allowed: server-evaluates=true, or no {key}"
+            )
