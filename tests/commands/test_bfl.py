@@ -16,6 +16,7 @@ from bfl.data.datasets import dataset_sources
 from bfl.evaluation.metrics import metrics
 from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results.glossary import glossary_entry
+from bfl.experiments.results.run_folder import RunFolder
 from bfl.plugins import activate
 
 PLUGIN = """
@@ -142,6 +143,24 @@ def test_a_folder_without_a_run_is_refused(
 ) -> None:
     assert main([command, str(tmp_path)]) == 2
     assert "is not the folder of a run" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("numbers", "title"),
+    [
+        ({"accuracy": 0.5, "clients-last-accuracy": 0.5}, "Final metrics, 7 Monte Carlo samples"),
+        ({"clients-last-accuracy": 0.5}, "Final metrics; the server has judged nothing"),
+    ],
+    ids=["server", "clients"],
+)
+def test_metrics_are_shown_with_the_samples_of_the_server_only_if_it_has_judged(
+    numbers: dict[str, float], title: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = RunFolder.create(tmp_path, "run", {"rounds": 1, "mc-samples": 7}, {})
+    folder.write_metrics(numbers)
+    assert main(["show", str(folder.path)]) == 0
+    said = " ".join(capsys.readouterr().out.split("┏")[0].split())
+    assert said == title
 
 
 def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> dict[str, tuple[str, str]]:
