@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import math
-import re
 from pathlib import Path
 
 import pytest
@@ -87,25 +86,3 @@ def test_the_epistemic_parts_beside_partitioned_variational_inference() -> None:
     rows = {row["method"]: row for row in _csv("partitioned-variational-inference-digits")}
     means = [float(rows[name]["mean-epistemic"]) for name in ("WS", "conflation")]
     assert "{:.0e} and {:.0e} on average".format(*means).replace("e-09", "e-9") in said
-
-
-def test_what_withstands_hostile_clients() -> None:
-    said, rows = _page("digits-hostile-clients.md")
-    unweighted = ("conflation", "distributed-weight-consolidation")
-    noise = {
-        row[1]: float(row[5])
-        for row in rows
-        if row[0] == "none" and row[2] == "max-discrepancy" and row[1] not in unweighted
-    }
-    fallen = {rule: value for rule, value in noise.items() if value < 0.95}
-    assert fallen == {"population-pooling": 0.583}
-    assert "withstands noise (but for population pooling, 0.583)" in said
-    held = [
-        [float(cell) for cell in row[3:]]
-        for row in rows
-        if row[0] == "winsorization" and row[1] != "distributed-weight-consolidation"
-    ]
-    attacked = [value for row in held for value in row[1:]]
-    honest = [row[0] for row in held]
-    numbers = re.findall(r"within (\S+) to (\S+), at no visible cost .*?\((\S+) to (\S+)\)", said)
-    assert [min(attacked), max(attacked), min(honest), max(honest)] == list(map(float, *numbers))
