@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from bfl.aggregation.pooling import pooling_rules
 from bfl.aggregation.weightings import weightings
-from bfl.configuration import resolve
+from bfl.configuration import Configuration, resolve
 from bfl.configuration.sources import is_study, read_toml
 from bfl.experiments.studies import read_study
+from bfl.experiments.studies.study import Run
 
 ROOT = Path(__file__).resolve().parents[3]
 FILES = sorted(path for path in (ROOT / "configs").rglob("*.toml") if is_study(read_toml(path)))
@@ -46,12 +48,17 @@ SIZES = {
 }
 
 
+@cache
+def resolved(path: Path) -> tuple[tuple[Run, Configuration], ...]:
+    """Return a study's runs with what they resolve to: once for all tests that look at them."""
+    runs = read_study(path).runs()
+    return tuple((run, resolve(dict(run.values), check_data=False)) for run in runs)
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda p: f"{p.parent.name}/{p.name}")
 def test_every_run_of_every_study_resolves(path: Path) -> None:
-    study = read_study(path)
     configurations = {}
-    for run in study.runs():
-        configuration = resolve(dict(run.values), check_data=False)
+    for run, configuration in resolved(path):
         configurations[run.name] = tuple(sorted(configuration.values.items()))
     assert len(set(configurations.values())) == len(configurations), "two runs are the same"
 
@@ -59,11 +66,10 @@ def test_every_run_of_every_study_resolves(path: Path) -> None:
 @pytest.mark.parametrize("path", FILES, ids=lambda p: f"{p.parent.name}/{p.name}")
 def test_no_run_sets_a_key_that_it_does_not_read(path: Path) -> None:
     """A setting of a component that no run picks would be a mistake that nothing shows."""
-    study = read_study(path)
     read: set[str] = set()
-    for run in study.runs():
-        read |= resolve(dict(run.values), check_data=False).values.keys()
-    assert {key for run in study.runs() for key in run.values} <= read
+    for _, configuration in resolved(path):
+        read |= configuration.values.keys()
+    assert {key for run, _ in resolved(path) for key in run.values} <= read
 
 
 def test_the_papers_tables_are_whole() -> None:
@@ -83,16 +89,16 @@ def test_every_strategy_and_weighting_of_the_tables_is_in_the_study_of_them_all(
     """
     study = read_study(ROOT / "configs" / "digits-every-strategy.toml")
     axes = {axis.name: axis.choices for axis in study.axes}
-    studies = [read_study(path) for path in FILES]
-    published = [s for s in studies if s.published and "as-coded" not in s.name]
+    studies = {path: read_study(path) for path in FILES}
+    published = [p for p, s in studies.items() if s.published and "as-coded" not in s.name]
     for registry in (pooling_rules, weightings):
         key = "strategy" if registry is pooling_rules else registry.kind
         chosen = [str(choice.values[key]) for choice in axes[key]]
         assert [registry.get(name).name for name in chosen] == sorted(set(chosen))
         used = {
-            resolve(dict(run.values), check_data=False).values[registry.kind]
-            for each in published
-            for run in each.runs()
+            configuration.values[registry.kind]
+            for path in published
+            for _, configuration in resolved(path)
         }
         assert used <= set(chosen)
 
@@ -131,16 +137,13 @@ def test_the_documented_example_is_a_study(tmp_path: Path) -> None:
 def test_table_4_of_ozer_takes_its_runs_from_tables_1_and_3(study: str) -> None:
     folder = ROOT / "configs" / study
     names = ("table1", "table3", "table4")
-    resolved = {
-        name: [
-            resolve(dict(run.values), check_data=False).values
-            for run in read_study(folder / f"{name}.toml").runs()
-        ]
+    values_of = {
+        name: [configuration.values for _, configuration in resolved(folder / f"{name}.toml")]
         for name in names
     }
     assert read_study(folder / "table4.toml").reuse == (f"{study}-table1", f"{study}-table3")
-    for values in resolved["table4"]:
-        assert values in (resolved["table1"] if values["clients"] == 10 else resolved["table3"])
+    for values in values_of["table4"]:
+        assert values in (values_of["table1"] if values["clients"] == 10 else values_of["table3"])
 
 
 def test_the_same_tables_are_published_whether_as_written_or_as_coded() -> None:
@@ -158,8 +161,8 @@ def test_learning_curves_of_posteriors_are_judged_with_ten_samples() -> None:
     ]
     assert len(studies) == 12
     for path in studies:
-        for run in read_study(path).runs():
-            keys = resolve(dict(run.values), check_data=False).keys
+        for _, configuration in resolved(path):
+            keys = configuration.keys
             assert keys.evaluate_mc_samples >= 10, path
             assert keys.pretrain_mc_samples >= 10, path
 
@@ -168,10 +171,9 @@ def test_the_pretrained_rows_of_fischers_table_4_have_one_pretraining() -> None:
     """What the pooling does comes after it; all that pre-training reads is the same."""
     after = {"strategy", "pooling", "weighting", "prior"}
     by_seed_and_partition: dict[str, list[dict[str, object]]] = {}
-    for run in read_study(ROOT / "configs" / "fischer2024" / "table4.toml").runs():
+    for run, configuration in resolved(ROOT / "configs" / "fischer2024" / "table4.toml"):
         if run.labels["pretrain"] != "yes":
             continue
-        configuration = resolve(dict(run.values), check_data=False)
         prior = configuration.replace(prior=configuration.words["pretrain-prior"]).values
         later = after | configuration.pooling.model_dump(by_alias=True).keys()
         read = {key: value for key, value in prior.items() if key not in later}
