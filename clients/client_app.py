@@ -132,7 +132,7 @@ def _plugin_problem(message: Message, node: Node) -> str:
     try:
         activate(str(asked.get("plugins", "")), node.plugins)
     except ConfigurationError as error:
-        return told(error, node.simulated)
+        return str(error) if error.public else told(error, node.simulated)
     return ""
 
 
