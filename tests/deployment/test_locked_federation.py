@@ -103,8 +103,12 @@ def test_the_posterior_is_that_of_the_simulation_and_no_secret_is_told(
         for name in (
             *("authority/ca.key", "server/server.key", "server/superexec.secret"),
             *("clients/client-0/client.key", "clients/client-1/client.key"),
+            # Of the port between a SuperNode and its worker, made anew at each start.
+            *("clients/client-0/state/runtime.key", "clients/client-1/state/runtime.key"),
         )
     }
+    for path in scratch.rglob("*.key"):
+        assert path.stat().st_mode & 0o077 == 0, path
     told = "\n".join(seen).encode()
     assert b"flower-superlink" in told
     assert b"client.key" in told
