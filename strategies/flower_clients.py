@@ -193,7 +193,7 @@ class FlowerClients:
         needed = patience.needed(len(request.partition_ids))
 
         def warn(partition_id: int, text: str) -> None:
-            self._warn(number, partition_id, text)
+            self._warn(number, partition_id, neutralized(text))
 
         def attempt() -> ClientsSum:
             self.federation = self.federation.refreshed(self._grid, warn)
