@@ -106,6 +106,22 @@ def test_a_client_that_drops_out_is_left_out_where_its_update_has_not_come(stage
     assert f"{stage}: the node is down" in run.warnings[0]
 
 
+@pytest.mark.parametrize("stage", ["advertise_keys", "train"])
+def test_what_a_client_says_is_printed_without_what_a_terminal_obeys(stage):
+    class Loud(MaskedNodes):
+        """Clients that fail with an escape, and a line that looks like the server's own."""
+
+        def _note(self, kind, message, context):
+            if kind == stage and int(context.node_config["partition-id"]) == 2:
+                raise RuntimeError("no\x1b[2J\nround 9/9  accuracy 1.0")
+            super()._note(kind, message, context)
+
+    (said,) = Run(MASKED, rounds=1, nodes=Loud()).warnings
+    assert "\x1b" not in said
+    assert r"\x1b[2J" in said
+    assert not [line for line in said.splitlines() if line.startswith("round 9/9")]
+
+
 def test_a_round_with_too_few_is_made_again_with_other_masks():
     """Three of six fail once, when they are to train: nobody is asked to unmask anything."""
     failed: set[tuple[int, int]] = set()
