@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from runs_in_process import KilledError, digests, make_run
 
 from bfl.configuration import resolve
 from bfl.engine.flower import FlowerApp, run_serially
@@ -50,19 +51,8 @@ FEDBE: dict[str, Any] = {
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("undrawn_figures")]
 
 
-class KilledError(Exception):
-    """Stands for whatever ends a process."""
-
-
 def run(folder: Path, **changes: Any) -> RunFolder:
-    values = {**VALUES, "output-dir": str(folder.parent), "name": folder.name}
-    values.update({key.replace("_", "-"): value for key, value in changes.items()})
-    run_serially(FlowerApp.read(ROOT), values, CLIENTS, {})
-    return RunFolder(folder)
-
-
-def digests(folder: RunFolder) -> list[str]:
-    return [entry["posterior-sha256"] for entry in folder.rounds()]
+    return make_run(VALUES, CLIENTS, folder, **changes)
 
 
 COMBINED: dict[str, dict[str, Any]] = {

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from runs_in_process import digests, interrupt, make_run
 
-from bfl.engine.flower import FlowerApp, run_serially
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.experiments.run.resume import Checkpoint, Checkpoints
+from bfl.experiments.run.resume import Checkpoints
 from bfl.federation.parts import Arrays
 from bfl.federation.state import Snapshots
 from bfl.learning.priors import priors
@@ -38,19 +38,8 @@ VALUES: dict[str, Any] = {
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("undrawn_figures")]
 
 
-class KilledError(Exception):
-    """Stands for whatever ends a process."""
-
-
 def run(folder: Path, **changes: Any) -> RunFolder:
-    values = {**VALUES, "output-dir": str(folder.parent), "name": folder.name}
-    values.update({key.replace("_", "-"): value for key, value in changes.items()})
-    run_serially(FlowerApp.read(ROOT), values, CLIENTS, {})
-    return RunFolder(folder)
-
-
-def digests(folder: RunFolder) -> list[str]:
-    return [entry["posterior-sha256"] for entry in folder.rounds()]
+    return make_run(VALUES, CLIENTS, folder, **changes)
 
 
 def state_of(folder: RunFolder) -> ServerState:
@@ -76,22 +65,6 @@ def states_of_clients(folder: RunFolder, name: str) -> dict[int, Arrays]:
     return found
 
 
-def interrupt(monkeypatch: pytest.MonkeyPatch, folder: Path, **changes: Any) -> None:
-    """Run until the second round is saved, and lose that checkpoint: the clients are ahead."""
-    save = Checkpoints.save
-
-    def stop(checkpoints: Checkpoints, checkpoint: Checkpoint) -> None:
-        save(checkpoints, checkpoint)
-        if checkpoint.server_round == 2:
-            raise KilledError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Checkpoints, "save", stop)
-        with pytest.raises(KilledError):
-            run(folder, **changes)
-    sorted((folder / "checkpoints").iterdir())[-1].unlink()
-
-
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Return finished runs of a strategy, each made once."""
@@ -110,7 +83,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Any:
 def test_a_method_that_is_interrupted_ends_as_if_nothing_had_happened(
     strategy: str, whole: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    interrupt(monkeypatch, tmp_path / "run", strategy=strategy)
+    path = tmp_path / "run"
+    interrupt(monkeypatch, path, lambda: run(path, strategy=strategy))
     resumed = run(tmp_path / "run", strategy=strategy, resume=True)
     assert digests(resumed) == digests(whole(strategy))
     assert len(set(digests(resumed))) == ROUNDS

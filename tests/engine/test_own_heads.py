@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import RecordDict
+from runs_in_process import digests, interrupt, make_run
 
 from bfl.configuration import resolve
 from bfl.engine.flower import FlowerApp, run_serially
 from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.experiments.run.resume import Checkpoint, Checkpoints
 from bfl.federation.state import Snapshots
 from bfl.federation.wire import arrays_beside, posterior_from_arrays
 from bfl.learning.training.task import LocalTask
@@ -27,10 +27,6 @@ CLASSES = (3, 3, 5)
 """Of each client's task."""
 
 pytestmark = pytest.mark.slow
-
-
-class KilledError(Exception):
-    """Stands for whatever ends a process."""
 
 
 @pytest.fixture(scope="module")
@@ -65,10 +61,7 @@ def values(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def run(values: Any, folder: Path, **changes: Any) -> RunFolder:
-    given = {**values, "output-dir": str(folder.parent), "name": folder.name}
-    given.update({key.replace("_", "-"): value for key, value in changes.items()})
-    run_serially(FlowerApp.read(ROOT), given, CLIENTS, {})
-    return RunFolder(folder)
+    return make_run(values, CLIENTS, folder, **changes)
 
 
 Watched = tuple[RunFolder, list[RecordDict], list[RecordDict], list[LocalTask]]
@@ -119,10 +112,6 @@ def kept(folder: RunFolder, client: int, server_round: int) -> dict[str, Any]:
 def head(folder: RunFolder, client: int, server_round: int) -> dict[str, Any]:
     state = kept(folder, client, server_round)
     return {name: state[f"part.head.{name}"] for name in VECTORS}
-
-
-def digests(folder: RunFolder) -> list[str]:
-    return [entry["posterior-sha256"] for entry in folder.rounds()]
 
 
 def test_messages_hold_the_shared_parameters_and_a_closed_set_of_numbers(watched: Watched) -> None:
@@ -196,19 +185,8 @@ def test_its_posterior_predicts_nothing_by_itself(watched: Watched) -> None:
 def test_an_interrupted_and_resumed_run_has_the_same_heads(
     values: Any, watched: Watched, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    save, path = Checkpoints.save, tmp_path / "run"
-
-    def stop(checkpoints: Checkpoints, checkpoint: Checkpoint) -> None:
-        save(checkpoints, checkpoint)
-        if checkpoint.server_round == 2:
-            raise KilledError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Checkpoints, "save", stop)
-        with pytest.raises(KilledError):
-            run(values, path)
-    # The server goes back to the first round; the clients are ahead of it.
-    sorted((path / "checkpoints").iterdir())[-1].unlink()
+    path = tmp_path / "run"
+    interrupt(monkeypatch, path, lambda: run(values, path))
     resumed = run(values, path, resume=True)
     assert digests(resumed) == digests(watched[0])
     for client in range(CLIENTS):

@@ -9,14 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import RecordDict
+from runs_in_process import digests, interrupt, make_run
 
 from bfl.configuration import resolve
 from bfl.data.datasets.cache import cached_dataset
-from bfl.engine.flower import FlowerApp, run_serially
 from bfl.errors import ConfigurationError
 from bfl.experiments.results.judged_clients import names_of_means
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.experiments.run.resume import Checkpoint, Checkpoints
 from bfl.experiments.run.trainer import personal_network
 from bfl.federation.state import Snapshots
 from bfl.learning.training import LocalTask
@@ -36,10 +35,6 @@ METRICS = (
 )
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("undrawn_figures")]
-
-
-class KilledError(Exception):
-    """Stands for whatever ends a process."""
 
 
 @pytest.fixture(scope="module")
@@ -74,10 +69,7 @@ def values(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
 
 
 def run(values: Any, folder: Path, **changes: Any) -> RunFolder:
-    given = {**values, "output-dir": str(folder.parent), "name": folder.name}
-    given.update({key.replace("_", "-"): value for key, value in changes.items()})
-    run_serially(FlowerApp.read(ROOT), given, CLIENTS, {})
-    return RunFolder(folder)
+    return make_run(values, CLIENTS, folder, **changes)
 
 
 @pytest.fixture(scope="module")
@@ -114,10 +106,6 @@ def kept(folder: RunFolder, client: int) -> dict[int, dict[str, Any]]:
     """Return a client's snapshots, by round."""
     snapshots = Snapshots(folder.path / "clients" / f"client-{client:06d}", kept=3)
     return {number: dict(snapshots.at(number) or {}) for number in snapshots.rounds()}
-
-
-def digests(folder: RunFolder) -> list[str]:
-    return [entry["posterior-sha256"] for entry in folder.rounds()]
 
 
 def test_clients_send_their_posterior_and_a_closed_set_of_numbers(mixed: Any) -> None:
@@ -177,19 +165,8 @@ def test_interrupted_and_resumed_runs_have_the_same_personal_models(
     values: Any, mixed: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole, _, _ = mixed
-    save, path = Checkpoints.save, tmp_path / "run"
-
-    def stop(checkpoints: Checkpoints, checkpoint: Checkpoint) -> None:
-        save(checkpoints, checkpoint)
-        if checkpoint.server_round == 2:
-            raise KilledError
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Checkpoints, "save", stop)
-        with pytest.raises(KilledError):
-            run(values, path)
-    # The server goes back to the first round; the clients are ahead of it.
-    sorted((path / "checkpoints").iterdir())[-1].unlink()
+    path = tmp_path / "run"
+    interrupt(monkeypatch, path, lambda: run(values, path))
     resumed = run(values, path, resume=True)
     assert digests(resumed) == digests(whole)
     for client in range(CLIENTS):

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from runs_in_process import digests, make_run
 
 import strategies.run
-from bfl.engine.flower import FlowerApp, run_serially
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.federation.privacy.accountant import gaussian_epsilon
 
@@ -33,14 +33,7 @@ pytestmark = pytest.mark.slow
 
 
 def run(folder: Path, **changes: Any) -> RunFolder:
-    given = {key.replace("_", "-"): value for key, value in changes.items()}
-    values = {**PLAIN, **given, "output-dir": str(folder.parent), "name": folder.name}
-    run_serially(FlowerApp.read(ROOT), values, 2, {})
-    return RunFolder(folder)
-
-
-def digests(folder: RunFolder) -> list[str]:
-    return [entry["posterior-sha256"] for entry in folder.rounds()]
+    return make_run(PLAIN, 2, folder, **changes)
 
 
 @pytest.fixture(autouse=True)
