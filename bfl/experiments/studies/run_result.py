@@ -38,6 +38,7 @@ from bfl.experiments.results.run_folder import (
     RunFolder,
 )
 from bfl.experiments.run.resume import FREE_TO_CHANGE
+from bfl.experiments.studies.curves import kept_of_rounds, number_of_curves
 from bfl.files import write_atomically
 
 FORMAT = 2
@@ -62,7 +63,7 @@ class RunResult:
         configuration: The keys that the result depends on, see ``portable``.
         metrics: The final numbers; none of a run that has only begun, nor of one in which nobody
             has judged.
-        rounds: The evaluated rounds: ``round`` and the metrics of each.
+        rounds: The evaluated rounds: ``round``, the metrics of each, and what it says of its pool.
         retention: The content of ``retention.json``; empty where there is none.
         seconds: Those of all rounds.
         partition: A digest of who holds which data; empty where it is not known.
@@ -93,6 +94,10 @@ class RunResult:
     def number_of_rounds(self) -> int:
         """The number of rounds of its configuration."""
         return int(self.configuration["rounds"])
+
+    def number(self, name: str) -> float | None:
+        """Return a number of the run's metrics, or of its curves; None: it has no such."""
+        return self.metrics.get(name, number_of_curves(name, self.rounds))
 
     def to_json(self) -> str:
         """Return the content of the file."""
@@ -143,13 +148,16 @@ def result_of(folder: RunFolder, name: str, made_as: str = "") -> RunResult:
         DataError: A file of the run is missing or corrupt.
     """
     rounds = folder.rounds()
-    names = ("round", *registered_metrics.names())
-    judged = [{key: entry[key] for key in names if key in entry} for entry in rounds]
+    judged = [
+        {key: entry[key] for key in kept_of_rounds() if key in entry}
+        for entry in rounds
+        if any(name in entry for name in registered_metrics.names())
+    ]
     return RunResult(
         name=name,
         configuration=portable(folder.config()),
         metrics=_metrics(folder) if folder.holds(METRICS) else {},
-        rounds=tuple(entry for entry in judged if len(entry) > 1),
+        rounds=tuple(judged),
         retention=folder.retention() if folder.holds(RETENTION) else {},
         seconds=math.fsum(float(entry.get("seconds", 0.0)) for entry in rounds),
         partition=digest(folder.partition()) if folder.holds(PARTITION) else "",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -52,9 +53,10 @@ def _groups(table: StudyTable) -> Iterable[list[Line]]:
 def _entry(table: StudyTable, lines: Sequence[Line], number: int) -> list[str]:
     column = table.columns[number]
     means = [(ours, line) for line in lines if (ours := line.numbers[number].ours) is not None]
-    if len(means) < 2:
+    finite = [pair for pair in means if math.isfinite(pair[0])]
+    if len(means) < 2 or not finite:
         return []
-    ours, best = (max if column.higher_is_better else min)(means, key=lambda pair: pair[0])
+    ours, best = (max if column.higher_is_better else min)(finite, key=lambda pair: pair[0])
     where = [text for name, text in best.labels.items() if name not in table.compared]
     title = ", ".join([*where, column.heading])
     said: dict[str, list[str]] = {}
@@ -64,7 +66,9 @@ def _entry(table: StudyTable, lines: Sequence[Line], number: int) -> list[str]:
         cells = Cell(line.labels), Cell(best.labels)
         paired = table.pairing.compare(*cells, column)
         text = f"{_name(table, line)} {mean:.{column.decimals}f}"
-        if not paired.testable:
+        if not math.isfinite(mean):
+            said.setdefault("not reached, or not finite, in a run", []).append(_name(table, line))
+        elif not paired.testable:
             said.setdefault("no order without two seeds in common", []).append(text)
         elif table.pairing.same(*cells):
             said.setdefault("the same computation", []).append(text)
