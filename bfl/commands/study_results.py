@@ -82,7 +82,8 @@ def print_table(given: argparse.Namespace) -> None:
     print(FORMATS[given.format][1](table), end="")
     if given.write:
         for name, write in FORMATS.values():
-            folder.write(name, write(table).encode())
+            if text := write(table):
+                folder.write(name, text.encode())
 
 
 def plot_study(path: Path, given: argparse.Namespace) -> None:

@@ -135,8 +135,11 @@ def marks(pairing: Pairing) -> dict[tuple[Key, str], str]:
             best = pairing.best(cells, column)
             if best is None:
                 continue
+            # A line that has not reached a value in some run is worse there, by no known number.
             against = {
-                cell.key: pairing.compare(cell, best, column) for cell in cells if cell != best
+                cell.key: pairing.compare(cell, best, column)
+                for cell in cells
+                if cell != best and not any(map(math.isinf, pairing.values(cell, column)))
             }
             testable = {key: paired for key, paired in against.items() if paired.testable}
             if testable:

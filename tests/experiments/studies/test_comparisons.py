@@ -13,7 +13,7 @@ from scipy import stats
 from small_study import STUDY, finish_run, scaled_study
 
 from bfl.commands.main import main
-from bfl.errors import DataError
+from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.studies.comparisons import all_comparisons
 from bfl.experiments.studies.folder import StudyFolder
@@ -21,7 +21,7 @@ from bfl.experiments.studies.formats import by_pair, by_seed, latex, markdown
 from bfl.experiments.studies.paired import compare_pairs
 from bfl.experiments.studies.reading import study_in
 from bfl.experiments.studies.table import StudyTable, study_table
-from bfl.experiments.studies.verdicts import verdicts, with_verdicts
+from bfl.experiments.studies.verdicts import difference, verdicts, with_verdicts
 
 SIX = STUDY.replace("seed = [0, 1]", "seed = [0, 1, 2, 3, 4, 5]").split("[[columns]]")[0]
 THREE = SIX + '[[rows]]\nlabel = { model = "Flipout", rule = "LP" }\nstrategy = "lp"\n'
@@ -166,6 +166,30 @@ def test_verdicts_are_written_from_the_results(tmp_path: Path) -> None:
     assert with_verdicts(page) == written
     with pytest.raises(DataError, match="has no section"):
         with_verdicts(_written(tmp_path / "other.md", "nothing"))
+
+
+def test_the_difference_of_two_lines_is_written_from_the_results(tmp_path: Path) -> None:
+    _, table = made(tmp_path, {"WS": BETTER, "NWA": WORSE, "LP": SIMILAR})
+    against = compare_pairs([100 * x for x in WORSE], [100 * x for x in BETTER])
+    interval = f"{against.low:+.2f} to {against.high:+.2f}, 6 seeds, p = 0.031"
+    text = difference(table, "NWA", "WS")
+    assert "- iid, NWA against WS: accuracy (%) 81.58 against 92.50, worse, by interval" in text
+    assert f"(-10.92, {interval})" in text
+    assert "NLL 0.184 against 0.075, worse" in text
+    assert "accuracy (%) 92.50 against 81.58, better, by interval and" in difference(
+        table, "WS", "NWA"
+    )
+    assert "92.33 against 92.50, no significant order (-0.17, " in difference(table, "LP", "WS")
+    page = _written(
+        tmp_path / "page.md",
+        "A\n<!-- verdicts study -->\n<!-- end of verdicts -->\nB\n"
+        "<!-- difference study: NWA against WS -->\nold\n<!-- end of difference -->\nC\n",
+    )
+    written = with_verdicts(page)
+    assert f"B\n<!-- difference study: NWA against WS -->\n{text}<!-- end of difference" in written
+    assert verdicts(table) in written
+    with pytest.raises(ConfigurationError, match="unknown line 'NWB'"):
+        difference(table, "NWB", "WS")
 
 
 def _written(path: Path, text: str) -> Path:
