@@ -13,7 +13,7 @@
 | ``partition`` | SHA-256 of who holds which data: equal digests, equal partitions |
 | ``data`` | digests of the training, test and server's images; none in results of before |
 | ``environment`` | versions, machine, commit |
-| ``clients`` | how each client's models do on its own test data, to seven digits; where they judge |
+| ``clients`` | how each client's models do on its own test data, where they judge |
 | ``rounds``, ``retention`` | the learning and retention curves, to seven digits |
 """
 
@@ -30,6 +30,7 @@ from typing import Any
 from bfl.data.datasets import portable_dataset
 from bfl.errors import DataError, RunError
 from bfl.evaluation.metrics import metrics as registered_metrics
+from bfl.experiments.results.judged_clients import number_of_a_client
 from bfl.experiments.results.run_folder import (
     CLIENTS,
     DATA,
@@ -39,7 +40,6 @@ from bfl.experiments.results.run_folder import (
     RETENTION,
     RunFolder,
 )
-from bfl.experiments.results.judged_clients import number_of_a_client
 from bfl.experiments.run.resume import FREE_TO_CHANGE
 from bfl.experiments.studies.curves import kept_of_rounds, number_of_curves
 from bfl.files import write_atomically

@@ -159,7 +159,8 @@ def _order(table: StudyTable, one: Line, other: Line, column: Column) -> str:
 
 
 _SECTION = re.compile(
-    r"(?P<begin><!-- (?P<kind>verdicts|difference) (?P<name>[^\s:]+)(?:: (?P<lines>[^\n]+?))? -->\n)"
+    r"(?P<begin><!-- (?P<kind>verdicts|difference) (?P<name>[^\s:]+)"
+    r"(?:: (?P<lines>[^\n]+?))? -->\n)"
     r".*?(?P<end><!-- end of (?P=kind) -->)",
     re.DOTALL,
 )

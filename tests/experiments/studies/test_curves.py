@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import math
 from pathlib import Path
 from typing import Any
@@ -15,10 +17,10 @@ from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.studies.columns import Column
 from bfl.experiments.studies.curves import number_of_curves
 from bfl.experiments.studies.folder import StudyFolder
-from bfl.experiments.studies.formats import by_pair, comma_separated, markdown
+from bfl.experiments.studies.formats import by_client, by_pair, comma_separated, markdown
 from bfl.experiments.studies.run_result import read_result, result_of, write_result
 from bfl.experiments.studies.table import StudyTable, study_table
-from bfl.experiments.studies.verdicts import difference, verdicts
+from bfl.experiments.studies.verdicts import verdicts
 
 ROUNDS = (
     {"round": 2, "accuracy": 0.3, "negative-log-likelihood": 2.0, "log-precision-spread": 0.1},
@@ -85,6 +87,53 @@ def finish(study: StudyFolder, run: Any, accuracies: list[float], distance: floa
         folder.append_round({"round": 2 * number, **judged})
     folder.write_metrics({"accuracy": accuracies[-1]})
     return folder
+
+
+CLIENTS = {
+    "0": {"test-examples": 7, "global-accuracy": 0.25, "best-better-accuracy": 1 / 3},
+    "11": {"test-examples": 2, "best-better-accuracy": 1.0},
+}
+
+
+def test_a_result_keeps_what_clients_have_judged_and_tables_have_it(tmp_path: Path) -> None:
+    columns = """
+[[columns]]
+metric = "client-11-best-better-accuracy"
+scale = 100.0
+decimals = 1
+
+[[columns]]
+metric = "client-0-global-accuracy"
+"""
+    scaled = scaled_study(tmp_path / "files", text=STUDY.split("[[columns]]")[0] + columns)
+    study = StudyFolder(tmp_path / "study")
+    one, other = scaled.runs[0], scaled.runs[1]
+    finish(study, other, [0.2], 0.0)
+    finish(study, one, [0.2], 0.0).write_clients(CLIENTS)
+    result = result_of(study.run(one.name), one.name)
+    write_result(study.result_file(one.name), result)
+    again = read_result(study.result_file(one.name))
+    assert again.clients == {**CLIENTS, "0": {**CLIENTS["0"], "best-better-accuracy": 0.3333333}}
+    table = study_table(study, scaled)
+    assert "| 100.0 | 0.250 |" in markdown(table)
+    rows = list(csv.DictReader(io.StringIO(by_client(table))))
+    assert [row["client"] for row in rows] == ["0", "11"]
+    assert rows[0]["rule"] == one.labels["rule"]
+    assert (rows[1]["best-better-accuracy"], rows[1]["global-accuracy"]) == ("1.0", "")
+    for column in table.columns:
+        assert column.higher_is_better
+    with pytest.raises(ValidationError, match="or client-K-NAME"):
+        Column(metric="client-1-best-acuracy")
+
+
+def test_without_judging_clients_there_is_no_table_of_them(tmp_path: Path) -> None:
+    scaled = scaled_study(tmp_path / "files")
+    study = StudyFolder(tmp_path / "study")
+    run = scaled.runs[0]
+    assert not by_client(study_table(study, scaled))
+    write_result(tmp_path / "one.json", result_of(finish(study, run, [0.2], 0.0), run.name))
+    assert 'clients":' not in (tmp_path / "one.json").read_text(encoding="utf-8")
+    assert not by_client(study_table(study, scaled))
 
 
 def test_a_result_keeps_what_the_evaluated_rounds_say_of_their_pools(tmp_path: Path) -> None:
