@@ -1,26 +1,16 @@
-"""Sentences about orders, written from results: what a page of results may say.
-
-A page has sections between ``<!-- verdicts NAME -->`` and ``<!-- end of verdicts -->``, or between
-``<!-- difference NAME: ONE against OTHER -->`` and ``<!-- end of difference -->``; NAME is the
-folder of a study's results beside the page, ONE and OTHER are two of its lines.
-"""
+"""Sentences about orders, written from results: what a page of results may say."""
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
-from bfl.errors import ConfigurationError, DataError, RunError, unknown_name
+from bfl.errors import ConfigurationError, unknown_name
 from bfl.experiments.studies.columns import Column
 from bfl.experiments.studies.comparisons import mark
-from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.paired import Paired
-from bfl.experiments.studies.reading import study_in
 from bfl.experiments.studies.study import Cell
-from bfl.experiments.studies.table import Line, StudyTable, study_table
-from bfl.files import write_atomically
+from bfl.experiments.studies.table import Line, StudyTable
 
 _ORDERS = {
     "test": "{}, by interval and exact test",
@@ -156,65 +146,3 @@ def _order(table: StudyTable, one: Line, other: Line, column: Column) -> str:
     better = (paired.difference > 0) == column.higher_is_better
     order = _ORDERS[mark(paired)].format("better" if better else "worse")
     return f"{order} ({_of(paired, column)})"
-
-
-_SECTION = re.compile(
-    r"(?P<begin><!-- (?P<kind>verdicts|difference) (?P<name>[^\s:]+)"
-    r"(?:: (?P<lines>[^\n]+?))? -->\n)"
-    r".*?(?P<end><!-- end of (?P=kind) -->)",
-    re.DOTALL,
-)
-
-
-def with_verdicts(page: Path) -> str:
-    """Return a page with what stands between its markers written anew.
-
-    Raises:
-        ConfigurationError: A folder holds no study, or results of another one, or not the lines.
-        DataError: The page or a result cannot be read, or the page has no markers.
-    """
-    try:
-        text = page.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"cannot read {page}: {error}") from error
-    if not _SECTION.search(text):
-        raise DataError(
-            f"{page} has no section between '<!-- verdicts NAME -->' and '<!-- end of verdicts -->'"
-        )
-    tables: dict[str, StudyTable] = {}
-
-    def written(section: re.Match[str]) -> str:
-        name = section["name"]
-        if name not in tables:
-            folder = StudyFolder(page.parent / name)
-            tables[name] = study_table(folder, study_in(folder))
-        return section["begin"] + _section(section, tables[name]) + section["end"]
-
-    return _SECTION.sub(written, text)
-
-
-def _section(section: re.Match[str], table: StudyTable) -> str:
-    """Return what belongs between the markers of a section.
-
-    Raises:
-        ConfigurationError: Its lines are none of the table's.
-    """
-    if section["kind"] == "verdicts":
-        return verdicts(table)
-    one, _, other = (section["lines"] or "").partition(" against ")
-    return difference(table, one, other)
-
-
-def write_verdicts(page: Path) -> None:
-    """Write a page's verdicts anew.
-
-    Raises:
-        ConfigurationError: See ``with_verdicts``.
-        DataError: See ``with_verdicts``.
-        RunError: The page cannot be written.
-    """
-    text = with_verdicts(page)
-    try:
-        write_atomically(page, text.encode())
-    except OSError as error:
-        raise RunError(f"cannot write {page}: {error.strerror or error}") from error

@@ -18,10 +18,11 @@ from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.studies.comparisons import all_comparisons
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.formats import by_pair, by_seed, latex, markdown
+from bfl.experiments.studies.pages import rewritten
 from bfl.experiments.studies.paired import compare_pairs
 from bfl.experiments.studies.reading import study_in
 from bfl.experiments.studies.table import StudyTable, study_table
-from bfl.experiments.studies.verdicts import difference, verdicts, with_verdicts
+from bfl.experiments.studies.verdicts import difference, verdicts
 
 SIX = STUDY.replace("seed = [0, 1]", "seed = [0, 1, 2, 3, 4, 5]").split("[[columns]]")[0]
 THREE = SIX + '[[rows]]\nlabel = { model = "Flipout", rule = "LP" }\nstrategy = "lp"\n'
@@ -163,9 +164,9 @@ def test_verdicts_are_written_from_the_results(tmp_path: Path) -> None:
     assert written.startswith("Before.\n\n<!-- verdicts study -->\nFull scale.")
     assert written.endswith("<!-- end of verdicts -->\nAfter.\n")
     assert text in written
-    assert with_verdicts(page) == written
+    assert rewritten(page) == written
     with pytest.raises(DataError, match="has no section"):
-        with_verdicts(_written(tmp_path / "other.md", "nothing"))
+        rewritten(_written(tmp_path / "other.md", "nothing"))
 
 
 def test_the_difference_of_two_lines_is_written_from_the_results(tmp_path: Path) -> None:
@@ -183,9 +184,11 @@ def test_the_difference_of_two_lines_is_written_from_the_results(tmp_path: Path)
     page = _written(
         tmp_path / "page.md",
         "A\n<!-- verdicts study -->\n<!-- end of verdicts -->\nB\n"
-        "<!-- difference study: NWA against WS -->\nold\n<!-- end of difference -->\nC\n",
+        "<!-- difference study: NWA against WS -->\nold\n<!-- end of difference -->\nC\n"
+        "<!-- table study -->\n<!-- end of table -->\n",
     )
-    written = with_verdicts(page)
+    written = rewritten(page)
+    assert f"<!-- table study -->\n{markdown(table).partition(chr(10))[2].lstrip()}" in written
     assert f"B\n<!-- difference study: NWA against WS -->\n{text}<!-- end of difference" in written
     assert verdicts(table) in written
     with pytest.raises(ConfigurationError, match="unknown line 'NWB'"):
@@ -201,8 +204,8 @@ def test_what_pages_say_of_orders_is_what_their_results_say() -> None:
     pages = [
         page
         for page in sorted((ROOT / "docs" / "results").glob("*.md"))
-        if "<!-- verdicts " in page.read_text(encoding="utf-8")
+        if "<!-- end of verdicts -->" in page.read_text(encoding="utf-8")
     ]
     assert pages
     for page in pages:
-        assert with_verdicts(page) == page.read_text(encoding="utf-8"), page
+        assert rewritten(page) == page.read_text(encoding="utf-8"), page

@@ -132,7 +132,9 @@ def test_without_judging_clients_there_is_no_table_of_them(tmp_path: Path) -> No
     run = scaled.runs[0]
     assert not by_client(study_table(study, scaled))
     write_result(tmp_path / "one.json", result_of(finish(study, run, [0.2], 0.0), run.name))
-    assert 'clients":' not in (tmp_path / "one.json").read_text(encoding="utf-8")
+    text = (tmp_path / "one.json").read_text(encoding="utf-8")
+    assert '\n "rounds": {' in text
+    assert '\n "clients": {' not in text
     assert not by_client(study_table(study, scaled))
 
 
