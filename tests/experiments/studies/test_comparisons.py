@@ -70,6 +70,18 @@ def test_tied_differences_are_tested_by_their_signs() -> None:
     assert not same.by_interval
 
 
+def test_an_interval_without_width_tells_no_order() -> None:
+    """Three runs that are one test image worse each: their spread is not 0, it is not known."""
+    of_360 = [[100 * right / 360 for right in each] for each in ([350, 348, 341], [348, 346, 339])]
+    three = compare_pairs(*of_360)
+    assert three.low == pytest.approx(100 * 2 / 360)
+    assert not three.by_interval
+    assert not three.by_test
+    six = compare_pairs(of_360[0] * 2, of_360[1] * 2)
+    assert (six.test, six.by_test) == ("sign", True), "the exact test needs no spread"
+    assert compare_pairs([1.0, 1.0, 1.0], [0.75, 0.75, 0.7]).by_interval
+
+
 def test_few_pairs_say_little() -> None:
     assert not compare_pairs([0.9], [0.1]).testable
     assert math.isnan(compare_pairs([], []).difference)
