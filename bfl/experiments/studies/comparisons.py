@@ -80,13 +80,16 @@ class Pairing:
 
         A number that is not finite, of a run that has diverged, has no difference to another.
         """
-        pairs = self._pairs(one, other)
-        numbers = [
-            [math.nan if (n := r.number(column.metric)) is None else column.scale * n for r in pair]
-            for pair in pairs
-        ]
+        numbers = self.both(one, other, column)
         both = [pair for pair in numbers if all(map(math.isfinite, pair))]
         return compare_pairs([a for a, _ in both], [b for _, b in both])
+
+    def both(self, one: Cell, other: Cell, column: Column) -> list[list[float]]:
+        """Return the numbers of both lines for each seed that both have; NaN for none."""
+        return [
+            [math.nan if (n := r.number(column.metric)) is None else column.scale * n for r in pair]
+            for pair in self._pairs(one, other)
+        ]
 
     def same(self, one: Cell, other: Cell) -> bool:
         """Return whether two lines are one computation, in all runs that both have."""

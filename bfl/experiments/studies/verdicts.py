@@ -94,7 +94,8 @@ def _of(paired: Paired, column: Column) -> str:
 def difference(table: StudyTable, one: str, other: str) -> str:
     """Return how one line stands to another as a Markdown list: an entry a group that has both.
 
-    Of each column with a better side the paired difference, of the others the one line's number.
+    Of each column with a better side the means over the seeds that both have and their paired
+    difference; of the other columns the one line's number.
 
     Args:
         table: The study's table.
@@ -125,6 +126,9 @@ def _difference_in_group(table: StudyTable, one: Line, other: Line) -> str:
         if column.higher_is_better is None:
             own.append(f"{column.heading} {ours:.{column.decimals}f}")
         elif theirs is not None:
+            shared = table.pairing.both(Cell(one.labels), Cell(other.labels), column)
+            if shared:
+                ours, theirs = (sum(side) / len(shared) for side in zip(*shared, strict=True))
             means = f"{ours:.{column.decimals}f} against {theirs:.{column.decimals}f}"
             said.append(f"{column.heading} {means}, {_order(table, one, other, column)}")
     where = [text for name, text in one.labels.items() if name not in table.compared]

@@ -193,6 +193,9 @@ def test_the_difference_of_two_lines_is_written_from_the_results(tmp_path: Path)
         table, "WS", "NWA"
     )
     assert "92.33 against 92.50, no significant order (-0.17, " in difference(table, "LP", "WS")
+    _, fewer = made(tmp_path / "fewer", {"WS": BETTER, "NWA": WORSE[:3]}, SIX)
+    shared = f"accuracy (%) {100 * sum(WORSE[:3]) / 3:.2f} against {100 * sum(BETTER[:3]) / 3:.2f}"
+    assert shared in difference(fewer, "NWA", "WS"), "means over the seeds that both have"
     page = _written(
         tmp_path / "page.md",
         "A\n<!-- verdicts study -->\n<!-- end of verdicts -->\nB\n"
