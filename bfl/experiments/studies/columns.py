@@ -12,7 +12,7 @@ from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results.judged_clients import CLIENTS, names_of_means
 from bfl.experiments.results.summary import RANDOM
 from bfl.experiments.studies.run_result import GAIN
-from bfl.federation.privacy.accountant import EPSILON
+from bfl.federation.privacy.accountant import EPSILON, EXAMPLE_EPSILON
 from bfl.registry import STRICT
 
 
@@ -80,6 +80,7 @@ def numbers_of_a_run() -> tuple[str, ...]:
         *of_predictions,
         "degree-of-spread",
         EPSILON,
+        EXAMPLE_EPSILON,
         *names_of_means(),
         *(f"{ENSEMBLE}{name}" for name in (*of_predictions, "member-accuracy")),
     )
