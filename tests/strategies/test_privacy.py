@@ -106,6 +106,8 @@ def test_a_plugins_network_with_statistics_of_its_data_is_refused() -> None:
     check_no_moving_statistics(resolve({"model": "mlp"}), Manifest((trained, moving)))
     with pytest.raises(ConfigurationError, match="norm/moving_mean"):
         check_no_moving_statistics(resolve(PRIVATE), Manifest((trained, moving)))
+    with pytest.raises(ConfigurationError, match="norm/moving_mean"):
+        check_no_moving_statistics(resolve(EXAMPLES), Manifest((trained, moving)))
 
 
 def test_a_budget_that_no_round_keeps_is_refused_with_what_would_do() -> None:
