@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from one_layer import BATCH, IMAGES, LABELS, PLAIN, posterior_of, task_of, train, trainer_of
+from one_layer import BATCH, IMAGES, LABELS, posterior_of, task_of, train, trainer_of
 
 from bfl.federation.privacy.normals import SystemNormals
 from bfl.learning.augmentations import augmentations
@@ -94,7 +94,7 @@ def test_one_example_changes_the_sum_by_at_most_the_bound(inference: str) -> Non
     """Whichever it is, and by all of it where all are longer; the others' gradients stay."""
     bound = 0.01
     _, sum_of = begun(inference, part(clip_norm=bound))
-    keys, everybody = keys_of(2), np.arange(12)
+    keys, everybody = keys_of(2), np.arange(6)
     whole = sum_of(everybody, keys)
     lengths = [
         np.linalg.norm(whole - sum_of(np.delete(everybody, index), keys)) for index in everybody
@@ -147,7 +147,7 @@ class Chosen:
         return self.one * np.linspace(-1.0, 1.0, size)
 
 
-@pytest.mark.parametrize("taken", [[], [3], [1, 5, 9]])
+@pytest.mark.parametrize("taken", [[], [1, 5, 9]])
 def test_a_step_has_the_noise_over_the_expected_size_of_a_batch(taken: list[int]) -> None:
     """Whatever the batch's own size: η z C ξ / (q N), of the means, points and scales alike."""
     privacy = part(clip_norm=0.5, noise_multiplier=3.0, sampling_rate=0.25)
@@ -221,17 +221,15 @@ def test_the_seed_repeats_a_simulation_and_nothing_a_deployment() -> None:
     assert trainer.private_steps.traces == 1
 
 
-@pytest.mark.parametrize("optimizer", ["adam", "sgd"])
-def test_it_learns(optimizer: str) -> None:
+def test_it_learns() -> None:
     """Little noise, many steps: the mean NLL falls, with an augmentation of single images."""
     from bfl.learning.training.trainer import LocalTrainer
 
     privacy = part(clip_norm=2.0, noise_multiplier=0.3, sampling_rate=0.2)
-    settings = {**PLAIN, "momentum": 0.9} if optimizer == "sgd" else {}
     network = trainer_of("flipout", normalized=False).network
     shifted = augmentations.create("crop-flip", {"crop-padding": 1})
     trainer = LocalTrainer(
-        network, BATCH, shifted, optimizers.create(optimizer, settings), example_privacy=privacy
+        network, BATCH, shifted, optimizers.create("adam"), example_privacy=privacy
     )
     task = task_of(posterior_of(network, 1, 0.05, 0.1), epochs=8, learning_rate=0.03)
     labels = IMAGES.reshape(40, 4).argmax(axis=1) % 3
