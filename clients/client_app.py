@@ -33,21 +33,11 @@ from flwr.clientapp import ClientApp
 from bfl import randomness
 from bfl.code import code_digest
 from bfl.configuration import Configuration
-from bfl.data.datasets.cache import cached_dataset
-from bfl.engine.resources import resident_memory
+from bfl.configuration.privacy import says_nothing_measured
 from bfl.errors import ConfigurationError, public
 from bfl.experiments.run.trainer import personal_architecture, trainer_for
-from bfl.federation.client_metrics import (
-    MEMORY,
-    NUM_EXAMPLES,
-    TRAIN_DIVERGENCE,
-    TRAIN_DIVERGENCE_PER_EXAMPLE,
-    TRAIN_LIKELIHOOD,
-    TRAIN_OBJECTIVE,
-    TRAIN_SECONDS,
-)
+from bfl.federation.client_metrics import NUM_EXAMPLES
 from bfl.federation.network_query import NetworkQuery, manifest_content
-from bfl.federation.outgoing import is_private
 from bfl.federation.outgoing import sent as sent_update
 from bfl.federation.parts import Arrays
 from bfl.federation.privacy.normals import SystemNormals
@@ -74,6 +64,7 @@ from clients.guard import deadline, reports_errors, told
 from clients.heads import Head, counted_from, own_classes
 from clients.judging import judged_metrics
 from clients.masked import advertised, confirmed, held_in_range, masked_reply, shared, unmasked
+from clients.metrics import own_examples, private_metrics, training_metrics
 from clients.node import Node
 from clients.own_test_data import own_test_metrics
 from clients.part_states import (
@@ -109,7 +100,7 @@ def describe(message: Message, context: Context) -> Message:
     description = NodeDescription(
         partition_id=node.partition_id,
         num_partitions=node.num_partitions,
-        own_examples=_own_examples(node, private=question.get(PRIVATE) is True),
+        own_examples=own_examples(node, private=question.get(PRIVATE) is True),
         code=code_digest(),
         allows_attack=node.allows_attack,
         keeps_state=node.simulated or bool(node.state_dir),
@@ -117,13 +108,6 @@ def describe(message: Message, context: Context) -> Message:
         noise_anew=not node.simulated,
     )
     return Message(description.to_content(), reply_to=message)
-
-
-def _own_examples(node: Node, *, private: bool) -> int:
-    """Return how many examples a node says it has: 1 for any number that is to stay unknown."""
-    if not node.dataset:
-        return 0
-    return 1 if private or node.private else len(cached_dataset(node.dataset, "").train_labels)
 
 
 def _plugin_problem(message: Message, node: Node) -> str:
@@ -260,13 +244,14 @@ def _train(
         key_labels=(task.server_round, task.partition_id),
         optimizer_state=optimizer_arrays(kept) if keeps_optimizer else {},
         personal=personal_task(configuration, task, states),
+        draws=None if node.simulated else SystemNormals(),
         **_of_parts(configuration, states, received, beside, trainer.network),
     )
     result = trainer.train(data.images, counted_from(data.labels, first_class), local_task)
-    if is_private(configuration.outgoing):
-        metrics = _private_metrics(task, node)
+    if says_nothing_measured(configuration):
+        metrics = private_metrics(task, node, configuration)
     else:
-        metrics = _training_metrics(result, int(examples.size), started)
+        metrics = training_metrics(result, int(examples.size), started)
         metrics |= _judged(configuration, task, node, trainer, model, result)
     learnt, stays = head.split(result.posterior)
     posterior = _outgoing(configuration, task, learnt, from_server, head.manifest, node)
@@ -286,19 +271,6 @@ def _train(
     return Message(content, reply_to=message)
 
 
-def _training_metrics(result: LocalResult, examples: int, started: float) -> dict[str, float | int]:
-    """Return what a client says of its training."""
-    return {
-        NUM_EXAMPLES: examples,
-        TRAIN_OBJECTIVE: result.objective,
-        TRAIN_LIKELIHOOD: result.negative_log_likelihood,
-        TRAIN_DIVERGENCE: result.divergence,
-        TRAIN_DIVERGENCE_PER_EXAMPLE: result.divergence / examples,
-        TRAIN_SECONDS: time.perf_counter() - started,
-        MEMORY: resident_memory(),
-    }
-
-
 def _judged(
     configuration: Configuration,
     task: TrainTask,
@@ -316,12 +288,6 @@ def _judged(
         ),
         **judged_metrics(configuration, task, node, trainer, family, models),
     }
-
-
-def _private_metrics(task: TrainTask, node: Node) -> dict[str, float | int]:
-    """Return all that a client says of itself where its update is private: what is known."""
-    given = task.examples
-    return {NUM_EXAMPLES: _own_examples(node, private=True) if given is None else int(given.size)}
 
 
 def _outgoing(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,6 +11,7 @@ import numpy as np
 
 from bfl import randomness
 from bfl.configuration import Configuration
+from bfl.configuration.privacy import mechanisms, says_nothing_measured
 from bfl.errors import ConfigurationError
 from bfl.federation.outgoing import Outgoing, is_private, noised_pool
 from bfl.federation.outgoing.noise import Noise
@@ -18,6 +19,7 @@ from bfl.federation.parts import Counts
 from bfl.federation.privacy.accountant import check_accountant
 from bfl.federation.privacy.difference import difference
 from bfl.federation.privacy.ledger import Ledger
+from bfl.federation.privacy.mechanism import Mechanism
 from bfl.federation.privacy.normals import Normals, SystemNormals
 from bfl.posteriors import Manifest, Posterior
 
@@ -26,30 +28,36 @@ LEDGER = "rounds-begun"
 
 
 class PrivacyAccount:
-    """Reckons ε of the client that has been asked most often, and says when the budget is spent.
+    """Reckons ε of the client that has released most, and says when a budget is spent.
 
     Who is asked when follows from the seed, which clients know as well as the server: no release
-    is amplified by sampling, and a round counts for those that it asks alone. A client that is
-    asked counts as one that has answered.
+    is amplified by the sampling of clients, and a round counts for those that it asks alone. A
+    client that is asked counts as one that has answered.
 
     Args:
-        noise: The noise of each release.
+        mechanisms: The kinds of noised releases of a client; each has an ε of its own.
         rounds: The number of rounds of the run.
-        asked: Gives the partition ids that a round asks.
+        asked: Gives the numbers of epochs of those whom a round asks, by their partition ids.
         ledger: The rounds begun so far.
     """
 
     def __init__(
-        self, noise: Noise, rounds: int, asked: Callable[[int], Sequence[int]], ledger: Ledger
+        self,
+        mechanisms: Sequence[Mechanism],
+        rounds: int,
+        asked: Callable[[int], Mapping[int, int]],
+        ledger: Ledger,
     ) -> None:
-        self.noise = noise
+        self.mechanisms = mechanisms
         self.rounds = rounds
         self._asked = asked
         self._ledger = ledger
-        self._releases = Counter(i for number in ledger.begun for i in asked(number))
+        self._releases: list[Counter[int]] = [Counter() for _ in mechanisms]
+        for number in ledger.begun:
+            self._releases = self._following(number)
 
     def begin(self, server_round: int) -> bool:
-        """Count a round, before anybody is asked; return whether it is within the budget.
+        """Count a round, before anybody is asked; return whether it is within the budgets.
 
         One that is not, or that is beyond the last one, is not counted.
 
@@ -59,36 +67,52 @@ class PrivacyAccount:
         if server_round > self.rounds or self.exhausted(server_round):
             return False
         if self._ledger.begin(server_round):
-            self._releases.update(self._asked(server_round))
+            self._releases = self._following(server_round)
         return True
 
-    def epsilon(self) -> float:
-        """Return ε of the rounds begun."""
-        return self.noise.epsilon(max(self._releases.values(), default=0))
+    def epsilons(self) -> dict[str, float]:
+        """Return ε of the rounds begun, by the metrics of the mechanisms."""
+        return self._reckoned(self._releases)
 
-    def epsilon_after(self, server_round: int) -> float:
-        """Return what ε will be when one more round has been begun."""
-        releases = self._releases + Counter(self._asked(server_round))
-        return self.noise.epsilon(max(releases.values()))
+    def epsilons_after(self, server_round: int) -> dict[str, float]:
+        """Return what they will be when one more round has been begun."""
+        return self._reckoned(self._following(server_round))
 
-    def exhausted(self, server_round: int) -> bool:
-        """Return whether a round is one of the run's, and leads beyond the budget."""
-        beyond = self.epsilon_after(server_round) > self.noise.epsilon_budget
-        return server_round <= self.rounds and beyond
+    def exhausted(self, server_round: int) -> list[Mechanism]:
+        """Return the mechanisms whose budget a round would exceed, if it is one of the run's."""
+        if server_round > self.rounds:
+            return []
+        following = self.epsilons_after(server_round)
+        return [one for one in self.mechanisms if following[one.metric] > one.budget]
 
     def told(self, server_round: int) -> str:
-        """Return what a person reads when the budget ends a run before a round; empty: it does not.
+        """Return what a person reads when a budget ends a run before a round; empty: none does.
 
         The run is over then as if it had had no more rounds, and is judged as any other.
         """
-        if not self.exhausted(server_round):
-            return ""
-        return (
-            f"stopped before round {server_round}: it would lead to ε = "
-            f"{self.epsilon_after(server_round):.4g}, and epsilon-budget is "
-            f"{self.noise.epsilon_budget:g}; so far ε = {self.epsilon():.4g} at δ = "
-            f"{self.noise.privacy_delta:g}"
-        )
+        so_far = self.epsilons()
+        for spent in self.exhausted(server_round):
+            following = self.epsilons_after(server_round)[spent.metric]
+            return (
+                f"stopped before round {server_round}: it would lead to ε = {following:.4g}, and "
+                f"{spent.budget_key} is {spent.budget:g}; so far ε = {so_far[spent.metric]:.4g} "
+                f"at δ = {spent.delta:g}"
+            )
+        return ""
+
+    def _following(self, server_round: int) -> list[Counter[int]]:
+        """Return how often each client will have released with a round more."""
+        asked = self._asked(server_round)
+        return [
+            releases + Counter({client: one.releases(asked[client]) for client in asked})
+            for one, releases in zip(self.mechanisms, self._releases, strict=True)
+        ]
+
+    def _reckoned(self, releases: Sequence[Counter[int]]) -> dict[str, float]:
+        return {
+            one.metric: one.epsilon(max(counted.values(), default=0))
+            for one, counted in zip(self.mechanisms, releases, strict=True)
+        }
 
 
 @dataclass(frozen=True)
@@ -147,24 +171,29 @@ def active_noise(configuration: Configuration) -> Noise | None:
 
 
 def check_privacy(configuration: Configuration) -> None:
-    """Raise if ε cannot be reckoned, or not even the first round is within the budget.
+    """Raise if ε cannot be reckoned, or not even the first round is within a budget.
 
     Raises:
         ConfigurationError: Naming the key and what would do.
     """
-    noise = active_noise(configuration)
-    if noise is None:
-        return
-    check_accountant()
-    one, rounds = noise.epsilon(1), configuration.keys.rounds
-    if one > noise.epsilon_budget:
-        needed = noise.multiplier_for(noise.epsilon_budget, 1)
-        raise ConfigurationError(
-            f"epsilon-budget is {noise.epsilon_budget:g}, and one round with noise-multiplier "
-            f"{noise.noise_multiplier:g} has ε = {one:.4g} at δ = {noise.privacy_delta:g}; "
-            f"allowed: a noise-multiplier of {needed:.4g} for one round, of "
-            f"{noise.multiplier_for(noise.epsilon_budget, rounds):.4g} for {rounds}"
-        )
+    keys = configuration.keys
+    for mechanism in mechanisms(configuration):
+        check_accountant(mechanism.multiplier_key)
+        # The epochs of a round's clients are drawn where they differ; the account has each.
+        expected = round(configuration.workload.expected_epochs(keys.local_epochs))
+        releases = mechanism.releases(max(1, expected))
+        one = mechanism.epsilon(releases)
+        if one > mechanism.budget:
+            needed, of_all = (
+                mechanism.multiplier_for(mechanism.budget, releases * rounds)
+                for rounds in (1, keys.rounds)
+            )
+            raise ConfigurationError(
+                f"{mechanism.budget_key} is {mechanism.budget:g}, and one round with "
+                f"{mechanism.multiplier_key} {mechanism.multiplier:g} has ε = {one:.4g} at δ = "
+                f"{mechanism.delta:g}; allowed: a {mechanism.multiplier_key} of {needed:.4g} for "
+                f"one round, of {of_all:.4g} for {keys.rounds}"
+            )
 
 
 def check_no_moving_statistics(configuration: Configuration, manifest: Manifest) -> None:
@@ -174,11 +203,13 @@ def check_no_moving_statistics(configuration: Configuration, manifest: Manifest)
         ConfigurationError: Naming the first one.
     """
     moving = [parameter.name for parameter in manifest.point if not parameter.trainable]
-    if moving and is_private(configuration.outgoing):
+    if moving and says_nothing_measured(configuration):
+        words = configuration.words
         raise ConfigurationError(
-            f"outgoing has 'noise', and the network of model '{configuration.words['model']}' has "
-            f"{len(moving)} parameters that follow the data and not the gradient, the first "
-            f"'{moving[0]}'; allowed: a model without moving statistics"
+            f"outgoing is '{words['outgoing']}' and example-privacy '{words['example-privacy']}', "
+            f"with noise, and the network of model '{words['model']}' has {len(moving)} parameters "
+            f"that follow the data and not the gradient, the first '{moving[0]}'; allowed: a model "
+            "without moving statistics"
         )
 
 
@@ -194,14 +225,18 @@ def privacy_account(
         finished: The rounds that are over.
         anew: Whether noise is from the system's randomness.
     """
-    noise = active_noise(configuration)
-    if noise is None:
+    noised = mechanisms(configuration)
+    if not noised:
         return None
-    seed, sampling = configuration.keys.seed, configuration.sampling
+    keys = configuration.keys
+
+    def asked(number: int) -> dict[int, int]:
+        return {
+            client: configuration.workload.epochs(
+                keys.seed, number, client, clients, keys.local_epochs
+            )
+            for client in configuration.sampling.sample(keys.seed, number, clients)
+        }
+
     ledger = Ledger(folder / LEDGER if anew else None, range(1, finished + 1))
-    return PrivacyAccount(
-        noise,
-        configuration.keys.rounds,
-        lambda number: sampling.sample(seed, number, clients),
-        ledger,
-    )
+    return PrivacyAccount(noised, keys.rounds, asked, ledger)

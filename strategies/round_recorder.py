@@ -13,7 +13,6 @@ from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.results.summary import describe_posterior
 from bfl.experiments.run.resume import Checkpoint, Checkpoints
 from bfl.experiments.tracking import LiveLog
-from bfl.federation.privacy.accountant import EPSILON
 from strategies.posterior_pooling import Round
 from strategies.privacy import PrivacyAccount
 
@@ -54,7 +53,7 @@ class RoundRecorder:
 
     def record(self, finished: Round) -> bool:
         """Write and show a round; return whether it was the last one, whatever ``rounds`` says."""
-        known = {EPSILON: self.privacy.epsilon()} if self.privacy else {}
+        known = self.privacy.epsilons() if self.privacy else {}
         metrics = {**finished.metrics, **known}
         entry = {
             "round": finished.number,

@@ -37,7 +37,6 @@ from bfl.experiments.run.resume import Checkpoint, Checkpoints, open_run
 from bfl.experiments.run.run_name import made_up_name
 from bfl.experiments.tracking import LiveLog, TrackedRun, live_log
 from bfl.federation.outgoing import is_private
-from bfl.federation.privacy.accountant import EPSILON
 from bfl.federation.wire import Positions, posterior_from_arrays, posterior_to_arrays
 from bfl.posteriors import Posterior
 from strategies.configured import make_strategy
@@ -335,7 +334,7 @@ def _finish(server: _Server, posterior: Posterior) -> None:
         numbers |= means_over_clients(table)
         progress.say(told(table))
     if account := _account(server, len(folder.rounds())):
-        numbers |= {EPSILON: account.epsilon()}
+        numbers |= account.epsilons()
     figures = draw_all(folder)
     folder.write_metrics(numbers)
     server.log.end(numbers, figures)

@@ -191,6 +191,7 @@ class Keys(pydantic.BaseModel):
                 else {}
             ),
             **({} if self.round_retries else {"asked-once": "round-retries"}),
+            **({"compiled-steps": "jit"} if self.jit == "on" else {}),
         }
 
     def requires(self) -> dict[str, str]:

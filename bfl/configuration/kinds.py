@@ -27,6 +27,7 @@ from bfl.federation.sampling import Sampling, samplings
 from bfl.federation.workloads import Workload, workloads
 from bfl.learning.augmentations import Augmentation, augmentations
 from bfl.learning.corrections import Correction, corrections
+from bfl.learning.example_privacy import ExamplePrivacy, example_privacies
 from bfl.learning.inferences import Inference, inferences
 from bfl.learning.models import Architecture, architectures, create_architecture
 from bfl.learning.objectives import Term, objectives
@@ -208,6 +209,10 @@ class Parts:
     ]
     augmentation: Annotated[
         Augmentation, _part(augmentations, "none", "random changes of training images")
+    ]
+    example_privacy: Annotated[
+        ExamplePrivacy,
+        _part(example_privacies, "none", "what protects single examples while a client trains"),
     ]
     student_augmentation: Annotated[
         Augmentation,

@@ -47,6 +47,15 @@ PROPERTIES: Mapping[str, Property] = {
         "attack", "hostile client whose lies would be what it keeps", 'attack="none"'
     ),
     "clipped-updates": Property("outgoing", "updates that are clipped", 'outgoing="clip+noise"'),
+    "bounded-gradients": Property(
+        "example-privacy",
+        "gradients of a bounded length",
+        'example-privacy="dp-sgd" with example-clip-norm above 0',
+    ),
+    "compiled-steps": Property("jit", "training step that XLA compiles", 'jit="auto"'),
+    "personal-models": Property(
+        "personalization", "model that learns from the data without noise", 'personalization="none"'
+    ),
     "averaged-values": Property("pooling", "an average of means, points and log σ"),
     "moving-statistics": Property(
         "model", "normalisation with moving statistics", 'normalization="group"'

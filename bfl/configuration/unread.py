@@ -38,6 +38,8 @@ def _switched_off(configuration: Configuration, key: str) -> str:
     keys = configuration.keys
     if configuration.values.get(key) == default_values().get(key):
         return ""
+    if key == "batch-size" and configuration.example_privacy.active:
+        return f"example-privacy is '{configuration.words['example-privacy']}'"
     if key == "attackers" and keys.attackers and configuration.words["attack"] == "none":
         return "attack is 'none'"
     if key.startswith("pretrain-") and not keys.pretrain_examples:

@@ -12,7 +12,7 @@ from flwr.app import Context, Message, RecordDict
 from bfl.configuration import resolve
 from bfl.engine.flower import new_run
 from bfl.federation.privacy.difference import difference
-from bfl.federation.wire import METRICS, TrainTask, posterior_to_arrays
+from bfl.federation.wire import METRICS, TrainTask, posterior_from_arrays, posterior_to_arrays
 from bfl.posteriors import Posterior
 from clients.client_app import _outgoing, train
 from clients.node import Node
@@ -79,6 +79,8 @@ def asked(task: TrainTask, received: Posterior | None = None, **config: Any) -> 
         {"model": "mlp"},
         {**PRIVATE, "noise-multiplier": 0.0},
         {**PRIVATE, "noise-at": "server", "strategy": "aalv"},
+        # It hides single examples, and the node asks that the whole client be hidden.
+        {"model": "mlp", "example-privacy": "dp-sgd", "round-retries": 0},
     ],
 )
 def test_a_node_that_asks_for_noise_sends_nothing_without(values: dict[str, Any]) -> None:
@@ -115,3 +117,20 @@ def test_a_private_client_says_nothing_that_it_has_measured(tensorflow: Any) -> 
     task = TrainTask(1, 0, json.dumps({**values, "outgoing": "clip"}), 10, np.arange(40))
     sent = asked(task, received).content[METRICS]
     assert "train-objective" in sent
+    # Of private examples their number is known: it is the same for neighbours.
+    values |= {"outgoing": "none", "example-privacy": "dp-sgd", "example-sampling-rate": 0.5}
+    task = TrainTask(1, 0, json.dumps(values), 10, np.arange(40))
+    answers = [asked(task, received) for _ in range(2)]
+    assert [dict(a.content[METRICS]) for a in answers] == [{"num-examples": 40}] * 2
+    # Outside of a simulation no seed gives its batches and noise.
+    points = [posterior_from_arrays(a.content["arrays"]).point for a in answers]
+    assert not np.allclose(*points, atol=1e-3)
+    simulated = [
+        posterior_from_arrays(asked(task, received, **SIMULATED).content["arrays"]).digest()
+        for _ in range(2)
+    ]
+    assert simulated[0] == simulated[1]
+    bare = TrainTask(
+        1, 0, json.dumps({**values, "example-noise-multiplier": 0.0}), 10, np.arange(9)
+    )
+    assert "train-objective" in asked(bare, received).content[METRICS]

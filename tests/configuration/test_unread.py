@@ -25,6 +25,10 @@ def test_a_setting_that_no_chosen_part_reads_is_mentioned() -> None:
     ("values", "word"),
     [
         ({"attackers": 2}, "attack is 'none'"),
+        (
+            {"batch_size": 8, "example_privacy": "dp-sgd", "round_retries": 0, "model": "mlp"},
+            "example-privacy is 'differentially-private-sgd'",
+        ),
         ({"pretrain_patience": 3}, "pretrain-examples is 0"),
         ({"evaluate_every": 0, "evaluate_mc_samples": 2}, "evaluate-every is 0"),
         ({"lr_decay": 0.0, "lr_silent_rounds": 3}, "lr-decay is 0"),

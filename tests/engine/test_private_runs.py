@@ -10,7 +10,7 @@ from runs_in_process import digests, make_run
 
 import strategies.run
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.federation.privacy.accountant import gaussian_epsilon
+from bfl.federation.privacy.accountant import gaussian_epsilon, sampled_gaussian_epsilon
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PLAIN: dict[str, Any] = {
@@ -72,10 +72,36 @@ def test_epsilon_stands_in_the_record_and_the_budget_ends_the_run(
     assert again["posterior-sha256"] == digests(folder)[0] != by_server["posterior-sha256"]
 
 
+def test_epsilon_of_examples_stands_in_the_record_and_its_budget_ends_the_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    examples: dict[str, Any] = {"example_privacy": "dp-sgd", "example_sampling_rate": 0.25}
+    budget = sampled_gaussian_epsilon(1.0, 0.25, 8, 1e-5) + 1e-6
+    folder = run(tmp_path / "private", **examples, example_epsilon_budget=budget)
+    found = [entry["example-epsilon"] for entry in folder.rounds()]
+    assert found == [sampled_gaussian_epsilon(1.0, 0.25, 4 * n, 1e-5) for n in (1, 2)]
+    assert folder.metrics()["example-epsilon"] == found[-1] <= budget
+    assert "stopped before round 3: it would lead to ε = " in capsys.readouterr().out
+    for entry in folder.rounds():
+        assert "epsilon" not in entry
+        assert not any(name.startswith("client/") for name in entry)
+        assert {name for client in entry["per-client"] for name in client} == {
+            "client",
+            "num-examples",
+            "weight",
+        }
+    [again] = run(tmp_path / "again", **examples, rounds=1).rounds()
+    assert again["posterior-sha256"] == digests(folder)[0]
+
+
 def test_without_noise_and_below_the_bound_the_bits_are_those_of_any_run(tmp_path: Path) -> None:
     plain = run(tmp_path / "plain", rounds=1)
     silent = run(
         tmp_path / "silent", rounds=1, outgoing="clip+noise", noise_multiplier=0.0, clip_norm=1e6
     )
+    assert digests(silent) == digests(plain)
+    assert silent.rounds()[0].keys() == plain.rounds()[0].keys()
+    nothing = {"example_noise_multiplier": 0.0, "example_clip_norm": 0.0}
+    silent = run(tmp_path / "examples", rounds=1, example_privacy="dp-sgd", **nothing)
     assert digests(silent) == digests(plain)
     assert silent.rounds()[0].keys() == plain.rounds()[0].keys()

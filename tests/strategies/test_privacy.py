@@ -17,9 +17,11 @@ from bfl.aggregation.pooling.outcome import CLIPPED
 from bfl.configuration import resolve
 from bfl.errors import ConfigurationError
 from bfl.federation.outgoing.noise import Noise
-from bfl.federation.privacy.accountant import gaussian_epsilon
+from bfl.federation.privacy.accountant import gaussian_epsilon, sampled_gaussian_epsilon
 from bfl.federation.privacy.ledger import Ledger
 from bfl.federation.sampling import samplings
+from bfl.learning.example_privacy.dp_sgd import DifferentiallyPrivateSgd
+from bfl.learning.inferences import inferences
 from bfl.posteriors import Posterior
 from bfl.posteriors.manifest import Manifest, Parameter
 from clients.client_app import app
@@ -45,6 +47,7 @@ PRIVATE: dict[str, Any] = {
     "outgoing": "clip+noise",
     "round-retries": 0,
 }
+EXAMPLES: dict[str, Any] = {"model": "mlp", "example-privacy": "dp-sgd", "round-retries": 0}
 BY_SERVER: dict[str, Any] = {**PRIVATE, "noise-at": "server", "strategy": "aalv"}
 
 
@@ -103,6 +106,8 @@ def test_a_plugins_network_with_statistics_of_its_data_is_refused() -> None:
     check_no_moving_statistics(resolve({"model": "mlp"}), Manifest((trained, moving)))
     with pytest.raises(ConfigurationError, match="norm/moving_mean"):
         check_no_moving_statistics(resolve(PRIVATE), Manifest((trained, moving)))
+    with pytest.raises(ConfigurationError, match="norm/moving_mean"):
+        check_no_moving_statistics(resolve(EXAMPLES), Manifest((trained, moving)))
 
 
 def test_a_budget_that_no_round_keeps_is_refused_with_what_would_do() -> None:
@@ -126,7 +131,15 @@ def test_an_absent_accountant_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 def account(ledger: Ledger, budget: float = 1e6, fraction: float = 0.25) -> PrivacyAccount:
     sampling = samplings.create("random", {"fraction-train": fraction})
     noise = Noise(noise_multiplier=4.0, epsilon_budget=budget)
-    return PrivacyAccount(noise, 20, lambda number: sampling.sample(3, number, 8), ledger)
+    return account_of(noise, lambda number: sampling.sample(3, number, 8), ledger)
+
+
+def account_of(part: Any, asked: Any, ledger: Ledger, epochs: int = 1) -> PrivacyAccount:
+    mechanism = part.mechanism()
+    assert mechanism is not None
+    return PrivacyAccount(
+        (mechanism,), 20, lambda number: dict.fromkeys(asked(number), epochs), ledger
+    )
 
 
 def test_a_round_counts_for_those_whom_it_asks() -> None:
@@ -138,10 +151,10 @@ def test_a_round_counts_for_those_whom_it_asks() -> None:
     reckoned = account(Ledger(None))
     found = []
     for number in range(1, 21):
-        before = reckoned.epsilon_after(number)
+        before = reckoned.epsilons_after(number)
         assert reckoned.begin(number)
-        assert reckoned.epsilon() == before
-        found.append(before)
+        assert reckoned.epsilons() == before
+        found.append(before["epsilon"])
     assert found == sorted(found)
     assert found[0] == pytest.approx(gaussian_epsilon(2.0, 1, 1e-5))
     assert found[-1] == pytest.approx(gaussian_epsilon(2.0, most, 1e-5))
@@ -153,9 +166,9 @@ def test_the_budget_ends_a_run_before_the_round_that_would_exceed_it() -> None:
     budget = gaussian_epsilon(2.0, 3, 1e-5) + 1e-9
     reckoned = account(Ledger(None), budget, fraction=1.0)
     assert [reckoned.begin(number) for number in (1, 2, 3, 4)] == [True, True, True, False]
-    assert reckoned.epsilon() <= budget < reckoned.epsilon_after(4)
+    assert reckoned.epsilons()["epsilon"] <= budget < reckoned.epsilons_after(4)["epsilon"]
     assert "stopped before round 4: it would lead to ε = " in reckoned.told(4)
-    assert f"so far ε = {reckoned.epsilon():.4g} at δ = 1e-05" in reckoned.told(4)
+    assert f"so far ε = {reckoned.epsilons()['epsilon']:.4g} at δ = 1e-05" in reckoned.told(4)
 
 
 @pytest.mark.parametrize(("anew", "releases"), [(False, 3), (True, 4)])
@@ -173,8 +186,104 @@ def test_a_round_that_is_made_again_counts_where_its_noise_is_another(
 
     for finished in (0, 1, 2):
         begun(finished)
-    assert begun(2).epsilon() == pytest.approx(gaussian_epsilon(0.5, releases, 1e-5))
+    found = begun(2).epsilons()["epsilon"]
+    assert found == pytest.approx(gaussian_epsilon(0.5, releases, 1e-5))
     assert (tmp_path / LEDGER).exists() == anew
+
+
+def dp_sgd(**values: Any) -> DifferentiallyPrivateSgd:
+    return DifferentiallyPrivateSgd(**values)
+
+
+def test_each_step_of_the_client_that_makes_most_counts() -> None:
+    """A round of 3 epochs at q = 0.2 has 15 steps; client 1 is asked in every other round."""
+    part = dp_sgd(example_sampling_rate=0.2, example_noise_multiplier=1.5)
+    reckoned = account_of(part, lambda n: [0, 1] if n % 2 else [0], Ledger(None), epochs=3)
+    for number in (1, 2, 3):
+        assert reckoned.begin(number)
+    assert reckoned.epsilons() == {
+        "example-epsilon": sampled_gaussian_epsilon(1.5, 0.2, 45, 1e-5),
+    }
+
+
+def test_epochs_are_those_of_the_workload_and_both_units_have_an_account(tmp_path: Path) -> None:
+    configuration = resolve(
+        {
+            **PRIVATE,
+            **EXAMPLES,
+            "workload": "uniform",
+            "least-epochs": 1,
+            "most-epochs": 9,
+            "epochs-drawn": "each-round",
+            "noise-multiplier": 3.0,
+            "example-sampling-rate": 0.5,
+        }
+    )
+    epochs = [
+        [configuration.workload.epochs(0, n, client, 4, 5) for n in (1, 2)] for client in range(4)
+    ]
+    steps = max(2 * sum(of_client) for of_client in epochs)
+    assert len({tuple(of_client) for of_client in epochs}) > 1
+    found = privacy_account(configuration, 4, tmp_path, 2, anew=False)
+    assert found is not None
+    assert found.epsilons() == {
+        "epsilon": gaussian_epsilon(1.5, 2, 1e-5),
+        "example-epsilon": sampled_gaussian_epsilon(1.0, 0.5, steps, 1e-5),
+    }
+
+
+def test_the_budget_of_examples_ends_a_run_as_well() -> None:
+    budget = sampled_gaussian_epsilon(1.0, 0.1, 30, 1e-5) + 1e-9
+    part = dp_sgd(example_epsilon_budget=budget)
+    reckoned = account_of(part, lambda number: [0], Ledger(None))
+    assert [reckoned.begin(number) for number in (1, 2, 3, 4)] == [True, True, True, False]
+    assert f"and example-epsilon-budget is {budget:g}" in reckoned.told(4)
+    values = {**EXAMPLES, "example-epsilon-budget": 1.0, "rounds": 3, "local-epochs": 2}
+    with pytest.raises(ConfigurationError, match="example-epsilon-budget is 1, and one") as refused:
+        check_privacy(resolve({**values, "example-noise-multiplier": 0.7}))
+    for rounds in (1, 3):
+        needed = dp_sgd().mechanism().multiplier_for(1.0, 20 * rounds)  # type: ignore[union-attr]
+        assert f"{needed:.4g}" in str(refused.value)
+        check_privacy(resolve({**values, "example-noise-multiplier": needed * 1.0001}))
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"example-clip-norm": 0.0}, "example-clip-norm above 0"),
+        ({"model": "resnet8"}, 'allowed: normalization="group"'),
+        ({"round-retries": 2}, "allowed: round-retries=0"),
+        ({"judged-by": "clients"}, 'allowed: judged-by="server"'),
+        ({"pretrain-examples": 0.1}, "allowed: pretrain-examples=0.0"),
+        ({"jit": "on", "model": "mlp"}, 'allowed: jit="auto"'),
+        ({"personalization": "distillation"}, 'allowed: personalization="none"'),
+        ({"personalization": "alone"}, 'allowed: personalization="none"'),
+        ({"strategy": "scaffold"}, 'allowed: correction="none"'),
+        ({"strategy": "scaffold", "scaffold-option": "I"}, 'allowed: correction="none"'),
+        ({"example-privacy": "dp-sdg"}, "did you mean 'dp-sgd'"),
+        ({"example-noise-multiplier": -1.0}, "example-noise-multiplier is -1.0"),
+        ({"example-clip-norm": -1.0}, "example-clip-norm is -1.0"),
+        ({"example-sampling-rate": 0.0}, "example-sampling-rate is 0.0"),
+        ({"example-sampling-rate": 1.1}, "example-sampling-rate is 1.1"),
+        ({"example-delta": 0.0}, "example-delta is 0.0"),
+        ({"example-epsilon-budget": 0.0}, "example-epsilon-budget is 0.0"),
+    ],
+)
+def test_what_would_tell_of_single_examples_is_refused(values: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(said)):
+        resolve({**EXAMPLES, **values})
+
+
+def test_what_goes_with_private_examples_is_taken() -> None:
+    """All inferences and rules, any weighting, and what only post-processes."""
+    for inference in inferences.names():
+        resolve({**EXAMPLES, "inference": inference, "strategy": "nwa"})
+    resolve({**EXAMPLES, "strategy": "pvi", "weighting": "train-size"})
+    resolve({**EXAMPLES, "objective": "elbo+proximal", "optimizer-state": "keep"})
+    resolve({**EXAMPLES, "model": "resnet8", "normalization": "group"})
+    resolve({**EXAMPLES, "exchange": "masked", "strategy": "aalv"})
+    # Without noise there is no guarantee to break.
+    resolve({**EXAMPLES, "example-noise-multiplier": 0.0, "round-retries": 2})
 
 
 def federation(private: bool, *configs: dict[str, Any]) -> Federation:

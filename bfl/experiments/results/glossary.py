@@ -46,6 +46,8 @@ _DERIVED = """## Made from these
   (`predictive="ensemble"`); `ensemble-member-accuracy` is the mean of its members' own.
 - `epsilon`: ε of the rounds so far at δ = `privacy-delta`, of the client that was asked most often,
   where updates or their sum have privacy's noise; see privacy.md. Balle and Wang (2018).
+- `example-epsilon`: ε, likewise, of a single example at δ = `example-delta`, of the client that has
+  made most steps, where training is private (`example-privacy`). Mironov, Talwar and Zhang (2019).
 - `degree-of-spread`: the norm of all standard deviations, √Σ_d σ_d², without a better side. Ozer et
   al. (2022), section 4.
 """

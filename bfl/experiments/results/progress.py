@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from bfl.experiments.results.table import cell
 from bfl.federation.client_metrics import TRAIN_DIVERGENCE_PER_EXAMPLE, TRAIN_LIKELIHOOD, recorded
-from bfl.federation.privacy.accountant import EPSILON
+from bfl.federation.privacy.accountant import EPSILON, EXAMPLE_EPSILON
 
 # What a round's line shows, where the round has it, and how it is called there.
 _SHOWN = {
@@ -21,6 +21,7 @@ _SHOWN = {
     recorded(TRAIN_LIKELIHOOD): "train NLL",
     recorded(TRAIN_DIVERGENCE_PER_EXAMPLE): "train KL/N",
     EPSILON: "ε",
+    EXAMPLE_EPSILON: "ε of examples",
     "failures": "failures",
 }
 

@@ -53,6 +53,7 @@ def trainer_for(
         correction=configuration.correction,
         temperature=keys.temperature,
         personal=_personal(configuration, network, personal_model),
+        example_privacy=configuration.example_privacy,
         compiled=compiled,
     )
 

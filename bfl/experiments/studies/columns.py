@@ -13,7 +13,7 @@ from bfl.experiments.results.judged_clients import CLIENTS, names_of_means, numb
 from bfl.experiments.results.summary import RANDOM
 from bfl.experiments.studies.curves import BEST, ROUNDS_TO_FORM, names_of_curves, rounds_to
 from bfl.experiments.studies.run_result import GAIN
-from bfl.federation.privacy.accountant import EPSILON
+from bfl.federation.privacy.accountant import EPSILON, EXAMPLE_EPSILON
 from bfl.registry import STRICT
 
 
@@ -94,6 +94,7 @@ def numbers_of_a_run() -> tuple[str, ...]:
         *of_predictions,
         "degree-of-spread",
         EPSILON,
+        EXAMPLE_EPSILON,
         *names_of_curves(),
         *names_of_means(),
         *(f"{ENSEMBLE}{name}" for name in (*of_predictions, "member-accuracy")),

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from bfl.federation.parts import Counts
 from bfl.federation.privacy.difference import Array
+from bfl.federation.privacy.mechanism import Mechanism
 from bfl.federation.privacy.normals import Normals
 from bfl.registry import Component, Registry
 
@@ -37,6 +38,10 @@ class Outgoing(Component, ABC):
     def draws(self) -> bool:
         """Whether ``change`` draws random numbers."""
         return False
+
+    def mechanism(self) -> Mechanism | None:
+        """Return what an account reckons with; None: there is no noise, and no ε."""
+        return None
 
     @abstractmethod
     def change(self, difference: Array, normals: Normals) -> Array:

@@ -10,15 +10,13 @@ from pydantic import Field
 from bfl.federation.outgoing.base import Outgoing, outgoing_parts
 from bfl.federation.outgoing.clip import ClipNorm
 from bfl.federation.parts import Counts
-from bfl.federation.privacy.accountant import gaussian_epsilon, noise_multiplier_for
+from bfl.federation.privacy.accountant import EPSILON, gaussian_epsilon, noise_multiplier_for
 from bfl.federation.privacy.difference import Array
+from bfl.federation.privacy.mechanism import NO_BUDGET, Mechanism
 from bfl.federation.privacy.normals import Normals
 
 SENSITIVITY = {"replace": 2.0, "zero-out": 1.0}
 """How far a clipped difference can move between two neighbours, in units of the clip norm."""
-
-NO_BUDGET = 1e6
-"""The default of ``epsilon-budget``, which no run with a meaning reaches."""
 
 
 @outgoing_parts.register("noise")
@@ -112,6 +110,22 @@ class Noise(Outgoing):
     def _noised(self, difference: Array, share: float, normals: Normals) -> Array:
         scale = share * self.noise_multiplier * self.clip_norm
         return np.asarray(difference + scale * normals.standard_normal(difference.size))
+
+    def mechanism(self) -> Mechanism | None:
+        """Return what an account reckons with: a round is one release, whatever was trained."""
+        if not self.active:
+            return None
+        return Mechanism(
+            metric=EPSILON,
+            multiplier_key="noise-multiplier",
+            multiplier=self.noise_multiplier,
+            budget_key="epsilon-budget",
+            budget=self.epsilon_budget,
+            delta=self.privacy_delta,
+            releases=lambda epochs: 1,
+            epsilon=self.epsilon,
+            multiplier_for=self.multiplier_for,
+        )
 
     def epsilon(self, releases: int) -> float:
         """Return ε of a client that has been asked in so many rounds."""

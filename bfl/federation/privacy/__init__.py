@@ -1,7 +1,8 @@
 """What differential privacy rests on: an update as one vector, its noise, and the accountant.
 
 - ``difference``: an update's difference from what was received, as one vector and back.
-- ``normals``: where standard normal numbers come from; the system's own randomness.
-- ``accountant``: ε of so many releases.
+- ``normals``: where random numbers come from; the system's own randomness.
+- ``accountant``: ε of so many releases, of all data or of batches drawn in secret.
+- ``mechanism``: what a part tells an account of its noise.
 - ``ledger``: which releases there have been.
 """

@@ -109,9 +109,13 @@ class VariationalLayer:
         gaussian = parts[:1] if self._form.point_biases else parts
         return tuple(tf.convert_to_tensor(part.distribution.scale) for part in gaussian)
 
+    def take_deviations(self) -> None:
+        """Leave the standard deviations in ``standard_deviations``, as a call does."""
+        self.standard_deviations = self._deviations()
+
     def call(self, inputs: Any) -> Any:
         """Return the layer's outputs for inputs (N, ..., C), drawn anew for every call."""
-        self.standard_deviations = self._deviations()
+        self.take_deviations()
         inputs = tf.cast(inputs, self._activation_type)
         return self._apply_variational_kernel(inputs, tf.cast(self._drawn_bias(), inputs.dtype))
 

@@ -178,11 +178,17 @@ class Network:
         """Return KL[q(θ) ‖ p(θ)] in nats, summed over all Gaussian parameters; 0 without any.
 
         Where a prior is no density for some parameter it is that up to a constant. It takes the
-        standard deviations of the last call of ``logits``, in the same graph.
+        standard deviations of the last call of ``logits`` or of ``take_deviations``, in the same
+        graph.
         """
         if not self._gaussian:
             return tf.zeros([])
         return self._prior.divergence(*self._mean_and_deviation())
+
+    def take_deviations(self) -> None:
+        """Have divergences take the standard deviations as they are now, without any images."""
+        for layer in self._variational:
+            layer.take_deviations()
 
     def divergence_from(self, mean: Any, scale: Any) -> Any:
         """Return KL[q(θ) ‖ N(mean, scale²)] for tensors (D,), as ``divergence``."""

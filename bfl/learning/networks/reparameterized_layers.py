@@ -24,7 +24,7 @@ class LocallyReparameterizedLayer(VariationalLayer):
     def call(self, inputs: Any) -> Any:
         """Return the layer's outputs for inputs (N, ..., C), drawn anew for every call."""
         kernel, bias = (p.distribution for p in (self.kernel_posterior, self.bias_posterior))
-        self.standard_deviations = self._deviations()
+        self.take_deviations()
         kernel_variance, *bias_variances = (tf.square(s) for s in self.standard_deviations)
         bias_variance = bias_variances[0] if bias_variances else LEAST_VARIANCE
         inputs = tf.cast(inputs, self._activation_type)

@@ -82,6 +82,10 @@ class PersonalModel(Personalization):
         Assignment.parse(text)
         return text
 
+    def has(self) -> frozenset[str]:
+        """Return that a model on the client learns from its data as they are."""
+        return super().has() | {"personal-models"}
+
     @property
     def assignment(self) -> Assignment:
         """Which client has which architecture."""

@@ -116,16 +116,59 @@ class Learner:
         """
         with passed.tape:
             step = Step(self.network, passed.logits, batch.labels, batch.weights, soft_labels)
-            values = [term.value(step, batch.count) for term in self.terms]
-            summed = [value.summed for value in values if value.summed is not None]
-            shared = [
-                tempered(value.shared, self._temperature)
-                for value in values
-                if value.shared is not None
-            ]
-            objective = _sum(summed) / tf.reduce_sum(batch.weights) + _sum(shared) / batch.count
-            measured = [step.negative_log_likelihood, _sum(summed), step.divergence, _sum(shared)]
+            summed, shared = self._values(step, batch.count)
+            objective = summed / tf.reduce_sum(batch.weights) + shared / batch.count
+            measured = [step.negative_log_likelihood, summed, step.divergence, shared]
         return passed.tape.gradient(objective, self.optimized.variables), tf.stack(measured)
+
+    def example_gradients(self, batch: Batch, key: Any) -> tuple[list[Any], Any]:
+        """Return the gradient of what the objective sums over a batch's examples alone.
+
+        Measured are (2,): their summed NLL, and the sum of the terms' values over them.
+
+        Args:
+            batch: The batch.
+            key: What keys the pass's random draws, (2,).
+        """
+        passed = self.forward(batch.images, key)
+        with passed.tape:
+            step = Step(self.network, passed.logits, batch.labels, batch.weights)
+            summed, _ = self._values(step, batch.count)
+        return self._gradient(passed.tape, summed), tf.stack([step.negative_log_likelihood, summed])
+
+    def shared_gradients(self, count: Any) -> tuple[list[Any], Any]:
+        """Return the gradient per example of what the objective has beside any examples.
+
+        The terms see a batch of none. Measured are (2,): the divergence, and the sum of what the
+        terms' values have beside the examples.
+
+        Args:
+            count: The client's number of examples N.
+        """
+        with tf.GradientTape() as tape:
+            self.network.take_deviations()
+            nobody = tf.zeros([0, self.network.classes]), tf.zeros([0], tf.int32), tf.zeros([0])
+            step = Step(self.network, *nobody)
+            _, shared = self._values(step, count)
+            objective = shared / count
+        return self._gradient(tape, objective), tf.stack([step.divergence, shared])
+
+    def _values(self, step: Step, count: Any) -> tuple[Any, Any]:
+        """Return what the terms sum over a step's examples, and what they have beside them."""
+        values = [term.value(step, count) for term in self.terms]
+        summed = [value.summed for value in values if value.summed is not None]
+        shared = [value.shared for value in values if value.shared is not None]
+        return _sum(summed), _sum([tempered(one, self._temperature) for one in shared])
+
+    def _gradient(self, tape: Any, objective: Any) -> list[Any]:
+        """Return the gradient by all trained variables, 0 by those that have no part in it."""
+        return list(
+            tape.gradient(
+                objective,
+                self.optimized.variables,
+                unconnected_gradients=tf.UnconnectedGradients.ZERO,
+            )
+        )
 
     def step(self, gradients: list[Any], number: Any, rate: Any) -> None:
         """Make a step along gradients; see ``OptimizedVariables.step``."""

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.federation.parts import Arrays, Trained
+from bfl.federation.privacy.normals import Draws
 from bfl.learning.priors.base import Density
 from bfl.posteriors import Posterior
 
@@ -53,6 +54,8 @@ class LocalTask:
         offsets: What a trainer with a correction adds to the gradient of every step: ``mean`` (D,)
             and ``point`` (P,).
         personal: What the personal model does, for a trainer of two models.
+        draws: Where the batches and the noise of examples' privacy are from; None: keyed by the
+            seed.
     """
 
     received: Posterior
@@ -66,6 +69,7 @@ class LocalTask:
     start: Posterior | None = None
     offsets: Arrays = field(default_factory=dict)
     personal: PersonalTask | None = None
+    draws: Draws | None = None
 
 
 @dataclass(frozen=True)

@@ -16,6 +16,7 @@ from bfl.federation.parts import Arrays
 from bfl.keras import tf
 from bfl.learning.augmentations import Augmentation
 from bfl.learning.corrections import Correction, corrections
+from bfl.learning.example_privacy import ExamplePrivacy, PrivateGradients
 from bfl.learning.networks.keys import split
 from bfl.learning.networks.network import Network, normalized_images
 from bfl.learning.objectives import Term, objectives
@@ -23,6 +24,7 @@ from bfl.learning.optimizers import Optimizer
 from bfl.learning.training.batches import batches, batches_in_order
 from bfl.learning.training.companion import Companion, OneModel, PersonalNetwork, TwoModels
 from bfl.learning.training.learner import Batch, Learner
+from bfl.learning.training.private_steps import PrivateSteps
 from bfl.learning.training.task import IntArray, LocalResult, LocalTask
 from bfl.learning.training.variables import vectors
 from bfl.posteriors import Posterior
@@ -54,7 +56,8 @@ class LocalTrainer:
         correction: What is added to the gradients; None for nothing.
         temperature: T.
         personal: A personal model that is trained beside the network; None for none.
-        compiled: Whether XLA compiles a training step.
+        example_privacy: What protects single examples; None for nothing.
+        compiled: Whether XLA compiles a training step; one that protects examples it never does.
     """
 
     def __init__(
@@ -68,6 +71,7 @@ class LocalTrainer:
         correction: Correction | None = None,
         temperature: float = 1.0,
         personal: PersonalNetwork | None = None,
+        example_privacy: ExamplePrivacy | None = None,
         compiled: bool = False,
     ) -> None:
         self.network = network
@@ -87,6 +91,11 @@ class LocalTrainer:
             corrected=self.correction.active,
         )
         self.companion = Companion(personal, temperature) if personal else None
+        self.private_steps = (
+            PrivateSteps(self.meme, example_privacy, augmentation)
+            if isinstance(example_privacy, PrivateGradients) and example_privacy.active
+            else None
+        )
         # A step by itself, whose shapes are the same for all clients: XLA compiles each anew. No
         # AutoGraph, which would look through all that a step calls and find nothing to convert.
         self._one_step = (
@@ -118,22 +127,19 @@ class LocalTrainer:
             task: What to do.
         """
         count = int(task.examples.size)
-        generator = randomness.generator(task.seed, "batches", *task.key_labels)
-        order = batches(count, self.batch_size, task.epochs, generator)
         # Only the client's own become tensors: a process holds the data set once.
         own = tf.constant(images[task.examples]), tf.constant(labels[task.examples], tf.int32)
         gradient = self._gradient(own, task) if self.correction.needs_full_gradient else {}
         self._begin(task, task.start or task.received)
-        measured = self._run(
-            *own,
-            *(tf.constant(array) for array in order),
-            tf.constant(randomness.key(task.seed, "steps", *task.key_labels)),
-            tf.constant(count, tf.float32),
-            tf.constant(task.learning_rate, tf.float32),
-        ).numpy()
+        if self.private_steps:
+            mine = images[task.examples], labels[task.examples]
+            measured, taken = self.private_steps.run(*mine, task)
+            seen = max(1, int(taken[-(len(taken) // task.epochs) :].sum()))
+        else:
+            measured, seen = self._shuffled(own, task), count
         steps = len(measured)
         last_epoch = measured[-(steps // task.epochs) :]
-        likelihood, summed = last_epoch[:, :2].sum(axis=0, dtype=np.float64) / count
+        likelihood, summed = last_epoch[:, :2].sum(axis=0, dtype=np.float64) / seen
         divergence, shared = map(float, measured[-1, 2:])
         return LocalResult(
             posterior=self.network.posterior(),
@@ -146,6 +152,19 @@ class LocalTrainer:
             gradient=gradient,
             personal=self._personal_state(task, steps),
         )
+
+    def _shuffled(self, own: tuple[Any, Any], task: LocalTask) -> npt.NDArray[np.float32]:
+        """Train on shuffled batches; return what was measured in each step, (steps, 4)."""
+        count = int(task.examples.size)
+        generator = randomness.generator(task.seed, "batches", *task.key_labels)
+        measured = self._run(
+            *own,
+            *map(tf.constant, batches(count, self.batch_size, task.epochs, generator)),
+            tf.constant(randomness.key(task.seed, "steps", *task.key_labels)),
+            tf.constant(count, tf.float32),
+            tf.constant(task.learning_rate, tf.float32),
+        )
+        return np.asarray(measured.numpy())
 
     def _personal_state(self, task: LocalTask, steps: int) -> Arrays:
         if not self.companion or not task.personal:

@@ -10,7 +10,12 @@ from scipy.optimize import brentq
 from scipy.stats import norm
 
 from bfl.federation.outgoing.noise import Noise
-from bfl.federation.privacy.accountant import gaussian_epsilon, noise_multiplier_for
+from bfl.federation.privacy.accountant import (
+    gaussian_epsilon,
+    noise_multiplier_for,
+    sampled_gaussian_epsilon,
+    sampled_noise_multiplier_for,
+)
 from bfl.federation.privacy.ledger import Ledger
 
 
@@ -47,6 +52,53 @@ def test_other_accountants_agree(sigma: float, rounds: int) -> None:
     assert found <= loss + 1e-6
     assert found == pytest.approx(loss, rel=1e-3)
     assert found < renyi < 1.3 * found
+
+
+def renyi_bound(sigma: float, rate: float, steps: int, delta: float) -> float:
+    """Return ε by Rényi divergences of whole orders α, after Mironov, Talwar and Zhang (2019).
+
+    Σ_k C(α, k) (1 − q)^(α−k) q^k exp((k² − k) / 2σ²), and Mironov (2017), Proposition 3.
+    """
+
+    def divergence(order: int) -> float:
+        moment = math.fsum(
+            math.comb(order, k)
+            * (1 - rate) ** (order - k)
+            * rate**k
+            * math.exp((k * k - k) / (2 * sigma**2))
+            for k in range(order + 1)
+        )
+        return math.log(moment) / (order - 1)
+
+    return min(steps * divergence(a) + math.log(1 / delta) / (a - 1) for a in range(2, 33))
+
+
+@pytest.mark.parametrize(("sigma", "rate"), [(0.5, 0.01), (1.0, 0.1), (2.0, 0.5)])
+def test_one_secret_batch_has_the_epsilon_of_the_closed_form(sigma: float, rate: float) -> None:
+    """δ = q δ_Gauss(log(1 + (e^ε − 1) / q)): amplification by subsampling, which is tight."""
+    whole = math.log1p(math.expm1(sampled_gaussian_epsilon(sigma, rate, 1, 1e-5)) / rate)
+    assert whole == pytest.approx(analytic_epsilon(sigma, 1e-5 / rate), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("sigma", "rate", "steps"), [(1.0, 0.01, 1000), (1.5, 0.1, 100), (2.0, 0.5, 20)]
+)
+def test_secret_batches_amplify_as_published(sigma: float, rate: float, steps: int) -> None:
+    """Below the bound by the published sums, and not by far; more steps and less noise tell."""
+    found = sampled_gaussian_epsilon(sigma, rate, steps, 1e-5)
+    bound = renyi_bound(sigma, rate, steps, 1e-5)
+    assert 0.7 * bound < found < bound
+    assert found < 0.6 * gaussian_epsilon(sigma, steps, 1e-5)
+    assert found < sampled_gaussian_epsilon(sigma, rate, steps + 1, 1e-5)
+    again = sampled_noise_multiplier_for(found, rate, steps, 1e-5)
+    assert sigma <= again < 1.2 * sigma
+    assert sampled_gaussian_epsilon(again, rate, steps, 1e-5) <= found
+
+
+def test_batches_of_all_examples_amplify_nothing() -> None:
+    assert sampled_gaussian_epsilon(2.0, 1.0, 30, 1e-5) == gaussian_epsilon(2.0, 30, 1e-5)
+    assert sampled_noise_multiplier_for(3.0, 1.0, 30, 1e-5) == noise_multiplier_for(3.0, 30, 1e-5)
+    assert sampled_gaussian_epsilon(2.0, 0.1, 0, 1e-5) == 0.0
 
 
 def test_hiding_which_data_a_client_has_takes_twice_the_noise() -> None:

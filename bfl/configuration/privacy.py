@@ -1,0 +1,19 @@
+"""What a configuration as a whole says of its clients' privacy."""
+
+from __future__ import annotations
+
+from bfl.configuration.configuration import Configuration
+from bfl.federation.outgoing import is_private
+from bfl.federation.privacy.mechanism import Mechanism
+
+
+def says_nothing_measured(configuration: Configuration) -> bool:
+    """Return whether clients send no number that they have measured beside their updates."""
+    return is_private(configuration.outgoing) or configuration.example_privacy.private
+
+
+def mechanisms(configuration: Configuration) -> tuple[Mechanism, ...]:
+    """Return the noised releases of a configuration's clients, those of whole clients first."""
+    of_updates = [part.mechanism() for part in configuration.outgoing]
+    found = (*of_updates, configuration.example_privacy.mechanism())
+    return tuple(mechanism for mechanism in found if mechanism)

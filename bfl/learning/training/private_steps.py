@@ -1,0 +1,150 @@
+"""Steps along noised sums of single examples' gradients, each of which is bounded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bfl import randomness
+from bfl.keras import tf
+from bfl.learning.augmentations import Augmentation
+from bfl.learning.example_privacy import PrivateGradients
+from bfl.learning.networks.keys import split
+from bfl.learning.networks.network import normalized_images
+from bfl.learning.training.learner import Batch, Learner
+from bfl.learning.training.task import IntArray, LocalTask
+
+
+class PrivateSteps:
+    """The steps of a task, one example at a time; traced once for batches of any size.
+
+    The batches and the noise are drawn outside of the graph, from the task's secret randomness.
+
+    Args:
+        learner: The network in training.
+        privacy: How batches are drawn, gradients bounded, and their sum noised.
+        augmentation: What is done to training images, each by itself and once a step.
+
+    Attributes:
+        traces: How often the step has been traced.
+    """
+
+    def __init__(
+        self, learner: Learner, privacy: PrivateGradients, augmentation: Augmentation
+    ) -> None:
+        self.traces = 0
+        self._learner = learner
+        self._privacy = privacy
+        self._augmentation = augmentation
+        self._sizes = [v.shape.num_elements() for v in learner.optimized.variables]
+        examples = [
+            tf.TensorSpec([None, *learner.network.image_shape], tf.uint8),
+            tf.TensorSpec([None], tf.int32),
+            tf.TensorSpec([None, 2], tf.int32),
+        ]
+        noise = tf.TensorSpec([sum(self._sizes)], tf.float64)
+        number, real = tf.TensorSpec([], tf.int32), tf.TensorSpec([], tf.float32)
+        self._run = tf.function(
+            self._step, input_signature=[*examples, noise, number, real, real], autograph=False
+        )
+
+    def run(
+        self, images: npt.NDArray[np.uint8], labels: IntArray, task: LocalTask
+    ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+        """Make all steps of a task, whose beginning is set.
+
+        Args:
+            images: The client's images (N, H, W, C).
+            labels: Their labels (N,).
+            task: What to do.
+
+        Returns:
+            What was measured in each step, (steps, 4), see ``Learner.gradients``, and how many
+            examples it has taken, (steps,). Neither is private.
+        """
+        count, steps = len(labels), self._privacy.steps(task.epochs)
+        draws = task.draws or randomness.generator(task.seed, "example-privacy", *task.key_labels)
+        keys = split(randomness.key(task.seed, "steps", *task.key_labels), steps)
+        measured, taken = [], []
+        for number in range(steps):
+            batch = self._privacy.batch(count, draws)
+            noise = self._privacy.noise(sum(self._sizes), draws)
+            values = self._run(
+                tf.constant(images[batch]),
+                tf.constant(labels[batch], tf.int32),
+                # One key for each example of the client, whoever else is in the batch.
+                tf.gather(split(keys[number], count), batch),
+                tf.constant(noise),
+                tf.constant(number),
+                tf.constant(count, tf.float32),
+                tf.constant(task.learning_rate, tf.float32),
+            )
+            measured.append(values.numpy())
+            taken.append(len(batch))
+        return np.stack(measured), np.array(taken)
+
+    def _step(
+        self,
+        images: Any,
+        labels: Any,
+        keys: Any,
+        noise: Any,
+        number: Any,
+        count: Any,
+        rate: Any,
+    ) -> Any:
+        """Make one step, inside the graph; return what was measured, (4,)."""
+        self.traces += 1
+        learner = self._learner
+        total, of_examples = self._summed_gradients(images, labels, keys, count)
+        expected = self._privacy.example_sampling_rate * tf.cast(count, tf.float64)
+        noised = tf.cast((total + noise) / expected, tf.float32)
+        rest, of_the_rest = learner.shared_gradients(count)
+        gradients = [
+            tf.reshape(part, other.shape) + other
+            for part, other in zip(tf.split(noised, self._sizes), rest, strict=True)
+        ]
+        learner.step(gradients, number, rate)
+        return tf.concat([of_examples, of_the_rest], axis=0)
+
+    def _summed_gradients(self, images: Any, labels: Any, keys: Any, count: Any) -> tuple[Any, Any]:
+        """Return the sum of the bounded gradients of a batch's examples, without noise.
+
+        Each is taken by itself, in a pass of one example, so that nothing that a network does
+        between the examples of a batch has a part in it.
+
+        Args:
+            images: (B, H, W, C), uint8.
+            labels: (B,).
+            keys: (B, 2), what keys each example's random draws.
+            count: The client's number of examples N.
+
+        Returns:
+            The sum, float64 (D + P,), by all trained variables in a row, and the sums of the NLL
+            and of what the objective sums over examples, (2,).
+        """
+
+        def body(index: Any, total: Any, measured: Any) -> tuple[Any, Any, Any]:
+            gradient, values = self._example_gradient(
+                images[index], labels[index], keys[index], count
+            )
+            scale = self._privacy.scale(tf.norm(gradient))
+            # A product with 0 is 0 here, whatever the other factor.
+            bounded = tf.math.multiply_no_nan(gradient, scale)
+            return index + 1, total + bounded, measured + values
+
+        beginning = (tf.constant(0), tf.zeros([sum(self._sizes)], tf.float64), tf.zeros([2]))
+        size = tf.shape(labels)[0]
+        _, total, measured = tf.while_loop(lambda index, *_: index < size, body, beginning)
+        return total, measured
+
+    def _example_gradient(self, image: Any, label: Any, key: Any, count: Any) -> tuple[Any, Any]:
+        """Return one example's gradient, float64 (D + P,), and what was measured, (2,)."""
+        images_key, network_key = tf.unstack(split(key, 2))
+        augmented = self._augmentation.augment(normalized_images(image[tf.newaxis]), images_key)
+        one = Batch(augmented, label[tf.newaxis], tf.ones([1]), count)
+        gradients, measured = self._learner.example_gradients(one, network_key)
+        joined = tf.concat([tf.reshape(gradient, [-1]) for gradient in gradients], axis=0)
+        return tf.cast(joined, tf.float64), measured
