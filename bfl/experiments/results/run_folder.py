@@ -74,7 +74,6 @@ FINAL_EVALUATION = "final evaluation"
 
 _RUN_FILES = (
     CONFIG,
-    ENVIRONMENT,
     NETWORK,
     PARTITION,
     DATA,
@@ -88,6 +87,7 @@ _RUN_FILES = (
     ENSEMBLE,
     EXAMPLES,
 )
+"""Files that only a run leaves which has begun: not its environment, written before it has."""
 
 
 @dataclass(frozen=True)
@@ -105,8 +105,12 @@ class RunFolder(Files):
         name: str,
         config: Mapping[str, Any],
         environment: Mapping[str, Any],
+        beside: Mapping[str, bytes] | None = None,
     ) -> RunFolder:
         """Make the folder of a new run and write its configuration and environment.
+
+        The configuration comes last, and makes it a run: one that is killed before leaves a folder
+        in which the same run begins, with nothing missing.
 
         Args:
             output_dir: The folder of all runs; it is made when it does not exist.
@@ -114,6 +118,7 @@ class RunFolder(Files):
             config: The complete configuration; settings that are None are left out, as TOML has
                 no null.
             environment: See ``describe_environment``.
+            beside: Other files that the run has from its beginning, by their names.
 
         Raises:
             ConfigurationError: The name is not that of one folder, the folder holds another run, or
@@ -123,8 +128,11 @@ class RunFolder(Files):
         path = folder.path
         try:
             path.mkdir(parents=True, exist_ok=True)
-            folder._claim(config)
+            folder._refuse_another_run()
             folder.write_environment(environment)
+            for file, data in (beside or {}).items():
+                folder.write(file, data)
+            folder._claim(config)
         except OSError as error:
             raise ConfigurationError(
                 f"cannot write the run folder {path}: {error.strerror or error}"
@@ -145,6 +153,13 @@ class RunFolder(Files):
             raise ConfigurationError(f"run name '{name}' is not the name of a folder: {problem}")
         return cls(Path(output_dir) / name)
 
+    def _refuse_another_run(self, reason: Exception | None = None) -> None:
+        """Raise if there is a run in the folder, or what one has left."""
+        if reason or any((self.path / file).exists() for file in _RUN_FILES):
+            raise ConfigurationError(
+                f"{self.path} holds another run; choose another name or remove that folder"
+            ) from reason
+
     def _claim(self, config: Mapping[str, Any]) -> None:
         """Write the configuration into a folder that holds no run yet.
 
@@ -152,13 +167,10 @@ class RunFolder(Files):
         killed meanwhile leaves the whole file or none.
         """
         text = tomli_w.dumps({k: v for k, v in plain(config).items() if v is not None})
-        taken = f"{self.path} holds another run; choose another name or remove that folder"
-        if any((self.path / file).exists() for file in _RUN_FILES):
-            raise ConfigurationError(taken)
         try:
             create_atomically(self.path / CONFIG, text.encode())
         except FileExistsError as error:
-            raise ConfigurationError(taken) from error
+            self._refuse_another_run(error)
 
     # Small files -------------------------------------------------------------------------------
 
