@@ -22,7 +22,7 @@ from bfl.data.datasets import absolute_dataset, dataset_sources, validate_datase
 from bfl.data.datasets.server_data import absolute_server_data
 from bfl.errors import ConfigurationError
 from bfl.federation.attacks.none import NoAttack
-from bfl.federation.outgoing import order_problem
+from bfl.federation.outgoing import length_problem, order_problem
 from bfl.federation.parts import Part
 from bfl.learning.priors import priors
 from bfl.plugins import (
@@ -321,8 +321,8 @@ def _contradictions(
             )
     problems += _of_heads(configuration)
     problems += needs_of_a_network(configuration.keys, configuration)
-    if problem := order_problem(configuration.outgoing):
-        problems.append(problem)
+    chain = configuration.outgoing
+    problems += filter(None, (order_problem(chain), length_problem(chain)))
     return [*problems, *conflicts(_choices(configuration, strategy, given))]
 
 
