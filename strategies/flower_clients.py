@@ -10,6 +10,7 @@ from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from bfl.errors import RunError
+from bfl.experiments.results.client_numbers import impossible_numbers
 from bfl.federation.client_text import neutralized
 from bfl.federation.wire import (
     Positions,
@@ -174,6 +175,9 @@ class FlowerClients:
         usable = 0
         for update in intake.updates(replies):
             usable += 1
+            if lies := dict(impossible_numbers(update.metrics)):
+                said = ", ".join(f"{name} {value:g}" for name, value in lies.items())
+                warn(update.partition_id, f"says what cannot be, left out of means: {said}")
             yield update
         tally.refused = intake.refused
         if usable < needed:
