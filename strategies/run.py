@@ -100,7 +100,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         )
         configuration = evaluator.configuration = configuration.replace(clients=federation.size)
         if isinstance(evaluator, Unjudged):
-            evaluator.ask(grid, federation)
+            evaluator.ask(grid, federation, progress.say)
         check_no_moving_statistics(configuration, evaluator.manifest)
         own = evaluator.server_data = server_data(configuration, dataset, federation)
         check_own_images(configuration, dataset, own)
