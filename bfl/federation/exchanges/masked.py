@@ -61,8 +61,8 @@ class Masked(Exchange):
         return SecureSums(value_range, Neighbourhood(self.masked_neighbours, self.masked_threshold))
 
     def has(self) -> frozenset[str]:
-        """Return that nobody sees a single update."""
-        return frozenset({"unseen-updates"})
+        """Return that nobody sees a single update, nor what a client measures."""
+        return frozenset({"unseen-updates", "secret-measurements"})
 
     def requires(self) -> frozenset[str]:
         """Return that what is pooled is a sum, with weights that the server knows before."""
@@ -71,5 +71,5 @@ class Masked(Exchange):
     def excludes(self) -> frozenset[str]:
         """Return what would need single updates, or send more than the sum."""
         return frozenset(
-            {"changed-updates", "single-models", "sent-beside", "judged-by-clients", "pre-training"}
+            {"changed-updates", "single-models", "sent-beside", "sent-measurements", "pre-training"}
         )

@@ -80,6 +80,10 @@ class Noise(Outgoing):
         """Whether it is the server that adds it."""
         return self.noise_at == "server"
 
+    def has(self) -> frozenset[str]:
+        """Return that clients say nothing that they measure."""
+        return frozenset({"secret-measurements"}) if self.active else frozenset()
+
     def requires(self) -> frozenset[str]:
         """Return that differences are bounded and clients alike, and what else ε rests on."""
         if not self.active:
@@ -96,7 +100,7 @@ class Noise(Outgoing):
         # each part of it has to be as short as it is taken to be.
         own = {"changed-updates", "single-models", "unseen-updates"} if self.by_server else set()
         return frozenset(
-            {"moving-statistics", "sent-beside", "judged-by-clients", "pre-training", *own}
+            {"moving-statistics", "sent-beside", "sent-measurements", "pre-training", *own}
         )
 
     def change(self, difference: Array, normals: Normals) -> Array:

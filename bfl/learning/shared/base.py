@@ -126,8 +126,9 @@ class PartlyShared(SharedParameters):
         return frozenset({"clients-judge"})
 
     def excludes(self) -> frozenset[str]:
-        """Return what would need a whole network on the server."""
-        return frozenset({"pre-training", "refined-pool", "judged-ensemble", "judged-clients"})
+        """Return what would need a whole network on the server, or leave nobody who judges."""
+        server = {"pre-training", "refined-pool", "judged-ensemble", "judged-clients"}
+        return frozenset({"secret-measurements", *server})
 
     def begin_client(self, received: Posterior) -> Arrays:
         """Return nothing: a head begins as its network does."""
