@@ -10,8 +10,15 @@ from bfl.data.datasets.subset import with_test_examples
 from bfl.errors import ConfigurationError
 from bfl.experiments.run.resume import Checkpoint, check_output
 from bfl.experiments.run.trainer import check_images, personal_architecture
+from bfl.federation.wire import Positions
 from bfl.learning.personalizations import PersonalModel
-from strategies.division import check_partition, clients_positions, split
+from strategies.division import (
+    check_partition,
+    clients_positions,
+    needs_own_tests,
+    own_test_positions,
+    split,
+)
 from strategies.federation import Federation
 from strategies.pretraining import split_off
 from strategies.privacy import check_privacy
@@ -23,18 +30,22 @@ def check_before_start(configuration: Configuration, clients: int) -> None:
 
     Raises:
         ConfigurationError: The run's folder cannot be made or gone on with, the data cannot be
-            split as configured, or they are too small for the model.
+            split as configured, they are too small for the model, or a client that judges what it
+            alone has would get no test example.
         DataError: The data are not what their format promises.
     """
     keys = configuration.keys
     check_output(configuration)
     check_privacy(configuration)
     dataset = cached_dataset(keys.dataset, keys.data_dir)
-    with_test_examples(dataset, keys.test_examples)
+    judged = with_test_examples(dataset, keys.test_examples)
     configuration.tracker.check()
     own = server_data(configuration, dataset)
     check_own_images(configuration, dataset, own)
     check_partition(configuration, dataset, own, clients)
+    if needs_own_tests(configuration):
+        parts = _simulated_split(configuration, dataset, own, clients)
+        own_test_positions(configuration, judged, parts)
     if keys.pretrain_examples:
         held_back = own.held_back if own else None
         split_off(dataset, keys.pretrain_examples, keys.pretrain_validation, held_back)
@@ -71,13 +82,20 @@ def client_sizes(configuration: Configuration, clients: int) -> tuple[int, ...]:
         DataError: The data are not what their format promises.
     """
     dataset = cached_dataset(configuration.keys.dataset, configuration.keys.data_dir)
+    own = server_data(configuration, dataset)
+    parts = _simulated_split(configuration, dataset, own, clients)
+    return tuple(0 if part is None else len(part) for part in parts)
+
+
+def _simulated_split(
+    configuration: Configuration, dataset: Dataset, own: ServerData | None, clients: int
+) -> list[Positions | None]:
+    """Return the examples of each client of a simulation, none of which has data of its own."""
     federation = Federation(
         nodes={number: number for number in range(clients)},
         own_examples=dict.fromkeys(range(clients), 0),
     )
-    own = server_data(configuration, dataset)
-    parts = split(configuration, dataset, federation, own)
-    return tuple(0 if part is None else len(part) for part in parts)
+    return split(configuration, dataset, federation, own)
 
 
 def check_own_images(
