@@ -135,9 +135,18 @@ def refuse_attackers(configuration: Configuration, federation: Federation) -> No
 
 
 def lost_states(
-    configuration: Configuration, federation: Federation, checkpoint: Checkpoint | None
+    configuration: Configuration,
+    federation: Federation,
+    checkpoint: Checkpoint | None,
+    advice: str,
 ) -> str:
     """Return what there is to say of clients whose state ends with Flower's run, or nothing.
+
+    Args:
+        configuration: The run's configuration.
+        federation: The nodes.
+        checkpoint: Where the run stands; None: before its first round.
+        advice: How to make the run again.
 
     Raises:
         ConfigurationError: The run is one to go on with, and such states are lost.
@@ -153,7 +162,7 @@ def lost_states(
     if checkpoint and 0 < checkpoint.server_round < configuration.keys.rounds:
         raise ConfigurationError(
             f"{what} and {nodes}: what they kept has ended with the run that was interrupted, so "
-            "going on would not give its result"
+            f"going on would not give its result\n{advice}"
         )
     return (
         f"{what} and {nodes}: this run cannot be resumed, and the client of a SuperNode that is "
