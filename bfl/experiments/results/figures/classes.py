@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from bfl.errors import DataError
-from bfl.experiments.results.run_folder import NETWORK, RunFolder
+from bfl.experiments.results.file_names import NETWORK
+from bfl.experiments.results.run_folder import RunFolder
 
 
 def class_names(folder: RunFolder) -> tuple[str, ...]:

@@ -19,7 +19,8 @@ from bfl.experiments.results.figures.style import (
     percent_axis,
     set_title,
 )
-from bfl.experiments.results.run_folder import RETENTION, RunFolder
+from bfl.experiments.results.file_names import RETENTION
+from bfl.experiments.results.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

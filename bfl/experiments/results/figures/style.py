@@ -8,7 +8,8 @@ from pathlib import PurePath
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from bfl.experiments.results.run_folder import CONFIG, RunFolder
+from bfl.experiments.results.file_names import CONFIG
+from bfl.experiments.results.run_folder import RunFolder
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
