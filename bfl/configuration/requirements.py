@@ -55,7 +55,7 @@ PROPERTIES: Mapping[str, Property] = {
     "sent-beside": Property(
         "correction", "array that clients send beside their posteriors", 'correction="none"'
     ),
-    "sent-measurements": Property(
+    "judged-by-clients": Property(
         "judged-by", "numbers that clients have measured", 'judged-by="server"'
     ),
     "secret-measurements": Property(
@@ -88,7 +88,7 @@ PROPERTIES: Mapping[str, Property] = {
     "pre-training": Property(
         "pretrain-examples", "start other than the prior", "pretrain-examples=0.0"
     ),
-    "clients-judge": Property(
+    "judged-heads": Property(
         "judged-by", "clients that judge, as the server has no head", 'judged-by="clients"'
     ),
     "judged-clients": Property(

@@ -71,5 +71,5 @@ class Masked(Exchange):
     def excludes(self) -> frozenset[str]:
         """Return what would need single updates, or send more than the sum."""
         return frozenset(
-            {"changed-updates", "single-models", "sent-beside", "sent-measurements", "pre-training"}
+            {"changed-updates", "single-models", "sent-beside", "judged-by-clients", "pre-training"}
         )

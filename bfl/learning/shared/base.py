@@ -123,7 +123,7 @@ class PartlyShared(SharedParameters):
 
     def requires(self) -> frozenset[str]:
         """Return that clients judge: the server has no head."""
-        return frozenset({"clients-judge"})
+        return frozenset({"judged-heads"})
 
     def excludes(self) -> frozenset[str]:
         """Return what would need a whole network on the server, or leave nobody who judges."""
