@@ -32,7 +32,7 @@ from strategies.advice import how_to_begin_again, how_to_go_on
 from strategies.configured import make_strategy
 from strategies.data_digests import data_digests
 from strategies.division import check_partition, own_test_positions, split
-from strategies.federation import discover
+from strategies.federation import Federation, discover
 from strategies.final_evaluation import finish
 from strategies.method import Method
 from strategies.pool_sums import hidden_metrics
@@ -106,32 +106,18 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
             ) as (folder, checkpoint),
             live_log(configuration.tracker, _tracked(folder), folder.rounds(), progress.say) as log,
         ):
-            progress.say(f"{federation.size} clients; the run's folder is {folder.path}")
-            said = lost_states(configuration, federation, checkpoint, how_to_begin_again(folder))
-            if said:
-                progress.say(said)
-            advice = how_to_begin_again(folder) if said else how_to_go_on(folder)
+            advice = _advice(configuration, federation, folder, checkpoint, progress)
             engine_run.advise(advice)
             threads = None if isinstance(evaluator, Unjudged) else _threads()
             folder.write_network(NetworkDescription.of(configuration, dataset, threads).to_dict())
             folder.write_partition(_described(dataset, partition, own))
-            context = RunContext(
-                grid,
-                federation,
-                folder,
-                evaluator,
-                partition,
-                test_partition,
-                progress,
-                log,
-                advice,
-            )
+            whose = (grid, federation, folder, evaluator, partition, test_partition)
+            context = RunContext(*whose, progress, log, advice)
             if checkpoint:
                 progress.say(f"going on after round {checkpoint.server_round}")
             elif keys.pretrain_examples:
                 checkpoint = _pretrain(context)
-            posterior = _run_rounds(context, checkpoint)
-            finish(context, posterior)
+            finish(context, _run_rounds(context, checkpoint))
     return folder
 
 
@@ -144,6 +130,25 @@ def _evaluator(configuration: Configuration, dataset: Dataset) -> Any:
 
     configure(cpus_of_this_process())
     return Evaluator(configuration, dataset)
+
+
+def _advice(
+    configuration: Configuration,
+    federation: Federation,
+    folder: RunFolder,
+    checkpoint: Checkpoint | None,
+    progress: ProgressReport,
+) -> str:
+    """Return what a person can do when the run ends early, having said whose states are lost then.
+
+    Raises:
+        ConfigurationError: The run is one to go on with, and such states are lost.
+    """
+    progress.say(f"{federation.size} clients; the run's folder is {folder.path}")
+    said = lost_states(configuration, federation, checkpoint, how_to_begin_again(folder))
+    if said:
+        progress.say(said)
+    return how_to_begin_again(folder) if said else how_to_go_on(folder)
 
 
 def _threads() -> int | None:
