@@ -12,6 +12,7 @@ from bfl.experiments.run.resume import Checkpoint, check_output
 from bfl.experiments.run.trainer import check_images, personal_architecture
 from bfl.federation.wire import Positions
 from bfl.learning.personalizations import PersonalModel
+from strategies.checks import check_number_asked
 from strategies.division import (
     check_partition,
     clients_positions,
@@ -30,8 +31,8 @@ def check_before_start(configuration: Configuration, clients: int) -> None:
 
     Raises:
         ConfigurationError: The run's folder cannot be made or gone on with, the data cannot be
-            split as configured, they are too small for the model, or a client that judges what it
-            alone has would get no test example.
+            split as configured, they are too small for the model, a client that judges what it
+            alone has would get no test example, or a round has too few clients for its exchange.
         DataError: The data are not what their format promises.
     """
     keys = configuration.keys
@@ -43,6 +44,8 @@ def check_before_start(configuration: Configuration, clients: int) -> None:
     own = server_data(configuration, dataset)
     check_own_images(configuration, dataset, own)
     check_partition(configuration, dataset, own, clients)
+    asked = configuration.sampling.sample(keys.seed, 1, clients)
+    check_number_asked(configuration.exchange, len(asked))
     if needs_own_tests(configuration):
         parts = _simulated_split(configuration, dataset, own, clients)
         own_test_positions(configuration, judged, parts)

@@ -50,6 +50,11 @@ REFUSED: list[tuple[str, str, str]] = [
         STUDY.replace('"nwa"', '"hbfl"\njudged-by = "clients"\ntest-examples = 2.0'),
         "have no test examples to judge models of their own with",
     ),
+    (
+        "a masked sum of too few clients",
+        STUDY.replace('"nwa"', '"nwa"\nexchange = "masked"\nfraction-train = 0.5'),
+        "of 2 clients a round one that knows its own update knows the other's",
+    ),
     ("no such data", STUDY.replace("rounds =", 'dataset = "npz:x.npz"\nrounds ='), "x.npz"),
 ]
 
