@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
-from bfl.errors import RunError
+from bfl.errors import LostStateError, RunError
 from bfl.experiments.results.client_numbers import impossible_numbers
 from bfl.federation.client_text import neutralized
 from bfl.federation.wire import (
@@ -148,7 +148,8 @@ class FlowerClients:
 
         Raises:
             RunError: Fewer clients than ``min-clients`` have sent a usable update, or the engine
-                has died.
+                has died; a LostStateError where so many have lost what they kept that it will stay
+                so.
         """
         number, asked = request.server_round, len(request.partition_ids)
         needed = self.patience.needed(asked)
@@ -181,7 +182,9 @@ class FlowerClients:
             yield update
         tally.refused = intake.refused
         if usable < needed:
-            raise RunError(
+            # Whether those that are left could do without the ones that cannot come back.
+            failure = LostStateError if asked - intake.lost < needed else RunError
+            raise failure(
                 f"round {number}: {usable} of {asked} clients have sent a usable posterior, and "
                 f"min-clients asks for {needed}"
             )
