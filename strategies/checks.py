@@ -17,10 +17,8 @@ from bfl.configuration.kinds import KINDS, base_of
 from bfl.data.datasets.server_data import HELD_BACK
 from bfl.engine.resources import available_memory
 from bfl.errors import ConfigurationError, PosteriorError
-from bfl.federation.exchanges import Exchange
 from bfl.federation.parts import Part
 from bfl.federation.secure_aggregation.accuracy import check_accuracy
-from bfl.federation.secure_aggregation.neighbours import FEWEST_CLIENTS
 from bfl.federation.wire import posterior_from_arrays
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.posterior import VECTORS
@@ -118,7 +116,7 @@ def check_exchange(
             f"{said}clients are to send {', '.join(beside)} beside their posteriors; allowed: "
             "exchange='direct'"
         )
-    check_number_asked(method.exchange, len(asked))
+    method.exchange.check_asked(len(asked))
     unknown = [str(client) for client in asked if client not in known]
     if unknown:
         raise ConfigurationError(
@@ -129,20 +127,6 @@ def check_exchange(
     weights = foreseen_weights(method.weighting, {client: known[client] for client in asked})
     allowed, shares = secure_sums.value_range, list(weights.values())
     check_accuracy(method.pooling, allowed, posterior, shares, fewest)
-
-
-def check_number_asked(exchange: Exchange, asked: int) -> None:
-    """Raise if so few clients are asked in a round that a sum of their updates hides none.
-
-    Raises:
-        ConfigurationError: Saying how many it takes.
-    """
-    if exchange.secure_sums and asked < FEWEST_CLIENTS:
-        raise ConfigurationError(
-            f"exchange '{exchange.name}': the server learns sums alone, and of {asked} clients a "
-            "round one that knows its own update knows the other's; allowed: at least "
-            f"{FEWEST_CLIENTS} (fraction-train), or exchange='direct'"
-        )
 
 
 def check_declarations(

@@ -117,12 +117,6 @@ def clients_positions(
     return without(used, own.held_back) if own else used
 
 
-def needs_own_tests(configuration: Configuration) -> bool:
-    """Return whether each client needs a test example: to judge what it alone has."""
-    own = configuration.personalization.active or configuration.shared.partial
-    return configuration.keys.judged_by == "clients" and own
-
-
 def own_test_positions(
     configuration: Configuration,
     dataset: Dataset,
@@ -147,7 +141,7 @@ def own_test_positions(
     split = iter(own_test_split(dataset.train_labels, known, dataset.test_labels, generator))
     found = [None if part is None else next(split) for part in partition]
     empty = [str(k) for k, part in enumerate(found) if part is not None and not part.size]
-    if empty and needs_own_tests(configuration):
+    if empty and (configuration.personalization.active or configuration.shared.partial):
         raise ConfigurationError(
             f"judged-by is 'clients', and the clients of partitions {', '.join(empty)} have no "
             "test examples to judge models of their own with; allowed: more of them (test-examples "

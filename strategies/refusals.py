@@ -12,14 +12,7 @@ from bfl.experiments.run.resume import Checkpoint, check_output
 from bfl.experiments.run.trainer import check_images, personal_architecture
 from bfl.federation.wire import Positions
 from bfl.learning.personalizations import PersonalModel
-from strategies.checks import check_number_asked
-from strategies.division import (
-    check_partition,
-    clients_positions,
-    needs_own_tests,
-    own_test_positions,
-    split,
-)
+from strategies.division import check_partition, clients_positions, own_test_positions, split
 from strategies.federation import Federation
 from strategies.pretraining import split_off
 from strategies.privacy import check_privacy
@@ -38,21 +31,18 @@ def check_before_start(configuration: Configuration, clients: int) -> None:
     keys = configuration.keys
     check_output(configuration)
     check_privacy(configuration)
-    dataset = cached_dataset(keys.dataset, keys.data_dir)
-    judged = with_test_examples(dataset, keys.test_examples)
+    whole = cached_dataset(keys.dataset, keys.data_dir)
+    dataset = with_test_examples(whole, keys.test_examples)
     configuration.tracker.check()
     own = server_data(configuration, dataset)
     check_own_images(configuration, dataset, own)
     check_partition(configuration, dataset, own, clients)
-    asked = configuration.sampling.sample(keys.seed, 1, clients)
-    check_number_asked(configuration.exchange, len(asked))
-    if needs_own_tests(configuration):
-        parts = _simulated_split(configuration, dataset, own, clients)
-        own_test_positions(configuration, judged, parts)
+    configuration.exchange.check_asked(len(configuration.sampling.sample(keys.seed, 1, clients)))
     if keys.pretrain_examples:
         held_back = own.held_back if own else None
         split_off(dataset, keys.pretrain_examples, keys.pretrain_validation, held_back)
     refuse_personal_models(configuration, clients, dataset.image_shape)
+    check_own_test_data(configuration, dataset, clients)
     side = min(dataset.image_shape[:2])
     if side < configuration.architecture.minimum_side:
         raise ConfigurationError(
@@ -85,19 +75,33 @@ def client_sizes(configuration: Configuration, clients: int) -> tuple[int, ...]:
         DataError: The data are not what their format promises.
     """
     dataset = cached_dataset(configuration.keys.dataset, configuration.keys.data_dir)
-    own = server_data(configuration, dataset)
-    parts = _simulated_split(configuration, dataset, own, clients)
+    parts = _split(configuration, dataset, clients)
     return tuple(0 if part is None else len(part) for part in parts)
 
 
-def _simulated_split(
-    configuration: Configuration, dataset: Dataset, own: ServerData | None, clients: int
-) -> list[Positions | None]:
-    """Return the examples of each client of a simulation, none of which has data of its own."""
+def check_own_test_data(configuration: Configuration, dataset: Dataset, clients: int) -> None:
+    """Refuse to judge a client's own model of a simulation on no test data of the client's.
+
+    Args:
+        configuration: The configuration.
+        dataset: Its data set, with the test examples that are used.
+        clients: The number of clients.
+
+    Raises:
+        ConfigurationError: Naming the partitions; or the data cannot be split as configured.
+    """
+    own_model = configuration.personalization.active or configuration.shared.partial
+    if own_model and configuration.keys.judged_by == "clients":
+        own_test_positions(configuration, dataset, _split(configuration, dataset, clients))
+
+
+def _split(configuration: Configuration, dataset: Dataset, clients: int) -> list[Positions | None]:
+    """Return who has which training examples in a simulation."""
     federation = Federation(
         nodes={number: number for number in range(clients)},
         own_examples=dict.fromkeys(range(clients), 0),
     )
+    own = server_data(configuration, dataset)
     return split(configuration, dataset, federation, own)
 
 
