@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from bfl.experiments.results.file_names import CONFIG
-from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import CONFIG, RunFolder
 
 
 def how_to_go_on(folder: RunFolder) -> str:

@@ -15,8 +15,14 @@ from bfl.api.images import checked_images
 from bfl.api.predictions import Predictions
 from bfl.errors import ConfigurationError, DataError, unknown_name
 from bfl.evaluation.uncertainty import measure_all
-from bfl.experiments.results.file_names import BEST_POSTERIOR, CONFIG, FIGURES, METRICS, POSTERIOR
-from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import (
+    BEST_POSTERIOR,
+    CONFIG,
+    FIGURES,
+    METRICS,
+    POSTERIOR,
+    RunFolder,
+)
 from bfl.experiments.run.network import NetworkDescription, network_description
 from bfl.posteriors import Manifest, Posterior
 

@@ -21,8 +21,7 @@ from bfl.data.datasets import load_dataset
 from bfl.data.datasets.subset import with_test_examples
 from bfl.errors import ConfigurationError, DataError
 from bfl.evaluation.uncertainty import uncertainties
-from bfl.experiments.results.file_names import NETWORK
-from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import NETWORK, RunFolder
 
 # The result first, whose figures are drawn.
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("result", "undrawn_figures")]

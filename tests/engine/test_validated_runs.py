@@ -15,8 +15,7 @@ import bfl
 import strategies.run
 from bfl.engine.flower import FlowerApp, run_serially
 from bfl.errors import ConfigurationError, DataError
-from bfl.experiments.results.file_names import BEST_POSTERIOR
-from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import BEST_POSTERIOR, RunFolder
 from bfl.experiments.run.evaluator import Evaluator
 
 ROOT = Path(__file__).resolve().parent.parent.parent

@@ -12,15 +12,15 @@ from rich.console import Console
 
 from bfl.configuration import resolve
 from bfl.evaluation.prediction import Predictions, PredictionStatistics
-from bfl.experiments.results.file_names import (
+from bfl.experiments.results.run_folder import (
     EXAMPLES,
     METRICS,
     POSTERIOR,
     PREDICTIONS,
     RETENTION,
     WARNINGS,
+    RunFolder,
 )
-from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.studies.folder import is_done
 from bfl.posteriors import Manifest, Parameter, Posterior
 from strategies.final_evaluation import finish as finish_run

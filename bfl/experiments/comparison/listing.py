@@ -10,8 +10,7 @@ from typing import Any
 
 from bfl.errors import BflError, DataError
 from bfl.experiments.comparison.differences import said
-from bfl.experiments.results.file_names import CONFIG, METRICS, RETENTION
-from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import CONFIG, METRICS, RETENTION, RunFolder
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.reading import study_in
 from bfl.experiments.studies.run_result import read_result

@@ -18,7 +18,7 @@ from bfl.experiments.results.figures.style import (
     percent_axis,
     styled,
 )
-from bfl.experiments.results.file_names import RETENTION
+from bfl.experiments.results.run_folder import RETENTION
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,8 +13,7 @@ import numpy.typing as npt
 from bfl.errors import DataError
 from bfl.evaluation.prediction import Predictions
 from bfl.evaluation.uncertainty import uncertainties
-from bfl.experiments.results.file_names import EXAMPLES
-from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import EXAMPLES, RunFolder
 
 BY = "predictive-entropy"
 """The uncertainty that images are chosen by: the one that holds all of it."""

@@ -25,6 +25,7 @@ from bfl.experiments.results.file_names import (
     BEST_POSTERIOR,
     CLIENTS,
     CONFIG,
+    DATA,
     ENSEMBLE,
     ENVIRONMENT,
     EXAMPLES,
@@ -43,6 +44,26 @@ from bfl.experiments.results.round_log import append_round, keep_rounds, whole_r
 from bfl.files import create_atomically, folder_name_problem, write_atomically
 from bfl.posteriors.manifest import Manifest
 from bfl.posteriors.posterior import Posterior
+
+__all__ = [
+    "BEST_POSTERIOR",
+    "CLIENTS",
+    "CONFIG",
+    "DATA",
+    "ENSEMBLE",
+    "ENVIRONMENT",
+    "EXAMPLES",
+    "FIGURES",
+    "FINAL_EVALUATION",
+    "METRICS",
+    "NETWORK",
+    "PARTITION",
+    "POSTERIOR",
+    "PREDICTIONS",
+    "RETENTION",
+    "WARNINGS",
+    "RunFolder",
+]
 
 FINAL_EVALUATION = "final evaluation"
 """How a warning begins that is about the final posterior, and not about a round's."""

@@ -19,8 +19,7 @@ from bfl.data.datasets import Dataset
 from bfl.data.datasets.cache import cached_dataset
 from bfl.errors import BflError, ConfigurationError, DataError
 from bfl.experiments.results.environment import describe_environment
-from bfl.experiments.results.file_names import NETWORK, POSTERIOR
-from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import NETWORK, POSTERIOR, RunFolder
 from bfl.learning.inferences import Inference, inferences
 from bfl.learning.models import Architecture, create_architecture
 from bfl.plugins import activate

@@ -16,10 +16,9 @@ import tomli_w
 from bfl.configuration import Configuration, resolve
 from bfl.configuration.sources import GIVEN
 from bfl.errors import ConfigurationError, DataError
-from bfl.experiments.results.file_names import CONFIG, DATA, ENVIRONMENT
 from bfl.experiments.results.files import plain
 from bfl.experiments.results.identity import locked
-from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import CONFIG, DATA, ENVIRONMENT, RunFolder
 from bfl.federation.state import Arrays, Snapshots
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import VECTORS

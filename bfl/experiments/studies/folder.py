@@ -20,8 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from bfl.errors import ConfigurationError, DataError, RunError
-from bfl.experiments.results.file_names import CONFIG, METRICS
-from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import CONFIG, METRICS, RunFolder
 from bfl.experiments.run.resume import CHECKPOINTS
 from bfl.experiments.studies.scale import Scale, ScaledStudy
 from bfl.files import try_lock, write_atomically

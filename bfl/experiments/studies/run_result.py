@@ -29,8 +29,14 @@ from typing import Any
 from bfl.data.datasets import portable_dataset
 from bfl.errors import DataError, RunError
 from bfl.evaluation.metrics import metrics as registered_metrics
-from bfl.experiments.results.file_names import DATA, ENVIRONMENT, METRICS, PARTITION, RETENTION
-from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import (
+    DATA,
+    ENVIRONMENT,
+    METRICS,
+    PARTITION,
+    RETENTION,
+    RunFolder,
+)
 from bfl.experiments.run.resume import FREE_TO_CHANGE
 from bfl.files import write_atomically
 

@@ -12,8 +12,7 @@ import pytest
 from bfl.errors import DataError
 from bfl.evaluation.metrics import metrics
 from bfl.experiments.results.best import Best, BestPosterior, best_of, out_of_patience
-from bfl.experiments.results.file_names import BEST_POSTERIOR
-from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import BEST_POSTERIOR, RunFolder
 from bfl.posteriors import Manifest, Posterior
 
 ACCURACY = metrics.create("accuracy")

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bfl.experiments.results.figures.style import styled
-from bfl.experiments.results.file_names import CONFIG
-from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import CONFIG, RunFolder
 from bfl.registry import Component, Registry
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ from bfl.experiments.results.examples import BY, Examples, read_examples
 from bfl.experiments.results.figures.base import Figure, figures
 from bfl.experiments.results.figures.classes import class_names
 from bfl.experiments.results.figures.style import COLORS, INK, new_figure, set_title
-from bfl.experiments.results.file_names import EXAMPLES
-from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import EXAMPLES, RunFolder
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

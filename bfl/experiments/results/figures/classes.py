@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from bfl.errors import DataError
-from bfl.experiments.results.file_names import NETWORK
-from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import NETWORK, RunFolder
 
 
 def class_names(folder: RunFolder) -> tuple[str, ...]:

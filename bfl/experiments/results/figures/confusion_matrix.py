@@ -10,8 +10,7 @@ import numpy.typing as npt
 from bfl.experiments.results.figures.base import Figure, figures
 from bfl.experiments.results.figures.classes import class_names
 from bfl.experiments.results.figures.style import INK, new_figure, percent_axis, set_title
-from bfl.experiments.results.file_names import PREDICTIONS
-from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import PREDICTIONS, RunFolder
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

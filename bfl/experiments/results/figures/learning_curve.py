@@ -15,8 +15,7 @@ from bfl.experiments.results.figures.style import (
     percent_axis,
     set_title,
 )
-from bfl.experiments.results.file_names import CONFIG
-from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import CONFIG, RunFolder
 from bfl.federation.client_metrics import TRAIN_DIVERGENCE_PER_EXAMPLE, TRAIN_LIKELIHOOD, recorded
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ import numpy as np
 from bfl.errors import DataError
 from bfl.experiments.results.figures.base import Figure, figures
 from bfl.experiments.results.figures.style import INK, new_figure, set_title
-from bfl.experiments.results.file_names import PARTITION
-from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import PARTITION, RunFolder
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

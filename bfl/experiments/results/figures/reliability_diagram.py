@@ -19,8 +19,7 @@ from bfl.experiments.results.figures.style import (
     percent_axis,
     set_title,
 )
-from bfl.experiments.results.file_names import CONFIG, PREDICTIONS
-from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import CONFIG, PREDICTIONS, RunFolder
 from bfl.registry import kebab
 
 if TYPE_CHECKING:

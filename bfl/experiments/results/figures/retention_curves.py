@@ -19,8 +19,7 @@ from bfl.experiments.results.figures.style import (
     percent_axis,
     set_title,
 )
-from bfl.experiments.results.file_names import RETENTION
-from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import RETENTION, RunFolder
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -8,8 +8,7 @@ from pathlib import PurePath
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from bfl.experiments.results.file_names import CONFIG
-from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import CONFIG, RunFolder
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

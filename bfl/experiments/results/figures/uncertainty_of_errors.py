@@ -16,8 +16,7 @@ from bfl.experiments.results.figures.style import (
     percent_axis,
     set_title,
 )
-from bfl.experiments.results.file_names import PREDICTIONS
-from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import PREDICTIONS, RunFolder
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
