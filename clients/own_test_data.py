@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bfl.configuration import Configuration
+from bfl.data.datasets import Dataset
 from bfl.data.datasets.cache import cached_dataset
 from bfl.federation.client_metrics import TEST_ACCURACY, TEST_EXAMPLES
 from bfl.federation.wire import TrainTask
@@ -44,7 +45,8 @@ def own_test_metrics(
         return {}
     if not location or not keys.evaluate_every or task.server_round % keys.evaluate_every:
         return {}
-    evaluator = _evaluator(location, task.configuration, task.num_classes, policy)
+    own = cached_dataset(location, "")
+    evaluator = _evaluator(own, task.configuration, task.num_classes, policy)
     labels = evaluator.dataset.test_labels
     predictions = evaluator.predict(
         posterior,
@@ -59,12 +61,12 @@ def own_test_metrics(
 
 @lru_cache(maxsize=2)
 def _evaluator(
-    location: str, configuration: str, num_classes: int, policy: PluginPolicy
+    own: Dataset, configuration: str, num_classes: int, policy: PluginPolicy
 ) -> Evaluator:
-    """Return what judges posteriors on a node's own test images, built once per process."""
+    """Return what judges posteriors on a node's own test images, built once for these data."""
     from bfl.experiments.run.evaluator import Evaluator
 
     # The network has the federation's classes, of which the node may have seen the first few.
     names = tuple(str(label) for label in range(num_classes))
-    dataset = dataclasses.replace(cached_dataset(location, ""), class_names=names)
+    dataset = dataclasses.replace(own, class_names=names)
     return Evaluator(cached_configuration(configuration, policy), dataset)

@@ -59,13 +59,11 @@ def cached_configuration(text: str, policy: PluginPolicy = ANY_PLUGIN) -> Config
     return configuration
 
 
-@lru_cache(maxsize=2)
 def shared_data(dataset: str, data_dir: str) -> TrainingData:
     """Return the run's training data, of which each client has its part."""
     return _training_data(cached_dataset(dataset, data_dir))
 
 
-@lru_cache(maxsize=2)
 def own_data(location: str) -> TrainingData:
     """Return the training data that a node holds by itself: all of them are its own."""
     return _training_data(cached_dataset(location, ""))

@@ -19,7 +19,6 @@ from bfl.engine.resources import available_memory
 from bfl.errors import ConfigurationError, PosteriorError
 from bfl.federation.parts import Part
 from bfl.federation.secure_aggregation.accuracy import check_accuracy
-from bfl.federation.secure_aggregation.neighbours import FEWEST_CLIENTS
 from bfl.federation.wire import posterior_from_arrays
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.posterior import VECTORS
@@ -117,11 +116,7 @@ def check_exchange(
             f"{said}clients are to send {', '.join(beside)} beside their posteriors; allowed: "
             "exchange='direct'"
         )
-    if len(asked) < FEWEST_CLIENTS:
-        raise ConfigurationError(
-            f"{said}of {len(asked)} clients a round one that knows its own update knows the "
-            f"other's; allowed: at least {FEWEST_CLIENTS} (fraction-train), or exchange='direct'"
-        )
+    method.exchange.check_asked(len(asked))
     unknown = [str(client) for client in asked if client not in known]
     if unknown:
         raise ConfigurationError(

@@ -34,7 +34,7 @@ def make_strategy(
         defence=method.defence,
         sampling=method.sampling,
         server_optimizer=method.server_optimizer,
-        broadcast=method.outgoing,
+        broadcast=method.broadcast,
         exchange=method.exchange,
         refinement=method.refinement,
         sampler=method.sampler,

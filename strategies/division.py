@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
+
+import numpy as np
 
 from bfl import randomness
 from bfl.configuration import Configuration
 from bfl.data.datasets import Dataset
 from bfl.data.datasets.server_data import ServerData, without
 from bfl.data.datasets.subset import train_positions
-from bfl.data.partitions import own_test_split
+from bfl.data.partitions import Partition, own_test_split
 from bfl.errors import ConfigurationError
 from bfl.federation.wire import Positions
 from strategies.federation import Federation
@@ -39,11 +42,9 @@ def split(
     if dataset.tasks:
         parts = _by_task(configuration, dataset, used, federation.size)
     else:
-        generator = randomness.generator(keys.seed, "partition")
-        of_used = configuration.partition.split(
-            dataset.train_labels[used], federation.size, generator
-        )
-        parts = [used[part] for part in of_used]
+        labels = dataset.train_labels[used].tobytes()
+        drawn = _drawn(configuration.partition, labels, federation.size, keys.seed)
+        parts = [used[part] for part in drawn]
     return [
         None if federation.own_examples[partition_id] else part
         for partition_id, part in enumerate(parts)
@@ -63,11 +64,24 @@ def _by_task(
     parts: list[Positions] = []
     for number, task in enumerate(dict.fromkeys(assigned)):
         positions = used[task.holds(labels)]
-        generator = randomness.generator(configuration.keys.seed, "partition", number)
-        counted = dataset.train_labels[positions] - task.first_class
-        split = configuration.partition.split(counted, assigned.count(task), generator)
-        parts += [positions[part] for part in split]
+        counted = (dataset.train_labels[positions] - task.first_class).tobytes()
+        mine = assigned.count(task)
+        drawn = _drawn(configuration.partition, counted, mine, configuration.keys.seed, number)
+        parts += [positions[part] for part in drawn]
     return parts
+
+
+@lru_cache(maxsize=8)
+def _drawn(
+    partition: Partition, labels: bytes, clients: int, seed: int, *keyed: int
+) -> tuple[Positions, ...]:
+    """Return what ``partition.split`` gives for int64 labels, drawn once for all who ask alike.
+
+    A draw that is repeated until every client has enough may take seconds, and is asked for when a
+    run is checked and when it is made, and by all rows of a study that share it.
+    """
+    generator = randomness.generator(seed, "partition", *keyed)
+    return tuple(partition.split(np.frombuffer(labels, np.int64), clients, generator))
 
 
 def check_partition(

@@ -9,7 +9,7 @@ from flwr.app import Error, Message
 from flwr.serverapp import Grid
 
 from bfl.engine.flower import NO_REPLY, is_simulation, poll_interval
-from bfl.errors import RunError
+from bfl.errors import LostStateError
 from bfl.federation.client_text import neutralized
 from bfl.federation.wire import RUN_CANNOT_GO_ON
 
@@ -93,7 +93,7 @@ class Outstanding:
             reason = neutralized(str(reply.error.reason))
             # A node of a deployment has no such power: it fails, and the others go on.
             if reply.error.code == RUN_CANNOT_GO_ON and is_simulation(self._grid):
-                raise RunError(reason)
+                raise LostStateError(reason)
             return _failure(message, reason, reply.error.code)
         if reply.metadata.src_node_id != node:
             return _failure(message, f"node {reply.metadata.src_node_id} has answered in its place")

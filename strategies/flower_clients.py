@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
-from bfl.errors import RunError
+from bfl.errors import LostStateError, RunError
+from bfl.experiments.results.client_numbers import impossible_numbers
 from bfl.federation.client_text import neutralized
 from bfl.federation.wire import (
     Positions,
@@ -147,7 +148,8 @@ class FlowerClients:
 
         Raises:
             RunError: Fewer clients than ``min-clients`` have sent a usable update, or the engine
-                has died.
+                has died; a LostStateError where so many have lost what they kept that it will stay
+                so.
         """
         number, asked = request.server_round, len(request.partition_ids)
         needed = self.patience.needed(asked)
@@ -174,10 +176,15 @@ class FlowerClients:
         usable = 0
         for update in intake.updates(replies):
             usable += 1
+            if lies := dict(impossible_numbers(update.metrics)):
+                said = ", ".join(f"{name} {value:g}" for name, value in lies.items())
+                warn(update.partition_id, f"says what cannot be, left out of means: {said}")
             yield update
         tally.refused = intake.refused
         if usable < needed:
-            raise RunError(
+            # Whether those that are left could do without the ones that cannot come back.
+            failure = LostStateError if asked - intake.lost < needed else RunError
+            raise failure(
                 f"round {number}: {usable} of {asked} clients have sent a usable posterior, and "
                 f"min-clients asks for {needed}"
             )

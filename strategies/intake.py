@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from flwr.app import Message
 
+from bfl.federation.wire import RUN_CANNOT_GO_ON
 from strategies.updates import ClientUpdate, RefusedUpdateError
 
 Read = Callable[[Message, int], ClientUpdate]
@@ -26,6 +27,7 @@ class Intake:
 
     Attributes:
         refused: How many updates were refused.
+        lost: How many clients have failed because what they kept is lost.
         measured: The number of examples of the clients whose updates were handed on, and what they
             have measured, in their order.
     """
@@ -38,6 +40,7 @@ class Intake:
         warn: Callable[[int, str], None],
     ) -> None:
         self.refused = 0
+        self.lost = 0
         self.measured: list[tuple[int, Mapping[str, float]]] = []
         self._partition_ids = partition_ids
         self._partition_of = partition_of
@@ -59,6 +62,7 @@ class Intake:
     def _usable(self, reply: Message, partition_id: int) -> ClientUpdate | None:
         """Return the update in a reply, or None and a warning if there is none that can be used."""
         if reply.has_error():
+            self.lost += reply.error.code == RUN_CANNOT_GO_ON
             self._warn(partition_id, f"failed: {reply.error.reason}")
             return None
         try:

@@ -39,7 +39,7 @@ class Method:
         weighting: How much each client counts in it.
         defence: What is done to the clients' posteriors before.
         server_optimizer: What becomes of the step to the pool.
-        outgoing: What of the global posterior clients are sent.
+        broadcast: What of the global posterior clients are sent.
         exchange: How clients' updates reach the pool.
         scale_floor: The least standard deviation of the posterior that comes out; 0: none.
         refinement: What the server does beyond pooling.
@@ -54,7 +54,7 @@ class Method:
     weighting: Weighting
     defence: Defence
     server_optimizer: ServerOptimizer
-    outgoing: Broadcast = field(default_factory=PosteriorBroadcast)
+    broadcast: Broadcast = field(default_factory=PosteriorBroadcast)
     exchange: Exchange = field(default_factory=Direct)
     scale_floor: float = SCALE_FLOOR
     refinement: Refinement = field(default_factory=NoRefinement)
@@ -72,7 +72,7 @@ class Method:
             weighting=configuration.weighting,
             defence=configuration.defence,
             server_optimizer=configuration.server_optimizer,
-            outgoing=configuration.broadcast,
+            broadcast=configuration.broadcast,
             exchange=configuration.exchange,
             scale_floor=configuration.keys.scale_floor,
             refinement=configuration.refinement,
@@ -89,7 +89,7 @@ class Method:
             "weighting": self.weighting,
             "defence": self.defence,
             "server_optimizer": self.server_optimizer,
-            "broadcast": self.outgoing,
+            "broadcast": self.broadcast,
             "exchange": self.exchange,
             "refinement": self.refinement,
             "sampler": self.sampler,
@@ -119,7 +119,7 @@ class Method:
                 states[part.state_name] = {**states.get(part.state_name, {}), **begun}
         return states
 
-    def broadcast(self, states: Mapping[str, Arrays]) -> Arrays:
+    def sent_beside(self, states: Mapping[str, Arrays]) -> Arrays:
         """Return what all clients of a round are sent beside the posterior.
 
         Raises:

@@ -177,7 +177,7 @@ class PosteriorPooling(Strategy):
             weighting=_part(weightings, weighting),
             defence=_part(defences, defence),
             server_optimizer=_part(server_optimizers, server_optimizer),
-            outgoing=_part(broadcasts, broadcast),
+            broadcast=_part(broadcasts, broadcast),
             exchange=_part(exchanges, exchange),
             scale_floor=scale_floor,
             refinement=_part(refinements, refinement),

@@ -24,7 +24,8 @@ def check_before_start(configuration: Configuration, clients: int) -> None:
 
     Raises:
         ConfigurationError: The run's folder cannot be made or gone on with, the data cannot be
-            split as configured, or they are too small for the model.
+            split as configured, they are too small for the model, a client that judges what it
+            alone has would get no test example, or a round has too few clients for its exchange.
         DataError: The data are not what their format promises.
     """
     keys = configuration.keys
@@ -36,6 +37,7 @@ def check_before_start(configuration: Configuration, clients: int) -> None:
     own = server_data(configuration, dataset)
     check_own_images(configuration, dataset, own)
     check_partition(configuration, dataset, own, clients)
+    configuration.exchange.check_asked(len(configuration.sampling.sample(keys.seed, 1, clients)))
     if keys.pretrain_examples:
         held_back = own.held_back if own else None
         split_off(dataset, keys.pretrain_examples, keys.pretrain_validation, held_back)
@@ -140,9 +142,18 @@ def refuse_attackers(configuration: Configuration, federation: Federation) -> No
 
 
 def lost_states(
-    configuration: Configuration, federation: Federation, checkpoint: Checkpoint | None
+    configuration: Configuration,
+    federation: Federation,
+    checkpoint: Checkpoint | None,
+    advice: str,
 ) -> str:
     """Return what there is to say of clients whose state ends with Flower's run, or nothing.
+
+    Args:
+        configuration: The run's configuration.
+        federation: The nodes.
+        checkpoint: Where the run stands; None: before its first round.
+        advice: How to make the run again.
 
     Raises:
         ConfigurationError: The run is one to go on with, and such states are lost.
@@ -158,7 +169,7 @@ def lost_states(
     if checkpoint and 0 < checkpoint.server_round < configuration.keys.rounds:
         raise ConfigurationError(
             f"{what} and {nodes}: what they kept has ended with the run that was interrupted, so "
-            "going on would not give its result"
+            f"going on would not give its result\n{advice}"
         )
     return (
         f"{what} and {nodes}: this run cannot be resumed, and the client of a SuperNode that is "

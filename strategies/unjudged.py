@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
+from collections.abc import Callable
 from functools import cached_property
 
 from flwr.app import Message
@@ -40,11 +41,16 @@ class Unjudged:
         self.configuration = configuration
         self.dataset = dataset
 
-    def ask(self, grid: Grid, federation: Federation) -> None:
+    def ask(self, grid: Grid, federation: Federation, say: Callable[[str], None]) -> None:
         """Ask the clients for the network's parameters, on which they must agree.
 
         As many have to answer as have to send a usable posterior in a round: one alone would
-        decide for all.
+        decide for all. Of the others it is said why they have not.
+
+        Args:
+            grid: Flower's grid.
+            federation: The nodes.
+            say: Told which clients have failed, where enough have not.
 
         Raises:
             ConfigurationError: They do not agree.
@@ -92,6 +98,8 @@ class Unjudged:
                 f"the parameters of the network are not the same for {camps}: some run other code, "
                 f"or do not tell the truth{reasons}"
             )
+        for reason in failed:
+            say(f"before round 1, asked for the network's parameters, {reason}")
         [text] = said
         self.manifest = Manifest.from_json(text)
 

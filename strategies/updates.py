@@ -11,6 +11,7 @@ import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
 from bfl.errors import BflError, PosteriorError
+from bfl.experiments.results.client_numbers import impossible_numbers
 from bfl.federation.client_metrics import NUM_EXAMPLES, recorded
 from bfl.federation.exchanges import Exchange
 from bfl.federation.exchanges.direct import Direct
@@ -199,15 +200,21 @@ def mean_metrics(updates: Sequence[tuple[int, Mapping[str, float]]]) -> dict[str
     """Return what a round's record says of its clients' metrics, under the names of the record.
 
     Each is averaged with the numbers of examples of the clients that have sent it, and stands in
-    the clients' namespace; the total number of examples is the server's own.
+    the clients' namespace; the total number of examples is the server's own. What cannot have been
+    measured is left out, so no client moves a mean beyond what honest ones could.
 
     Args:
         updates: Each client's number of examples and what it has measured.
     """
-    names = dict.fromkeys(name for _, measured in updates for name in measured)
     means: dict[str, float] = {NUM_EXAMPLES: sum(count for count, _ in updates)}
-    for name in names:
-        senders = [(measured[name], count) for count, measured in updates if name in measured]
+    believed = [(count, _believed(measured)) for count, measured in updates]
+    for name in dict.fromkeys(name for _, measured in believed for name in measured):
+        senders = [(measured[name], count) for count, measured in believed if name in measured]
         values, counts = zip(*senders, strict=True)
         means[recorded(name)] = float(np.average(values, weights=counts))
     return means
+
+
+def _believed(measured: Mapping[str, float]) -> dict[str, float]:
+    impossible = dict(impossible_numbers(measured))
+    return {name: value for name, value in measured.items() if name not in impossible}

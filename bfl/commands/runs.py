@@ -13,7 +13,7 @@ from rich.measure import Measurement
 from bfl.errors import BflError, ConfigurationError, DataError, RunError
 from bfl.experiments.comparison.differences import differing_keys, labels
 from bfl.experiments.comparison.listing import ListedRun, chosen_runs, row, runs_in
-from bfl.experiments.comparison.overlay import overlay
+from bfl.experiments.comparison.overlay import has_curves, overlay
 from bfl.experiments.results.table import results_table
 from bfl.files import write_atomically
 
@@ -79,15 +79,27 @@ def compare_runs(given: argparse.Namespace) -> None:
         for name in ("state", *keys, *names)
     ]
     _print(lines, f"{len(runs)} runs; what differs, and the metrics of their ends")
+    _say_without_curves(columns, runs)
     legend = labels(columns, configs)
     figure = overlay(dict(zip(legend, runs, strict=True)))
     if figure is None:
-        raise DataError("no round of these runs was evaluated: there is no curve to draw")
+        if not names:
+            raise DataError("no round of these runs was evaluated: there is no curve to draw")
+        print(f"no figure: {given.output} is not written")
+        return
     try:
         write_atomically(given.output, figure)
     except OSError as error:
         raise RunError(f"cannot write {given.output}: {error.strerror or error}") from error
     print(given.output)
+
+
+def _say_without_curves(columns: Sequence[str], runs: Sequence[ListedRun]) -> None:
+    """Print which runs have no curves, and what there is of them."""
+    for column, run in zip(columns, runs, strict=True):
+        if not has_curves(run):
+            there = "its metrics are in the table" if run.metrics() else "it has no metrics either"
+            print(f"{column}: the server has judged no round of it, so it has no curve; {there}")
 
 
 def _differing(runs: Sequence[ListedRun]) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -10,21 +10,18 @@ from typing import Any
 
 import pydantic
 
+from bfl.configuration.compatibility import all_contradictions
 from bfl.configuration.keys import Keys
 from bfl.configuration.kinds import KINDS, OF_EVERY_RUN, REGISTRIES, Kind, Parts
 from bfl.configuration.messages import refused_values, unknown_key, wrong_type
 from bfl.configuration.pairs import Value, parse_pairs
-from bfl.configuration.requirements import PROPERTIES, Choice, conflicts
 from bfl.configuration.settings import default_values, given_values, settings_of
 from bfl.configuration.strategies import Strategy, named_strategy
-from bfl.configuration.without_network import needs_of_a_network
 from bfl.data.datasets import absolute_dataset, dataset_sources, validate_dataset
 from bfl.data.datasets.server_data import absolute_server_data
 from bfl.errors import ConfigurationError
 from bfl.federation.attacks.none import NoAttack
-from bfl.federation.outgoing import order_problem
 from bfl.federation.parts import Part
-from bfl.learning.priors import priors
 from bfl.plugins import (
     ANY_PLUGIN,
     Plugin,
@@ -176,7 +173,7 @@ def resolve(
         _raise_if_any(problems)
     configuration = _with_plugins(_configuration(keys, strategy, picked, complete), plugins)
     if check_parts:
-        _raise_if_any(_contradictions(configuration, strategy, given))
+        _raise_if_any(all_contradictions(configuration, strategy, given))
     return replace(configuration, given={**given, **_in_full(configuration, given)})
 
 
@@ -290,108 +287,3 @@ def _refused_settings(given: Mapping[str, Any]) -> list[str]:
                 with _collect(problems):
                     component(**own)
     return problems
-
-
-def _contradictions(
-    configuration: Configuration, strategy: Strategy, given: Mapping[str, Any]
-) -> list[str]:
-    """Return which choices, each fine alone, do not go together."""
-    problems = []
-    if configuration.keys.resume and not configuration.keys.name:
-        problems.append("resume is True, but no run is named; give the key name (and output-dir)")
-    if configuration.keys.patience and not configuration.keys.server_data:
-        problems.append(
-            f"patience is {configuration.keys.patience}, and the server has no images of its own "
-            "to validate with; allowed: 0, or set server-data"
-        )
-    if configuration.keys.patience and not configuration.keys.server_labels:
-        problems.append(
-            f"patience is {configuration.keys.patience}, and the server has no labels to validate "
-            "with; allowed: 0, or server-labels=true"
-        )
-    for key, prior in (
-        ("personal-prior", configuration.personal_prior),
-        ("pretrain-prior", configuration.pretrain_prior),
-    ):
-        if prior.state_name:
-            names = ", ".join(c.name for c in priors.classes() if not c.state_name)
-            problems.append(
-                f"{key} '{prior.name}' rests on what clients and server keep of a round, which is "
-                f"there for prior alone; allowed: {names}"
-            )
-    problems += _of_heads(configuration)
-    problems += needs_of_a_network(configuration.keys, configuration)
-    if problem := order_problem(configuration.outgoing):
-        problems.append(problem)
-    return [*problems, *conflicts(_choices(configuration, strategy, given))]
-
-
-def contradictions(
-    configuration: Configuration, kinds: Iterable[Kind], assumed: Iterable[Kind] = ()
-) -> list[str]:
-    """Return what a configuration's parts of some kinds, and its keys, need or exclude of another.
-
-    Args:
-        configuration: The configuration, whose parts may have been put together otherwise.
-        kinds: The kinds of which it is known what takes part.
-        assumed: Kinds of which it is assumed: what their parts have counts, not what they need.
-    """
-    nothing = Strategy("", {})
-    known = _choices(configuration, nothing, {}, kinds)
-    others = _choices(configuration, nothing, {}, assumed)
-    named = {choice.key for choice in known}
-    bare = [Choice(o.key, o.said, o.has) for o in others if o.key not in named]
-    return list(conflicts([*known, *bare]))
-
-
-def _of_heads(configuration: Configuration) -> list[str]:
-    """Return what does not go with parameters that stay on their clients."""
-    shared = configuration.shared
-    if not shared.partial:
-        return []
-    problems = []
-    if configuration.keys.server_data:
-        problems.append(
-            f"shared is '{shared.name}', so the server has no head to predict its own images with, "
-            f"and server-data is '{configuration.keys.server_data}'; allowed: none"
-        )
-    for part in configuration.parts:
-        if part.state_name and part not in (shared, configuration.personalization):
-            problems.append(
-                f"shared is '{shared.name}', and what '{part.name}' keeps is for all parameters of "
-                'the network; allowed: shared="all", or a method without it'
-            )
-    return problems
-
-
-def _choices(
-    configuration: Configuration,
-    strategy: Strategy,
-    given: Mapping[str, Any],
-    kinds: Iterable[Kind] = KINDS,
-) -> list[Choice]:
-    """Return what the configuration's keys say and declare."""
-    chosen = []
-    for kind in kinds:
-        named = kind.key in strategy.values and kind.key not in given
-        for part in configuration.picked(kind):
-            said = f"{kind.key} '{part.name}'"
-            if named:
-                of_strategy = f"strategy '{configuration.keys.strategy}'"
-                said = of_strategy if strategy.only_a_rule else f"{said} ({of_strategy})"
-            chosen.append(Choice(kind.key, said, part.has(), part.requires(), part.excludes()))
-    keys = configuration.keys
-    has, requires = keys.has(), keys.requires()
-    wanted = [PROPERTIES.get(name) for choice in chosen for name in sorted(choice.requires)]
-    needed = [known.key for known in wanted if known]
-    ours = [key for key in needed if key not in {kind.key for kind in KINDS}]
-    for key in dict.fromkeys([*has.values(), *requires.values(), *ours]):
-        chosen.append(
-            Choice(
-                key,
-                f"{key} {configuration.values[key]!r}",
-                has=frozenset(name for name, of in has.items() if of == key),
-                requires=frozenset(name for name, of in requires.items() if of == key),
-            )
-        )
-    return chosen

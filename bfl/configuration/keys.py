@@ -186,7 +186,7 @@ class Keys(pydantic.BaseModel):
             **({"server-labels": "server-labels"} if self.server_labels else {}),
             **({"pre-training": "pretrain-examples"} if self.pretrain_examples else {}),
             **(
-                {"clients-judge": "judged-by", "judged-by-clients": "judged-by"}
+                {"judged-heads": "judged-by", "judged-by-clients": "judged-by"}
                 if self.judged_by == "clients"
                 else {}
             ),

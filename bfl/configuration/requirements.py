@@ -41,6 +41,7 @@ PROPERTIES: Mapping[str, Property] = {
     "factors": Property("pooling", "a pool of changed factors"),
     "cavity": Property("prior", "the cavity as the clients' prior"),
     "compilable": Property("model", "a model that XLA compiles to one result"),
+    "convolutions": Property("model", "layers before the first dense one"),
     "sums": Property("pooling", "a pool of sums, each client's part of which is its own alone"),
     "changed-updates": Property("defence", "change of what clients have sent", 'defence="none"'),
     "corrupted-updates": Property(
@@ -65,6 +66,11 @@ PROPERTIES: Mapping[str, Property] = {
     ),
     "judged-by-clients": Property(
         "judged-by", "numbers that clients have measured", 'judged-by="server"'
+    ),
+    "secret-measurements": Property(
+        "exchange",
+        "secrecy of what clients measure, as nobody but they has a whole network to judge",
+        'exchange="direct" and no noise',
     ),
     "asked-once": Property(
         "round-retries", "clients that are asked once a round", "round-retries=0"
@@ -91,7 +97,7 @@ PROPERTIES: Mapping[str, Property] = {
     "pre-training": Property(
         "pretrain-examples", "start other than the prior", "pretrain-examples=0.0"
     ),
-    "clients-judge": Property(
+    "judged-heads": Property(
         "judged-by", "clients that judge, as the server has no head", 'judged-by="clients"'
     ),
     "judged-clients": Property(

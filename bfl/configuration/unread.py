@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 
 from bfl.configuration.configuration import Configuration
 from bfl.configuration.kinds import REGISTRIES
+from bfl.configuration.pairs import Value
 from bfl.configuration.settings import default_values
+from bfl.evaluation.metrics import metrics
 
 
 def unread_settings(configuration: Configuration, given: Iterable[str]) -> list[str]:
@@ -35,19 +38,85 @@ def _readers(key: str) -> str:
 
 def _switched_off(configuration: Configuration, key: str) -> str:
     """Return why a key of every run has no effect in this one."""
-    keys = configuration.keys
     if configuration.values.get(key) == default_values().get(key):
         return ""
-    if key == "batch-size" and configuration.example_privacy.active:
-        return f"example-privacy is '{configuration.words['example-privacy']}'"
-    if key == "attackers" and keys.attackers and configuration.words["attack"] == "none":
-        return "attack is 'none'"
-    if key.startswith("pretrain-") and not keys.pretrain_examples:
-        return "" if key == "pretrain-examples" else "pretrain-examples is 0"
-    if key in ("server-examples", "best-metric") and not keys.server_data:
-        return "server-data is ''"
-    if key == "evaluate-mc-samples" and not (keys.evaluate_every or keys.server_data):
-        return "evaluate-every is 0"
-    if key == "lr-silent-rounds" and not configuration.values["lr-decay"]:
-        return "lr-decay is 0"
-    return ""
+    reasons = (switch.reason(configuration) for switch in _switches() if switch.has(key))
+    return next(filter(None, reasons), "")
+
+
+@dataclass(frozen=True)
+class Switch:
+    """What switches keys of every run off.
+
+    Attributes:
+        reason: Says why nothing reads them in a run of a configuration; empty: something does.
+        keys: The keys.
+        beginning: What the names of others begin with; empty: there are no others.
+    """
+
+    reason: Callable[[Configuration], str]
+    keys: frozenset[str] = frozenset()
+    beginning: str = ""
+
+    def has(self, key: str) -> bool:
+        """Return whether a key is one of these."""
+        return key in self.keys or (bool(self.beginning) and key.startswith(self.beginning))
+
+
+def _switches() -> tuple[Switch, ...]:
+    """Return all that there are."""
+    of_metrics = (key for metric in metrics.classes() for key in metric.setting_keys())
+    return (
+        Switch(_if_batches_are_secret, frozenset({"batch-size"})),
+        Switch(_if_other_is("attack", "none"), frozenset({"attackers"})),
+        Switch(_if_other_is("pretrain-examples", 0.0), beginning="pretrain-"),
+        Switch(_if_other_is("server-data", ""), frozenset({"server-examples", "best-metric"})),
+        Switch(_if_other_is("lr-decay", 0.0), frozenset({"lr-silent-rounds"})),
+        Switch(_if_no_round_is_judged, frozenset({"evaluate-mc-samples"})),
+        Switch(
+            _if_nobody_judges,
+            frozenset({"evaluate-every", "evaluate-mc-samples", "test-examples", *of_metrics}),
+        ),
+        Switch(_if_all_have_heads, frozenset({"mc-samples"})),
+        Switch(_if_judged_at_the_mean, frozenset({"mc-samples", "pretrain-mc-samples"})),
+        Switch(_if_only_judged_at_the_mean, frozenset({"evaluate-mc-samples"})),
+    )
+
+
+def _if_other_is(key: str, nothing: Value) -> Callable[[Configuration], str]:
+    """Return what says that another key has the value that switches these off."""
+    said = f"'{nothing}'" if isinstance(nothing, str) else f"{nothing:g}"
+    return lambda of: f"{key} is {said}" if of.values.get(key) == nothing else ""
+
+
+def _if_batches_are_secret(configuration: Configuration) -> str:
+    privacy = configuration.words["example-privacy"]
+    return f"example-privacy is '{privacy}'" if configuration.example_privacy.active else ""
+
+
+def _if_no_round_is_judged(configuration: Configuration) -> str:
+    keys = configuration.keys
+    # Clients judge their last round, whatever else they do.
+    judged = keys.evaluate_every or keys.server_data or keys.judged_by == "clients"
+    return "" if judged else "evaluate-every is 0"
+
+
+def _if_nobody_judges(configuration: Configuration) -> str:
+    keys = configuration.keys
+    judged = keys.server_evaluates or keys.judged_by == "clients"
+    return "" if judged else "server-evaluates is false and judged-by is 'server'"
+
+
+def _if_all_have_heads(configuration: Configuration) -> str:
+    shared = configuration.shared
+    why = f"shared is '{shared.name}', so the server judges no final posterior"
+    return why if shared.partial else ""
+
+
+def _if_judged_at_the_mean(configuration: Configuration) -> str:
+    return "evaluate-at is 'mean'" if configuration.keys.evaluate_at == "mean" else ""
+
+
+def _if_only_judged_at_the_mean(configuration: Configuration) -> str:
+    # What the server's own images weigh is judged by draws all the same.
+    return "" if configuration.keys.server_data else _if_judged_at_the_mean(configuration)

@@ -24,8 +24,14 @@ TRAIN_DIVERGENCE = "train-divergence"
 
 TRAIN_SECONDS = "train-seconds"
 MEMORY = "memory"
-TEST_ACCURACY = "test-accuracy"
+OWN_TEST = "test-"
+"""What the name of a metric of a client's posterior on test data of the node's own begins with."""
+
+TEST_ACCURACY = f"{OWN_TEST}accuracy"
 TEST_EXAMPLES = "test-examples"
+
+AT_LEAST_0 = frozenset({TRAIN_LIKELIHOOD, TRAIN_SECONDS, MEMORY, TEST_EXAMPLES})
+"""What is never below 0; a divergence is known up to a constant where a prior is no density."""
 
 MEME, PERSONAL = "meme-", "personal-"
 """What the names of a metric of a client's two models on its own test data begin with."""

@@ -39,7 +39,8 @@ PRIVATE = "private"
 Positions = npt.NDArray[np.int64]
 
 RUN_CANNOT_GO_ON = 100
-"""Code of an error by which a simulation's client ends the run; those of Flower are below."""
+"""Code of an error of a client that has lost what it kept, by which one of a simulation ends the
+run; those of Flower are below."""
 
 
 def posterior_to_arrays(posterior: Posterior, vectors: Sequence[str] = VECTORS) -> ArrayRecord:

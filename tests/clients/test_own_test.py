@@ -38,6 +38,7 @@ def test_what_is_measured_is_the_posterior_that_the_client_has_learnt(
             asked.append((posterior, samples, purpose))
             return SimpleNamespace(predicted=np.array([1, 1, 1, 1]))
 
+    monkeypatch.setattr(own_test_data, "cached_dataset", lambda *_: None)
     monkeypatch.setattr(own_test_data, "_evaluator", lambda *given: Evaluator())
     configuration = resolve({"evaluate-every": 2, "evaluate-mc-samples": 3})
     learnt = Posterior(np.zeros(1), np.ones(1))

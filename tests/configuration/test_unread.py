@@ -32,6 +32,13 @@ def test_a_setting_that_no_chosen_part_reads_is_mentioned() -> None:
         ({"pretrain_patience": 3}, "pretrain-examples is 0"),
         ({"evaluate_every": 0, "evaluate_mc_samples": 2}, "evaluate-every is 0"),
         ({"lr_decay": 0.0, "lr_silent_rounds": 3}, "lr-decay is 0"),
+        ({"server_evaluates": False, "evaluate_every": 3}, "server-evaluates is false"),
+        ({"server_evaluates": False, "evaluate_mc_samples": 3}, "server-evaluates is false"),
+        ({"server_evaluates": False, "test_examples": 50.0}, "server-evaluates is false"),
+        ({"server_evaluates": False, "calibration_bins": 7}, "server-evaluates is false"),
+        ({"strategy": "fedper", "judged_by": "clients", "mc_samples": 9}, "shared is 'body'"),
+        ({"evaluate_at": "mean", "mc_samples": 9}, "evaluate-at is 'mean'"),
+        ({"evaluate_at": "mean", "evaluate_mc_samples": 9}, "evaluate-at is 'mean'"),
     ],
 )
 def test_a_key_that_is_switched_off_is_mentioned(values: dict[str, Any], word: str) -> None:
@@ -42,6 +49,13 @@ def test_a_key_that_is_switched_off_is_mentioned(values: dict[str, Any], word: s
 def test_what_is_read_is_not_mentioned() -> None:
     assert unread(partition="dirichlet", alpha=0.3, calibration_bins=10, rounds=3) == []
     assert unread(attack="noise", attackers=1, noise_scale=2.0) == []
+    # By `bfl predict`, which has the run's samples where nothing else is said.
+    assert unread(server_evaluates=False, mc_samples=7) == []
+    clients = {"server_evaluates": False, "judged_by": "clients"}
+    assert unread(**clients, evaluate_every=3, evaluate_mc_samples=2, test_examples=90.0) == []
+    assert unread(judged_by="clients", evaluate_every=0, evaluate_mc_samples=2) == []
+    images = {"server_data": "held-back", "evaluate_mc_samples": 7}
+    assert unread(**images, evaluate_at="mean") == []
     # The whole configuration of a run, as a run's folder has it.
     values = resolve({"partition": "shards"}).values
     assert unread_settings(resolve(values), values) == []

@@ -123,12 +123,12 @@ def test_the_posterior_is_that_of_a_server_that_judges(tmp_path: Path) -> None:
     assert digests[0] == digests[1]
 
 
-def asked(*manifests: Manifest | str) -> Manifest:
+def asked(*manifests: Manifest | str, told: list[str] | None = None) -> Manifest:
     grid = grid_of(numpy_app(*manifests), len(manifests))
     federation = discover(grid, len(manifests), 5.0)
     configuration = resolve({**BASE, "server-evaluates": False})
     server = Unjudged(configuration, load_dataset("digits"))
-    server.ask(grid, federation)
+    server.ask(grid, federation, (told if told is not None else []).append)
     return server.manifest
 
 
@@ -142,7 +142,11 @@ def test_clients_have_to_agree_on_the_parameters() -> None:
 def test_as_many_have_to_answer_as_a_round_needs() -> None:
     """One of four would decide the network of all."""
     own = own_parameters()
-    assert asked("out of memory", own) == own
+    told: list[str] = []
+    assert asked("out of memory", own, told=told) == own
+    [line] = told
+    assert "client 0: " in line
+    assert "out of memory" in line
     with pytest.raises(RunError, match=r"1 of 4 clients .* asks for 2\nclient 1: no\nclient 2: no"):
         asked(own, "no", "no", "no")
     with pytest.raises(RunError, match="client 0: no\nclient 1: nor here"):

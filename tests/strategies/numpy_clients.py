@@ -65,7 +65,8 @@ def make_part_app(parts: Sequence[Part], training: LocalTraining, faults: Faults
     def train(message: Message, context: Context) -> RecordDict:
         config: Any = message.content[CONFIG]
         arrays: Any = message.content[ARRAYS]
-        task, received = TrainTask.from_config(config), posterior_from_arrays(arrays)
+        # A broadcast may leave out variances.
+        task, received = TrainTask.from_config(config), posterior_from_arrays(arrays, 1.0)
         fault = faults(task.server_round, task.partition_id)
         if fault == "down":
             raise RuntimeError("the node is down")

@@ -23,7 +23,7 @@ from bfl.experiments.results.run_folder import (
 )
 from bfl.experiments.studies.folder import is_done
 from bfl.posteriors import Manifest, Parameter, Posterior
-from strategies.run import _finish
+from strategies.final_evaluation import finish as finish_run
 
 N, CLASSES = 24, 3
 FILES = [POSTERIOR, PREDICTIONS, RETENTION, EXAMPLES, WARNINGS, "figures/any.png"]
@@ -59,7 +59,7 @@ def finish(folder: RunFolder) -> None:
         log=SimpleNamespace(end=lambda *_: None),
         federation=SimpleNamespace(size=2, noise_anew=False),
     )
-    _finish(server, Posterior(np.zeros(2, np.float32), np.ones(2, np.float32)))  # type: ignore[arg-type]
+    finish_run(server, Posterior(np.zeros(2, np.float32), np.ones(2, np.float32)))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("file", [*FILES, METRICS])
@@ -75,7 +75,9 @@ def test_a_run_killed_before_a_file_is_there_is_not_finished(
         return replace(self, target)
 
     # Drawn figures take seconds.
-    monkeypatch.setattr("strategies.run.draw_all", lambda f: [f.write_figure("any", b"figure")])
+    monkeypatch.setattr(
+        "strategies.final_evaluation.draw_all", lambda f: [f.write_figure("any", b"figure")]
+    )
     with monkeypatch.context() as patch:
         patch.setattr(Path, "replace", killed)
         with pytest.raises(KeyboardInterrupt):

@@ -80,15 +80,22 @@ def test_a_run_holds_its_clients_to_the_networks_minima(tmp_path: Path, tensorfl
     assert (entry["refused"], entry["clients"]) == (1, 2)
 
 
+AGAIN = "begin it again"
+
+
 def test_states_that_end_with_flowers_run() -> None:
     keep, reset = resolve({"optimizer-state": "keep"}), resolve({})
     with_states = federation({"state-dir": "/a"}, {"simulation": True})
     without = federation({"state-dir": "/a"}, {})
     begun = Checkpoint(3, Posterior(np.zeros(1), np.ones(1)), {})
-    assert lost_states(keep, with_states, begun) == ""
-    assert lost_states(reset, without, begun) == ""
+    assert lost_states(keep, with_states, begun, AGAIN) == ""
+    assert lost_states(reset, without, begun, AGAIN) == ""
     over = Checkpoint(keep.keys.rounds, begun.posterior, {})
-    assert "cannot be resumed" in lost_states(keep, without, over)
-    assert "partitions 1 have no state-dir: this run cannot" in lost_states(keep, without, None)
-    with pytest.raises(ConfigurationError, match="going on would not give its result"):
-        lost_states(keep, without, begun)
+    assert "cannot be resumed" in lost_states(keep, without, over, AGAIN)
+    assert "partitions 1 have no state-dir: this run cannot" in lost_states(
+        keep, without, None, AGAIN
+    )
+    with pytest.raises(
+        ConfigurationError, match="going on would not give its result\nbegin it again"
+    ):
+        lost_states(keep, without, begun, AGAIN)

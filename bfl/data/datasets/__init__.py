@@ -16,6 +16,7 @@ __all__ = [
     "DatasetSource",
     "absent_classes",
     "absolute_dataset",
+    "dataset_files",
     "dataset_on_this_machine",
     "dataset_sources",
     "load_dataset",
@@ -54,6 +55,16 @@ def dataset_on_this_machine(dataset: str, data_dir: str | Path = "") -> bool:
     """
     source, location, folder = _parse(dataset, data_dir)
     return source.on_this_machine(location, folder)
+
+
+def dataset_files(dataset: str, data_dir: str | Path = "") -> tuple[Path, ...]:
+    """Return the files on this machine that a data set is read from; none for one of the hub.
+
+    Raises:
+        ConfigurationError: As for ``validate_dataset``.
+    """
+    source, location, folder = _parse(dataset, data_dir)
+    return source.files(location, folder)
 
 
 def absolute_dataset(dataset: str, data_dir: str | Path = "") -> tuple[str, str]:

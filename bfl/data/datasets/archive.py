@@ -48,6 +48,10 @@ class Archive(DatasetSource):
         """Return the file's name."""
         return PurePath(location).name
 
+    def files(self, location: str, data_dir: Path | None) -> tuple[Path, ...]:
+        """Return the archive's path."""
+        return (find_archive(location, data_dir),)
+
     def load(self, location: str, data_dir: Path | None) -> Dataset:
         """Return the data set of the archive."""
         super().check_location(location, data_dir)

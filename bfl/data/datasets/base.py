@@ -95,10 +95,17 @@ class Dataset:
             clients: The number of clients.
 
         Raises:
-            ConfigurationError: The tasks are not for so many clients.
+            ConfigurationError: The tasks are not for so many clients, or one is for none.
         """
         entries = [(task.name, task.clients) for task in self.tasks]
-        return tuple(self.tasks[k] for k in assigned(entries, clients, "dataset 'tasks:...'"))
+        tasks = tuple(self.tasks[k] for k in assigned(entries, clients, "dataset 'tasks:...'"))
+        if self.tasks[-1] not in tasks:
+            raise ConfigurationError(
+                f"dataset is '{self.name}', and there are {clients} clients, all of which the data "
+                f"sets before '{entries[-1][0]}' are for; allowed: numbers that sum to less than "
+                f"{clients}, more clients, or a data set less"
+            )
+        return tasks
 
     def check(self, called: Mapping[str, str] | None = None) -> None:
         """Check that the arrays are what the class promises and that they go together.
@@ -216,6 +223,10 @@ class DatasetSource(Component):
     def portable(self, location: str) -> str:
         """Return what stands behind the colon, the same on every machine."""
         return location
+
+    def files(self, location: str, data_dir: Path | None) -> tuple[Path, ...]:
+        """Return the files that ``load`` reads, which somebody may overwrite; by default none."""
+        return ()
 
     @abstractmethod
     def load(self, location: str, data_dir: Path | None) -> Dataset:

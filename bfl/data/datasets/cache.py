@@ -3,11 +3,29 @@
 from __future__ import annotations
 
 from functools import lru_cache
+from pathlib import Path
 
-from bfl.data.datasets import Dataset, load_dataset
+from bfl.data.datasets import Dataset, dataset_files, load_dataset
+
+Version = tuple[Path, int, int]
+"""A file as it is now: its path, the time of its last change in nanoseconds, and its bytes."""
+
+
+def cached_dataset(dataset: str, data_dir: str) -> Dataset:
+    """Return ``load_dataset(dataset, data_dir)``: loaded once, and again if a file has changed.
+
+    Raises:
+        ConfigurationError: As for ``load_dataset``.
+        DataError: As for ``load_dataset``.
+    """
+    return _loaded(dataset, data_dir, tuple(map(_version, dataset_files(dataset, data_dir))))
 
 
 @lru_cache(maxsize=2)
-def cached_dataset(dataset: str, data_dir: str) -> Dataset:
-    """Return ``load_dataset(dataset, data_dir)``, loaded at most once per process."""
+def _loaded(dataset: str, data_dir: str, versions: tuple[Version, ...]) -> Dataset:
     return load_dataset(dataset, data_dir)
+
+
+def _version(path: Path) -> Version:
+    status = path.stat()
+    return path, status.st_mtime_ns, status.st_size

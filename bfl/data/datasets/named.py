@@ -51,12 +51,15 @@ class NamedSource(DatasetSource):
         """Return whether there is an archive; what the hub's cache holds is not known."""
         return any(path.is_file() for path in self.archives(data_dir))
 
+    def files(self, location: str, data_dir: Path | None) -> tuple[Path, ...]:
+        """Return the archive's path; nothing where the data set is the hub's."""
+        return tuple(path for path in self.archives(data_dir) if path.is_file())[:1]
+
     def load(self, location: str, data_dir: Path | None) -> Dataset:
         """Return the data set, of the archive or of the hub."""
         super().check_location(location, data_dir)
-        for path in self.archives(data_dir):
-            if path.is_file():
-                return read_archive(path, self.name, self.class_names)
+        for path in self.files(location, data_dir):
+            return read_archive(path, self.name, self.class_names)
         if not self.repository:
             raise DataError(self._not_found(data_dir, NOT_ON_THE_HUB))
         try:

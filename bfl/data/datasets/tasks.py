@@ -56,6 +56,11 @@ class Tasks(DatasetSource):
             for source, rest, count in self._sources(location, None)
         )
 
+    def files(self, location: str, data_dir: Path | None) -> tuple[Path, ...]:
+        """Return those of all data sets."""
+        sources = self._sources(location, data_dir)
+        return tuple(path for source, rest, _ in sources for path in source.files(rest, data_dir))
+
     def load(self, location: str, data_dir: Path | None) -> Dataset:
         """Return the data sets as one, its labels those of one after those of the other."""
         sources = self._sources(location, data_dir)

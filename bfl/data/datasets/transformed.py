@@ -58,6 +58,11 @@ class TransformedSource(DatasetSource):
         behind_colon = f":{source.portable(rest)}" if rest else ""
         return f"{location.partition(':')[0]}:{source.name}{behind_colon}"
 
+    def files(self, location: str, data_dir: Path | None) -> tuple[Path, ...]:
+        """Return those of the other data set."""
+        source, rest, _ = self._other(location, data_dir)
+        return source.files(rest, data_dir)
+
     def load(self, location: str, data_dir: Path | None) -> Dataset:
         """Return the other data set with images of that size."""
         source, rest, size = self._other(location, data_dir)

@@ -30,6 +30,8 @@ FEW_ROUNDS = 30
 CHARACTERS = 90
 """Up to so many characters of a label stand in one line of the legend."""
 
+Points = list[tuple[float, float]]
+
 
 def overlay(runs: Mapping[str, ListedRun]) -> bytes | None:
     """Return a PNG of the learning curves and retention curves of runs; None without any.
@@ -40,15 +42,11 @@ def overlay(runs: Mapping[str, ListedRun]) -> bytes | None:
     Raises:
         DataError: A file of a run is corrupt.
     """
+    curves_of = {name: _curves(run) for name, run in runs.items()}
+    if not any(map(any, curves_of.values())):
+        return None
+    curves = [{name: of[panel] for name, of in curves_of.items()} for panel in range(3)]
     with styled():
-        rounds = {name: run.rounds() for name, run in runs.items()}
-        curves = [
-            {name: _points(entries, ACCURACY) for name, entries in rounds.items()},
-            {name: _points(entries, LIKELIHOOD) for name, entries in rounds.items()},
-            {name: _retention(run) for name, run in runs.items()},
-        ]
-        if not any(points for panel in curves for points in panel.values()):
-            return None
         lines = sum(len(wrap(name, CHARACTERS)) for name in runs)
         figure = new_figure(9.6, 3.3 + 0.19 * lines)
         panels = figure.subplots(1, 3)
@@ -62,6 +60,21 @@ def overlay(runs: Mapping[str, ListedRun]) -> bytes | None:
             text.set_parse_math(False)
         figure.suptitle(f"{len(runs)} runs on their test data")
         return png(figure)
+
+
+def has_curves(run: ListedRun) -> bool:
+    """Return whether there is anything to draw of a run: not where the server has judged nothing.
+
+    Raises:
+        DataError: A file of the run is corrupt.
+    """
+    return any(_curves(run))
+
+
+def _curves(run: ListedRun) -> tuple[Points, Points, Points]:
+    """Return the points of a run's curves: accuracy, likelihood and retention."""
+    rounds = run.rounds()
+    return _points(rounds, ACCURACY), _points(rounds, LIKELIHOOD), _retention(run)
 
 
 def _draw(axes: Axes, curves: Mapping[str, Sequence[tuple[float, float]]]) -> None:
@@ -96,13 +109,13 @@ def _describe(accuracy: Axes, likelihood: Axes, retention: Axes) -> None:
     label_panels(accuracy, likelihood, retention)
 
 
-def _points(rounds: Sequence[Mapping[str, Any]], metric: str) -> list[tuple[float, float]]:
+def _points(rounds: Sequence[Mapping[str, Any]], metric: str) -> Points:
     """Return (round, value) of the rounds that have a finite value."""
     values = [(entry["round"], entry.get(metric)) for entry in rounds]
     return [(n, float(v)) for n, v in values if v is not None and math.isfinite(v)]
 
 
-def _retention(run: ListedRun) -> list[tuple[float, float]]:
+def _retention(run: ListedRun) -> Points:
     """Return (share retained, accuracy); nothing of a run that is not over."""
     content = run.retention()
     if not content:

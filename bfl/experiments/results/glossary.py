@@ -38,6 +38,9 @@ _DERIVED = """## Made from these
   under `per-client`, `clients.json` the last and of accuracies the best of all rounds, with
   `global-accuracy`, and `metrics.json` their means over the clients, `clients-NAME`. Yang et al.
   (2023), section 5.
+- `impossible-NAME`: in `clients.json`, a number that a client has sent under NAME and that cannot
+  be, such as an accuracy above 1. Of such a client nothing that it has said stands in its row or in
+  the means; nor does the number in the means of `rounds.jsonl`.
 - `log-precision-spread`, `distance-from-average`: of pools by precisions, how much the clients'
   log-precisions differ, √(mean over parameters of their weighted variance), and how far the pooled
   mean is from the clients' weighted average, as a share of the average's step; both 0 where all

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bfl.evaluation.metrics import Metric, metrics
+from bfl.evaluation.metrics import Metric
+from bfl.experiments.results.client_numbers import metrics_of_models
 from bfl.experiments.results.round_log import PER_CLIENT
-from bfl.federation.client_metrics import BETTER, MEME, PERSONAL, RETENTION_AREA, TEST_EXAMPLES
+from bfl.federation.client_metrics import BETTER, MEME, PERSONAL, TEST_EXAMPLES
 
 CLIENTS = "clients-"
 """What the names of means over the clients begin with."""
@@ -51,24 +52,12 @@ def judged_clients(
             table[client] = {TEST_EXAMPLES: int(part.size)}
             if right is not None:
                 table[client]["global-accuracy"] = float(np.mean(right[part]))
-    known = _known()
+    known = metrics_of_models()
     for record in rounds:
         for entry in record.get(PER_CLIENT, ()):
             if any(name in known for name in entry):
                 _add(table.setdefault(int(entry["client"]), {}), entry, known)
     return {str(client): _believed(table[client]) for client in sorted(table)}
-
-
-def _known() -> dict[str, type[Metric]]:
-    """Return what clients may say of their models, and the metric that it is, or the mean of."""
-    accuracy = metrics.get("accuracy")
-    of_models = {
-        f"{model}{name}": metrics.get(name)
-        for model in (MEME, PERSONAL)
-        for name in metrics.names()
-    }
-    areas = {f"{model}{RETENTION_AREA}": accuracy for model in (MEME, PERSONAL)}
-    return {**of_models, **areas, BETTER: accuracy}
 
 
 def _add(
@@ -126,8 +115,8 @@ def means_over_clients(table: Mapping[str, Mapping[str, float]]) -> dict[str, fl
 
 def names_of_means() -> tuple[str, ...]:
     """Return all names that ``means_over_clients`` may give."""
-    last = [f"last-{name}" for name in _known()]
-    best = [f"best-{name}" for name in _known() if name.endswith("accuracy")]
+    last = [f"last-{name}" for name in metrics_of_models()]
+    best = [f"best-{name}" for name in metrics_of_models() if name.endswith("accuracy")]
     return tuple(f"{CLIENTS}{name}" for name in ("global-accuracy", *last, *best))
 
 

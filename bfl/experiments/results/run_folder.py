@@ -1,30 +1,4 @@
-"""The files that one run leaves behind.
-
-| file | content |
-| --- | --- |
-| ``config.toml`` | the complete configuration |
-| ``given.toml`` | what of it was given; the rest is the strategy's, or default |
-| ``environment.json`` | versions, machine, commit |
-| ``network.json`` | what predicting with the posterior takes besides: images, classes, network |
-| ``run-key``, ``run.lock`` | which run this is, and who writes here: see ``identity`` |
-| ``partition.json`` | who holds which data |
-| ``data.json`` | which data these are: digests of those that lie where the server does |
-| ``rounds-begun`` | the rounds begun, where each is a private release of its own |
-| ``rounds.jsonl`` | one line per round, appended as the round ends |
-| ``warnings.txt`` | what the results do not show by themselves, a line each; only if there is any |
-| ``posterior.npz`` | the global posterior: mean, variance, point, manifest |
-| ``best-posterior.npz`` | that of the best round so far, with the round, and metric and value |
-| ``predictions.npz`` | labels, mean probabilities and uncertainties of the test examples |
-| ``metrics.json`` | metrics, mean uncertainties and retention areas; written last of all |
-| ``clients.json`` | how each client's models do on its own test data; where clients judge |
-| ``retention.json`` | retention curves on a grid of percents, with their areas |
-| ``ensemble.json`` | retention curves of an ensemble (``predictive``), accuracies of its members |
-| ``examples.npz`` | the test images that are predicted with the most and the least certainty |
-| ``figures/`` | PNG files |
-
-Every file but ``rounds.jsonl`` is written to a temporary file beside it and then renamed, so a
-reader (or a run that is killed) never meets half a file.
-"""
+"""The folder of one run: its files read and written; ``file_names`` says which there are."""
 
 from __future__ import annotations
 
@@ -47,47 +21,52 @@ from bfl.experiments.results.arrays import (
     predictions_arrays,
     predictions_of,
 )
+from bfl.experiments.results.file_names import (
+    BEST_POSTERIOR,
+    CLIENTS,
+    CONFIG,
+    DATA,
+    ENSEMBLE,
+    ENVIRONMENT,
+    EXAMPLES,
+    FIGURES,
+    FILES_OF_A_BEGUN_RUN,
+    METRICS,
+    NETWORK,
+    PARTITION,
+    POSTERIOR,
+    PREDICTIONS,
+    RETENTION,
+    WARNINGS,
+)
 from bfl.experiments.results.files import Files, plain
-from bfl.experiments.results.round_log import ROUNDS, append_round, keep_rounds, whole_rounds
+from bfl.experiments.results.round_log import append_round, keep_rounds, whole_rounds
 from bfl.files import create_atomically, folder_name_problem, write_atomically
 from bfl.posteriors.manifest import Manifest
 from bfl.posteriors.posterior import Posterior
 
-CONFIG = "config.toml"
-ENVIRONMENT = "environment.json"
-NETWORK = "network.json"
-PARTITION = "partition.json"
-DATA = "data.json"
-WARNINGS = "warnings.txt"
-POSTERIOR = "posterior.npz"
-BEST_POSTERIOR = "best-posterior.npz"
-PREDICTIONS = "predictions.npz"
-METRICS = "metrics.json"
-CLIENTS = "clients.json"
-RETENTION = "retention.json"
-ENSEMBLE = "ensemble.json"
-EXAMPLES = "examples.npz"
-FIGURES = "figures"
+__all__ = [
+    "BEST_POSTERIOR",
+    "CLIENTS",
+    "CONFIG",
+    "DATA",
+    "ENSEMBLE",
+    "ENVIRONMENT",
+    "EXAMPLES",
+    "FIGURES",
+    "FINAL_EVALUATION",
+    "METRICS",
+    "NETWORK",
+    "PARTITION",
+    "POSTERIOR",
+    "PREDICTIONS",
+    "RETENTION",
+    "WARNINGS",
+    "RunFolder",
+]
 
 FINAL_EVALUATION = "final evaluation"
 """How a warning begins that is about the final posterior, and not about a round's."""
-
-_RUN_FILES = (
-    CONFIG,
-    ENVIRONMENT,
-    NETWORK,
-    PARTITION,
-    DATA,
-    ROUNDS,
-    POSTERIOR,
-    BEST_POSTERIOR,
-    PREDICTIONS,
-    METRICS,
-    CLIENTS,
-    RETENTION,
-    ENSEMBLE,
-    EXAMPLES,
-)
 
 
 @dataclass(frozen=True)
@@ -105,8 +84,12 @@ class RunFolder(Files):
         name: str,
         config: Mapping[str, Any],
         environment: Mapping[str, Any],
+        beside: Mapping[str, bytes] | None = None,
     ) -> RunFolder:
         """Make the folder of a new run and write its configuration and environment.
+
+        The configuration comes last, and makes it a run: one that is killed before leaves a folder
+        in which the same run begins, with nothing missing.
 
         Args:
             output_dir: The folder of all runs; it is made when it does not exist.
@@ -114,6 +97,7 @@ class RunFolder(Files):
             config: The complete configuration; settings that are None are left out, as TOML has
                 no null.
             environment: See ``describe_environment``.
+            beside: Other files that the run has from its beginning, by their names.
 
         Raises:
             ConfigurationError: The name is not that of one folder, the folder holds another run, or
@@ -123,8 +107,11 @@ class RunFolder(Files):
         path = folder.path
         try:
             path.mkdir(parents=True, exist_ok=True)
-            folder._claim(config)
+            folder._refuse_another_run()
             folder.write_environment(environment)
+            for file, data in (beside or {}).items():
+                folder.write(file, data)
+            folder._claim(config)
         except OSError as error:
             raise ConfigurationError(
                 f"cannot write the run folder {path}: {error.strerror or error}"
@@ -145,6 +132,13 @@ class RunFolder(Files):
             raise ConfigurationError(f"run name '{name}' is not the name of a folder: {problem}")
         return cls(Path(output_dir) / name)
 
+    def _refuse_another_run(self, reason: Exception | None = None) -> None:
+        """Raise if there is a run in the folder, or what one has left."""
+        if reason or any((self.path / file).exists() for file in FILES_OF_A_BEGUN_RUN):
+            raise ConfigurationError(
+                f"{self.path} holds another run; choose another name or remove that folder"
+            ) from reason
+
     def _claim(self, config: Mapping[str, Any]) -> None:
         """Write the configuration into a folder that holds no run yet.
 
@@ -152,13 +146,10 @@ class RunFolder(Files):
         killed meanwhile leaves the whole file or none.
         """
         text = tomli_w.dumps({k: v for k, v in plain(config).items() if v is not None})
-        taken = f"{self.path} holds another run; choose another name or remove that folder"
-        if any((self.path / file).exists() for file in _RUN_FILES):
-            raise ConfigurationError(taken)
         try:
             create_atomically(self.path / CONFIG, text.encode())
         except FileExistsError as error:
-            raise ConfigurationError(taken) from error
+            self._refuse_another_run(error)
 
     # Small files -------------------------------------------------------------------------------
 

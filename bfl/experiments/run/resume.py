@@ -124,17 +124,17 @@ def open_run(
     keys = configuration.keys
     folder = RunFolder.named(keys.output_dir, name)
     with locked(folder.path):
+        # Each plugin with its SHA-256.
+        described = {**environment, "plugins": [p for p in keys.plugins.split(", ") if p]}
         if not keys.resume or not folder.holds(CONFIG):
-            # Each with its SHA-256.
-            described = {**environment, "plugins": [p for p in keys.plugins.split(", ") if p]}
-            RunFolder.create(keys.output_dir, name, configuration.values, described)
-            folder.write(GIVEN, tomli_w.dumps(plain(configuration.given)).encode())
+            given = tomli_w.dumps(plain(configuration.given)).encode()
+            RunFolder.create(keys.output_dir, name, configuration.values, described, {GIVEN: given})
             checkpoint = None
         else:
             _refuse_changes(folder, configuration)
             _refuse_other_data(folder, configuration, data or {})
-            if not folder.holds(ENVIRONMENT):  # killed when it had only its configuration
-                folder.write_environment(environment)
+            if not folder.holds(ENVIRONMENT):  # an older version was killed before it wrote that
+                folder.write_environment(described)
             if keys.rounds > folder.config()["rounds"]:
                 folder.add_rounds(keys.rounds)
             checkpoint = Checkpoints(folder).latest()

@@ -33,6 +33,14 @@ class Exchange(Component):
         """
         return None
 
+    def check_asked(self, asked: int) -> None:
+        """Raise if a round needs more clients than so many; by default any number will do.
+
+        Raises:
+            ConfigurationError: Saying how many it takes.
+        """
+        return
+
     def pack(self, posterior: Posterior, received: Posterior) -> Vectors:
         """Return what a client sends of its posterior.
 

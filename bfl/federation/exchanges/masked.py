@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from bfl.errors import ConfigurationError
 from bfl.federation.exchanges.base import Exchange, exchanges
-from bfl.federation.secure_aggregation.neighbours import Neighbourhood
+from bfl.federation.secure_aggregation.neighbours import FEWEST_CLIENTS, Neighbourhood
 from bfl.federation.secure_aggregation.settings import SecureSums
 from bfl.federation.secure_aggregation.value_range import ValueRange
 
@@ -60,9 +61,22 @@ class Masked(Exchange):
         )
         return SecureSums(value_range, Neighbourhood(self.masked_neighbours, self.masked_threshold))
 
+    def check_asked(self, asked: int) -> None:
+        """Raise if so few clients are asked in a round that a sum of their updates hides none.
+
+        Raises:
+            ConfigurationError: Saying how many it takes.
+        """
+        if asked < FEWEST_CLIENTS:
+            raise ConfigurationError(
+                f"exchange '{self.name}': the server learns sums alone, and of {asked} clients a "
+                "round one that knows its own update knows the other's; allowed: at least "
+                f"{FEWEST_CLIENTS} (fraction-train), or exchange='direct'"
+            )
+
     def has(self) -> frozenset[str]:
-        """Return that nobody sees a single update."""
-        return frozenset({"unseen-updates"})
+        """Return that nobody sees a single update, nor what a client measures."""
+        return frozenset({"unseen-updates", "secret-measurements"})
 
     def requires(self) -> frozenset[str]:
         """Return that what is pooled is a sum, with weights that the server knows before."""

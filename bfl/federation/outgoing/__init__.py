@@ -4,6 +4,20 @@
 """
 
 from bfl.federation.outgoing.base import Outgoing, outgoing_parts
-from bfl.federation.outgoing.chain import is_private, noised_pool, order_problem, sent
+from bfl.federation.outgoing.chain import (
+    is_private,
+    length_problem,
+    noised_pool,
+    order_problem,
+    sent,
+)
 
-__all__ = ["Outgoing", "is_private", "noised_pool", "order_problem", "outgoing_parts", "sent"]
+__all__ = [
+    "Outgoing",
+    "is_private",
+    "length_problem",
+    "noised_pool",
+    "order_problem",
+    "outgoing_parts",
+    "sent",
+]

@@ -20,9 +20,12 @@ class Outgoing(Component, ABC):
 
     Attributes:
         stage: Where in a chain it stands: no part stands behind one of a later stage.
+        lengthens: Whether a difference may be longer behind it than before, by ``change`` or by
+            ``change_pool``: one that may has no place where privacy rests on a bounded length.
     """
 
     stage: ClassVar[int] = 0
+    lengthens: ClassVar[bool] = True
 
     @property
     def active(self) -> bool:

@@ -13,6 +13,9 @@ from bfl.federation.privacy.difference import Array, difference, moved
 from bfl.federation.privacy.normals import Normals
 from bfl.posteriors import Posterior
 
+CLIPPED = "clipped-updates"
+"""The property of a part that bounds the length of differences."""
+
 ROUNDINGS = 8
 """How often a difference that rounding has led out of a bound is made a little shorter."""
 
@@ -27,6 +30,31 @@ def order_problem(chain: Sequence[Outgoing]) -> str:
                 f"outgoing is '{given}', where '{before.name}' comes before '{after.name}'; "
                 f"allowed: '{ordered}'"
             )
+    return ""
+
+
+def length_problem(chain: Sequence[Outgoing]) -> str:
+    """Return which part may undo the bound that another rests on, for people; empty: none does.
+
+    A part that needs clipped updates takes them as long as the last part before it that clips
+    leaves them. Where clients add the noise, that is what stands between the two; where the server
+    does, all else that clients do after clipping.
+    """
+    active = [part for part in chain if part.active]
+    for place, part in enumerate(active):
+        if CLIPPED not in part.requires():
+            continue
+        clips = [i for i, before in enumerate(active[:place]) if CLIPPED in before.has()]
+        end = place if part.draws else len(active)
+        for between in active[clips[-1] + 1 : end] if clips else ():
+            if between is not part and between.lengthens:
+                return (
+                    f"outgoing is '{'+'.join(p.name for p in chain)}', where '{between.name}' "
+                    f"stands behind '{active[clips[-1]].name}' and does not say that it makes no "
+                    f"difference longer (lengthens = False), so that '{part.name}' could not know "
+                    f"how long one is; allowed: '{between.name}' before "
+                    f"'{active[clips[-1]].name}', or a chain without it"
+                )
     return ""
 
 

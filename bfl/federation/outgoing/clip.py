@@ -33,6 +33,7 @@ class Clip(Outgoing):
     """
 
     stage = 1
+    lengthens = False
 
     clip_norm: ClipNorm = 1.0
 

@@ -78,6 +78,10 @@ class Noise(Outgoing):
         """Whether it is the server that adds it."""
         return self.noise_at == "server"
 
+    def has(self) -> frozenset[str]:
+        """Return that clients say nothing that they measure."""
+        return frozenset({"secret-measurements"}) if self.active else frozenset()
+
     def requires(self) -> frozenset[str]:
         """Return that differences are bounded and clients alike, and what else ε rests on."""
         if not self.active:

@@ -11,6 +11,8 @@ from bfl.federation.privacy.normals import Normals
 class AsLearned(Outgoing):
     """Clients send what they have learned."""
 
+    lengthens = False
+
     @property
     def active(self) -> bool:
         """Whether it does anything: no."""

@@ -21,9 +21,15 @@ class Architecture(Component):
     compilable: ClassVar[bool] = True
     """Whether XLA can compile a training step of it, deterministically."""
 
+    @property
+    def convolutional(self) -> bool:
+        """Whether layers come before its first dense one; a test compares with what is built."""
+        return True
+
     def has(self) -> frozenset[str]:
-        """Return whether XLA can compile it."""
-        return frozenset({"compilable"}) if self.compilable else frozenset()
+        """Return whether XLA can compile it, and whether clients can share its convolutions."""
+        found = {"compilable": self.compilable, "convolutions": self.convolutional}
+        return frozenset(name for name, there in found.items() if there)
 
     @abstractmethod
     def build(self, inference: Inference, image_shape: tuple[int, int, int], classes: int) -> Any:

@@ -46,6 +46,11 @@ class PlainNetwork(Architecture):
         "symmetric", description="whether the first layer takes images in [-1, 1] or in [0, 1]"
     )
 
+    @property
+    def convolutional(self) -> bool:
+        """Whether it has convolutions."""
+        return bool(self.layers())
+
     def layers(self) -> tuple[Convolution, ...]:
         """Return the convolutions, with those that a setting adds."""
         return self.convolutions

@@ -123,11 +123,12 @@ class PartlyShared(SharedParameters):
 
     def requires(self) -> frozenset[str]:
         """Return that clients judge: the server has no head."""
-        return frozenset({"clients-judge"})
+        return frozenset({"judged-heads"})
 
     def excludes(self) -> frozenset[str]:
-        """Return what would need a whole network on the server."""
-        return frozenset({"pre-training", "refined-pool", "judged-ensemble", "judged-clients"})
+        """Return what would need a whole network on the server, or leave nobody who judges."""
+        server = {"pre-training", "refined-pool", "judged-ensemble", "judged-clients"}
+        return frozenset({"secret-measurements", *server})
 
     def begin_client(self, received: Posterior) -> Arrays:
         """Return nothing: a head begins as its network does."""

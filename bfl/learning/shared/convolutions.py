@@ -12,12 +12,16 @@ from bfl.posteriors.manifest import Parameter
 class Convolutions(PartlyShared):
     """The layers before the first dense one travel; the dense ones are the client's own.
 
-    Of a network without convolutions that is nothing, which is refused.
+    Of a model without convolutions that is nothing, which is refused.
 
     Source: Yang et al. (2023), HBFL, section 5, on Fig. 7: "we use the joint convolution layers as
     global model. When clients receive the global model, the FC layers are spliced on it"; after
     Shen et al. (2020), "Federated mutual learning".
     """
+
+    def requires(self) -> frozenset[str]:
+        """Return that there is something to share, as well."""
+        return super().requires() | {"convolutions"}
 
     def travels(self, parameters: Sequence[Parameter]) -> tuple[bool, ...]:
         """Return which of them come before the first dense layer."""

@@ -100,6 +100,11 @@ def test_a_client_has_images_of_its_own_task_alone(folder: Path) -> None:
     ("changes", "clients", "said"),
     [
         ({}, 4, r"is 'npz:.*a.npz:2,npz:.*b.npz:3', for 5 clients, and there are 4"),
+        (
+            {"dataset": WORD.removesuffix(":3")},
+            2,
+            r"2 clients, all of which .* before 'npz:.*b.npz'",
+        ),
         ({"shared": "all"}, 5, "shared is 'all', heads and all"),
         ({"dataset": "tasks:npz:a.npz:20,npz:b.npz:3"}, 23, "only 15 training examples"),
         ({"partition": "shards", "shards-per-client": 20}, 5, "shards"),

@@ -6,7 +6,11 @@ import os
 import signal
 import subprocess
 import sys
+import tomllib
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +18,7 @@ from bfl.configuration import resolve
 from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.results.identity import is_run_key, locked, read_run_key, run_key
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.experiments.run.resume import open_run
+from bfl.experiments.run.resume import check_output, open_run
 
 HOLD = """
 import sys
@@ -76,23 +80,89 @@ def test_two_servers_do_not_write_to_one_run(tmp_path: Path, other_server) -> No
     assert sorted(tmp_path.rglob("*")) == before
 
 
-def test_a_run_killed_with_nothing_but_its_configuration_gets_the_rest(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    configuration = resolve({"output-dir": str(tmp_path), "name": "run", "resume": True})
-
-    def killed(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    with monkeypatch.context() as patch:
-        patch.setattr(RunFolder, "write_environment", killed)
-        with pytest.raises(KeyboardInterrupt), open_run(configuration, "run", {"python": "3"}):
-            pytest.fail("it has been killed before")
-    with open_run(configuration, "run", {"python": "3"}) as (folder, _):
-        assert folder.environment() == {"python": "3"}
-
-
 DIGESTS = {"train": 64 * "a", "test": 64 * "b", "server": 64 * "c"}
+
+
+class KilledError(BaseException):
+    """Stands for whatever ends a process."""
+
+
+def kill_at(patch: pytest.MonkeyPatch, point: int) -> None:
+    """End the process before or behind a file's getting its name, the point-th such moment."""
+    passed, unlink = 0, Path.unlink
+
+    def pass_on() -> None:
+        nonlocal passed
+        passed += 1
+        if passed >= point:
+            raise KilledError
+
+    def around(act: Callable[..., Any]) -> Callable[..., Any]:
+        def acted(*given: Any, **more: Any) -> Any:
+            pass_on()
+            done = act(*given, **more)
+            pass_on()
+            return done
+
+        return acted
+
+    def tidy_up(path: Path, *, missing_ok: bool = False) -> None:
+        if passed < point:  # who is dead tidies up nothing
+            unlink(path, missing_ok=missing_ok)
+
+    patch.setattr(os, "link", around(os.link))
+    patch.setattr(Path, "replace", around(Path.replace))
+    patch.setattr(Path, "unlink", tidy_up)
+
+
+def content(folder: RunFolder) -> dict[str, Any]:
+    """Return what a new run's folder holds; names and places aside."""
+    own = ("name", "output-dir", "resume")
+    given = tomllib.loads((folder.path / "given.toml").read_text(encoding="utf-8"))
+    assert folder.rounds() == []
+    files = {path.name for path in folder.path.iterdir() if path.suffix != ".tmp"}
+    return {
+        "files": files - {"rounds.jsonl"},
+        "config": {k: v for k, v in folder.config().items() if k not in own},
+        "given": {k: v for k, v in given.items() if k not in own},
+        "environment": folder.environment(),
+        "data": folder.read_json("data.json"),
+    }
+
+
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_run_killed_while_its_folder_is_made_begins_again_by_the_same_command(
+    tmp_path: Path, resume: bool
+) -> None:
+    def opened(name: str, resume: bool = resume) -> RunFolder:
+        given = {"output-dir": str(tmp_path), "name": name, "resume": resume, "seed": 3}
+        configuration = resolve(given)
+        check_output(configuration)
+        with open_run(configuration, name, {"python": "3"}, DIGESTS) as (folder, checkpoint):
+            assert checkpoint is None
+            return folder
+
+    whole = content(opened("whole"))
+    assert whole["given"] == {"seed": 3}
+    assert whole["environment"] == {"python": "3", "plugins": []}
+    for point in count(1):
+        name = f"killed-{point}"
+        try:
+            with pytest.MonkeyPatch.context() as patch:
+                kill_at(patch, point)
+                opened(name)
+            break
+        except KilledError:
+            pass
+        # Where the configuration is there, the run has begun, and the same command says how to go
+        # on with it.
+        begun = (tmp_path / name / "config.toml").exists()
+        if begun and not resume:
+            with pytest.raises(ConfigurationError, match="go on with that run by resume=true"):
+                opened(name)
+        assert content(opened(name, resume=resume or begun)) == whole
+    # Environment, what was given, configuration and digests, each before and behind its naming.
+    assert point == 9
 
 
 def test_a_run_goes_on_with_the_data_that_it_was_begun_with(tmp_path: Path) -> None:

@@ -38,6 +38,23 @@ REFUSED: list[tuple[str, str, str]] = [
     ("a value out of range", STUDY.replace("rounds = 4", "rounds = 0"), "rounds is 0"),
     ("data that cannot be split", STUDY.replace("clients = 3", "clients = 2000"), "1437"),
     ("too many examples", STUDY.replace("rounds =", "train-examples = 9e9\nrounds ="), "1437"),
+    (
+        "heads of a model that has nothing to share",
+        STUDY.replace(
+            '"nwa"', '"hbfl"\njudged-by = "clients"\nshared = "convolutions"\nmodel = "mlp"'
+        ),
+        "shared 'convolutions' needs layers before the first dense one, which model 'mlp'",
+    ),
+    (
+        "a client with a personal model and no test image",
+        STUDY.replace('"nwa"', '"hbfl"\njudged-by = "clients"\ntest-examples = 2.0'),
+        "have no test examples to judge models of their own with",
+    ),
+    (
+        "a masked sum of too few clients",
+        STUDY.replace('"nwa"', '"nwa"\nexchange = "masked"\nfraction-train = 0.5'),
+        "of 2 clients a round one that knows its own update knows the other's",
+    ),
     ("no such data", STUDY.replace("rounds =", 'dataset = "npz:x.npz"\nrounds ='), "x.npz"),
 ]
 

@@ -10,7 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bfl.federation.outgoing import Outgoing, noised_pool, order_problem, outgoing_parts, sent
+from bfl.configuration import resolve
+from bfl.errors import ConfigurationError
+from bfl.federation.outgoing import (
+    Outgoing,
+    length_problem,
+    noised_pool,
+    order_problem,
+    outgoing_parts,
+    sent,
+)
 from bfl.federation.parts import Counts
 from bfl.federation.privacy.difference import difference, moved
 from bfl.federation.privacy.normals import Normals, SystemNormals
@@ -180,3 +189,78 @@ def test_noise_stands_behind_clipping() -> None:
     assert "'noise' comes before 'clip'; allowed: 'clip+noise'" in order_problem(
         chain("noise+clip")
     )
+
+
+@pytest.mark.parametrize("name", [c.name for c in outgoing_parts.classes() if not c.lengthens])
+def test_a_part_that_says_so_makes_nothing_longer(name: str) -> None:
+    part = outgoing_parts.create(name)
+    rng = np.random.default_rng(0)
+    for scale in (1e-3, 1.0, 1e3):
+        before = scale * rng.standard_normal(200)
+        for after in (
+            part.change(before, rng),
+            part.change_pool(before, Counts(asked=4, pooled=3, clients=4, server_round=1), rng),
+        ):
+            assert np.linalg.norm(after) <= np.linalg.norm(before)
+
+
+class Doubled(Outgoing):
+    """Twice the difference, which nobody may rest a sensitivity on."""
+
+    name = "doubled"
+    stage = 1
+
+    def change(self, difference: Any, normals: Normals) -> Any:
+        return 2.0 * difference
+
+
+class Halved(Doubled):
+    """Half the difference."""
+
+    name = "halved"
+    lengthens = False
+
+
+def joined(words: str, **values: Any) -> tuple[Outgoing, ...]:
+    """Return a chain with the two at any place in it."""
+    own = {"doubled": Doubled(), "halved": Halved()}
+    return tuple(own.get(word) or chain(word, **values)[0] for word in words.split("+"))
+
+
+@pytest.mark.parametrize(
+    ("words", "noise_at", "blamed"),
+    [
+        ("doubled+clip+noise", "clients", ""),
+        ("clip+doubled+noise", "clients", "doubled"),
+        ("clip+halved+noise", "clients", ""),
+        ("clip+halved+doubled+noise", "clients", "doubled"),
+        ("clip+doubled+clip+noise", "clients", ""),
+        # What becomes of a noised update is no release more.
+        ("clip+noise+doubled", "clients", ""),
+        # Where the server adds it, clients double what it adds it to.
+        ("clip+noise+doubled", "server", "doubled"),
+        ("clip+noise+halved", "server", ""),
+        ("clip+doubled", "clients", ""),
+        ("none+clip+none+noise", "clients", ""),
+    ],
+)
+def test_nothing_lengthens_what_noise_takes_for_clipped(
+    words: str, noise_at: str, blamed: str
+) -> None:
+    said = length_problem(joined(words, noise_at=noise_at))
+    assert bool(said) == bool(blamed)
+    if blamed:
+        assert f"where '{blamed}' stands behind 'clip'" in said
+    assert length_problem(joined(words, noise_at=noise_at, noise_multiplier=0.0)) == ""
+
+
+def test_a_configuration_with_such_a_part_is_refused() -> None:
+    private = {"weighting": "equal", "normalization": "group", "round-retries": 0}
+    outgoing_parts.register("doubled")(Doubled)
+    outgoing_parts.register("halved")(Halved)
+    try:
+        resolve({"strategy": "fedavg", "outgoing": "clip+halved+noise", **private})
+        with pytest.raises(ConfigurationError, match="'doubled' stands behind 'clip'"):
+            resolve({"strategy": "fedavg", "outgoing": "clip+doubled+noise", **private})
+    finally:
+        outgoing_parts.withdraw(lambda component: issubclass(component, Doubled))

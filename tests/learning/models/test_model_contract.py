@@ -6,6 +6,7 @@ import pytest
 from bfl.errors import ConfigurationError
 from bfl.learning.inferences import inferences
 from bfl.learning.models import architectures, create_architecture
+from bfl.learning.shared.convolutions import Convolutions
 
 pytestmark = pytest.mark.usefixtures("tensorflow")
 
@@ -40,6 +41,8 @@ def test_every_model_gives_logits_and_has_a_sound_initial_posterior(name, infere
     architecture = create_architecture(word(name))
     side = max(architecture.minimum_side, 8)
     network = build_network(architecture, inferences.create(inference), (side, side, 2), CLASSES)
+    shared = Convolutions().travels(network.manifest.parameters)
+    assert ("convolutions" in architecture.has()) == any(shared)
     posterior = network.initial_posterior(0)
     posterior.check()
     assert posterior.digest() == network.initial_posterior(0).digest()

@@ -1,0 +1,50 @@
+"""Which values the numbers can have that clients measure of themselves and of their models."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+
+from bfl.evaluation.metrics import Metric, metrics
+from bfl.federation.client_metrics import (
+    AT_LEAST_0,
+    BETTER,
+    MEME,
+    OWN_TEST,
+    PERSONAL,
+    RETENTION_AREA,
+)
+
+
+def metrics_of_models() -> dict[str, type[Metric]]:
+    """Return what clients may say of their models, and the metric that it is, or the mean of."""
+    accuracy = metrics.get("accuracy")
+    of_models = {
+        f"{model}{name}": metrics.get(name)
+        for model in (MEME, PERSONAL)
+        for name in metrics.names()
+    }
+    areas = {f"{model}{RETENTION_AREA}": accuracy for model in (MEME, PERSONAL)}
+    return {**of_models, **areas, BETTER: accuracy}
+
+
+def _metrics() -> dict[str, type[Metric]]:
+    """Return the names that are a metric, of whatever model and measured by whomever."""
+    plain = {f"{of}{name}": metrics.get(name) for of in ("", OWN_TEST) for name in metrics.names()}
+    return {**metrics_of_models(), **plain}
+
+
+def impossible_numbers(measured: Mapping[str, float]) -> Iterator[tuple[str, float]]:
+    """Yield those numbers that a client cannot have measured, with their names.
+
+    A metric has its bounds, by whatever model; times, sizes and numbers of examples are at least 0.
+    Nothing is known of a number of another name.
+
+    Args:
+        measured: What a client has sent, under its own names.
+    """
+    known = _metrics()
+    for name, value in measured.items():
+        bounded = name not in known or known[name].possible(value)
+        if not bounded or (name in AT_LEAST_0 and not 0.0 <= value < math.inf):
+            yield name, value

@@ -1,0 +1,24 @@
+"""What a person can do when a run ends early."""
+
+from __future__ import annotations
+
+from bfl.experiments.results.run_folder import CONFIG, RunFolder
+
+
+def how_to_go_on(folder: RunFolder) -> str:
+    """Return how to go on from the last round that is over."""
+    path = folder.path.resolve()
+    return (
+        f"all finished rounds are saved in {path}; go on from there with --resume {path}, or with "
+        f'name="{path.name}" resume=true in the run configuration'
+    )
+
+
+def how_to_begin_again(folder: RunFolder) -> str:
+    """Return how to make a run again that cannot be gone on with, as what it kept is lost."""
+    path = folder.path.resolve()
+    return (
+        "going on does not bring back what is lost; begin the run again: under another name, with "
+        f"--run-config {path / CONFIG} --name NAME, or, when {path} has been removed, by the "
+        "command that began it"
+    )

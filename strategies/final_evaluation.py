@@ -1,0 +1,83 @@
+"""The end of a run: its final posterior judged, and what is known written and shown."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from bfl.evaluation.predictives.judged import JudgedEnsemble
+from bfl.experiments.results.collapse import CollapseWatch
+from bfl.experiments.results.examples import write_examples
+from bfl.experiments.results.figures import draw_all
+from bfl.experiments.results.judged_clients import judged_clients, means_over_clients, told
+from bfl.experiments.results.run_folder import FINAL_EVALUATION
+from bfl.experiments.results.summary import write_evaluation
+from bfl.experiments.results.table import metrics_table
+from bfl.experiments.run.resume import Checkpoints
+from bfl.posteriors import Posterior
+from strategies.run_context import RunContext, account_of, best_posterior
+from strategies.server_state import ServerState
+from strategies.unjudged import Unjudged
+from strategies.validation import judged_ensemble
+
+
+def finish(context: RunContext, posterior: Posterior) -> None:
+    """Judge the final posterior in full if the server does, and write and show what is known."""
+    folder, evaluator, progress = context.folder, context.evaluator, context.progress
+    samples = context.configuration.keys.mc_samples
+    if evaluator.validates:
+        progress.say(best_posterior(context).told())
+    folder.write_posterior(posterior, evaluator.manifest)
+    numbers: dict[str, float] = {}
+    right = None
+    if not (isinstance(evaluator, Unjudged) or context.configuration.shared.partial):
+        progress.say(f"final evaluation with {samples} Monte Carlo samples")
+        numbers, right = _judge(context, posterior, samples)
+    if context.configuration.keys.judged_by == "clients":
+        table = judged_clients(folder.rounds(), right, context.test_partition)
+        folder.write_clients(table)
+        numbers |= means_over_clients(table)
+        progress.say(told(table))
+    if account := account_of(context, len(folder.rounds())):
+        numbers |= account.epsilons()
+    figures = draw_all(folder)
+    folder.write_metrics(numbers)
+    context.log.end(numbers, figures)
+    if numbers:
+        progress.console.print(metrics_table(numbers, samples))
+    progress.say(f"figures: {', '.join(path.name for path in figures)}")
+    progress.say(f"posterior SHA-256 {posterior.digest()}")
+    progress.say(f"results are in {folder.path.resolve()}")
+
+
+def _judge(
+    context: RunContext, posterior: Posterior, samples: int
+) -> tuple[dict[str, float], npt.NDArray[np.bool_]]:
+    """Judge the final posterior on the test data, and write what it predicts.
+
+    Returns:
+        The metrics, and which test images are classified correctly.
+    """
+    folder, test = context.folder, context.evaluator.dataset
+    predictions = context.evaluator.predict(posterior, samples=samples, purpose="final")
+    numbers = write_evaluation(
+        folder,
+        predictions,
+        test.test_labels,
+        context.evaluator.configuration.values,
+        posterior,
+        ensemble=_last_ensemble(context),
+    )
+    write_examples(folder, predictions, test.test_images, test.test_labels)
+    if posterior.size:
+        CollapseWatch(folder, context.progress.say).look(numbers, samples, FINAL_EVALUATION)
+    return numbers, predictions.predicted == test.test_labels
+
+
+def _last_ensemble(context: RunContext) -> JudgedEnsemble | None:
+    """Return what the predictive's models of the last round predict; None for none."""
+    last = Checkpoints(context.folder).latest()
+    if last is None:
+        return None
+    state = ServerState.from_arrays(last.server_round, last.posterior, last.state)
+    return judged_ensemble(context.evaluator, state)

@@ -1,0 +1,82 @@
+"""What the rounds and the end of one run are made with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from flwr.serverapp import Grid
+
+from bfl.configuration import Configuration
+from bfl.experiments.results.best import BestPosterior
+from bfl.experiments.results.progress import ProgressReport
+from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.tracking import LiveLog
+from bfl.federation.wire import Positions
+from strategies.federation import Federation
+from strategies.privacy import PrivacyAccount, privacy_account
+
+
+@dataclass(frozen=True)
+class RunContext:
+    """What the rounds of one run are made with.
+
+    Attributes:
+        grid: Flower's grid.
+        federation: The nodes.
+        folder: The run's folder.
+        evaluator: Judges posteriors, or stands for what does; it has the run's configuration and
+            data set.
+        partition: The examples of each client; None for nodes with data of their own.
+        test_partition: Their test examples; None where clients do not judge.
+        progress: What a person sees.
+        log: Where rounds are logged live.
+        advice: What a person can do when the run ends early.
+    """
+
+    grid: Grid
+    federation: Federation
+    folder: RunFolder
+    evaluator: Any
+    partition: Sequence[Positions | None]
+    test_partition: Sequence[Positions | None] | None
+    progress: ProgressReport
+    log: LiveLog
+    advice: str
+
+    @property
+    def path(self) -> str:
+        """The run's folder, absolute."""
+        return str(self.folder.path.resolve())
+
+    @property
+    def configuration(self) -> Configuration:
+        """The run's configuration."""
+        configuration: Configuration = self.evaluator.configuration
+        return configuration
+
+
+def account_of(context: RunContext, finished: int) -> PrivacyAccount | None:
+    """Return the account of the rounds so far, where the run has noise."""
+    federation = context.federation
+    return privacy_account(
+        context.configuration,
+        federation.size,
+        context.folder.path,
+        finished,
+        anew=federation.noise_anew,
+    )
+
+
+def best_posterior(context: RunContext) -> BestPosterior:
+    """Return what keeps the best posterior so far, where the server has images of its own."""
+    configuration = context.configuration
+    keys = configuration.keys
+    return BestPosterior(
+        context.folder,
+        context.evaluator.manifest,
+        configuration.best_metric,
+        keys.patience,
+        keys.rounds,
+    )

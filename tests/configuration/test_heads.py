@@ -1,0 +1,46 @@
+"""Heads go with no exchange that hides what clients measure, which is said whatever is given."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from choosing import PRIVATE
+
+from bfl.configuration import resolve
+from bfl.errors import ConfigurationError
+
+SECRET: dict[str, dict[str, Any]] = {
+    "masked": {"exchange": "masked"},
+    "noise of clients": {"outgoing": "clip+noise", **PRIVATE},
+    "noise of the server": {
+        "outgoing": "clip+noise",
+        "noise-at": "server",
+        "pooling": "log-variance-averaging",
+        **PRIVATE,
+    },
+}
+
+
+@pytest.mark.parametrize("judged_by", ["server", "clients"])
+@pytest.mark.parametrize("shared", ["body", "convolutions"])
+@pytest.mark.parametrize("secret", SECRET.values(), ids=SECRET)
+def test_no_value_of_another_key_makes_them_go_together(
+    secret: dict[str, Any], shared: str, judged_by: str
+) -> None:
+    """Two refusals that each name the other's remedy would send a person in a circle."""
+    given = {"strategy": "fedavg", "shared": shared, "judged-by": judged_by, **secret}
+    with pytest.raises(ConfigurationError) as caught:
+        resolve(given)
+    [line] = [line for line in str(caught.value).splitlines() if "secrecy" in line]
+    assert line.startswith(f"shared '{shared}' goes with no secrecy of what clients measure")
+    assert "judged-by" not in line
+    assert 'allowed: exchange="direct" and no noise, or shared all' in line
+
+
+def test_each_goes_without_the_other() -> None:
+    for secret in SECRET.values():
+        resolve({"strategy": "fedavg", **secret})
+    resolve({"strategy": "fedavg", "shared": "body", "judged-by": "clients"})
+    quiet = {"outgoing": "clip+noise", "noise-multiplier": 0.0}
+    resolve({"strategy": "fedavg", "shared": "body", "judged-by": "clients", **quiet})

@@ -1,0 +1,136 @@
+"""What a run says when what a client kept is lost, and that whoever does it gets its result."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from flwr.app import Context, Error, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+
+from bfl.configuration import resolve
+from bfl.configuration.sources import read_run_config
+from bfl.engine.flower import new_run
+from bfl.engine.run import EngineRun
+from bfl.engine.serial import SerialGrid
+from bfl.errors import ConfigurationError, LostStateError, RunError
+from bfl.experiments.results.run_folder import RunFolder
+from bfl.federation.network_query import manifest_content
+from bfl.federation.wire import (
+    RUN_CANNOT_GO_ON,
+    NodeDescription,
+    TrainTask,
+    posterior_from_arrays,
+    posterior_to_arrays,
+)
+from bfl.posteriors import Manifest
+from bfl.posteriors.manifest import Parameter
+from strategies.run import run_federation
+
+MANIFEST = Manifest((Parameter("a/kernel", (4, 3), True, "he-normal"),))
+GONE = "client 1: what it kept in round 1 is gone"
+CLIENTS = 2
+
+
+def clients_app(*, keeps_state: bool = True, code: int = RUN_CANNOT_GO_ON) -> ClientApp:
+    """Return clients of which the second loses what it keeps once it has a file of that name."""
+    app = ClientApp()
+
+    @app.query()
+    def describe(message: Message, context: Context) -> Message:
+        partition_id = int(context.node_config["partition-id"])
+        said = NodeDescription(partition_id, CLIENTS, 0, "", keeps_state=keeps_state)
+        return Message(said.to_content(), reply_to=message)
+
+    @app.query("network")
+    def network(message: Message, context: Context) -> Message:
+        return Message(manifest_content(MANIFEST), reply_to=message)
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        config: Any = message.content["config"]
+        task = TrainTask.from_config(config)
+        lost = (Path(task.run_folder) / "lost").exists()
+        if lost and task.server_round > 1 and task.partition_id == 1:
+            return Message(Error(code=code, reason=GONE), reply_to=message)
+        arrays: Any = message.content["arrays"]
+        posterior = posterior_from_arrays(arrays)
+        metrics = MetricRecord({"num-examples": len(task.examples)})  # type: ignore[arg-type]
+        content: Any = {"arrays": posterior_to_arrays(posterior), "metrics": metrics}
+        return Message(RecordDict(content), reply_to=message)
+
+    return app
+
+
+def run(values: Any, **app: Any) -> RunFolder:
+    grid = SerialGrid(clients_app(**app), CLIENTS, new_run({}), {})
+    return run_federation(grid, resolve(values))
+
+
+@pytest.fixture
+def values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    # Drawn figures take seconds.
+    monkeypatch.setattr("strategies.final_evaluation.draw_all", lambda folder: [])
+    return {
+        "output-dir": str(tmp_path),
+        "name": "first",
+        "clients": CLIENTS,
+        "rounds": 2,
+        "optimizer-state": "keep",
+        "server-evaluates": False,
+        "min-clients": 2.0,
+        "round-retries": 0,
+    }
+
+
+def lose(values: dict[str, Any]) -> Path:
+    folder = Path(values["output-dir"], values["name"])
+    folder.mkdir()
+    (folder / "lost").touch()
+    return folder
+
+
+def test_who_does_what_a_lost_state_advises_gets_the_runs_result(values: dict[str, Any]) -> None:
+    whole = run({**values, "name": "whole"})
+    folder = lose(values)
+    for resume in (False, True):  # going on fails as it did before
+        with pytest.raises(LostStateError) as caught:
+            run({**values, "resume": resume})
+        said = str(caught.value)
+        assert said.startswith(GONE)
+        assert "--resume" not in said
+        assert "resume=true" not in said
+    advised = re.search(r"under another name, with --run-config (\S+) --name NAME, or", said)
+    assert advised
+    again = run({**read_run_config([advised[1]]), "name": "again"})
+    assert f"when {folder} has been removed, by the command that began it" in said
+    shutil.rmtree(folder)
+    digests = [found.rounds()[-1]["posterior-sha256"] for found in (whole, again, run(values))]
+    assert digests == [digests[0]] * 3
+
+
+def test_a_run_that_fails_and_has_lost_nothing_says_how_to_go_on(values: dict[str, Any]) -> None:
+    folder = lose(values)
+    with pytest.raises(RunError, match=f"go on from there with --resume {folder}"):
+        run(values, code=2)
+    (folder / "lost").unlink()
+    assert len(run({**values, "resume": True}).rounds()) == 2
+
+
+def test_a_run_whose_states_end_with_it_never_advises_to_go_on(
+    values: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither when it fails, nor when it is interrupted, nor when somebody goes on all the same."""
+    advised: list[str] = []
+    monkeypatch.setattr(EngineRun, "advise", lambda _, text: advised.append(text))
+    lose(values)
+    with pytest.raises(RunError) as caught:
+        run(values, code=2, keeps_state=False)
+    with pytest.raises(ConfigurationError) as refused:
+        run({**values, "resume": True}, keeps_state=False)
+    for said in (str(caught.value), advised[-1], str(refused.value)):
+        assert "begin the run again" in said
+        assert "--resume" not in said
