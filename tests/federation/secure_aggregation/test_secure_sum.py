@@ -133,6 +133,31 @@ def test_no_client_gives_both_secrets_of_another():
     assert victim in total.survivors
 
 
+@pytest.mark.parametrize("share", [2 / 3, 1.0])
+def test_a_lying_server_needs_clients_that_agree_with_two_halves(share):
+    """Of three clients one is enough, unless all are needed; the page says so."""
+    victim, other, accomplice = vectors = random_vectors(3)
+    near = Neighbourhood(30, share)
+    clients = Clients(vectors, near)
+    run(clients, until="confirm")
+    told = {victim: list(vectors), other: [other, accomplice]}
+    given = {}
+    for client, survivors in told.items():
+        message, state = Survivors(LABEL, survivors), clients.states[accomplice]
+        _, agrees = half.confirm(state, message, replace(near, share=0.5))
+        box = dict(zip(agrees.clients, agrees.boxes, strict=True))[client]
+        try:
+            clients.confirm(client, message)
+            given[client] = clients.unmask(client, Confirmations(LABEL, [accomplice], [box]))
+        except ProtocolError:
+            assert share == 1.0
+    if share < 1.0:  # with the accomplice's own shares, two of each of the victim's secrets
+        assert victim in given[victim].survivors
+        assert victim in given[other].missing
+    else:
+        assert not given
+
+
 def test_each_step_is_made_once_and_in_order():
     vectors = random_vectors(4)
     clients = Clients(vectors)
