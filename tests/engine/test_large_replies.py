@@ -14,6 +14,7 @@ from flwr.proto.runtime_pb2 import PullAppMessagesResponse, PushAppMessagesRespo
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
 from flwr.superlink.grid import HttpGrid
 
+from bfl.deployment.proxy import MOST_BYTES
 from bfl.engine.flower import new_run
 from strategies.exchange import ALLOWANCE, TIMES, exchange
 
@@ -83,3 +84,14 @@ def test_a_reply_larger_than_any_is_refused_before_it_is_in_memory() -> None:
     assert f"more than {most:,} bytes" in replies[2].error.reason
     # Two pieces may be on their way at a time.
     assert superlink.pulled < most + 3 * PIECE
+
+
+def test_the_outlines_that_the_proxy_takes_are_those_of_300_gb() -> None:
+    def outline(pieces: int) -> int:
+        values = np.frombuffer(np.random.default_rng(0).bytes(pieces * PIECE), np.uint8)
+        content = RecordDict({"arrays": ArrayRecord({"a": Array(values)})})
+        return len(get_object_tree(Message(content, 1, "train")).SerializeToString())
+
+    new_run({})
+    each = (outline(4) - outline(2)) / 2
+    assert MOST_BYTES["push-messages"] / each * PIECE > 300e9
