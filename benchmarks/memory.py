@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -59,6 +59,61 @@ class MemoryOf(threading.Thread):
         """Stop sampling."""
         self._ended.set()
         self.join()
+
+
+class PeaksOf(threading.Thread):
+    """Keeps the greatest memory of processes by what they do, of all that stem from one.
+
+    Args:
+        pid: The process.
+        roles: A part of the command line by which each role is known.
+
+    Attributes:
+        megabytes: By role, the most megabytes that one of its processes ever had resident, as the
+            kernel has counted (VmHWM); 0 of a role that no process had.
+    """
+
+    def __init__(self, pid: int, roles: Mapping[str, str]) -> None:
+        super().__init__(daemon=True)
+        self.megabytes = dict.fromkeys(roles, 0.0)
+        self._pid = pid
+        self._roles = roles
+        self._ended = threading.Event()
+
+    def run(self) -> None:
+        """Look until ``end``."""
+        while not self._ended.wait(SAMPLING_SECONDS):
+            self._look()
+
+    def end(self) -> None:
+        """Look a last time."""
+        self._ended.set()
+        self.join()
+        self._look()
+
+    def _look(self) -> None:
+        for pid in _descendants(self._pid):
+            line, peak = _command_line(pid), _peak(pid)
+            for role, part in self._roles.items():
+                if part in line:
+                    self.megabytes[role] = max(self.megabytes[role], peak)
+
+
+def _command_line(pid: int) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode()
+    except OSError:
+        return ""
+
+
+def _peak(pid: int) -> float:
+    """Return the greatest resident memory of a process so far, in MB; 0 once it has ended."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text(encoding="ascii").splitlines()
+    except OSError:
+        return 0.0
+    found = [line.split()[1] for line in lines if line.startswith("VmHWM:")]
+    return int(found[0]) * 1.024e-3 if found else 0.0
 
 
 def _descendants(pid: int) -> list[int]:

@@ -1,63 +1,121 @@
-"""Secure aggregation: its pooled posterior beside a direct one's, and its seconds, in one process.
+#!/usr/bin/env python
+"""Secure aggregation: its pooled posterior beside a direct one's, and its CPU time, in one process.
 
-    python benchmarks/secure_aggregation.py CELLS.jsonl [--parameters N ...] [--clients K ...]
+    python benchmarks/secure_aggregation.py --output FILE [--cells 300000x4 10000000x4 ...]
 
-Every cell is a line of the file, written when it is done; cells that are there are not made again.
-All clients are played one after the other, so a client's own time is about a K-th of ``clients``.
+Cells that are in the file are not made again. All clients are played one after the other, so a
+client's own time is about a K-th of the clients'.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from flwr.common.secure_aggregation.quantization import dequantize, quantize
+from measuring import Report, Row, Timing, options, publish
 
 from bfl import randomness
 from bfl.aggregation.pooling import pool_weighted, pooling_rules
-from bfl.aggregation.pooling.client_statistics import client_statistics, pooled_statistics
-from bfl.engine.resources import cpus_of_this_process
+from bfl.aggregation.pooling.client_statistics import (
+    Statistics,
+    client_statistics,
+    pooled_statistics,
+)
 from bfl.federation.exchanges.masked import Masked
 from bfl.federation.secure_aggregation import client as half
 from bfl.federation.secure_aggregation.encoding import decoded_statistics, encoded_statistics
+from bfl.federation.secure_aggregation.fixed_point import Ring
 from bfl.federation.secure_aggregation.identity import Unsigned
 from bfl.federation.secure_aggregation.server import SecureSum
+from bfl.federation.secure_aggregation.settings import SecureSums
 from bfl.federation.secure_aggregation.value_range import agreed_exponents
 from bfl.posteriors import Posterior
 
 RULE = pooling_rules.create("log-linear-pool")
-PARAMETERS, CLIENTS = (300_000, 10_000_000, 100_000_000), (4, 16, 64)
+CELLS = ("300000x4", "300000x16", "300000x64", "10000000x4", "10000000x16", "100000000x4")
+"""Parameters and clients."""
+
+STAGES = ("keys-and-shares", "clients", "server")
+QUANTIZED_UP_TO = 300_000
+"""Parameters of the cells that are made with Flower's encoding as well."""
+
+CLIPPING, LEVELS, MODULUS = 8.0, 2**22, 2**32
+"""The defaults of Flower's SecAgg+."""
 
 
 def posterior(number: int, size: int) -> Posterior:
     """Return a client's posterior, or the previous global one, which is number 0."""
     draw = randomness.generator(0, "benchmark", "secure", number)
-    mean = draw.standard_normal(size, dtype=np.float32) * np.float32(0.05)
-    return Posterior(mean, np.square(draw.random(size, dtype=np.float32) * 0.05 + 0.001))
+    mean = draw.standard_normal(size, dtype=np.float32)
+    mean *= np.float32(0.05)
+    deviation = draw.random(size, dtype=np.float32)
+    deviation *= np.float32(0.05)
+    deviation += np.float32(0.001)
+    return Posterior(mean, np.square(deviation, out=deviation))
+
+
+class Clock:
+    """Adds up the CPU seconds of each stage, which others on the machine do not change by much."""
+
+    def __init__(self) -> None:
+        self.seconds = dict.fromkeys(STAGES, 0.0)
+
+    @contextmanager
+    def __call__(self, stage: str) -> Iterator[None]:
+        """Add those of what is done inside."""
+        started = time.process_time()
+        yield
+        self.seconds[stage] += time.process_time() - started
 
 
 def measured(size: int, count: int) -> dict[str, Any]:
-    """Return the errors and the seconds of one cell."""
-    secure = Masked().secure_sums
-    near, previous = secure.neighbourhood, posterior(0, size)
+    """Return the errors and the CPU seconds of one cell."""
+    secure, previous, clock = Masked().secure_sums, posterior(0, size), Clock()
     weights = [1 / count] * count
     exponents = agreed_exponents(RULE, secure.value_range, previous, weights)
-    seconds = dict.fromkeys(("keys-and-shares", "clients", "server"), 0.0)
 
-    @contextmanager
-    def timed(what: str) -> Iterator[None]:
-        started = time.perf_counter()
-        yield
-        seconds[what] += time.perf_counter() - started
+    def vector(client: int) -> Ring:
+        update = posterior(client, size)
+        with clock("clients"):
+            statistics = client_statistics(RULE, update, weights[0], previous)
+            return encoded_statistics(statistics, exponents)
 
+    total = added_up(secure, size, count, vector, clock)
+    with clock("server"):
+        sums = decoded_statistics(total.total(), exponents, size, 0)
+        del total
+        masked = pooled_statistics(RULE, sums, weights, previous).posterior
+        del sums
+    direct = pool_weighted(RULE, _members(size, count), previous=previous).posterior
+    return {
+        "parameters": size,
+        "clients": count,
+        "masked": errors(masked, direct),
+        "quantized": errors(quantized_pool(size, count, previous), direct)
+        if size <= QUANTIZED_UP_TO
+        else None,
+        "seconds": clock.seconds,
+    }
+
+
+def _members(size: int, count: int) -> Iterator[tuple[Posterior, float, None]]:
+    return ((posterior(number, size), 1 / count, None) for number in range(1, count + 1))
+
+
+def added_up(
+    secure: SecureSums, size: int, count: int, vector: Callable[[int], Ring], clock: Clock
+) -> SecureSum:
+    """Go through all stages but the last arithmetic, and return the server's half."""
+    near = secure.neighbourhood
     total = SecureSum("benchmark", range(1, count + 1), RULE.statistics * size, near)
     states = {}
-    with timed("keys-and-shares"):
+    with clock("keys-and-shares"):
         for client, asked in total.invitations().items():
             states[client], keys = half.advertise(asked, Unsigned())
             total.take_keys(client, keys)
@@ -65,53 +123,104 @@ def measured(size: int, count: int) -> dict[str, Any]:
             states[client], shares = half.share(states[client], roster, near, Unsigned())
             total.take_shares(client, shares)
     for client, delivery in total.deliveries().items():
-        update = posterior(client, size)
-        with timed("clients"):
-            statistics = client_statistics(RULE, update, weights[0], previous)
-            vector = encoded_statistics(statistics, exponents)
-            states[client] = half.masked(states[client], delivery, vector, near)
-        with timed("server"):
-            total.add_masked(client, vector)
-    with timed("keys-and-shares"):
+        masked = vector(client)
+        with clock("clients"):
+            states[client] = half.masked(states[client], delivery, masked, near)
+        with clock("server"):
+            total.add_masked(client, masked)
+        del masked
+    with clock("keys-and-shares"):
         for client, survivors in total.asked_to_confirm().items():
             states[client], told = half.confirm(states[client], survivors, near)
             total.take_confirmations(client, told)
         for client, heard in total.asked_to_unmask().items():
             total.take_unmasking(client, half.unmask(states[client], heard, near))
-    with timed("server"):
-        sums = decoded_statistics(total.total(), exponents, size, 0)
-        masked = pooled_statistics(RULE, sums, weights, previous).posterior
-    started = time.perf_counter()
-    clients = ((posterior(number, size), weights[0], None) for number in range(1, count + 1))
-    direct = pool_weighted(RULE, clients, previous=previous).posterior
-    shift = np.abs(masked.mean - direct.mean) / np.sqrt(direct.variance)
-    return {
-        "parameters": size,
-        "clients": count,
-        "cpus": cpus_of_this_process(),
-        "mean-error": float(shift.max()),
-        "variance-error": float(np.abs(masked.variance / direct.variance - 1).max()),
-        "direct-seconds-and-drawing": time.perf_counter() - started,
-        **{f"{what}-seconds": taken for what, taken in seconds.items()},
-    }
+    return total
+
+
+def quantized_pool(size: int, count: int, previous: Posterior) -> Posterior:
+    """Return the pool of the same statistics as Flower's SecAgg+ encodes, adds and decodes them.
+
+    Its workflow and its clients' mod (``flwr`` 1.41): clipped, rounded at random, summed modulo
+    2³²; every client with the greatest weight, where its grid is the finest. Masks change no sum.
+    """
+    np.random.seed(0)  # noqa: NPY002 - what Flower's rounding draws from
+    total = np.zeros((RULE.statistics, size), np.int64)
+    for update, _, _ in _members(size, count):
+        statistics = client_statistics(RULE, update, 1.0, previous).gaussian
+        total += np.stack(quantize(list(statistics), CLIPPING, LEVELS))
+    total %= MODULUS
+    mean = np.stack(dequantize(list(total), CLIPPING, LEVELS)) - (count - 1) * CLIPPING
+    mean /= count
+    return pooled_statistics(RULE, Statistics(mean, np.zeros(0)), [1.0], previous).posterior
+
+
+def errors(found: Posterior, wanted: Posterior) -> dict[str, float]:
+    """Return the greatest error of a mean, in pooled standard deviations, and of a variance."""
+    shift = found.mean - wanted.mean
+    np.abs(shift, out=shift)
+    shift /= np.sqrt(wanted.variance)
+    ratio = found.variance / wanted.variance
+    ratio -= 1
+    return {"mean": float(shift.max()), "variance": float(np.abs(ratio, out=ratio).max())}
+
+
+def rows_of(cell: Mapping[str, Any]) -> list[Row]:
+    """Return the lines of a cell."""
+    what = f"{cell['parameters'] / 1e6:g} M parameters, {cell['clients']} clients"
+    rows = []
+    for vector, unit in (("mean", "σ"), ("variance", "of it")):
+        ours, other = cell["masked"][vector], cell["quantized"]
+        beside = ("Flower's SecAgg+ encoding", Timing.of([other[vector]])) if other else ()
+        rows.append(Row(f"{what}: error of a {vector}", unit, Timing.of([ours]), *beside))
+    named = {"keys-and-shares": "keys and shares", "clients": "all clients' vectors"}
+    for stage in STAGES:
+        taken = Timing.of([cell["seconds"][stage]])
+        rows.append(Row(f"{what}: {named.get(stage, stage)}", "CPU s", taken))
+    return rows
+
+
+def report(cells: Sequence[Mapping[str, Any]]) -> Report:
+    """Return the report of cells."""
+    notes = (
+        "Log-linear pool, equal weights, all clients in one process and in turn; CPU seconds of "
+        "all its threads.",
+        "Errors are the greatest over all parameters, against the pool of the same clients' "
+        "posteriors as they are; of a mean in pooled standard deviations, of a variance as a "
+        "share of it. Float32, in which the pool is rounded, has an eps of 1.2e-7.",
+        "Flower's SecAgg+ encoding: the same statistics, clipped at ±8 and rounded to 2²² levels "
+        "by the functions of flwr itself, with the defaults of its workflow.",
+    )
+    rows = [row for cell in cells for row in rows_of(cell)]
+    return Report("secure_aggregation", "Secure aggregation in one process", rows, notes)
 
 
 def main() -> None:
-    """Make the cells that the file lacks."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("output", type=Path)
-    parser.add_argument("--parameters", type=int, nargs="+", default=PARAMETERS)
-    parser.add_argument("--clients", type=int, nargs="+", default=CLIENTS)
+    """Make the cells that the file lacks, print the table, and write it if asked to."""
+    parser = options(__doc__)
+    parser.add_argument("--cells", nargs="+", default=CELLS, help="PARAMETERSxCLIENTS ...")
     given = parser.parse_args()
-    lines = given.output.read_text().splitlines() if given.output.exists() else []
-    done = {(cell["parameters"], cell["clients"]) for cell in map(json.loads, lines)}
-    for size in given.parameters:
-        for count in given.clients:
-            if (size, count) not in done:
-                cell = measured(size, count)
-                with given.output.open("a") as stream:
-                    stream.write(json.dumps(cell) + "\n")
-                print(json.dumps(cell))
+    output: Path | None = given.output
+    cells = json.loads(output.read_text("utf-8"))["cells"] if output and output.exists() else []
+    done = {(cell["parameters"], cell["clients"]) for cell in cells}
+    for text in given.cells:
+        size, count = map(int, text.split("x"))
+        if (size, count) in done:
+            continue
+        cells = sorted(
+            [*cells, measured(size, count)], key=lambda c: (c["parameters"], c["clients"])
+        )
+        print(json.dumps(cells), flush=True)
+        if output:
+            write(cells, output)
+    publish(report(cells), None)
+
+
+def write(cells: Sequence[Mapping[str, Any]], output: Path) -> None:
+    """Write the report with the cells that it is made of."""
+    output.parent.mkdir(parents=True, exist_ok=True)
+    content = {**report(cells).to_json(), "cells": cells}
+    output.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -23,8 +23,9 @@ elif [ "$BFL_PEERS_PYTHON" = none ]; then
     unset BFL_PEERS_PYTHON
 fi
 results=$project_root/docs/results/benchmarks
-all=(deployed_round engine_overhead federation_scale monte_carlo_prediction ozer_round pooling
-     seconds_by_processes server_step start_up training_round training_step)
+all=(deployed_round engine_overhead federation_scale large_posteriors monte_carlo_prediction
+     ozer_round pooling seconds_by_processes secure_aggregation server_step start_up training_round
+     training_step)
 for name in "${@:-${all[@]}}"; do
     echo "== $name"
     python "$project_root/benchmarks/$name.py" --output "$results/$name.json"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from flwr.app import Error, Message
 from flwr.serverapp import Grid
 
-from bfl.engine.flower import NO_REPLY, is_simulation, poll_interval
+from bfl.engine.flower import NO_REPLY, is_simulation, poll_interval, replies_up_to
 from bfl.errors import LostStateError
 from bfl.federation.client_text import neutralized
 from bfl.federation.wire import RUN_CANNOT_GO_ON
@@ -27,6 +27,11 @@ is not looked for two hundred times in each."""
 LONGEST_PAUSE = 0.2
 """Seconds between looks at most: where a look brings the replies along, it takes as long as they
 are large."""
+
+
+TIMES, ALLOWANCE = 8, 2**24
+"""A reply has at most so many times the bytes of the arrays in the largest message sent, and so
+many bytes more. What a method sends back at most is three numbers of 8 bytes for a mean of 4."""
 
 
 class Outstanding:
@@ -49,12 +54,15 @@ class Outstanding:
         self._interval = poll_interval(grid)
         self._heard = time.monotonic()
         self._took = 0.0
+        self._most_bytes = ALLOWANCE
 
     def send(self, messages: Sequence[Message]) -> list[Message]:
         """Send messages; return errors for those that Flower has not taken."""
         if not messages:
             return []
         self._heard = time.monotonic()
+        largest = max(map(_array_bytes, messages))
+        self._most_bytes = max(self._most_bytes, ALLOWANCE + TIMES * largest)
         taken = {message_id for message_id in self._grid.push_messages(messages) if message_id}
         refused = []
         for message in messages:
@@ -70,11 +78,14 @@ class Outstanding:
     def replies(self) -> list[Message]:
         """Return the replies that have come; the source of each is the node that was asked.
 
+        One that is larger than any can be is an error, and has not been in memory.
+
         Raises:
             RunError: A simulation's client cannot go on.
         """
         asked = time.monotonic()
-        replies = list(self._grid.pull_messages(self._ids)) if self._ids else []
+        with replies_up_to(self._most_bytes):
+            replies = list(self._grid.pull_messages(self._ids)) if self._ids else []
         self._took = time.monotonic() - asked
         if replies:
             self._heard = time.monotonic()
@@ -198,6 +209,11 @@ def _settled(failed: dict[int, Message], asked: dict[int, Message]) -> Iterator[
 
 def _lost(message: Message, silence: float) -> Message:
     return _failure(message, f"no reply for {silence:g} s (client-timeout)")
+
+
+def _array_bytes(message: Message) -> int:
+    """Return how many bytes the arrays in a message have."""
+    return sum(arrays.count_bytes() for arrays in message.content.array_records.values())
 
 
 def _failure(message: Message, reason: str, code: int = NO_REPLY) -> Message:

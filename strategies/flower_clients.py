@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
-from bfl.errors import LostStateError, RunError
+from bfl.errors import ConfigurationError, LostStateError, RunError
 from bfl.experiments.results.client_numbers import impossible_numbers
 from bfl.federation.client_text import neutralized
 from bfl.federation.wire import (
@@ -194,28 +194,37 @@ class FlowerClients:
 
         Raises:
             RunError: Fewer clients than ``min-clients`` have stayed, or than it takes to take masks
-                off, in every attempt; or the engine has died.
+                off, in every attempt; or rounding could carry their pool too far, and nobody was
+                asked; or the engine has died.
         """
         number, patience = request.server_round, self.patience
         needed = patience.needed(len(request.partition_ids))
+        try:
+            wanted.check(needed)
+        except ConfigurationError as error:
+            raise RunError(
+                f"round {number} was not begun, and no client was asked: {error}; the range is "
+                "that of the whole run: begin another one with these keys changed"
+            ) from error
 
         def warn(partition_id: int, text: str) -> None:
             self._warn(number, partition_id, neutralized(text))
 
-        def attempt() -> ClientsSum:
+        def attempt(left_out: Set[int]) -> ClientsSum:
             self.federation = self.federation.refreshed(self._grid, warn)
+            contents = self._contents(request).items()
             return MaskedAttempt(
                 self._grid,
                 self.federation,
                 number,
                 wanted,
-                self._contents(request),
+                {client: content for client, content in contents if client not in left_out},
                 configuration=self._template.configuration,
                 silence=patience.silence,
                 warn=warn,
             ).run(needed)
 
-        found = with_attempts(attempt, patience.retries, number)
+        found = with_attempts(attempt, patience.retries, number, warn)
         for partition_id in found.partition_ids:
             tally.add_unseen(partition_id, self.num_examples[partition_id])
         return found

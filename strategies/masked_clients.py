@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import Any
 
 from flwr.app import Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
 from bfl.errors import RunError
-from bfl.federation.secure_aggregation.errors import ProtocolError, TooFewClientsError
+from bfl.federation.secure_aggregation.errors import (
+    ProtocolError,
+    TooFewClientsError,
+    UnusableClientsError,
+)
 from bfl.federation.secure_aggregation.messages import (
     Confirmations,
     Delivery,
@@ -86,7 +90,7 @@ class MaskedAttempt:
 
         Raises:
             TooFewClientsError: There are fewer, or too few clients to take masks off.
-            ProtocolError: Shares do not give the secrets that they are of.
+            UnusableClientsError: With some clients the attempt cannot end.
             RunError: The engine has died.
         """
         total = self._sum
@@ -155,21 +159,29 @@ class MaskedAttempt:
             self._warn(client, f"failed: no reply for {self._silence:g} s (client-timeout)")
 
 
-def with_attempts(attempt: Callable[[], ClientsSum], retries: int, server_round: int) -> ClientsSum:
+def with_attempts(
+    attempt: Callable[[Set[int]], ClientsSum], retries: int, server_round: int, warn: Told
+) -> ClientsSum:
     """Return what an attempt at a round gives; it is made again, with fresh masks, if it fails.
 
     Args:
-        attempt: Makes one.
+        attempt: Makes one, without some clients.
         retries: How often it is made again.
         server_round: The round, for the message.
+        warn: Told which clients are left out of the attempts that follow, and why.
 
     Raises:
         RunError: All have failed.
     """
+    left_out: set[int] = set()
     for left in reversed(range(retries + 1)):
         try:
-            return attempt()
-        except (TooFewClientsError, ProtocolError) as error:
+            return attempt(left_out)
+        except (TooFewClientsError, UnusableClientsError) as error:
             if not left:
                 raise RunError(f"round {server_round}: {error}; nothing was unmasked") from error
+            if isinstance(error, UnusableClientsError):
+                left_out |= error.reasons.keys()
+                for client, reason in sorted(error.reasons.items()):
+                    warn(client, f"left out of this round: {reason}")
     raise AssertionError("unreachable")

@@ -11,6 +11,7 @@ from bfl.aggregation.precision_spread import DISTANCE, SPREAD
 from bfl.aggregation.weightings import Weighting
 from bfl.engine.resources import cpus_of_this_process
 from bfl.errors import PosteriorError
+from bfl.federation.secure_aggregation.accuracy import check_accuracy
 from bfl.federation.secure_aggregation.encoding import decoded_statistics
 from bfl.federation.secure_aggregation.fixed_point import Ring
 from bfl.federation.secure_aggregation.settings import SecureSums
@@ -32,15 +33,33 @@ class WantedSum:
 
     Attributes:
         secure_sums: How.
+        rule: The pooling rule.
+        previous: The previous global posterior.
         weights: Their weights, by partition id.
         exponents: Those of the statistics and, last, of the point parameters.
         size: The number of elements of a client's vector.
     """
 
     secure_sums: SecureSums
+    rule: PoolingRule
+    previous: Posterior
     weights: Mapping[int, float]
     exponents: Sequence[int]
     size: int
+
+    def check(self, fewest: int) -> None:
+        """Raise if rounding could carry the pooled posterior further than is promised.
+
+        The grid follows from the previous posterior, which is another one in each round.
+
+        Args:
+            fewest: How many of the clients have to stay.
+
+        Raises:
+            ConfigurationError: Saying how far, and which keys make the range smaller.
+        """
+        allowed, weights = self.secure_sums.value_range, list(self.weights.values())
+        check_accuracy(self.rule, allowed, self.previous, weights, fewest)
 
 
 @dataclass(frozen=True)
@@ -75,7 +94,7 @@ def wanted_sum(
     weights = foreseen_weights(weighting, num_examples)
     exponents = agreed_exponents(rule, secure_sums.value_range, previous, list(weights.values()))
     size = rule.statistics * previous.size + previous.point.size
-    return WantedSum(secure_sums, weights, exponents, size)
+    return WantedSum(secure_sums, rule, previous, weights, exponents, size)
 
 
 def hidden_metrics(method: Method) -> dict[str, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 import time
 from collections.abc import Iterator
@@ -14,8 +15,10 @@ import pytest
 from flower_processes import ROOT, Flower, end_processes, run_config, wait_for
 from hosts import Hosts, why_not
 
+from bfl.configuration.sources import parse_pairs
 from bfl.deployment import setup
 from bfl.deployment.settings import ServerSettings
+from bfl.engine.flower import FlowerApp, run_serially
 from bfl.experiments.results.run_folder import RunFolder
 
 pytestmark = pytest.mark.long
@@ -24,6 +27,11 @@ SERVER, NAME = "server", "fed.example.org"
 CLIENTS = ("client-0", "client-1", "client-2")
 ADDRESSES = {SERVER: "10.77.0.1", **{name: f"10.77.0.1{n}" for n, name in enumerate(CLIENTS)}}
 ROUNDS = 5
+MASKED = (
+    'exchange="masked" masked-reach=0.0055 partition="dirichlet" alpha=0.3 batch-size=16 '
+    'model="mlp" train-examples=200 rounds=1 local-epochs=1 mc-samples=1 server-evaluates=false'
+)
+"""With as many steps as client 1 makes, its means leave the range: it fails when it has trained."""
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +57,9 @@ class Federation:
     def __init__(self, flower: Flower, hosts: Hosts, folder: Path) -> None:
         self.flower, self.hosts = flower, hosts
         self.made = setup.init(folder / "federation", ServerSettings((NAME,)), 3, datetime.now(UTC))
+        for name in CLIENTS:  # of masked rounds: whom each of them knows by itself
+            shutil.copy(self.made.server / "clients.toml", self.made.client(name))
+            (self.made.client(name) / "node.toml").write_text('clients-list = "clients.toml"\n')
         flower.environment["FLWR_HOME"] = str(self.made.server / "state" / "flower")
         self.logs: dict[str, list[Path]] = {}
         self.pids: dict[str, int] = {}
@@ -140,3 +151,19 @@ def test_a_run_outlives_links_clients_and_the_server(
     for name in ("client-0", "client-2"):
         assert "Connection attempt failed, retrying" in federation.said(name)
         assert "Connection successful after" in federation.said(name)
+    _check_masked(federation, tmp_path)
+
+
+def _check_masked(federation: Federation, folder: Path) -> None:
+    """A round whose updates are masked, with signed keys: as in one process, without a client."""
+    for name in ("one-process", "masked"):
+        config = f'{MASKED} output-dir="{folder}" name="{name}"'
+        if name == "masked":
+            federation.run(config)
+            wait_for(lambda: federation.has_ended("run"), 120)
+        else:
+            run_serially(FlowerApp.read(ROOT), parse_pairs(config), len(CLIENTS), {})
+    [wanted], [found] = (RunFolder(folder / name).rounds() for name in ("one-process", "masked"))
+    for entry in (wanted, found):
+        assert [client["client"] for client in entry["per-client"]] == [0, 2]
+    assert found["posterior-sha256"] == wanted["posterior-sha256"], federation.said("run")

@@ -94,6 +94,7 @@ ACTORS = "bfl/engine/flower/actors.py"
 SIMULATION = "bfl/engine/flower/simulation.py"
 HANDING_OUT = "bfl/engine/flower/handing_out.py"
 GRID = "bfl/engine/flower/grid.py"
+REPLIES = "bfl/engine/flower/replies.py"
 APP = "bfl/engine/flower/app.py"
 RAY = "bfl/engine/ray_cluster.py"
 WARM, WARM_WORKER = "bfl/engine/flower/warm.py", "bfl/engine/flower/warm_worker.py"
@@ -106,7 +107,14 @@ RUN_SIMULATION = (
 )
 POOL = ("submit", "fetch_result_and_return_actor_to_pool", "add_actor_back_to_pool")
 
+SECURE_BENCHMARK = "benchmarks/secure_aggregation.py"
+SECAGG = "flwr.common.secure_aggregation.quantization"
+SECAGG_PARAMETERS = ("clipping_range", "target_range")
+
 PARTS = (
+    # What a benchmark measures beside ours.
+    Part(SECAGG, "quantize", SECURE_BENCHMARK, ("parameters", *SECAGG_PARAMETERS)),
+    Part(SECAGG, "dequantize", SECURE_BENCHMARK, ("quantized_parameters", *SECAGG_PARAMETERS)),
     # The simulation, and what is exchanged in it.
     Part("flwr.simulation.run_simulation", "_run_simulation", SIMULATION, RUN_SIMULATION),
     Part(
@@ -129,6 +137,20 @@ PARTS = (
         offers=("get_node_ids", "push_messages", "pull_messages"),
     ),
     Part("flwr.superlink.grid.inmemory_grid", "InMemoryGrid", GRID),
+    Part(
+        "flwr.superlink.grid.http_grid",
+        "HttpGrid",
+        REPLIES,
+        is_as=lambda grid: (
+            {"pull_objects", "ObjectPullError"} <= set(grid.pull_messages.__code__.co_names)
+        ),
+    ),
+    Part(
+        "flwr.superlink.grid.http_grid",
+        "pull_objects",
+        REPLIES,
+        parameters=("object_ids", "pull_object_fn"),
+    ),
     # Actors.
     Part(
         "flwr.simulation.ray_transport.ray_actor",

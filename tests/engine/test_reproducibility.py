@@ -20,7 +20,9 @@ pytestmark = pytest.mark.slow
 @pytest.mark.parametrize(
     ("actors", "config"),
     [
-        (1, 'inference="mc-dropout" strategy="nwa" fraction-train=0.6'),
+        # What a client keeps from one message of a masked round to the next follows it from actor
+        # to actor.
+        (2, 'inference="mc-dropout" strategy="nwa" fraction-train=0.6 exchange="masked"'),
         pytest.param(
             2,
             'partition="dirichlet" alpha=1.0 strategy="ppa" weighting="distance"',

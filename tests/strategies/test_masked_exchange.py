@@ -245,3 +245,73 @@ def test_a_strategy_of_ones_own_is_refused_likewise_before_anybody_trains(parts,
 @pytest.mark.parametrize("strategy", ["pvi", "conflation", "fedavgm", "weighted-conflation"])
 def test_methods_whose_pool_is_a_sum_go_with_it(strategy):
     assert resolve({"dataset": "digits", **MASKED, "strategy": strategy}).exchange.secure_sums
+
+
+def test_a_later_round_whose_sums_would_be_too_coarse_is_not_begun():
+    """The grid follows from the posterior that a round begins with; the first one is fine."""
+
+    def wide(task, received):
+        variance = np.full_like(received.variance, 15.9)
+        return Posterior(received.mean, variance, received.point)
+
+    nodes = MaskedNodes(wide)
+    given = {**MASKED, "strategy": "pvi", "damping": 1 / 6, "masked-reach": 1e5}
+    parts = (resolve({"dataset": "digits", **given}).prior,)
+    with pytest.raises(RunError) as caught:
+        Run(given, rounds=2, nodes=nodes, parts=parts, scale_floor=0.0)
+    said = str(caught.value)
+    assert said.startswith("round 2 was not begun, and no client was asked: sums modulo 2^64")
+    assert "masked-reach (now 100000)" in said
+    assert [kind for kind, _ in nodes.stages].count("advertise_keys") == len(SIZES)
+
+
+class Tampering(MaskedNodes):
+    """Clients of which one changes what it has answered at a stage, in some of its attempts."""
+
+    def __init__(self, stage, liar, change):
+        super().__init__()
+        self.stage, self.liar, self.change = stage, liar, change
+
+    def _stage(self, kind, answer):
+        honest = super()._stage(kind, answer)
+
+        def work(message, context):
+            reply = honest(message, context)
+            if kind == self.stage and int(context.node_config["partition-id"]) == self.liar:
+                record = reply.content["secure-aggregation"]
+                record.update(self.change(dict(record)))
+            return reply
+
+        return work
+
+
+@pytest.mark.parametrize(
+    ("stage", "change", "said"),
+    [
+        ("advertise_keys", lambda r: {"own_mask": bytes(32)}, "shares do not give the secret"),
+        ("share_keys", lambda r: {"boxes": [b"x"] * 5}, "clients 0, 1, 3, 4, 5 were sealed no"),
+        ("share_keys", lambda r: {"masking": [bytes(32)] * 6}, "clients 0, 1, 3, 4, 5 were sealed"),
+    ],
+)
+def test_a_client_that_keeps_an_attempt_from_ending_is_left_out_of_the_next(stage, change, said):
+    run = Run(MASKED, rounds=1, nodes=Tampering(stage, 2, change))
+    run.close_to(Run({}, rounds=1, nodes=MaskedNodes(fault=failing("train", 2))))
+    assert any(
+        "client 2: left out of this round: " in text and said in text for text in run.warnings
+    )
+    assert run.rounds[0].metrics["clients"] == 5
+
+
+@pytest.mark.parametrize(
+    ("stage", "change"),
+    [
+        ("confirm", lambda r: {"boxes": [b"x"] * 5}),
+        ("unmask", lambda r: {"own_masks": [bytes(16)] * 6}),
+        ("unmask", lambda r: {"unusable": r["survivors"]}),
+    ],
+)
+def test_one_client_cannot_keep_an_attempt_from_ending_with_all_vectors(stage, change):
+    nodes = Tampering(stage, 2, change)
+    run = Run(MASKED, rounds=1, nodes=nodes)
+    assert run.posterior.digest() == Run(MASKED, rounds=1).posterior.digest()
+    assert [kind for kind, _ in nodes.stages].count("advertise_keys") == len(SIZES)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import product
 
@@ -88,7 +89,11 @@ def greatest_errors(
     left = weights if left is None else left
     mean = variance = 0.0
     for corner in corners if previous.size else ():
-        sums = sum(client_statistics(rule, corner, w, around).gaussian for w in left)
+        # Of equal weights one stands for all: this is asked before every round.
+        sums = sum(
+            count * client_statistics(rule, corner, weight, around).gaussian
+            for weight, count in Counter(left).items()
+        )
         exact = _pooled(rule, np.asarray(sums), left, around)
         if exact is None:  # it would not be pooled in a direct exchange either
             continue

@@ -19,10 +19,13 @@ from bfl.federation.secure_aggregation.errors import ProtocolError
 from bfl.federation.secure_aggregation.fixed_point import Ring
 from bfl.federation.secure_aggregation.identity import Identity, signed_text
 from bfl.federation.secure_aggregation.keys import (
+    MASKING,
+    OWN_MASK,
     SECRET,
     KeyPair,
     derived,
     digest_of,
+    digest_of_share,
     new_secret,
     opened,
     sealed,
@@ -64,6 +67,8 @@ class ClientSecrets(Fields):
         sharers: All who have sent shares.
         senders: Those of them who are its neighbours.
         boxes: What they have sealed for it.
+        own_masks: The digests of what is in them.
+        masking_digests: Likewise.
         survivors: Whose masked vectors have come.
     """
 
@@ -81,6 +86,8 @@ class ClientSecrets(Fields):
     sharers: list[int]
     senders: list[int]
     boxes: list[bytes]
+    own_masks: list[bytes]
+    masking_digests: list[bytes]
     survivors: list[int]
 
     @property
@@ -124,6 +131,8 @@ def advertise(
         sharers=[],
         senders=[],
         boxes=[],
+        own_masks=[],
+        masking_digests=[],
         survivors=[],
     )
     keys = KeyPair(state.encryption).public, KeyPair(state.masking).public
@@ -134,18 +143,18 @@ def advertise(
 def share(
     state: ClientSecrets, roster: Roster, neighbourhood: Neighbourhood, identity: Identity
 ) -> tuple[ClientSecrets, Shares]:
-    """Split the secrets into shares for the neighbours.
+    """Split the secrets into shares for the neighbours; or say whose keys are not signed.
+
+    Nothing is shared then: the server may leave them out, and make another attempt.
 
     Raises:
-        ProtocolError: The stage is another one, the clients are too few, or the neighbours are not
-            those that they have to be, have one key twice, or have not signed theirs.
+        ProtocolError: The stage or the attempt is another one, the clients are too few, or the
+            neighbours are not those that they have to be, or have one key twice.
     """
-    _expect(state, ADVERTISED)
+    _expect(state, ADVERTISED, roster.label)
     _check_roster(state, roster, neighbourhood)
-    for client, encryption, masking, signature in zip(
-        roster.neighbours, roster.encryption, roster.masking, roster.signatures, strict=True
-    ):
-        identity.check(client, signed_text(state.label, client, encryption, masking), signature)
+    if refused := _unsigned(state, roster, identity):
+        return state, Shares([], [], [], [], refused)
     members = sorted([state.client, *roster.neighbours])
     threshold = neighbourhood.threshold(len(members))
     of_key = dict(zip(members, split(state.masking, threshold, len(members)), strict=True))
@@ -167,7 +176,14 @@ def share(
         )
         for other in roster.neighbours
     ]
-    return state, Shares(roster.neighbours, boxes)
+    own_masks, masking = (
+        [
+            digest_of_share(part[member], state.client, member, what, state.label)
+            for member in members
+        ]
+        for part, what in ((of_mask, OWN_MASK), (of_key, MASKING))
+    )
+    return state, Shares(roster.neighbours, boxes, own_masks, masking, [])
 
 
 def masked(
@@ -176,9 +192,10 @@ def masked(
     """Mask a vector in place: with a mask of the client's own, and one for each neighbour.
 
     Raises:
-        ProtocolError: The stage is another one, or too few neighbours have sent shares.
+        ProtocolError: The stage or the attempt is another one, or too few neighbours have sent
+            shares.
     """
-    _expect(state, SHARED)
+    _expect(state, SHARED, delivery.label)
     _check_delivery(state, delivery, neighbourhood)
     mask(vector, derived(state.own_mask, f"own mask, {state.label}"), 1)
     pair = KeyPair(state.masking)
@@ -194,6 +211,8 @@ def masked(
         sharers=delivery.sharers,
         senders=delivery.senders,
         boxes=delivery.boxes,
+        own_masks=delivery.own_masks,
+        masking_digests=delivery.masking,
     )
 
 
@@ -203,10 +222,10 @@ def confirm(
     """Tell the neighbours what the server has told of who takes part.
 
     Raises:
-        ProtocolError: The stage is another one, or the survivors are too few, or others than those
-            who have shared.
+        ProtocolError: The stage or the attempt is another one, or the survivors are too few, or
+            others than those who have shared.
     """
-    _expect(state, MASKED)
+    _expect(state, MASKED, survivors.label)
     alive = survivors.clients
     if alive != sorted(set(alive) & set(state.sharers)) or state.client not in alive:
         raise ProtocolError("the survivors are not some of those who have sent shares")
@@ -219,39 +238,89 @@ def confirm(
         )
         for other in near
     ]
-    return replace(state, stage=CONFIRMED, survivors=alive), Confirmations(near, boxes)
+    state = replace(state, stage=CONFIRMED, survivors=alive)
+    return state, Confirmations(state.label, near, boxes)
 
 
 def unmask(state: ClientSecrets, heard: Confirmations, neighbourhood: Neighbourhood) -> Unmasking:
     """Return shares that take masks off, if enough neighbours have been told the same.
 
-    The state is spent: whoever keeps it has to forget it before the answer is sent.
+    The state is spent: whoever keeps it has to forget it before the answer is sent. A confirmation
+    that is none, or of something else, counts as one that the server has not handed over, which it
+    might as well do; and a box that does not hold what its digests say as a share less.
 
     Raises:
-        ProtocolError: The stage is another one, too few neighbours confirm what this client has
-            been told, or one was told something else.
+        ProtocolError: The stage or the attempt is another one, or too few neighbours confirm what
+            this client has been told.
     """
-    _expect(state, CONFIRMED)
-    own = state.view(state.survivors)
+    _expect(state, CONFIRMED, heard.label)
     near = set(state.senders) & set(state.survivors)
     if not set(heard.clients) <= near or len(set(heard.clients)) != len(heard.clients):
         raise ProtocolError("confirmations are of others than the neighbours that are left")
-    for other, box in zip(heard.clients, heard.boxes, strict=True):
-        context = f"confirmation of {other} for {state.client}"
-        if opened(state.key(other, "confirmation"), box, context) != own:
-            raise ProtocolError(f"client {other} was told of other clients than this one")
-    _check_enough(state, len(heard.clients) + 1, neighbourhood, "confirm the same")
-    own_masks, masking = {state.client: state.own_share}, {}
-    for other, box in zip(state.senders, state.boxes, strict=True):
-        shares = opened(state.key(other, "shares"), box, f"shares of {other} for {state.client}")
-        if other in state.survivors:
-            own_masks[other] = shares[SECRET:]
+    agreeing = sum(
+        _confirms(state, other, box) for other, box in zip(heard.clients, heard.boxes, strict=True)
+    )
+    _check_enough(state, agreeing + 1, neighbourhood, "confirm the same")
+    own_masks, masking, unusable = {state.client: state.own_share}, {}, []
+    for other in state.senders:
+        shares = _shares_of(state, other)
+        if shares is None:
+            unusable.append(other)
+        elif other in state.survivors:
+            own_masks[other] = shares[1]
         else:
-            masking[other] = shares[:SECRET]
-    return Unmasking([*own_masks], [*own_masks.values()], [*masking], [*masking.values()])
+            masking[other] = shares[0]
+    return Unmasking([*own_masks], [*own_masks.values()], [*masking], [*masking.values()], unusable)
 
 
-def _expect(state: ClientSecrets, stage: str) -> None:
+def _confirms(state: ClientSecrets, other: int, box: bytes) -> bool:
+    """Return whether a neighbour confirms what this client has been told."""
+    context = f"confirmation of {other} for {state.client}"
+    try:
+        told = opened(state.key(other, "confirmation"), box, context)
+    except ProtocolError:
+        return False
+    return told == state.view(state.survivors)
+
+
+def _shares_of(state: ClientSecrets, other: int) -> tuple[bytes, bytes] | None:
+    """Return the shares of a neighbour's masking key and own mask; None if they are none."""
+    place = state.senders.index(other)
+    context = f"shares of {other} for {state.client}"
+    try:
+        text = opened(state.key(other, "shares"), state.boxes[place], context)
+    except ProtocolError:
+        return None
+    if len(text) != 2 * SECRET:
+        return None
+    masking, own_mask = text[:SECRET], text[SECRET:]
+    for share, what, digests in (
+        (masking, MASKING, state.masking_digests),
+        (own_mask, OWN_MASK, state.own_masks),
+    ):
+        if digest_of_share(share, other, state.client, what, state.label) != digests[place]:
+            return None
+    return masking, own_mask
+
+
+def _unsigned(state: ClientSecrets, roster: Roster, identity: Identity) -> list[int]:
+    """Return the neighbours whose keys are not signed as this client's own list says."""
+    refused = []
+    for client, encryption, masking, signature in zip(
+        roster.neighbours, roster.encryption, roster.masking, roster.signatures, strict=True
+    ):
+        try:
+            identity.check(client, signed_text(state.label, client, encryption, masking), signature)
+        except ProtocolError:
+            refused.append(client)
+    return refused
+
+
+def _expect(state: ClientSecrets, stage: str, label: str) -> None:
+    if state.label != label:
+        raise ProtocolError(
+            f"client {state.client} is in {state.label}, and the message is of {label}"
+        )
     if state.stage != stage:
         raise ProtocolError(
             f"client {state.client} has {state.stage} in {state.label} and is asked for what comes "
@@ -293,6 +362,7 @@ def _check_delivery(state: ClientSecrets, delivery: Delivery, neighbourhood: Nei
         raise ProtocolError("those who have sent shares are not some of the clients")
     if delivery.senders != [other for other in state.neighbours if other in sharers]:
         raise ProtocolError("the senders are not the neighbours who have sent shares")
-    if len(delivery.boxes) != len(delivery.senders):
-        raise ProtocolError("there are not as many boxes as senders")
+    lists = (delivery.boxes, delivery.own_masks, delivery.masking)
+    if any(len(each) != len(delivery.senders) for each in lists):
+        raise ProtocolError("there are not as many boxes, and digests, as senders")
     _check_enough(state, len(delivery.senders) + 1, neighbourhood, "have sent shares")

@@ -22,7 +22,11 @@ def encoded_statistics(statistics: Statistics, exponents: Sequence[int]) -> Ring
         ValueError: There are not as many exponents.
     """
     rows = (*statistics.gaussian, statistics.point)
-    return np.concatenate([encoded(row, e) for row, e in zip(rows, exponents, strict=True)])
+    vector, start = np.empty(sum(row.size for row in rows), np.uint64), 0
+    for row, exponent in zip(rows, exponents, strict=True):
+        encoded(row, exponent, vector[start : start + row.size])
+        start += row.size
+    return vector
 
 
 def decoded_statistics(

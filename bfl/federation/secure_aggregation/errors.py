@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from bfl.errors import BflError
 
 
@@ -12,6 +14,18 @@ class ProtocolError(BflError):
     """
 
     public = True
+
+
+class UnusableClientsError(BflError):
+    """The masks of some clients cannot be taken off by what they have sent; nothing was unmasked.
+
+    Attributes:
+        reasons: Why each cannot take part in the round, by client.
+    """
+
+    def __init__(self, reasons: Mapping[int, str]) -> None:
+        super().__init__("; ".join(f"client {c}: {why}" for c, why in sorted(reasons.items())))
+        self.reasons = dict(reasons)
 
 
 class TooFewClientsError(BflError):

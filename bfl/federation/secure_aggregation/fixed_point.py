@@ -38,24 +38,42 @@ def exponent_for(greatest_sum: float) -> int:
     return max(low, min(high, HIGHEST - math.frexp(greatest_sum)[1]))
 
 
-def encoded(values: Array, exponent: int) -> Ring:
+CHUNK = 1 << 17
+"""Numbers encoded at a time: of a large model nothing but its vector takes memory."""
+
+
+def encoded(values: Array, exponent: int, into: Ring | None = None) -> Ring:
     """Return numbers (N,) as elements of the ring.
+
+    Args:
+        values: The numbers.
+        exponent: The exponent.
+        into: (N,) where the elements are written; by default a new vector.
 
     Raises:
         OverflowError: One of them alone is beyond the range; saying how many are.
     """
-    scaled = np.rint(np.ldexp(values, exponent))
-    beyond = int(np.count_nonzero(~(np.abs(scaled) <= 2.0**HIGHEST)))
+    found = np.empty(values.shape, np.uint64) if into is None else into
+    beyond = 0
+    for start in range(0, values.size, CHUNK):
+        part = slice(start, start + CHUNK)
+        scaled = np.rint(np.ldexp(values[part], exponent))
+        outside = ~(np.abs(scaled) <= 2.0**HIGHEST)
+        if outside.any():
+            beyond += int(np.count_nonzero(outside))
+        else:
+            found[part] = scaled.astype(np.int64).view(np.uint64)
     if beyond:
         raise OverflowError(
             f"{beyond} of {values.size} values are beyond ±{math.ldexp(1.0, HIGHEST - exponent):g}"
         )
-    return scaled.astype(np.int64).view(np.uint64)
+    return found
 
 
 def decoded(total: Ring, exponent: int) -> Array:
     """Return the sum (N,) of numbers, given the sum of their elements of the ring."""
-    return np.ldexp(total.view(np.int64).astype(np.float64), -exponent)
+    values = total.view(np.int64).astype(np.float64)
+    return np.ldexp(values, -exponent, out=values)
 
 
 def rounding(exponent: int, clients: int) -> float:

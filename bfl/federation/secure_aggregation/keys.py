@@ -20,6 +20,9 @@ SECRET = 16
 DIGEST = 32
 """Bytes of a digest of a secret."""
 
+OWN_MASK, MASKING = "own mask", "masking key"
+"""The secrets of a client that are shared, as the digests of their shares name them."""
+
 _NONCE = 12
 
 
@@ -38,6 +41,19 @@ def derived(secret: bytes, purpose: str) -> bytes:
 def digest_of(secret: bytes) -> bytes:
     """Return what a secret is known again by, 32 bytes that say nothing else of it."""
     return derived(secret, "digest")
+
+
+def digest_of_share(share: bytes, owner: int, holder: int, what: str, label: str) -> bytes:
+    """Return what a share is known again by, 32 bytes that say nothing else of it.
+
+    Args:
+        share: 16 bytes.
+        owner: Whose secret it is a share of.
+        holder: Who is given it.
+        what: Which of the secrets: ``OWN_MASK`` or ``MASKING``.
+        label: What the attempt is called.
+    """
+    return derived(share, f"digest of the share of {owner} for {holder}, {what}, {label}")
 
 
 @dataclass(frozen=True)

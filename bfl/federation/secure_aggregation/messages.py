@@ -83,6 +83,7 @@ class Roster(Fields):
     """Tells a client who takes part, and its neighbours' keys.
 
     Attributes:
+        label: What the attempt is called.
         clients: All who have sent keys, sorted.
         neighbours: Those of them who are its neighbours, sorted.
         encryption: Their keys, in this order.
@@ -90,6 +91,7 @@ class Roster(Fields):
         signatures: Likewise.
     """
 
+    label: str
     clients: list[int]
     neighbours: list[int]
     encryption: list[bytes]
@@ -99,15 +101,22 @@ class Roster(Fields):
 
 @dataclass(frozen=True)
 class Shares(Fields):
-    """A client's shares of its secrets, one box for each neighbour.
+    """A client's shares of its secrets, one box for each neighbour; or whose keys it refuses.
 
     Attributes:
         receivers: The neighbours.
         boxes: What is sealed for each.
+        own_masks: The digest of each share of its own mask's secret, in the order of the shares.
+        masking: Likewise of its masking key's.
+        refused: The neighbours whose keys are not signed as they have to be; then the rest is
+            empty.
     """
 
     receivers: list[int]
     boxes: list[bytes]
+    own_masks: list[bytes]
+    masking: list[bytes]
+    refused: list[int]
 
 
 @dataclass(frozen=True)
@@ -115,14 +124,20 @@ class Delivery(Fields):
     """Hands over the neighbours' shares, and so tells who can be masked with.
 
     Attributes:
+        label: What the attempt is called.
         sharers: All who have sent shares, sorted.
         senders: Those of them who are neighbours.
         boxes: What each has sealed for this client.
+        own_masks: The digest of the share of each one's own mask's secret.
+        masking: Likewise of its masking key's.
     """
 
+    label: str
     sharers: list[int]
     senders: list[int]
     boxes: list[bytes]
+    own_masks: list[bytes]
+    masking: list[bytes]
 
 
 @dataclass(frozen=True)
@@ -130,9 +145,11 @@ class Survivors(Fields):
     """Tells whose masked vectors have come.
 
     Attributes:
+        label: What the attempt is called.
         clients: These clients, sorted.
     """
 
+    label: str
     clients: list[int]
 
 
@@ -141,10 +158,12 @@ class Confirmations(Fields):
     """What clients have been told of who takes part, for each other.
 
     Attributes:
+        label: What the attempt is called.
         clients: The clients that it is for or, handed over by the server, from.
         boxes: What is sealed for, or by, each.
     """
 
+    label: str
     clients: list[int]
     boxes: list[bytes]
 
@@ -158,9 +177,12 @@ class Unmasking(Fields):
         own_masks: A share of the secret of each one's own mask.
         missing: Who has shared secrets and sent no vector.
         masking: A share of the secret of each one's masking key.
+        unusable: Whose shares it cannot give: what was sealed for it is none, or not what the
+            digests say.
     """
 
     survivors: list[int]
     own_masks: list[bytes]
     missing: list[int]
     masking: list[bytes]
+    unusable: list[int]

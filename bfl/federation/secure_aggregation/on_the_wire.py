@@ -30,16 +30,22 @@ class MaskedTask(Fields):
     """What a client is told with its task where it is to send a masked vector.
 
     Attributes:
+        label: See ``Delivery``.
         sharers: See ``Delivery``.
         senders: See ``Delivery``.
         boxes: See ``Delivery``.
+        own_masks: See ``Delivery``.
+        masking: See ``Delivery``.
         weight: The client's weight, as 8 bytes of float64: the very number that the server knows.
         exponents: Those of the statistics and, last, of the point parameters.
     """
 
+    label: str
     sharers: list[int]
     senders: list[int]
     boxes: list[bytes]
+    own_masks: list[bytes]
+    masking: list[bytes]
     weight: bytes
     exponents: list[int]
 
@@ -47,12 +53,12 @@ class MaskedTask(Fields):
     def of(cls, delivery: Delivery, weight: float, exponents: list[int]) -> MaskedTask:
         """Return what a client is told."""
         packed = np.float64(weight).tobytes()
-        return cls(delivery.sharers, delivery.senders, delivery.boxes, packed, exponents)
+        return cls(**delivery.to_fields(), weight=packed, exponents=exponents)
 
     @property
     def delivery(self) -> Delivery:
         """The neighbours' shares."""
-        return Delivery(self.sharers, self.senders, self.boxes)
+        return Delivery.from_fields(self.to_fields())
 
     @property
     def known_weight(self) -> float:

@@ -5,18 +5,25 @@ Source: Bonawitz et al. (2017), figure 4.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 import numpy as np
 
-from bfl.federation.secure_aggregation.errors import ProtocolError, TooFewClientsError
+from bfl.federation.secure_aggregation.errors import (
+    ProtocolError,
+    TooFewClientsError,
+    UnusableClientsError,
+)
 from bfl.federation.secure_aggregation.fixed_point import Ring
 from bfl.federation.secure_aggregation.keys import (
     DIGEST,
+    MASKING,
+    OWN_MASK,
     SECRET,
     KeyPair,
     derived,
     digest_of,
+    digest_of_share,
     new_secret,
 )
 from bfl.federation.secure_aggregation.masks import mask
@@ -40,6 +47,10 @@ class SecureSum:
     For each stage there is what is sent, by client, and a function that takes an answer; who does
     not answer has dropped out. Answers come in any order, and the sum does not depend on it.
 
+    A client that keeps the attempt from ending is named where that is sure, or where so many of its
+    neighbours say so that they could keep the attempt from ending themselves: who says it falsely
+    gains nothing.
+
     Args:
         label: What the round and the attempt are called; another one for each.
         clients: Who is asked.
@@ -57,6 +68,8 @@ class SecureSum:
         self._keys: dict[int, PublicKeys] = {}
         self._neighbours: dict[int, list[int]] = {}
         self._boxes: dict[int, dict[int, bytes]] = {}
+        self._dealt: dict[int, Shares] = {}
+        self._refusals: dict[int, set[int]] = {}
         self._survivors: set[int] = set()
         self._total = np.zeros(size, np.uint64)
         self._confirmed: dict[int, dict[int, bytes]] = {}
@@ -99,6 +112,7 @@ class SecureSum:
             self._neighbours[client] = near
             keys = [self._keys[other] for other in near]
             rosters[client] = Roster(
+                label=self._label,
                 clients=clients,
                 neighbours=near,
                 encryption=[each.encryption for each in keys],
@@ -111,25 +125,48 @@ class SecureSum:
         """Take the boxes that a client has sealed for its neighbours.
 
         Raises:
-            ProtocolError: They are for others.
+            ProtocolError: They are for others, or digests are missing; or there are none, since it
+                refuses neighbours' keys.
         """
-        if shares.receivers != self._neighbours.get(client):
+        near = self._neighbours.get(client, [])
+        if shares.refused and set(shares.refused) <= set(near):
+            self._refuse(client, shares.refused)
+            raise ProtocolError(
+                f"it goes with no keys of clients {_names(shares.refused)}: not signed with those "
+                "that its own list of clients has for them"
+            )
+        if shares.receivers != near or len(shares.boxes) != len(near):
             raise ProtocolError("the shares are for others than the client's neighbours")
+        for digests in (shares.own_masks, shares.masking):
+            if [*map(len, digests)] != [DIGEST] * (len(near) + 1):
+                raise ProtocolError("there are not as many digests as shares")
         self._boxes[client] = dict(zip(shares.receivers, shares.boxes, strict=True))
+        self._dealt[client] = shares
 
     def deliveries(self) -> dict[int, Delivery]:
         """Return what hands each client its neighbours' shares.
 
         Raises:
             TooFewClientsError: Too few have sent shares.
+            UnusableClientsError: Likewise, since many refuse the keys of some.
         """
         sharers = sorted(self._boxes)
-        self._require_shares(self._boxes, "shares")
+        try:
+            self._require_shares(self._boxes, "shares")
+        except TooFewClientsError:
+            self._raise_refused("its keys are not signed as {} have to see them signed", self._keys)
+            raise
         deliveries = {}
         for client in sharers:
             senders = [other for other in self._neighbours[client] if other in self._boxes]
-            boxes = [self._boxes[other][client] for other in senders]
-            deliveries[client] = Delivery(sharers, senders, boxes)
+            deliveries[client] = Delivery(
+                label=self._label,
+                sharers=sharers,
+                senders=senders,
+                boxes=[self._boxes[other][client] for other in senders],
+                own_masks=[self._digest(other, client, OWN_MASK) for other in senders],
+                masking=[self._digest(other, client, MASKING) for other in senders],
+            )
         return deliveries
 
     def add_masked(self, client: int, vector: Ring) -> None:
@@ -163,7 +200,7 @@ class SecureSum:
         for client in self._missing():
             holders = self._survivors & set(self._neighbours[client])
             self._require(len(holders) >= self._threshold(client), "masked vectors", holders)
-        return dict.fromkeys(self.survivors, Survivors(self.survivors))
+        return dict.fromkeys(self.survivors, Survivors(self._label, self.survivors))
 
     def take_confirmations(self, client: int, confirmations: Confirmations) -> None:
         """Take what a client has sealed for its neighbours.
@@ -172,6 +209,8 @@ class SecureSum:
             ProtocolError: It is for others than those of them who are left, or is none.
         """
         near = self._survivors & set(self._neighbours.get(client, []))
+        if confirmations.label != self._label:
+            raise ProtocolError("the confirmations are of another attempt")
         if client not in self._survivors or confirmations.clients != sorted(near):
             raise ProtocolError("confirmations are for others than the neighbours that are left")
         if len(confirmations.boxes) != len(near):
@@ -182,7 +221,7 @@ class SecureSum:
     def asked_to_unmask(self) -> dict[int, Confirmations]:
         """Return what hands each client its neighbours' confirmations."""
         return {
-            client: Confirmations(list(boxes), list(boxes.values()))
+            client: Confirmations(self._label, list(boxes), list(boxes.values()))
             for client, boxes in sorted(self._confirmed.items())
         }
 
@@ -190,15 +229,24 @@ class SecureSum:
         """Take a client's shares of others' secrets.
 
         Raises:
-            ProtocolError: They are of other secrets than it was asked for, or are none.
+            ProtocolError: They are of other secrets than it was asked for, or are not those that
+                it was dealt.
         """
         sharers = self._boxes.keys() & {client, *self._neighbours.get(client, [])}
-        for owners, values, wanted in (
-            (shares.survivors, shares.own_masks, sharers & self._survivors),
-            (shares.missing, shares.masking, sharers - self._survivors),
+        if not set(shares.unusable) <= sharers - {client}:
+            raise ProtocolError("others are named than those who have sent it shares")
+        sharers -= set(shares.unusable)
+        for what, owners, values, wanted in (
+            (OWN_MASK, shares.survivors, shares.own_masks, sharers & self._survivors),
+            (MASKING, shares.missing, shares.masking, sharers - self._survivors),
         ):
             if sorted(owners) != sorted(wanted) or [*map(len, values)] != [SECRET] * len(wanted):
                 raise ProtocolError("the shares are not those of the client's neighbours")
+            for owner, share in zip(owners, values, strict=True):
+                digest = digest_of_share(share, owner, client, what, self._label)
+                if digest != self._digest(owner, client, what):
+                    raise ProtocolError(f"the share of client {owner} is not the one it was dealt")
+        self._refuse(client, shares.unusable)
         for owner, share in zip(shares.survivors, shares.own_masks, strict=True):
             self._own_masks.setdefault(owner, {})[self._number(owner, client)] = share
         for owner, share in zip(shares.missing, shares.masking, strict=True):
@@ -209,10 +257,10 @@ class SecureSum:
 
         Raises:
             TooFewClientsError: Too few have sent shares; nothing was unmasked.
-            ProtocolError: Shares do not give the secrets that they are of; nothing was unmasked.
+            UnusableClientsError: The shares of some are none, or do not give the secrets that they
+                are of; nothing was unmasked.
         """
-        own = {client: self._own_mask(client) for client in self.survivors}
-        pairs = {client: self._pair(client) for client in self._missing()}
+        own, pairs = self._secrets()
         for secret in own.values():
             mask(self._total, derived(secret, f"own mask, {self._label}"), -1)
         for client, pair in pairs.items():
@@ -222,6 +270,27 @@ class SecureSum:
                 mask(self._total, key, -1 if other < client else 1)
         return self._total
 
+    def _secrets(self) -> tuple[dict[int, bytes], dict[int, KeyPair]]:
+        """Return the secrets of the masks that are in the sum: survivors' own, others' keys."""
+        own, pairs, reasons = {}, {}, {}
+        try:
+            for client in (*self.survivors, *self._missing()):
+                try:
+                    if client in self._survivors:
+                        own[client] = self._own_mask(client)
+                    else:
+                        pairs[client] = self._pair(client)
+                except ProtocolError as error:
+                    # Each share is the one that it has dealt: this is nobody else's doing.
+                    reasons[client] = str(error)
+        except TooFewClientsError:
+            itself = {c for c in self._boxes if self._number(c, c) in self._own_masks.get(c, {})}
+            self._raise_refused("{} were sealed no shares of its secrets", itself)
+            raise
+        if reasons:
+            raise UnusableClientsError(reasons)
+        return own, pairs
+
     def _missing(self) -> list[int]:
         """Return who has sent shares and no vector, and whose masks are in somebody's vector."""
         return [
@@ -229,6 +298,33 @@ class SecureSum:
             for client in sorted(self._boxes.keys() - self._survivors)
             if self._survivors & set(self._neighbours[client])
         ]
+
+    def _refuse(self, client: int, refused: Iterable[int]) -> None:
+        for other in refused:
+            self._refusals.setdefault(other, set()).add(client)
+
+    def _raise_refused(self, why: str, there: Collection[int]) -> None:
+        """Raise if so many neighbours cannot go on with a client that nobody could without them.
+
+        Args:
+            why: What they say, with a place for their names.
+            there: Who has done its own part.
+
+        Raises:
+            UnusableClientsError: Naming these clients.
+        """
+        reasons = {}
+        for client, refusing in self._refusals.items():
+            others = len(self._neighbours[client]) - len(refusing)
+            if others + (client in there) < self._threshold(client):
+                reasons[client] = why.format(f"clients {_names(refusing)}")
+        if reasons:
+            raise UnusableClientsError(reasons)
+
+    def _digest(self, owner: int, holder: int, what: str) -> bytes:
+        """Return the digest of the share that a client has dealt another one, or itself."""
+        dealt, place = self._dealt[owner], self._number(owner, holder) - 1
+        return (dealt.own_masks if what == OWN_MASK else dealt.masking)[place]
 
     def _number(self, owner: int, holder: int) -> int:
         """Return the number of the share that a client holds of another one's secrets."""
@@ -253,10 +349,7 @@ class SecureSum:
             raise TooFewClientsError(
                 f"{len(held)} shares of client {client}'s secret have come; needed are {needed}"
             )
-        try:
-            return combined(held, needed, is_right)
-        except ProtocolError as error:
-            raise ProtocolError(f"client {client}: {error}") from error
+        return combined(held, needed, is_right)
 
     def _threshold(self, client: int) -> int:
         return self._neighbourhood.threshold(len(self._neighbours[client]) + 1)
@@ -271,8 +364,11 @@ class SecureSum:
 
     def _require(self, enough: bool, what: str, there: Iterable[int]) -> None:
         if not enough:
-            names = ", ".join(map(str, sorted(there))) or "none"
             raise TooFewClientsError(
-                f"{what} have come of clients {names} alone, of {len(self._asked)} asked: too few "
-                "to take masks off"
+                f"{what} have come of clients {_names(there) or 'none'} alone, of "
+                f"{len(self._asked)} asked: too few to take masks off"
             )
+
+
+def _names(clients: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(clients)))

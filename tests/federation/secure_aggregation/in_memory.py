@@ -90,8 +90,19 @@ def run(
     label: str = "run/1/0",
     until: str = "",
     refusals: list[str] | None = None,
+    ignore: bool = False,
 ) -> SecureSum:
-    """Go through the stages; who is gone, or refuses, does not answer."""
+    """Go through the stages; who is gone, or refuses, does not answer.
+
+    Args:
+        clients: The clients.
+        gone: Whether a client does not answer at a stage.
+        label: What the attempt is called.
+        until: The stage before which to stop.
+        refusals: Gets what clients refuse; without it they must not.
+        ignore: Whether answers that the server refuses are ones of clients that have dropped out,
+            as in a run.
+    """
     first = next(iter(clients.vectors.values()))
     total = SecureSum(label, clients.vectors, first.size, clients.neighbourhood)
     takes: dict[str, tuple[Callable[[], Mapping[int, Any]], Callable[[int, Any], None]]] = {
@@ -115,7 +126,11 @@ def run(
                     raise
                 refusals.append(str(error))
         for client, answer in sorted(answers.items(), reverse=True):
-            take(client, answer)
+            try:
+                take(client, answer)
+            except ProtocolError:
+                if not ignore:
+                    raise
     return total
 
 

@@ -20,6 +20,7 @@ from bfl.federation.secure_aggregation.messages import (
 from bfl.federation.secure_aggregation.neighbours import Neighbourhood
 from bfl.federation.secure_aggregation.server import SecureSum
 
+LABEL = "run/1/0"
 FEW = Neighbourhood(6, 2 / 3)
 """Of more than 7 clients, each has 6 neighbours, and 5 of the 7 are needed."""
 
@@ -86,6 +87,17 @@ def test_a_second_attempt_has_other_masks():
         assert not np.any(sent[0][client] == sent[1][client])
 
 
+def test_a_server_that_makes_a_round_twice_learns_what_the_second_sum_lacks():
+    """Which no attempt by itself gives away, and nothing here prevents: the page says so."""
+    vectors = random_vectors(4)
+    client, *others = vectors
+    both = [
+        run(Clients({c: vectors[c] for c in asked}), label=label).total()
+        for label, asked in (("run/1/0", [client, *others]), ("run/1/1", others))
+    ]
+    np.testing.assert_array_equal(both[0] - both[1], vectors[client])
+
+
 def test_no_client_gives_both_secrets_of_another():
     """The server says to some that a client is left, and to others that it is not."""
     vectors = random_vectors(7)
@@ -93,7 +105,7 @@ def test_no_client_gives_both_secrets_of_another():
     clients = Clients(vectors)
     total = run(clients, until="confirm")
     told = {c: list(vectors) if c in others[:3] else others for c in others}
-    confirmations = {c: clients.confirm(c, Survivors(told[c])) for c in others}
+    confirmations = {c: clients.confirm(c, Survivors(LABEL, told[c])) for c in others}
     for c in others:
         mail = {
             other: box
@@ -102,12 +114,12 @@ def test_no_client_gives_both_secrets_of_another():
             for to, box in zip(sent.clients, sent.boxes, strict=True)
             if to == c
         }
-        with pytest.raises(ProtocolError, match="was told of other clients"):
-            clients.unmask(c, Confirmations([*mail], [*mail.values()]))
+        with pytest.raises(ProtocolError, match="confirm the same; needed are 5"):
+            clients.unmask(c, Confirmations(LABEL, [*mail], [*mail.values()]))
     # And of those who were told the same there are too few, whichever half it is.
     clients = Clients(vectors)
     run(clients, until="confirm")
-    confirmations = {c: clients.confirm(c, Survivors(told[c])) for c in others}
+    confirmations = {c: clients.confirm(c, Survivors(LABEL, told[c])) for c in others}
     for c in others:
         mail = {
             other: box
@@ -117,8 +129,33 @@ def test_no_client_gives_both_secrets_of_another():
             if to == c
         }
         with pytest.raises(ProtocolError, match="confirm the same; needed are 5"):
-            clients.unmask(c, Confirmations([*mail], [*mail.values()]))
+            clients.unmask(c, Confirmations(LABEL, [*mail], [*mail.values()]))
     assert victim in total.survivors
+
+
+@pytest.mark.parametrize("share", [2 / 3, 1.0])
+def test_a_lying_server_needs_clients_that_agree_with_two_halves(share):
+    """Of three clients one is enough, unless all are needed; the page says so."""
+    victim, other, accomplice = vectors = random_vectors(3)
+    near = Neighbourhood(30, share)
+    clients = Clients(vectors, near)
+    run(clients, until="confirm")
+    told = {victim: list(vectors), other: [other, accomplice]}
+    given = {}
+    for client, survivors in told.items():
+        message, state = Survivors(LABEL, survivors), clients.states[accomplice]
+        _, agrees = half.confirm(state, message, replace(near, share=0.5))
+        box = dict(zip(agrees.clients, agrees.boxes, strict=True))[client]
+        try:
+            clients.confirm(client, message)
+            given[client] = clients.unmask(client, Confirmations(LABEL, [accomplice], [box]))
+        except ProtocolError:
+            assert share == 1.0
+    if share < 1.0:  # with the accomplice's own shares, two of each of the victim's secrets
+        assert victim in given[victim].survivors
+        assert victim in given[other].missing
+    else:
+        assert not given
 
 
 def test_each_step_is_made_once_and_in_order():
@@ -130,10 +167,39 @@ def test_each_step_is_made_once_and_in_order():
     with pytest.raises(ProtocolError, match="has masked in run/1/0"):
         clients.masked(client, delivery)  # a second vector under the same masks
     with pytest.raises(ProtocolError, match="has masked"):
-        half.unmask(clients.states[client], Confirmations([], []), ALL)
-    clients.confirm(client, Survivors(list(vectors)))
+        half.unmask(clients.states[client], Confirmations(LABEL, [], []), ALL)
+    clients.confirm(client, Survivors(LABEL, list(vectors)))
     with pytest.raises(ProtocolError, match="has confirmed"):
-        clients.confirm(client, Survivors(list(vectors)[:3]))
+        clients.confirm(client, Survivors(LABEL, list(vectors)[:3]))
+
+
+@pytest.mark.parametrize("stage", ["shares", "masked", "confirm", "unmask"])
+def test_a_message_of_another_attempt_is_refused_and_changes_nothing(stage):
+    """As when an attempt was given up, and what it had sent comes late."""
+    vectors = random_vectors(4)
+    late = Clients(vectors)
+    earlier = run(late, label="run/1/earlier", until=stage)
+    message = {
+        "shares": earlier.rosters,
+        "masked": earlier.deliveries,
+        "confirm": earlier.asked_to_confirm,
+        "unmask": earlier.asked_to_unmask,
+    }[stage]()[1]
+    clients = Clients(vectors)
+    total = run(clients, label=LABEL, until=stage)
+    before = clients.states[1]
+    with pytest.raises(ProtocolError, match="is in run/1/0, and the message is of run/1/earlier"):
+        getattr(clients, stage)(1, message)
+    clients.states[1] = before  # in memory a client that unmasks forgets all it has kept
+    for messages, answer, take in (
+        (total.rosters, clients.shares, total.take_shares),
+        (total.deliveries, clients.masked, total.add_masked),
+        (total.asked_to_confirm, clients.confirm, total.take_confirmations),
+        (total.asked_to_unmask, clients.unmask, total.take_unmasking),
+    )[["shares", "masked", "confirm", "unmask"].index(stage) :]:
+        for client, sent in messages().items():
+            take(client, answer(client, sent))
+    np.testing.assert_array_equal(total.total(), plain_sum(vectors, list(vectors)))
 
 
 def test_a_client_masks_with_enough_neighbours_or_not_at_all():
@@ -143,7 +209,14 @@ def test_a_client_masks_with_enough_neighbours_or_not_at_all():
     client, *others = vectors
     message = total.deliveries()[client]
     for kept in (0, 2):
-        few = Delivery(sorted([client, *others[:kept]]), others[:kept], message.boxes[:kept])
+        few = Delivery(
+            LABEL,
+            sorted([client, *others[:kept]]),
+            others[:kept],
+            message.boxes[:kept],
+            message.own_masks[:kept],
+            message.masking[:kept],
+        )
         with pytest.raises(ProtocolError, match=f"{kept + 1} of 5 .* have sent shares"):
             clients.masked(client, few)
 
@@ -177,7 +250,7 @@ def test_a_client_that_sends_a_key_twice_is_left_out_and_the_round_ends_without_
     vectors = random_vectors(5)
     *_, liar = order = sorted(vectors)
     clients = Copied(vectors)
-    total = SecureSum("run/1/0", vectors, 40, ALL)
+    total = SecureSum(LABEL, vectors, 40, ALL)
     for client in order:
         keys = clients.keys(client, total.invitations()[client])
         if client == liar:
@@ -200,10 +273,11 @@ def test_a_client_that_sends_a_key_twice_is_left_out_and_the_round_ends_without_
 @pytest.mark.parametrize(
     "change",
     [
-        lambda sent: Confirmations([9999], [b"x"]),
-        lambda sent: Confirmations(sent.clients * 2, sent.boxes * 2),
-        lambda sent: Confirmations(sent.clients[:-1], sent.boxes[:-1]),
-        lambda sent: Confirmations(sent.clients, sent.boxes[:-1]),
+        lambda sent: Confirmations(LABEL, [9999], [b"x"]),
+        lambda sent: Confirmations(LABEL, sent.clients * 2, sent.boxes * 2),
+        lambda sent: Confirmations(LABEL, sent.clients[:-1], sent.boxes[:-1]),
+        lambda sent: Confirmations(LABEL, sent.clients, sent.boxes[:-1]),
+        lambda sent: replace(sent, label="run/1/1"),
     ],
 )
 def test_confirmations_for_others_are_refused_and_the_round_ends_without_them(change):
@@ -249,8 +323,9 @@ def test_a_list_of_clients_that_is_none_is_refused(change, said):
     # A key of zeros agrees on nothing secret: the library refuses it when it is used.
     clients.shares(client, roster)
     others = roster.neighbours
+    empty = [b""] * len(others)
     with pytest.raises(ProtocolError, match="public key is none"):
-        clients.masked(client, Delivery([client, *others], others, [b""] * len(others)))
+        clients.masked(client, Delivery(LABEL, [client, *others], others, empty, empty, empty))
 
 
 def chance_of_uniform(numbers: np.ndarray) -> float:

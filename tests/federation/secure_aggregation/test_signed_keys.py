@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA384
 from flwr.app import Context, RecordDict
 from in_memory import Clients, plain_sum, random_vectors, run
 
@@ -18,9 +19,9 @@ from bfl.deployment.node_keys import openssh_private, openssh_public
 from bfl.deployment.signatures import ListedIdentity
 from bfl.errors import ConfigurationError
 from bfl.federation.secure_aggregation.client import advertise
-from bfl.federation.secure_aggregation.errors import ProtocolError
+from bfl.federation.secure_aggregation.errors import ProtocolError, UnusableClientsError
 from bfl.federation.secure_aggregation.identity import Identity, Unsigned
-from bfl.federation.secure_aggregation.messages import Invitation, Roster
+from bfl.federation.secure_aggregation.messages import Invitation, Roster, Shares
 from clients.node import Node
 
 VECTORS = random_vectors(4)
@@ -71,11 +72,9 @@ def test_a_server_that_sits_between_clients_is_found_where_keys_are_signed(
             signatures=[keys.signature, *roster.signatures[1:]],
         )
         before = clients.states[client]
-        if signed:
-            with pytest.raises(ProtocolError, match=f"keys of client {victim} are not signed"):
-                clients.shares(client, changed)
-        else:
-            clients.shares(client, changed)
+        sent = clients.shares(client, changed)
+        assert sent.refused == ([victim] if signed else [])
+        assert bool(sent.boxes) != signed  # it shares nothing with whom it does not know
         clients.states[client] = before
 
 
@@ -86,8 +85,48 @@ def test_a_client_that_is_not_in_ones_own_list_is_refused(files: Path) -> None:
     known[1] = ListedIdentity.read(files / "key-1", files / "fewer.toml", 1)
     clients = Clients(VECTORS, identities=known)
     total = run(clients, until="shares")
+    assert clients.shares(1, total.rosters()[1]).refused == [7]
     with pytest.raises(ProtocolError, match="client 7 is not in this client's own list"):
-        clients.shares(1, total.rosters()[1])
+        known[1].check(7, b"text", b"")
+
+
+class Badly:
+    """A client that signs its keys with another key than the listed one."""
+
+    def __init__(self, listed: Identity) -> None:
+        self._listed, self._other = listed, ec.generate_private_key(ec.SECP384R1())
+
+    def sign(self, text: bytes) -> bytes:
+        return self._other.sign(text, ec.ECDSA(SHA384()))
+
+    def check(self, client: int, text: bytes, signature: bytes) -> None:
+        self._listed.check(client, text, signature)
+
+
+def test_a_client_whose_signature_is_wrong_is_named_and_the_next_attempt_ends_without_it(
+    files: Path,
+) -> None:
+    known = identities(files)
+    known[4] = Badly(known[4])
+    clients = Clients(VECTORS, identities=known)
+    with pytest.raises(UnusableClientsError, match="client 4: its keys are not signed") as caught:
+        run(clients, ignore=True)
+    assert list(caught.value.reasons) == [4]
+    left = {c: v for c, v in VECTORS.items() if c != 4}
+    total = run(Clients(left, identities=known), label="run/1/1")
+    np.testing.assert_array_equal(total.total(), plain_sum(VECTORS, list(left)))
+
+
+def test_a_client_that_refuses_all_others_drops_out_and_no_more(files: Path) -> None:
+    class Refusing(Clients):
+        def shares(self, client: int, message: Any) -> Shares:
+            if client == 1:
+                return Shares([], [], [], [], message.neighbours)
+            return super().shares(client, message)
+
+    total = run(Refusing(VECTORS, identities=identities(files)), ignore=True)
+    assert total.survivors == [4, 7, 10]
+    np.testing.assert_array_equal(total.total(), plain_sum(VECTORS, total.survivors))
 
 
 def node(**config: Any) -> Node:

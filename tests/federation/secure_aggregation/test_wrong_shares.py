@@ -1,4 +1,4 @@
-"""Clients whose shares at unmasking are wrong: no sum that is none, without an error."""
+"""Clients whose shares are wrong: no sum that is none, and who is at fault alone is left out."""
 
 from __future__ import annotations
 
@@ -8,24 +8,25 @@ import numpy as np
 import pytest
 from in_memory import ALL, STAGES, Clients, plain_sum, random_vectors, run
 
-from bfl.federation.secure_aggregation.errors import ProtocolError
+from bfl.federation.secure_aggregation.errors import (
+    ProtocolError,
+    TooFewClientsError,
+    UnusableClientsError,
+)
 from bfl.federation.secure_aggregation.messages import Unmasking
 from bfl.federation.secure_aggregation.server import SecureSum
 from bfl.federation.secure_aggregation.shares import combined, split
 
 WRONG = bytes(16)
+KINDS = ("own_masks", "masking")
 
 
-class Liars(Clients):
-    """Clients of which some send wrong shares of one kind, and one a digest of another secret."""
+class Holders(Clients):
+    """Clients of which some give wrong shares of one kind at the end."""
 
-    def __init__(self, vectors, liars=(), kind="own_masks", digest_of=None):
+    def __init__(self, vectors, liars=(), kind="own_masks"):
         super().__init__(vectors)
-        self.liars, self.kind, self.digest_of = liars, kind, digest_of
-
-    def keys(self, client, message):
-        keys = super().keys(client, message)
-        return replace(keys, own_mask=bytes(32)) if client == self.digest_of else keys
+        self.liars, self.kind = liars, kind
 
     def unmask(self, client, message):
         sent = super().unmask(client, message)
@@ -34,41 +35,124 @@ class Liars(Clients):
         return replace(sent, **{self.kind: [WRONG] * len(getattr(sent, self.kind))})
 
 
+class Dealer(Clients):
+    """Clients of which one deals its shares wrongly: to so many of its neighbours."""
+
+    def __init__(self, vectors, dealer, change, to=99):
+        super().__init__(vectors)
+        self.dealer, self.change, self.to = dealer, change, to
+
+    def keys(self, client, message):
+        keys = super().keys(client, message)
+        digest = self.change == "digest" and client == self.dealer
+        return replace(keys, own_mask=bytes(32)) if digest else keys
+
+    def shares(self, client, message):
+        sent = super().shares(client, message)
+        if client != self.dealer or self.change == "digest":
+            return sent
+        name, wrong = ("boxes", b"x") if self.change == "boxes" else ("own_masks", bytes(32))
+        found = getattr(sent, name)
+        to = min(self.to, len(found))
+        return replace(sent, **{name: [wrong] * to + found[to:]})
+
+
 def gone_before_its_vector(client: int):
     return lambda now, other: other == client and STAGES.index(now) >= STAGES.index("masked")
 
 
-@pytest.mark.parametrize("kind", ["own_masks", "masking"])
-def test_one_wrong_share_is_passed_over_where_there_are_enough_others(kind):
+@pytest.mark.parametrize("kind", KINDS)
+def test_who_gives_another_share_than_it_was_dealt_is_passed_over(kind):
     vectors = random_vectors(7)  # 5 of 7 are needed
     *ids, last = vectors
     for liar in ids:
-        total = run(Liars(vectors, [liar], kind), gone_before_its_vector(last))
+        clients = Holders(vectors, [liar], kind)
+        total = run(clients, gone_before_its_vector(last), ignore=True)
         np.testing.assert_array_equal(total.total(), plain_sum(vectors, ids))
 
 
-@pytest.mark.parametrize("kind", ["own_masks", "masking"])
-def test_wrong_shares_that_cannot_be_passed_over_are_an_error(kind):
+@pytest.mark.parametrize("kind", KINDS)
+def test_wrong_shares_of_many_are_an_error_that_accuses_none_of_whom_they_are_shares(kind):
     vectors = random_vectors(7)
     *ids, last = vectors
-    with pytest.raises(ProtocolError, match="do not give the secret that they are of"):
-        run(Liars(vectors, ids[:2], kind), gone_before_its_vector(last)).total()
+    with pytest.raises(TooFewClientsError, match="4 shares of client"):
+        run(Holders(vectors, ids[:2], kind), gone_before_its_vector(last), ignore=True).total()
 
 
-def test_one_wrong_share_is_an_error_where_there_are_no_others():
-    vectors = random_vectors(3)  # 2 of 3 are needed, and 2 answer
-
-    def gone(now, client):
-        return (now, client) == ("unmask", max(vectors))
-
-    with pytest.raises(ProtocolError, match="client 1: shares do not give"):
-        run(Liars(vectors, [min(vectors)]), gone).total()
+def test_a_wrong_share_is_known_as_it_comes():
+    vectors = random_vectors(4)
+    with pytest.raises(ProtocolError, match="the share of client 4 is not the one it was dealt"):
+        run(Holders(vectors, [4]))
 
 
-def test_a_digest_of_another_secret_is_an_error():
+@pytest.mark.parametrize("change", ["boxes", "digests", "digest"])
+@pytest.mark.parametrize("leaves", [False, True])
+def test_who_deals_no_shares_is_named_and_the_next_attempt_ends_without_it(change, leaves):
+    vectors = random_vectors(5)  # 4 of 5 are needed
+
+    def gone(stage, client):
+        return leaves and client == 4 and stage == "unmask"
+
+    with pytest.raises(UnusableClientsError) as caught:
+        run(Dealer(vectors, 4, change), gone, ignore=True).total()
+    assert list(caught.value.reasons) == [4]
+    left = {c: v for c, v in vectors.items() if c != 4}
+    total = run(Clients(left), label="run/1/1").total()
+    np.testing.assert_array_equal(total, plain_sum(vectors, list(left)))
+
+
+@pytest.mark.parametrize("change", ["boxes", "digests"])
+def test_who_deals_one_no_share_changes_nothing(change):
     vectors = random_vectors(5)
-    with pytest.raises(ProtocolError, match="client 4: shares do not give"):
-        run(Liars(vectors, digest_of=4)).total()
+    total = run(Dealer(vectors, 4, change, to=1))
+    np.testing.assert_array_equal(total.total(), plain_sum(vectors, list(vectors)))
+
+
+@pytest.mark.parametrize("accusers", [1, 2, 3])
+def test_false_accusations_leave_a_client_out_only_where_the_accusers_could_end_the_attempt(
+    accusers,
+):
+    """They say that what the first client has sealed for them is none; 5 of 7 are needed."""
+    vectors = random_vectors(7)
+    victim, *others = vectors
+
+    class Accusers(Clients):
+        def unmask(self, client, message):
+            sent = super().unmask(client, message)
+            if client not in others[:accusers]:
+                return sent
+            place = sent.survivors.index(victim)
+            kept = [k for k in range(len(sent.survivors)) if k != place]
+            return replace(
+                sent,
+                survivors=[sent.survivors[k] for k in kept],
+                own_masks=[sent.own_masks[k] for k in kept],
+                unusable=[victim],
+            )
+
+    total = run(Accusers(vectors))
+    if accusers < 3:
+        np.testing.assert_array_equal(total.total(), plain_sum(vectors, list(vectors)))
+        return
+    # As many that drop out instead have the same power.
+    with pytest.raises(UnusableClientsError, match="client 1: clients 4, 7, 10 were sealed no"):
+        total.total()
+    with pytest.raises(TooFewClientsError):
+        run(Clients(vectors), lambda now, c: now == "unmask" and c in others[:3]).total()
+
+
+@pytest.mark.parametrize("liars", [1, 2])
+def test_nonsense_in_place_of_confirmations_counts_as_none(liars):
+    vectors = random_vectors(7)
+    silent = list(vectors)[:liars]
+
+    class Nonsense(Clients):
+        def confirm(self, client, message):
+            sent = super().confirm(client, message)
+            return replace(sent, boxes=[b"x"] * len(sent.boxes)) if client in silent else sent
+
+    total = run(Nonsense(vectors)).total()
+    np.testing.assert_array_equal(total, plain_sum(vectors, list(vectors)))
 
 
 @pytest.mark.parametrize(
@@ -78,7 +162,9 @@ def test_a_digest_of_another_secret_is_an_error():
         lambda sent: replace(sent, own_masks=sent.own_masks[1:]),
         lambda sent: replace(sent, survivors=[9999, *sent.survivors[1:]]),
         lambda sent: replace(sent, survivors=[sent.survivors[1], *sent.survivors[1:]]),
-        lambda sent: Unmasking([], [], sent.survivors, sent.own_masks),
+        lambda sent: replace(sent, unusable=[9999]),
+        lambda sent: replace(sent, unusable=sent.survivors[1:2]),
+        lambda sent: Unmasking([], [], sent.survivors, sent.own_masks, []),
     ],
 )
 def test_shares_of_other_secrets_than_were_asked_for_are_refused_whole(change):
@@ -89,11 +175,21 @@ def test_shares_of_other_secrets_than_were_asked_for_are_refused_whole(change):
     for client, message in total.asked_to_unmask().items():
         sent = clients.unmask(client, message)
         if client == min(vectors):
-            with pytest.raises(ProtocolError, match="shares are not those"):
+            with pytest.raises(ProtocolError):
                 total.take_unmasking(client, change(sent))
         else:
             total.take_unmasking(client, sent)
     np.testing.assert_array_equal(total.total(), plain_sum(vectors, list(vectors)))
+
+
+@pytest.mark.parametrize("missing", ["own_masks", "masking", "boxes"])
+def test_shares_without_their_digests_are_refused(missing):
+    vectors = random_vectors(4)
+    clients = Clients(vectors)
+    total = run(clients, until="shares")
+    sent = clients.shares(1, total.rosters()[1])
+    with pytest.raises(ProtocolError):
+        total.take_shares(1, replace(sent, **{missing: getattr(sent, missing)[1:]}))
 
 
 def test_shares_are_tried_until_they_give_the_secret():

@@ -1,0 +1,43 @@
+"""Tables of pages that hold measurements: the committed results, line by line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+RESULTS = ROOT / "docs" / "results" / "benchmarks"
+
+
+def table(page: str, heading: str) -> list[str]:
+    """Return the lines of the table below a heading of a page, without its head."""
+    text = (ROOT / "docs" / page).read_text(encoding="utf-8").partition(f"\n## {heading}\n")[2]
+    return [line for line in text.partition("\n## ")[0].splitlines() if line.startswith("| ")][2:]
+
+
+def line(*columns: str) -> str:
+    return f"| {' | '.join(columns)} |"
+
+
+def seconds(value: float) -> str:
+    return f"{value:.1f} s" if value >= 1 else f"{value:.2f} s"
+
+
+def of_secure_sum(cell: dict[str, Any]) -> str:
+    ours, other = cell["masked"], cell["quantized"]
+    return line(
+        f"{cell['parameters'] / 1e6:g} M",
+        str(cell["clients"]),
+        *(f"{ours[what]:.0e}" for what in ("mean", "variance")),
+        *(f"{other[what]:,.0f}" if other else "" for what in ("mean", "variance")),
+        *(seconds(cell["seconds"][stage]) for stage in ("keys-and-shares", "clients", "server")),
+    )
+
+
+def test_secure_aggregation() -> None:
+    cells = json.loads((RESULTS / "secure_aggregation.json").read_text(encoding="utf-8"))["cells"]
+    assert table("secure-aggregation.md", "Measured") == [of_secure_sum(cell) for cell in cells]
+    for cell in cells:
+        assert cell["masked"]["mean"] < 0.01
+        assert cell["masked"]["variance"] < 1e-3
