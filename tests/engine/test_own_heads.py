@@ -16,6 +16,7 @@ from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.federation.state import Snapshots
 from bfl.federation.wire import arrays_beside, posterior_from_arrays
+from bfl.learning.models.mlp import MultilayerPerceptron
 from bfl.learning.training.task import LocalTask
 from bfl.learning.training.trainer import LocalTrainer
 from bfl.posteriors.posterior import VECTORS
@@ -196,9 +197,14 @@ def test_an_interrupted_and_resumed_run_has_the_same_heads(
             np.testing.assert_array_equal(array, second[name])
 
 
-def test_a_model_without_a_layer_to_share_is_refused(values: Any, tmp_path: Path) -> None:
+def test_a_model_without_a_layer_to_share_is_refused(
+    values: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     changed = {**values, "model": "mlp", "output-dir": str(tmp_path), "name": "run"}
-    resolve(changed)
+    with pytest.raises(ConfigurationError, match="needs layers before the first dense one"):
+        resolve(changed)
+    # One of somebody's own may not say so, and is refused when it has been built.
+    monkeypatch.setattr(MultilayerPerceptron, "convolutional", True)
     with pytest.raises(ConfigurationError, match="has no layer that would be"):
         run_serially(FlowerApp.read(ROOT), changed, CLIENTS, {})
     assert not (tmp_path / "run").exists()
