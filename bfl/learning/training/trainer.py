@@ -53,6 +53,7 @@ class LocalTrainer:
         objective: The terms of the objective; None for the ELBO alone.
         correction: What is added to the gradients; None for nothing.
         temperature: T.
+        rate_decay: What the learning rate is multiplied by after each step.
         personal: A personal model that is trained beside the network; None for none.
         compiled: Whether XLA compiles a training step.
     """
@@ -67,6 +68,7 @@ class LocalTrainer:
         objective: tuple[Term, ...] | None = None,
         correction: Correction | None = None,
         temperature: float = 1.0,
+        rate_decay: float = 1.0,
         personal: PersonalNetwork | None = None,
         compiled: bool = False,
     ) -> None:
@@ -76,6 +78,7 @@ class LocalTrainer:
         self.optimizer = optimizer
         self.correction = correction or corrections.create("none")
         self.temperature = temperature
+        self.rate_decay = rate_decay
         self.traces = 0
         self.personal = personal
         terms = objective or (objectives.create("elbo"),)
@@ -203,10 +206,16 @@ class LocalTrainer:
                 personal_keys[step],
                 step,
                 count,
-                rate,
+                self._rate_of(step, rate),
             )
             measured = measured.write(step, values)
         return measured.stack()
+
+    def _rate_of(self, step: Any, rate: Any) -> Any:
+        """Return the learning rate of a step; without a decay the same tensor."""
+        if self.rate_decay == 1.0:
+            return rate
+        return rate * tf.pow(self.rate_decay, tf.cast(step, tf.float32))
 
     def _step(
         self,
