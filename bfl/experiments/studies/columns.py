@@ -7,7 +7,7 @@ from pydantic import Field, field_validator
 
 from bfl.errors import unknown_name
 from bfl.evaluation.metrics import ExampleMetric, metrics
-from bfl.evaluation.predictives.judged import ENSEMBLE
+from bfl.evaluation.predictives.judged import ENSEMBLE, names_of_members, of_a_posterior
 from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results.judged_clients import CLIENTS, names_of_means
 from bfl.experiments.results.summary import RANDOM
@@ -51,12 +51,14 @@ class Column(pydantic.BaseModel):
     @property
     def higher_is_better(self) -> bool | None:
         """Which way is up; None: there is no better side."""
-        if self.metric.startswith(GAIN):
-            return None if self.metric.endswith(f"-{RANDOM}") else True
+        # Of an ensemble and of its members it is the way of the same number of a posterior.
+        number = of_a_posterior(self.metric)
+        if number.startswith(GAIN):
+            return None if number.endswith(f"-{RANDOM}") else True
         for metric in metrics.classes():
-            of_clients = self.metric.startswith(CLIENTS) and self.metric.endswith(metric.name)
+            of_clients = number.startswith(CLIENTS) and number.endswith(metric.name)
             area = f"retention-area-{metric.name}-"
-            if self.metric == metric.name or of_clients or self.metric.startswith(area):
+            if number == metric.name or of_clients or number.startswith(area):
                 return metric.higher_is_better
         return None
 
@@ -81,7 +83,7 @@ def numbers_of_a_run() -> tuple[str, ...]:
         "degree-of-spread",
         EPSILON,
         *names_of_means(),
-        *(f"{ENSEMBLE}{name}" for name in (*of_predictions, "member-accuracy")),
+        *(f"{ENSEMBLE}{name}" for name in (*of_predictions, *names_of_members())),
     )
 
 

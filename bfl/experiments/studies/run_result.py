@@ -29,6 +29,7 @@ from typing import Any
 from bfl.data.datasets import portable_dataset
 from bfl.errors import DataError, RunError
 from bfl.evaluation.metrics import metrics as registered_metrics
+from bfl.evaluation.predictives.judged import ENSEMBLE
 from bfl.experiments.results.run_folder import (
     DATA,
     ENVIRONMENT,
@@ -46,6 +47,9 @@ UNSEALED = 1
 CONTENT = "content"
 DIGITS = 7
 """Significant digits of the points of curves; metrics are kept in full."""
+
+COMMIT = "git-commit"
+"""The key of an environment that says which version it was."""
 
 GAIN = "retention-gain-"
 """What the names of gains begin with, which runs keep with their retention curves."""
@@ -143,7 +147,9 @@ def result_of(folder: RunFolder, name: str, made_as: str = "") -> RunResult:
         DataError: A file of the run is missing or corrupt.
     """
     rounds = folder.rounds()
-    names = ("round", *registered_metrics.names())
+    judged_by_rounds = registered_metrics.names()
+    of_ensembles = (f"{ENSEMBLE}{name}" for name in judged_by_rounds)
+    names = ("round", *judged_by_rounds, *of_ensembles)
     judged = [{key: entry[key] for key in names if key in entry} for entry in rounds]
     return RunResult(
         name=name,
@@ -252,11 +258,15 @@ def _is_sealed(content: Mapping[str, Any]) -> bool:
 
 
 def different_numbers(one: RunResult, other: RunResult) -> dict[str, tuple[Any, Any]]:
-    """Return the metrics in which two results differ, with both values; NaN equals NaN."""
-    pairs = {
-        name: (one.metrics.get(name), other.metrics.get(name))
-        for name in {**one.metrics, **other.metrics}
-    }
+    """Return the metrics in which two results differ, with both values; NaN equals NaN.
+
+    Of two that were made by one version all are compared; what another version did not measure is
+    no difference.
+    """
+    names = {**one.metrics, **other.metrics}
+    if one.environment.get(COMMIT) != other.environment.get(COMMIT):
+        names = {n: v for n, v in names.items() if n in one.metrics and n in other.metrics}
+    pairs = {name: (one.metrics.get(name), other.metrics.get(name)) for name in names}
     return {name: pair for name, pair in pairs.items() if repr(pair[0]) != repr(pair[1])}
 
 
