@@ -14,8 +14,8 @@ from bfl.experiments.studies.formats import FORMATS
 from bfl.experiments.studies.merging import merge
 from bfl.experiments.studies.reading import read_study, study_in
 from bfl.experiments.studies.scale import Scale, ScaledStudy
-from bfl.experiments.studies.table import study_table
-from bfl.experiments.studies.verdicts import write_verdicts
+from bfl.experiments.studies.table import StudyTable, study_table
+from bfl.experiments.studies.verdicts import folders_of, write_verdicts
 
 MERGE = "study merge"
 """The command's name, of two words."""
@@ -49,6 +49,9 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "verdicts", help="write anew what pages of results say of orders, from the results"
     )
     pages.add_argument("pages", type=Path, nargs="+", metavar="PAGE", help="a Markdown file")
+    pages.add_argument(
+        "--write", action="store_true", help="write the tables and figures of its studies as well"
+    )
     pages.set_defaults(run=write_pages)
 
 
@@ -81,8 +84,13 @@ def print_table(given: argparse.Namespace) -> None:
     table = study_table(folder, scaled, wanted, places_of(given, scaled))
     print(FORMATS[given.format][1](table), end="")
     if given.write:
-        for name, write in FORMATS.values():
-            folder.write(name, write(table).encode())
+        write_tables(folder, table)
+
+
+def write_tables(folder: StudyFolder, table: StudyTable) -> None:
+    """Write a study's table into its folder, in all formats."""
+    for name, write in FORMATS.values():
+        folder.write(name, write(table).encode())
 
 
 def plot_study(path: Path, given: argparse.Namespace) -> None:
@@ -112,8 +120,12 @@ def merge_results(given: argparse.Namespace) -> None:
 
 
 def write_pages(given: argparse.Namespace) -> None:
-    """Write the verdicts of pages anew."""
+    """Write the verdicts of pages anew, and what else is made of the results they name."""
     for page in given.pages:
+        for folder in folders_of(page) if given.write else ():
+            scaled = study_in(folder)
+            write_tables(folder, study_table(folder, scaled))
+            draw_study(folder, scaled)
         write_verdicts(page)
         print(page)
 

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from bfl.errors import DataError, RunError
 from bfl.experiments.studies.columns import Column
-from bfl.experiments.studies.comparisons import mark
+from bfl.experiments.studies.comparisons import INTERVAL, NOT, TEST, mark
 from bfl.experiments.studies.folder import StudyFolder
+from bfl.experiments.studies.orders import HOW_SURE, order_entries
 from bfl.experiments.studies.paired import Paired
 from bfl.experiments.studies.reading import study_in
 from bfl.experiments.studies.study import Cell
@@ -20,16 +21,18 @@ BEGIN = "<!-- verdicts {name} -->"
 END = "<!-- end of verdicts -->"
 _SECTION = re.compile(r"<!-- verdicts (\S+) -->\n.*?<!-- end of verdicts -->", re.DOTALL)
 _ORDERS = {
-    "test": "worse, by interval and exact test",
-    "interval": "worse, by the interval (too few seeds for the exact test, or it does not reject)",
-    "not significant": "no significant order",
+    TEST: f"worse, {HOW_SURE[TEST]}",
+    INTERVAL: f"worse, {HOW_SURE[INTERVAL]}",
+    NOT: "no significant order",
 }
 
 
 def verdicts(table: StudyTable) -> str:
     """Return what the results say of orders, as a Markdown list: an entry a group and column.
 
-    Each line of a group is compared with the one of the best mean, over the seeds that both have.
+    Each line of a group is compared with the one of the best mean, over the seeds that both have;
+    and the lines between which the study expects an order with each other. Where runs are missing
+    it says of which lines.
     """
     entries = [
         entry
@@ -38,7 +41,19 @@ def verdicts(table: StudyTable) -> str:
         if column.higher_is_better is not None
         for entry in _entry(table, lines, number)
     ]
-    return "\n".join([f"{' '.join(table.notes[:2])}\n", *entries]) + "\n"
+    entries += order_entries(table.pairing, _of)
+    first = " ".join([*table.notes[:2], *_missing(table)])
+    return "\n".join([f"{first}\n", *entries]) + "\n"
+
+
+def _missing(table: StudyTable) -> list[str]:
+    """Return a sentence that says which lines have how many runs, if some are missing."""
+    if all(line.done == line.runs for line in table.lines) or len(table.lines) < 2:
+        return []
+    counts = [
+        f"{_differing(table, line, line.labels)} {line.done} of {line.runs}" for line in table.lines
+    ]
+    return [f"By line: {', '.join(counts)}."]
 
 
 def _groups(table: StudyTable) -> Iterable[list[Line]]:
@@ -75,8 +90,13 @@ def _entry(table: StudyTable, lines: Sequence[Line], number: int) -> list[str]:
 
 
 def _name(table: StudyTable, line: Line) -> str:
-    """Return a line's labels in which the lines of the table differ."""
-    labels = {k: v for k, v in line.labels.items() if k in table.compared}
+    """Return a line's labels, of those that are compared, in which the lines differ."""
+    return _differing(table, line, table.compared)
+
+
+def _differing(table: StudyTable, line: Line, columns: Iterable[str]) -> str:
+    """Return a line's labels in some columns, of those in which the lines of the table differ."""
+    labels = {k: v for k, v in line.labels.items() if k in set(columns)}
     differing = [
         text
         for name, text in labels.items()
@@ -101,20 +121,33 @@ def with_verdicts(page: Path) -> str:
         ConfigurationError: A folder holds no study, or results of another one.
         DataError: The page or a result cannot be read, or the page has no markers.
     """
-    try:
-        text = page.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"cannot read {page}: {error}") from error
-    names = _SECTION.findall(text)
-    if not names:
-        raise DataError(f"{page} has no section between '{BEGIN.format(name='NAME')}' and '{END}'")
-    for name in names:
-        folder = StudyFolder(page.parent / name)
+    text = _read(page)
+    for folder in folders_of(page):
+        name = folder.path.relative_to(page.parent).as_posix()
         written = verdicts(study_table(folder, study_in(folder)))
         section = f"{BEGIN.format(name=name)}\n{written}{END}"
         pattern = re.compile(_SECTION.pattern.replace(r"(\S+)", re.escape(name)), re.DOTALL)
         text = pattern.sub(section.replace("\\", r"\\"), text)
     return text
+
+
+def folders_of(page: Path) -> list[StudyFolder]:
+    """Return the folders of results of which a page has verdicts.
+
+    Raises:
+        DataError: The page cannot be read, or has no markers.
+    """
+    names = _SECTION.findall(_read(page))
+    if not names:
+        raise DataError(f"{page} has no section between '{BEGIN.format(name='NAME')}' and '{END}'")
+    return [StudyFolder(page.parent / name) for name in names]
+
+
+def _read(page: Path) -> str:
+    try:
+        return page.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"cannot read {page}: {error}") from error
 
 
 def write_verdicts(page: Path) -> None:
