@@ -40,6 +40,7 @@ def timed(work):
 """
 ROUNDS = """
 import engine_overhead
+engine_overhead.SERIAL_ROUNDS = {rounds} - 1
 work = lambda: engine_overhead.serial({gaussians}, {points})
 work()
 print(json.dumps(min(timed(work) for _ in range(3))))
@@ -56,8 +57,8 @@ lines = (Path("{folder}") / "run" / "rounds.jsonl").read_text().splitlines()
 print(json.dumps(min(json.loads(line)["seconds"] for line in lines[1:])))
 """
 KINDS = {
-    "100 clients, 6 rounds, 1 k point parameters": (0, 1000),
-    "100 clients, 6 rounds, a Gaussian over 0.5 M parameters": (500_000, 0),
+    "100 clients, 50 rounds, 1 k point parameters": (50, 0, 1000),
+    "100 clients, 6 rounds, a Gaussian over 0.5 M parameters": (6, 500_000, 0),
 }
 TRAINED_ROUNDS = 8
 
@@ -78,9 +79,10 @@ def seconds_in(checkout: Path, code: str) -> float:
     return float(json.loads(done.stdout.splitlines()[-1]))
 
 
-def sending(checkout: Path, gaussians: int, points: int) -> float:
+def sending(checkout: Path, rounds: int, gaussians: int, points: int) -> float:
     """Return the seconds of rounds in which clients send back what they got."""
-    return seconds_in(checkout, ROUNDS.format(gaussians=gaussians, points=points))
+    code = ROUNDS.format(rounds=rounds, gaussians=gaussians, points=points)
+    return seconds_in(checkout, code)
 
 
 def training(checkout: Path) -> float:

@@ -6,6 +6,7 @@ there are two ServerApps, this project's and Flower's, each of which notes when 
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -118,7 +119,7 @@ def run_ours(grid: Grid, context: Context) -> None:
     nodes = discover(grid, federation.clients, timeout=300.0)
     strategy = strategy_class(averaging)(
         weighting=weightings.create("train-size"),
-        configuration=str(resolve({}).values),
+        configuration=json.dumps(dict(resolve({}).values)),
         partition=[np.arange(EXAMPLES)] * federation.clients,
         clients=federation.clients,
         federation=nodes,

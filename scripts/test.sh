@@ -9,7 +9,8 @@ cd "$project_root"
 ruff check .
 ruff format --check .
 mypy
-# Two processes: many tests wait for others to start. Tests of one file share what they start, and
-# the files come in the order of the collection, which puts the slow ones first (tests/conftest.py).
-exec python -m pytest --numprocesses "${BFL_TEST_PROCESSES:-2}" --dist loadfile \
+# Three processes on two cores: many tests wait for others to start. Tests of one file share what
+# they start, and the files come in the order of the collection, which puts the slow ones first
+# (tests/conftest.py).
+exec python -m pytest --numprocesses "${BFL_TEST_PROCESSES:-3}" --dist loadfile \
     --no-loadscope-reorder "$@"

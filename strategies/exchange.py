@@ -59,9 +59,10 @@ class Outstanding:
         refused = []
         for message in messages:
             # Flower sets the id while it sends, and leaves out, or empty, those not taken.
-            if message.metadata.message_id in taken:
-                self.messages[message.metadata.message_id] = message
-                self._ids.add(message.metadata.message_id)
+            message_id = message.metadata.message_id
+            if message_id in taken:
+                self.messages[message_id] = message
+                self._ids.add(message_id)
             else:
                 refused.append(_failure(message, "Flower has not taken the message: node is gone"))
         return refused
@@ -77,12 +78,13 @@ class Outstanding:
         self._took = time.monotonic() - asked
         if replies:
             self._heard = time.monotonic()
-        self._ids.difference_update(reply.metadata.reply_to_message_id for reply in replies)
+        answered = [(reply, reply.metadata.reply_to_message_id) for reply in replies]
+        self._ids.difference_update(message_id for _, message_id in answered)
         # A client that is asked twice may answer twice; only the first answer finds its message.
         return [
             self._checked(reply, message)
-            for reply in replies
-            if (message := self.messages.pop(reply.metadata.reply_to_message_id, None))
+            for reply, message_id in answered
+            if (message := self.messages.pop(message_id, None))
         ]
 
     def _checked(self, reply: Message, message: Message) -> Message:

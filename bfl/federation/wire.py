@@ -8,7 +8,7 @@ what they expect. docs/wire-format.md is for clients that are not written with t
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import lru_cache
 from io import BytesIO
 from typing import Any
@@ -27,7 +27,7 @@ ARRAYS, CONFIG, METRICS = "arrays", "config", "metrics"
 BESIDE = "beside"
 """The record of the arrays that the parts of a method send beside a posterior, both ways."""
 
-WIRE_FORMAT = 2
+WIRE_FORMAT = 3
 """The version of what is sent. A node says before the first round which one it speaks, and each
 task does; it grows with every change that one side could misunderstand."""
 
@@ -175,7 +175,7 @@ class TrainTask:
     test_examples: Positions | None = None
 
     def to_config(self) -> ConfigRecord:
-        """Return the task as a record."""
+        """Return the task as a record, without what has its default: each entry is checked."""
         record = ConfigRecord(
             {
                 VERSION: WIRE_FORMAT,
@@ -183,12 +183,16 @@ class TrainTask:
                 "partition-id": self.partition_id,
                 "configuration": self.configuration,
                 "num-classes": self.num_classes,
-                "run-folder": self.run_folder,
-                "run-key": self.run_key,
-                "pooled-round": self.pooled_round,
-                "damping": self.damping,
             }
         )
+        if self.run_folder:
+            record["run-folder"] = self.run_folder
+        if self.run_key:
+            record["run-key"] = self.run_key
+        if self.pooled_round:
+            record["pooled-round"] = self.pooled_round
+        if self.damping != 1.0:
+            record["damping"] = self.damping
         if self.examples is not None:
             record["examples"] = self.examples.astype("<i4").tobytes()
         if self.test_examples is not None:
@@ -209,13 +213,17 @@ class TrainTask:
             partition_id=int(record["partition-id"]),  # type: ignore[arg-type]
             configuration=str(record["configuration"]),
             num_classes=int(record["num-classes"]),  # type: ignore[arg-type]
-            run_folder=str(record["run-folder"]),
+            run_folder=str(record.get("run-folder", "")),
             run_key=str(record.get("run-key", "")),
-            pooled_round=int(record["pooled-round"]),  # type: ignore[arg-type]
-            damping=float(record["damping"]),  # type: ignore[arg-type]
+            pooled_round=int(record.get("pooled-round", 0)),  # type: ignore[arg-type]
+            damping=float(record.get("damping", 1.0)),  # type: ignore[arg-type]
             examples=_positions(examples),
             test_examples=_positions(test_examples),
         )
+
+
+TASK_NAMES = frozenset({VERSION, *(each.name.replace("_", "-") for each in fields(TrainTask))})
+"""What the entries of a task are called, those with their default among them."""
 
 
 def _positions(packed: Any) -> Positions | None:
@@ -314,8 +322,9 @@ def train_content(
         ConfigurationError: One of them has a name that a task has.
     """
     config = task.to_config()
-    _refuse_names(sorted(set(more or ()) & {*config, "examples", "test-examples"}))
-    config.update(more or {})
+    if more:
+        _refuse_names(sorted(set(more) & TASK_NAMES))
+        config.update(more)
     content = RecordDict({ARRAYS: arrays, CONFIG: config})
     if beside is not None:
         content[BESIDE] = beside
