@@ -9,10 +9,11 @@ from pathlib import Path
 from bfl.errors import DataError, RunError
 from bfl.experiments.studies.columns import Column
 from bfl.experiments.studies.comparisons import INTERVAL, NOT, TEST, mark
-from bfl.experiments.studies.folder import StudyFolder
+from bfl.experiments.studies.folder import FIGURES, StudyFolder
 from bfl.experiments.studies.orders import HOW_SURE, order_entries
 from bfl.experiments.studies.paired import Paired
 from bfl.experiments.studies.reading import study_in
+from bfl.experiments.studies.scale import ScaledStudy
 from bfl.experiments.studies.study import Cell
 from bfl.experiments.studies.table import Line, StudyTable, study_table
 from bfl.files import write_atomically
@@ -115,7 +116,7 @@ def with_verdicts(page: Path) -> str:
     """Return a page with what stands between its markers written anew.
 
     The markers are ``<!-- verdicts NAME -->`` and ``<!-- end of verdicts -->``; NAME is the folder
-    of a study's results beside the page.
+    of a study's results beside the page. Figures of the folder stand below the verdicts.
 
     Raises:
         ConfigurationError: A folder holds no study, or results of another one.
@@ -124,11 +125,21 @@ def with_verdicts(page: Path) -> str:
     text = _read(page)
     for folder in folders_of(page):
         name = folder.path.relative_to(page.parent).as_posix()
-        written = verdicts(study_table(folder, study_in(folder)))
+        scaled = study_in(folder)
+        written = verdicts(study_table(folder, scaled)) + _figures(folder, scaled, name)
         section = f"{BEGIN.format(name=name)}\n{written}{END}"
         pattern = re.compile(_SECTION.pattern.replace(r"(\S+)", re.escape(name)), re.DOTALL)
         text = pattern.sub(section.replace("\\", r"\\"), text)
     return text
+
+
+def _figures(folder: StudyFolder, scaled: ScaledStudy, name: str) -> str:
+    """Return the figures that the study asks for, as far as they are drawn, as Markdown."""
+    drawn = [s for s in scaled.study.figures if (folder.path / FIGURES / f"{s.name}.png").is_file()]
+    return "".join(
+        f"\n![{spec.title or scaled.study.title}]({name}/{FIGURES}/{spec.name}.png)\n"
+        for spec in drawn
+    )
 
 
 def folders_of(page: Path) -> list[StudyFolder]:

@@ -162,6 +162,20 @@ def test_rows_are_named_by_one_table_or_by_several(tmp_path: Path) -> None:
         assert all(second.shows(row.labels) for row in scaled.study.rows)
 
 
+def test_the_legend_of_a_single_panel_is_not_clipped(tmp_path: Path) -> None:
+    text = STUDY.replace('partition = ["iid", {', "only = [{").split("[published]")[0]
+    text = "\n".join(line for line in text.splitlines() if not line.startswith("published"))
+    study, scaled = made(tmp_path, text.replace('rule = "', f'rule = "{"Long " * 5}'))
+    for name in study_figures.names():
+        figure = study_figures.create(name, {}).draw(overlay(study, scaled))
+        assert figure is not None
+        figure.draw_without_rendering()
+        for legend in figure.legends:
+            box = legend.get_window_extent()
+            assert box.x0 >= 0, name
+            assert box.x1 <= figure.bbox.x1, name
+
+
 def test_panels_share_their_axes(tmp_path: Path) -> None:
     study, scaled = made(tmp_path)
     for name in study_figures.names():

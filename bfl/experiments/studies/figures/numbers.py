@@ -62,7 +62,7 @@ class Numbers(StudyFigure):
         columns = min(PANELS_A_LINE, len(overlay.panels))
         figure, grid = panel_grid(-(-len(overlay.panels) // columns), columns)
         high = 0.6 + 0.28 * len(overlay.rows) * grid.shape[0]
-        figure.set_size_inches(max(6.0, figure.get_figwidth()), max(2.6, 1.4 + high))
+        figure.set_figheight(max(2.6, 1.4 + high))
         offsets = np.linspace(-0.2, 0.2, len(self.metrics)) if len(self.metrics) > 1 else [0.0]
         drawn = False
         for panel, axes in zip(overlay.panels, grid.flat, strict=False):
