@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 PANELS_A_LINE = 4
 """Panels beside each other, at most."""
 
-LEAST_WIDTH = 6.0
-"""Inches that a figure is wide, at least."""
+LEAST_WIDTH, LEAST_HEIGHT = 6.0, 4.5
+"""Inches that a figure is wide and high, at least."""
 
 BAND = 0.18
 """Opacity of a band."""
@@ -189,8 +189,9 @@ def draw_curve(axes: Axes, curve: Curve, look: Mapping[str, Any], highest: float
 
 def panel_grid(lines: int, columns: int) -> tuple[MatplotlibFigure, npt.NDArray[Any]]:
     """Return a figure and its axes, an array (lines, columns), that share their abscissa."""
-    # Titles and legends need some room beside a single panel.
-    figure = new_figure(max(LEAST_WIDTH, 1.0 + 2.6 * columns), 1.1 + 2.3 * lines)
+    # Titles and legends take some of it from a single panel.
+    width, height = max(LEAST_WIDTH, 1.0 + 2.6 * columns), max(LEAST_HEIGHT, 1.1 + 2.3 * lines)
+    figure = new_figure(width, height)
     return figure, figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
 
 

@@ -32,7 +32,7 @@ class LearningCurves(StudyFigure):
     """A metric on the test data after each evaluated round, by row, in one panel a partition.
 
     Runs that have begun are shown as far as they have come. With ``ensemble`` the same of the
-    ensemble that is judged beside the posterior is drawn as well, dotted.
+    ensemble that is judged beside the posterior is drawn as well, thin.
 
     Reference:
         Fischer et al. (2024), Figs. 3, 5, 8 and 9; Chen and Chao (2021), Fig. 3, with ``ensemble``.
@@ -81,7 +81,7 @@ class LearningCurves(StudyFigure):
     def _lines(self, label: str) -> list[tuple[str, dict[str, object]]]:
         """Return the metrics that are drawn of a row, each with what its line's look differs in."""
         of_ensemble: dict[str, object] = {
-            "linestyle": ":",
+            "linewidth": 0.7,
             "label": f"{label}, ensemble".removeprefix(", "),
         }
         also = [(f"{ENSEMBLE}{self.metric}", of_ensemble)] if self.ensemble else []
