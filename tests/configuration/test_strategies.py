@@ -258,6 +258,10 @@ def test_a_link_refuses_its_settings(chain: Kind) -> None:
         ),
         ({"strategy": "scaffold", "pooling": "ppa"}, ["pooling 'population-pooling'"]),
         (
+            {"strategy": "scaffold", "local-lr-decay": 0.99},
+            ["correction 'scaffold'", "falls within a round", "local-lr-decay=1.0"],
+        ),
+        (
             {"strategy": "scaffold", "weighting": "train-size"},
             ["equal weight", "weighting 'train-size'", "allowed: weighting equal"],
         ),
