@@ -12,10 +12,10 @@ from bfl.experiments.studies.figures import draw_study
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.formats import FORMATS
 from bfl.experiments.studies.merging import merge
+from bfl.experiments.studies.pages import rewrite, write_folders, write_tables
 from bfl.experiments.studies.reading import read_study, study_in
 from bfl.experiments.studies.scale import Scale, ScaledStudy
-from bfl.experiments.studies.table import StudyTable, study_table
-from bfl.experiments.studies.verdicts import folders_of, write_verdicts
+from bfl.experiments.studies.table import study_table
 
 MERGE = "study merge"
 """The command's name, of two words."""
@@ -46,7 +46,8 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     )
     merged.set_defaults(run=merge_results)
     pages = commands.add_parser(
-        "verdicts", help="write anew what pages of results say of orders, from the results"
+        "verdicts",
+        help="write anew the tables and the orders in pages of results, from the results",
     )
     pages.add_argument("pages", type=Path, nargs="+", metavar="PAGE", help="a Markdown file")
     pages.add_argument(
@@ -87,12 +88,6 @@ def print_table(given: argparse.Namespace) -> None:
         write_tables(folder, table)
 
 
-def write_tables(folder: StudyFolder, table: StudyTable) -> None:
-    """Write a study's table into its folder, in all formats."""
-    for name, write in FORMATS.values():
-        folder.write(name, write(table).encode())
-
-
 def plot_study(path: Path, given: argparse.Namespace) -> None:
     """Draw a study's figures and print where they are."""
     folder, scaled = opened(path, given.output, given.scale)
@@ -120,13 +115,11 @@ def merge_results(given: argparse.Namespace) -> None:
 
 
 def write_pages(given: argparse.Namespace) -> None:
-    """Write the verdicts of pages anew, and what else is made of the results they name."""
+    """Write the sections of pages anew, and with --write what else is made of the results."""
     for page in given.pages:
-        for folder in folders_of(page) if given.write else ():
-            scaled = study_in(folder)
-            write_tables(folder, study_table(folder, scaled))
-            draw_study(folder, scaled)
-        write_verdicts(page)
+        if given.write:
+            write_folders(page)
+        rewrite(page)
         print(page)
 
 

@@ -2,38 +2,32 @@
 
 from __future__ import annotations
 
-import re
+import math
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
-from bfl.errors import DataError, RunError
+from bfl.errors import ConfigurationError, unknown_name
 from bfl.experiments.studies.columns import Column
 from bfl.experiments.studies.comparisons import INTERVAL, NOT, TEST, mark
-from bfl.experiments.studies.folder import FIGURES, StudyFolder
 from bfl.experiments.studies.orders import HOW_SURE, order_entries
 from bfl.experiments.studies.paired import Paired
-from bfl.experiments.studies.reading import study_in
-from bfl.experiments.studies.scale import ScaledStudy
 from bfl.experiments.studies.study import Cell
-from bfl.experiments.studies.table import Line, StudyTable, study_table
-from bfl.files import write_atomically
+from bfl.experiments.studies.table import Line, StudyTable
 
-BEGIN = "<!-- verdicts {name} -->"
-END = "<!-- end of verdicts -->"
-_SECTION = re.compile(r"<!-- verdicts (\S+) -->\n.*?<!-- end of verdicts -->", re.DOTALL)
 _ORDERS = {
-    TEST: f"worse, {HOW_SURE[TEST]}",
-    INTERVAL: f"worse, {HOW_SURE[INTERVAL]}",
+    TEST: f"{{}}, {HOW_SURE[TEST]}",
+    INTERVAL: f"{{}}, {HOW_SURE[INTERVAL]}",
     NOT: "no significant order",
 }
+_NO_ORDER = "no order without two seeds in common"
+_ONE_COMPUTATION = "the same computation"
+_NOT_REACHED = "not reached, or not finite, in a run"
 
 
 def verdicts(table: StudyTable) -> str:
     """Return what the results say of orders, as a Markdown list: an entry a group and column.
 
     Each line of a group is compared with the one of the best mean, over the seeds that both have;
-    and the lines between which the study expects an order with each other. Where runs are missing
-    it says of which lines.
+    and the lines between which the study expects an order with each other.
     """
     entries = [
         entry
@@ -43,18 +37,7 @@ def verdicts(table: StudyTable) -> str:
         for entry in _entry(table, lines, number)
     ]
     entries += order_entries(table.pairing, _of)
-    first = " ".join([*table.notes[:2], *_missing(table)])
-    return "\n".join([f"{first}\n", *entries]) + "\n"
-
-
-def _missing(table: StudyTable) -> list[str]:
-    """Return a sentence that says which lines have how many runs, if some are missing."""
-    if all(line.done == line.runs for line in table.lines) or len(table.lines) < 2:
-        return []
-    counts = [
-        f"{_differing(table, line, line.labels)} {line.done} of {line.runs}" for line in table.lines
-    ]
-    return [f"By line: {', '.join(counts)}."]
+    return "\n".join([f"{' '.join(table.notes[:2])}\n", *entries]) + "\n"
 
 
 def _groups(table: StudyTable) -> Iterable[list[Line]]:
@@ -68,9 +51,10 @@ def _groups(table: StudyTable) -> Iterable[list[Line]]:
 def _entry(table: StudyTable, lines: Sequence[Line], number: int) -> list[str]:
     column = table.columns[number]
     means = [(ours, line) for line in lines if (ours := line.numbers[number].ours) is not None]
-    if len(means) < 2:
+    finite = [pair for pair in means if math.isfinite(pair[0])]
+    if len(means) < 2 or not finite:
         return []
-    ours, best = (max if column.higher_is_better else min)(means, key=lambda pair: pair[0])
+    ours, best = (max if column.higher_is_better else min)(finite, key=lambda pair: pair[0])
     where = [text for name, text in best.labels.items() if name not in table.compared]
     title = ", ".join([*where, column.heading])
     said: dict[str, list[str]] = {}
@@ -80,24 +64,22 @@ def _entry(table: StudyTable, lines: Sequence[Line], number: int) -> list[str]:
         cells = Cell(line.labels), Cell(best.labels)
         paired = table.pairing.compare(*cells, column)
         text = f"{_name(table, line)} {mean:.{column.decimals}f}"
-        if not paired.testable:
-            said.setdefault("no order without two seeds in common", []).append(text)
+        if not math.isfinite(mean):
+            said.setdefault(_NOT_REACHED, []).append(_name(table, line))
+        elif not paired.testable:
+            said.setdefault(_NO_ORDER, []).append(text)
         elif table.pairing.same(*cells):
-            said.setdefault("the same computation", []).append(text)
+            said.setdefault(_ONE_COMPUTATION, []).append(text)
         else:
-            said.setdefault(_ORDERS[mark(paired)], []).append(f"{text} ({_of(paired, column)})")
+            order = _ORDERS[mark(paired)].format("worse")
+            said.setdefault(order, []).append(f"{text} ({_of(paired, column)})")
     first = f"- {title}: the best mean is that of {_name(table, best)}, {ours:.{column.decimals}f}."
     return [" ".join([first, *(f"{how.capitalize()}: {'; '.join(t)}." for how, t in said.items())])]
 
 
 def _name(table: StudyTable, line: Line) -> str:
-    """Return a line's labels, of those that are compared, in which the lines differ."""
-    return _differing(table, line, table.compared)
-
-
-def _differing(table: StudyTable, line: Line, columns: Iterable[str]) -> str:
-    """Return a line's labels in some columns, of those in which the lines of the table differ."""
-    labels = {k: v for k, v in line.labels.items() if k in set(columns)}
+    """Return a line's labels in which the lines of the table differ."""
+    labels = {k: v for k, v in line.labels.items() if k in table.compared}
     differing = [
         text
         for name, text in labels.items()
@@ -112,65 +94,58 @@ def _of(paired: Paired, column: Column) -> str:
     return f"{difference}, {low} to {high}, {paired.pairs} seeds, p = {paired.p_value:.2g}"
 
 
-def with_verdicts(page: Path) -> str:
-    """Return a page with what stands between its markers written anew.
+def difference(table: StudyTable, one: str, other: str) -> str:
+    """Return how one line stands to another as a Markdown list: an entry a group that has both.
 
-    The markers are ``<!-- verdicts NAME -->`` and ``<!-- end of verdicts -->``; NAME is the folder
-    of a study's results beside the page. Figures of the folder stand below the verdicts.
+    Of each column with a better side the paired difference, of the others the one line's number.
 
-    Raises:
-        ConfigurationError: A folder holds no study, or results of another one.
-        DataError: The page or a result cannot be read, or the page has no markers.
-    """
-    text = _read(page)
-    for folder in folders_of(page):
-        name = folder.path.relative_to(page.parent).as_posix()
-        scaled = study_in(folder)
-        written = verdicts(study_table(folder, scaled)) + _figures(folder, scaled, name)
-        section = f"{BEGIN.format(name=name)}\n{written}{END}"
-        pattern = re.compile(_SECTION.pattern.replace(r"(\S+)", re.escape(name)), re.DOTALL)
-        text = pattern.sub(section.replace("\\", r"\\"), text)
-    return text
-
-
-def _figures(folder: StudyFolder, scaled: ScaledStudy, name: str) -> str:
-    """Return the figures that the study asks for, as far as they are drawn, as Markdown."""
-    drawn = [s for s in scaled.study.figures if (folder.path / FIGURES / f"{s.name}.png").is_file()]
-    return "".join(
-        f"\n![{spec.title or scaled.study.title}]({name}/{FIGURES}/{spec.name}.png)\n"
-        for spec in drawn
-    )
-
-
-def folders_of(page: Path) -> list[StudyFolder]:
-    """Return the folders of results of which a page has verdicts.
+    Args:
+        table: The study's table.
+        one: The labels of a line in which lines differ, such as ``HBFL``.
+        other: Those of the other line.
 
     Raises:
-        DataError: The page cannot be read, or has no markers.
+        ConfigurationError: There is no such line.
     """
-    names = _SECTION.findall(_read(page))
-    if not names:
-        raise DataError(f"{page} has no section between '{BEGIN.format(name='NAME')}' and '{END}'")
-    return [StudyFolder(page.parent / name) for name in names]
+    names = list(dict.fromkeys(_name(table, line) for line in table.lines))
+    for name in (one, other):
+        if name not in names:
+            raise ConfigurationError(unknown_name("line", name, names))
+    entries = []
+    for lines in _groups(table):
+        found = {_name(table, line): line for line in lines}
+        if one in found and other in found and found[one].done and found[other].done:
+            entries.append(_difference_in_group(table, found[one], found[other]))
+    return "\n".join([f"{' '.join(table.notes[:2])}\n", *entries]) + "\n"
 
 
-def _read(page: Path) -> str:
-    try:
-        return page.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"cannot read {page}: {error}") from error
+def _difference_in_group(table: StudyTable, one: Line, other: Line) -> str:
+    said, own = [], []
+    for number, column in enumerate(table.columns):
+        ours, theirs = one.numbers[number].ours, other.numbers[number].ours
+        if ours is None:
+            continue
+        if column.higher_is_better is None:
+            own.append(f"{column.heading} {ours:.{column.decimals}f}")
+        elif theirs is not None:
+            means = f"{ours:.{column.decimals}f} against {theirs:.{column.decimals}f}"
+            said.append(f"{column.heading} {means}, {_order(table, one, other, column)}")
+    where = [text for name, text in one.labels.items() if name not in table.compared]
+    title = ", ".join([*where, f"{_name(table, one)} against {_name(table, other)}"])
+    alone = [f"Of {_name(table, one)} itself: {', '.join(own)}."] if own else []
+    return " ".join([f"- {title}: {'; '.join(said)}.", *alone])
 
 
-def write_verdicts(page: Path) -> None:
-    """Write a page's verdicts anew.
-
-    Raises:
-        ConfigurationError: See ``with_verdicts``.
-        DataError: See ``with_verdicts``.
-        RunError: The page cannot be written.
-    """
-    text = with_verdicts(page)
-    try:
-        write_atomically(page, text.encode())
-    except OSError as error:
-        raise RunError(f"cannot write {page}: {error.strerror or error}") from error
+def _order(table: StudyTable, one: Line, other: Line, column: Column) -> str:
+    """Return in words what is known of the order of two lines in a column."""
+    cells = Cell(one.labels), Cell(other.labels)
+    paired = table.pairing.compare(*cells, column)
+    if table.pairing.same(*cells):
+        return _ONE_COMPUTATION
+    if any(map(math.isinf, (v for cell in cells for v in table.pairing.values(cell, column)))):
+        return _NOT_REACHED
+    if not paired.testable:
+        return _NO_ORDER
+    better = (paired.difference > 0) == column.higher_is_better
+    order = _ORDERS[mark(paired)].format("better" if better else "worse")
+    return f"{order} ({_of(paired, column)})"
