@@ -12,7 +12,7 @@ from bfl.experiments.studies.figures import draw_study
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.formats import FORMATS
 from bfl.experiments.studies.merging import merge
-from bfl.experiments.studies.pages import rewrite
+from bfl.experiments.studies.pages import rewrite, write_folders, write_tables
 from bfl.experiments.studies.reading import read_study, study_in
 from bfl.experiments.studies.scale import Scale, ScaledStudy
 from bfl.experiments.studies.table import study_table
@@ -50,6 +50,9 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         help="write anew the tables and the orders in pages of results, from the results",
     )
     pages.add_argument("pages", type=Path, nargs="+", metavar="PAGE", help="a Markdown file")
+    pages.add_argument(
+        "--write", action="store_true", help="write the tables and figures of its studies as well"
+    )
     pages.set_defaults(run=write_pages)
 
 
@@ -82,9 +85,7 @@ def print_table(given: argparse.Namespace) -> None:
     table = study_table(folder, scaled, wanted, places_of(given, scaled))
     print(FORMATS[given.format][1](table), end="")
     if given.write:
-        for name, write in FORMATS.values():
-            if text := write(table):
-                folder.write(name, text.encode())
+        write_tables(folder, table)
 
 
 def plot_study(path: Path, given: argparse.Namespace) -> None:
@@ -114,8 +115,10 @@ def merge_results(given: argparse.Namespace) -> None:
 
 
 def write_pages(given: argparse.Namespace) -> None:
-    """Write the sections of pages anew."""
+    """Write the sections of pages anew, and with --write what else is made of the results."""
     for page in given.pages:
+        if given.write:
+            write_folders(page)
         rewrite(page)
         print(page)
 

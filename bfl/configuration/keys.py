@@ -82,6 +82,13 @@ class Keys(pydantic.BaseModel):
     learning_rate: float = Field(
         1e-3, gt=0.0, le=1.0, description="initial learning rate of the optimizer"
     )
+    local_lr_decay: float = Field(
+        1.0,
+        gt=0.0,
+        le=1.0,
+        description="what a client's learning rate is multiplied by after each step of a round; "
+        "1: it stays",
+    )
     temperature: float = Field(
         1.0,
         gt=0.0,
@@ -192,6 +199,7 @@ class Keys(pydantic.BaseModel):
             ),
             **({} if self.round_retries else {"asked-once": "round-retries"}),
             **({"compiled-steps": "jit"} if self.jit == "on" else {}),
+            **({"falling-rate": "local-lr-decay"} if self.local_lr_decay < 1 else {}),
         }
 
     def requires(self) -> dict[str, str]:

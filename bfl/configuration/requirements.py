@@ -75,6 +75,9 @@ PROPERTIES: Mapping[str, Property] = {
     "asked-once": Property(
         "round-retries", "clients that are asked once a round", "round-retries=0"
     ),
+    "falling-rate": Property(
+        "local-lr-decay", "learning rate that falls within a round", "local-lr-decay=1.0"
+    ),
     "unseen-updates": Property(
         "exchange", "updates whose length the server cannot look at", 'exchange="direct"'
     ),

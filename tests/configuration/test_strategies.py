@@ -257,6 +257,7 @@ def test_a_link_refuses_its_settings(chain: Kind) -> None:
             ["pooling 'conflation'", "average of the clients' means", "naive-weighted-averaging"],
         ),
         ({"strategy": "scaffold", "pooling": "ppa"}, ["pooling 'population-pooling'"]),
+        ({"strategy": "scaffold", "local-lr-decay": 0.9}, ["'scaffold'", "local-lr-decay=1.0"]),
         (
             {"strategy": "scaffold", "weighting": "train-size"},
             ["equal weight", "weighting 'train-size'", "allowed: weighting equal"],

@@ -86,7 +86,15 @@ class ExpectedCalibrationError(Metric):
             ValueError: The labels do not fit the predictions.
         """
         right = predictions.predicted == checked_labels(predictions, labels)
-        confidence = predictions.confidence
+        return self.bins_of(predictions.confidence, right)
+
+    def bins_of(self, confidence: FloatArray, right: npt.NDArray[np.bool_]) -> CalibrationBins:
+        """Return accuracy and confidence by bin, as ``bins`` does.
+
+        Args:
+            confidence: (N,) confidences.
+            right: (N,) whether the predictions are the true classes.
+        """
         edges = np.linspace(0.0, 1.0, self.calibration_bins + 1)
         # A mean probability may round above 1; it belongs to the last bin.
         index = np.searchsorted(edges[:-1], confidence, side="left") - 1

@@ -22,7 +22,7 @@ class EnsemblePredictive(EnsembleMembers, Predictive):
     Its metrics stand beside the posterior's as ``ensemble-NAME``. The checkpoint of a round gets
     the clients' models.
 
-    Source: Chen and Chao (2021), FedBE, equation (4) and Fig. 4 (right), in which federated
+    Source: Chen and Chao (2021), FedBE, equation (4) and Fig. 3, in which federated
     averaging is watched by such an ensemble.
     """
 

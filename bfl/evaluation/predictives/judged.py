@@ -1,4 +1,4 @@
-"""What an ensemble predicts, judged: its own numbers and each member's accuracy."""
+"""What an ensemble predicts, judged: its own numbers, and its members one by one."""
 
 from __future__ import annotations
 
@@ -9,12 +9,56 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bfl.evaluation.metrics import evaluate
+from bfl.evaluation.metrics import evaluate, metrics
+from bfl.evaluation.metrics.expected_calibration_error import ExpectedCalibrationError
 from bfl.evaluation.prediction import Predictions, PredictionStatistics
 from bfl.evaluation.uncertainty import mean_uncertainties
 
 ENSEMBLE = "ensemble-"
 """What stands before the name of each number of an ensemble."""
+
+MEMBER = "member"
+BEST = "best-member"
+KINDS = {"sample": "samples", "client": "clients"}
+"""The members that are judged together as well, by what their names begin with."""
+
+HISTOGRAM_BINS = 10
+
+
+@dataclass(frozen=True)
+class JudgedMember:
+    """One model's predictions of labelled images.
+
+    Attributes:
+        confidence: (N,) probabilities of the predicted classes.
+        right: (N,) whether these are the true ones.
+    """
+
+    confidence: npt.NDArray[np.float64]
+    right: npt.NDArray[np.bool_]
+
+    @classmethod
+    def of(cls, logits: npt.NDArray[Any], labels: npt.NDArray[np.int64]) -> JudgedMember:
+        """Return what logits (N, C) say of images with labels (N,)."""
+        given = logits.astype(np.float64)
+        above = given - given.max(axis=1, keepdims=True)
+        return cls(1.0 / np.exp(above).sum(axis=1), logits.argmax(axis=1) == labels)
+
+    @property
+    def accuracy(self) -> float:
+        """The share of the images that it predicts right."""
+        return float(np.mean(self.right))
+
+    def histogram(self) -> npt.NDArray[np.int64]:
+        """Return how many images (2, 10) it predicts right and wrong, by confidence.
+
+        The bins are those of the expected calibration error: open below.
+        """
+        bins = ExpectedCalibrationError(calibration_bins=HISTOGRAM_BINS)
+        found = [
+            bins.bins_of(self.confidence[of], self.right[of]) for of in (self.right, ~self.right)
+        ]
+        return np.stack([each.count for each in found])
 
 
 @dataclass(frozen=True)
@@ -24,30 +68,88 @@ class JudgedEnsemble:
     Attributes:
         predictions: Over all members.
         labels: (N,) true classes.
-        accuracies: Each member's own accuracy, by its name.
+        members: Each member's own, by its name.
     """
 
     predictions: Predictions
     labels: npt.NDArray[np.int64]
-    accuracies: Mapping[str, float]
+    members: Mapping[str, JudgedMember]
+
+    @property
+    def accuracies(self) -> dict[str, float]:
+        """Each member's own accuracy, by its name."""
+        return {name: member.accuracy for name, member in self.members.items()}
 
     def round_metrics(self, settings: Mapping[str, Any]) -> dict[str, float]:
-        """Return metrics, mean uncertainties and the members' mean accuracy, as ``ensemble-NAME``.
+        """Return metrics, mean uncertainties and what the members are like, as ``ensemble-NAME``.
+
+        ``member-accuracy`` is the members' mean accuracy, ``best-member-accuracy`` that of the
+        best; of samples and of clients there are the mean accuracy and calibration error of each by
+        itself.
 
         Args:
             settings: The configuration, of which each component takes its own keys.
         """
+        accuracies = list(self.accuracies.values())
         own = {
             **evaluate(self.predictions, self.labels, settings),
             **mean_uncertainties(self.predictions, settings),
-            "member-accuracy": float(np.mean(list(self.accuracies.values()))),
+            f"{MEMBER}-accuracy": float(np.mean(accuracies)),
+            f"{BEST}-accuracy": max(accuracies),
         }
+        calibration = metrics.create(ExpectedCalibrationError.name, settings)
+        assert isinstance(calibration, ExpectedCalibrationError)
+        for kind, of_it in self._kinds().items():
+            errors = [calibration.bins_of(m.confidence, m.right).error for m in of_it]
+            own[f"{kind}-accuracy"] = float(np.mean([m.accuracy for m in of_it]))
+            own[f"{kind}-{calibration.name}"] = float(np.mean(errors))
         return prefixed(own)
+
+    def confidences(self) -> dict[str, dict[str, list[float]]]:
+        """Return how many images a sample, and a client, predicts right and wrong by confidence.
+
+        Means over the samples and over the clients, in ten bins of equal width.
+
+        Source: Chen and Chao (2021), FedBE, Figs. 1 (c) and 9.
+        """
+        found = {}
+        for kind, of_it in self._kinds().items():
+            right, wrong = np.mean([member.histogram() for member in of_it], axis=0).tolist()
+            found[kind] = {"right": right, "wrong": wrong}
+        return found
+
+    def _kinds(self) -> dict[str, list[JudgedMember]]:
+        found: dict[str, list[JudgedMember]] = {}
+        for name, member in self.members.items():
+            kind = KINDS.get(name.split("-")[0])
+            if kind:
+                found.setdefault(kind, []).append(member)
+        return found
 
 
 def prefixed(numbers: Mapping[str, float]) -> dict[str, float]:
     """Return numbers under the names that an ensemble's have."""
     return {f"{ENSEMBLE}{name}": value for name, value in numbers.items()}
+
+
+def names_of_members() -> tuple[str, ...]:
+    """Return what an ensemble's numbers of its members are called, without ``ensemble-``."""
+    errors = [f"{kind}-{ExpectedCalibrationError.name}" for kind in KINDS.values()]
+    return (*(f"{of}-accuracy" for of in (MEMBER, BEST, *KINDS.values())), *errors)
+
+
+def of_a_posterior(number: str) -> str:
+    """Return what a posterior's number of that kind is called; other names as they are.
+
+    Example:
+        >>> of_a_posterior("ensemble-samples-accuracy")
+        'accuracy'
+    """
+    of = number.removeprefix(ENSEMBLE)
+    if of in names_of_members() and of != number:
+        prefix = next(p for p in (MEMBER, BEST, *KINDS.values()) if of.startswith(f"{p}-"))
+        return of.removeprefix(f"{prefix}-")
+    return of
 
 
 def judge_ensemble(
@@ -59,8 +161,8 @@ def judge_ensemble(
         members: Names and logits (N, C).
         labels: (N,) true classes.
     """
-    statistics, accuracies = PredictionStatistics(), {}
+    statistics, judged = PredictionStatistics(), {}
     for name, logits in members:
         statistics.add_logits(logits)
-        accuracies[name] = float(np.mean(logits.argmax(axis=1) == labels))
-    return JudgedEnsemble(statistics.result(), labels, accuracies)
+        judged[name] = JudgedMember.of(logits, labels)
+    return JudgedEnsemble(statistics.result(), labels, judged)

@@ -18,7 +18,7 @@
 | ``metrics.json`` | metrics, mean uncertainties and retention areas; written last of all |
 | ``clients.json`` | how each client's models do on its own test data; where clients judge |
 | ``retention.json`` | retention curves on a grid of percents, with their areas |
-| ``ensemble.json`` | retention curves of an ensemble (``predictive``), accuracies of its members |
+| ``ensemble.json`` | retention curves of an ensemble (``predictive``), its members |
 | ``examples.npz`` | the test images that are predicted with the most and the least certainty |
 | ``figures/`` | PNG files |
 

@@ -46,7 +46,10 @@ _DERIVED = """## Made from these
   mean is from the clients' weighted average, as a share of the average's step; both 0 where all
   clients have the same variances. In `rounds.jsonl`. Yang et al. (2023), after Eq. 3.12.
 - `ensemble-NAME`: any of these of the ensemble that predicts beside the posterior
-  (`predictive="ensemble"`); `ensemble-member-accuracy` is the mean of its members' own.
+  (`predictive="ensemble"`). Of its members, each judged by itself: `ensemble-member-accuracy` and
+  `ensemble-best-member-accuracy`, the mean and the greatest; `ensemble-samples-NAME` and
+  `ensemble-clients-NAME`, the mean accuracy and calibration error of samples and of clients. Chen
+  and Chao (2021), Figs. 1 and 9.
 - `epsilon`: ε of the rounds so far at δ = `privacy-delta`, of the client that was asked most often,
   where updates or their sum have privacy's noise; see privacy.md. Balle and Wang (2018).
 - `example-epsilon`: ε, likewise, of a single example at δ = `example-delta`, of the client that has

@@ -147,7 +147,7 @@ def write_evaluation(
         settings: The configuration, of which each component takes its own keys.
         posterior: What has predicted; the metrics then describe it as well.
         ensemble: What predicts beside it; its numbers go to the metrics as ``ensemble-NAME``, its
-            retention curves and its members' accuracies to ``ensemble.json``.
+            retention curves and its members' accuracies and confidences to ``ensemble.json``.
 
     Raises:
         ValueError: The labels do not fit the predictions.
@@ -161,7 +161,10 @@ def write_evaluation(
         theirs = retention_curves(ensemble.predictions, labels, settings)
         numbers.update(prefixed(_numbers(ensemble.predictions, labels, settings, theirs)))
         numbers.update(ensemble.round_metrics(settings or {}))
-        members = {"member-accuracy": dict(ensemble.accuracies)}
+        members = {
+            "member-accuracy": ensemble.accuracies,
+            "confidences": ensemble.confidences(),
+        }
         folder.write_ensemble({**members, "retention": _on_grid(theirs)})
     folder.write_predictions(predictions, labels)
     gains = retention_gains(predictions, labels, settings)

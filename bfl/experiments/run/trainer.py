@@ -52,6 +52,7 @@ def trainer_for(
         objective=configuration.objective,
         correction=configuration.correction,
         temperature=keys.temperature,
+        rate_decay=keys.local_lr_decay,
         personal=_personal(configuration, network, personal_model),
         example_privacy=configuration.example_privacy,
         compiled=compiled,

@@ -7,7 +7,7 @@ from pydantic import Field, field_validator
 
 from bfl.errors import unknown_name
 from bfl.evaluation.metrics import ExampleMetric, metrics
-from bfl.evaluation.predictives.judged import ENSEMBLE
+from bfl.evaluation.predictives.judged import ENSEMBLE, names_of_members, of_a_posterior
 from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results.judged_clients import CLIENTS, names_of_means, number_of_a_client
 from bfl.experiments.results.summary import RANDOM
@@ -55,17 +55,19 @@ class Column(pydantic.BaseModel):
     @property
     def higher_is_better(self) -> bool | None:
         """Which way is up; None: there is no better side."""
-        if self.metric.startswith(GAIN):
-            return None if self.metric.endswith(f"-{RANDOM}") else True
+        # Of an ensemble and of its members it is the way of the same number of a posterior.
+        number = of_a_posterior(self.metric)
+        if number.startswith(GAIN):
+            return None if number.endswith(f"-{RANDOM}") else True
         if rounds_to(self.metric):
             return False
         for metric in metrics.classes():
             of_clients = self._of_clients and self.metric.endswith(metric.name)
             area = f"retention-area-{metric.name}-"
             if (
-                self.metric in (metric.name, f"{BEST}{metric.name}")
+                number in (metric.name, f"{BEST}{metric.name}")
                 or of_clients
-                or self.metric.startswith(area)
+                or number.startswith(area)
             ):
                 return metric.higher_is_better
         return None
@@ -97,7 +99,7 @@ def numbers_of_a_run() -> tuple[str, ...]:
         EXAMPLE_EPSILON,
         *names_of_curves(),
         *names_of_means(),
-        *(f"{ENSEMBLE}{name}" for name in (*of_predictions, "member-accuracy")),
+        *(f"{ENSEMBLE}{name}" for name in (*of_predictions, *names_of_members())),
     )
 
 

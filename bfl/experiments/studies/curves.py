@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from bfl.aggregation.precision_spread import DISTANCE, SPREAD
 from bfl.evaluation.metrics import Metric, metrics
+from bfl.evaluation.predictives.judged import ENSEMBLE
 
 BEST = "best-"
 """What the names of metrics in a run's best evaluated round begin with."""
@@ -26,7 +27,8 @@ Rounds = Sequence[Mapping[str, float]]
 
 def kept_of_rounds() -> tuple[str, ...]:
     """Return the names of what results keep of each evaluated round."""
-    return ("round", *metrics.names(), *OF_POOLING)
+    of_ensembles = (f"{ENSEMBLE}{name}" for name in metrics.names())
+    return ("round", *metrics.names(), *of_ensembles, *OF_POOLING)
 
 
 def names_of_curves() -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from bfl.experiments.studies.figures import study_figures
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.published import PublishedTable, mismatches, read_published
 from bfl.experiments.studies.scale import ScaledStudy
-from bfl.experiments.studies.study import Axis, Choice, FigureSpec, Study, slug
+from bfl.experiments.studies.study import Axis, Choice, FigureSpec, Order, Study, slug
 from bfl.plugins import activate, named_plugins
 from bfl.registry import STRICT
 
@@ -43,6 +43,16 @@ class _Published(pydantic.BaseModel):
     notes: list[str] = Field(default_factory=list)
 
 
+class _Order(pydantic.BaseModel):
+    """A table ``[[orders]]`` of a study's file."""
+
+    model_config = STRICT
+
+    metric: str
+    better: dict[str, str] = Field(min_length=1)
+    worse: dict[str, str] = Field(min_length=1)
+
+
 class _File(pydantic.BaseModel):
     """A study's file as it stands."""
 
@@ -59,10 +69,15 @@ class _File(pydantic.BaseModel):
     figures: list[dict[str, Any]] = Field(default_factory=list)
     reuse: list[str] = Field(default_factory=list)
     compare: list[str] = Field(default_factory=list)
+    orders: list[_Order] = Field(default_factory=list)
     least_steps: int = Field(0, ge=0)
 
 
-_TABLES: dict[str, type[pydantic.BaseModel]] = {"columns": Column, "published": _Published}
+_TABLES: dict[str, type[pydantic.BaseModel]] = {
+    "columns": Column,
+    "published": _Published,
+    "orders": _Order,
+}
 """The tables within a study's file whose keys are fixed."""
 
 
@@ -105,10 +120,12 @@ def read_study(path: Path) -> Study:
         figures=figures,
         reuse=tuple(file.reuse),
         compare=tuple(file.compare),
+        orders=tuple(Order(**order.model_dump()) for order in file.orders),
         least_steps=file.least_steps,
         source=path,
     )
     _raise_if_any(path, _same_names(study) + _figure_problems(study) + _compare_problems(study))
+    _raise_if_any(path, _order_problems(study))
     if file.published is None:
         return study
     study = replace(study, published=_published(path, file.published, study))
@@ -334,6 +351,20 @@ def _compare_problems(study: Study) -> list[str]:
         f"compare: {unknown_name('column', column, study.label_columns)}"
         for column in study.compare
         if column not in study.label_columns
+    ]
+
+
+def _order_problems(study: Study) -> list[str]:
+    shown = [column.metric for column in study.columns]
+    problems = [
+        f"orders: {unknown_name('column', order.metric, shown)}"
+        for order in study.orders
+        if order.metric not in shown
+    ]
+    return problems + [
+        f"orders: no two lines of the table are {order.better} and {order.worse}"
+        for order in study.orders
+        if not order.pairs(study.cells())
     ]
 
 

@@ -51,6 +51,9 @@ CONTENT = "content"
 DIGITS = 7
 """Significant digits of the points of curves; metrics are kept in full."""
 
+COMMIT = "git-commit"
+"""The key of an environment that says which version it was."""
+
 GAIN = "retention-gain-"
 """What the names of gains begin with, which runs keep with their retention curves."""
 
@@ -276,11 +279,15 @@ def _is_sealed(content: Mapping[str, Any]) -> bool:
 
 
 def different_numbers(one: RunResult, other: RunResult) -> dict[str, tuple[Any, Any]]:
-    """Return the metrics in which two results differ, with both values; NaN equals NaN."""
-    pairs = {
-        name: (one.metrics.get(name), other.metrics.get(name))
-        for name in {**one.metrics, **other.metrics}
-    }
+    """Return the metrics in which two results differ, with both values; NaN equals NaN.
+
+    Of two that were made by one version all are compared; what another version did not measure is
+    no difference.
+    """
+    names = {**one.metrics, **other.metrics}
+    if one.environment.get(COMMIT) != other.environment.get(COMMIT):
+        names = {n: v for n, v in names.items() if n in one.metrics and n in other.metrics}
+    pairs = {name: (one.metrics.get(name), other.metrics.get(name)) for name in names}
     return {name: pair for name, pair in pairs.items() if repr(pair[0]) != repr(pair[1])}
 
 

@@ -110,6 +110,31 @@ class FigureSpec:
 
 
 @dataclass(frozen=True)
+class Order:
+    """An order that a paper claims, or that one expects.
+
+    Attributes:
+        metric: In what: the metric of one of the columns.
+        better: Labels of the better line.
+        worse: Labels of the worse one; in all columns not named the two lines have the same.
+    """
+
+    metric: str
+    better: Mapping[str, str]
+    worse: Mapping[str, str]
+
+    def pairs(self, cells: Iterable[Cell]) -> list[tuple[Cell, Cell]]:
+        """Return the lines that it is about, the better one first."""
+        by_labels = {cell.key: cell for cell in cells}
+        found = []
+        for cell in by_labels.values():
+            if self.better.items() <= cell.labels.items():
+                other = by_labels.get(Cell({**cell.labels, **self.worse}).key)
+                found += [(cell, other)] if other and other != cell else []
+        return found
+
+
+@dataclass(frozen=True)
 class Study:
     """Runs that are made and looked at together.
 
@@ -125,6 +150,7 @@ class Study:
         figures: The figures asked for; empty: one of each kind.
         compare: The label columns whose lines are compared with each other; empty: see
             ``compared``.
+        orders: The orders whose truth is looked at.
         least_steps: The steps that a client makes in a round at least; a reduction of the images
             that leaves fewer is refused.
         reuse: Names of other studies whose runs are taken where they are the same.
@@ -143,6 +169,7 @@ class Study:
     reuse: tuple[str, ...]
     source: Path
     compare: tuple[str, ...] = ()
+    orders: tuple[Order, ...] = ()
     least_steps: int = 0
 
     @property

@@ -7,15 +7,16 @@ from collections.abc import Iterable, Sequence
 
 from bfl.errors import ConfigurationError, unknown_name
 from bfl.experiments.studies.columns import Column
-from bfl.experiments.studies.comparisons import mark
+from bfl.experiments.studies.comparisons import INTERVAL, NOT, TEST, mark
+from bfl.experiments.studies.orders import HOW_SURE, order_entries
 from bfl.experiments.studies.paired import Paired
 from bfl.experiments.studies.study import Cell
 from bfl.experiments.studies.table import Line, StudyTable
 
 _ORDERS = {
-    "test": "{}, by interval and exact test",
-    "interval": "{}, by the interval (too few seeds for the exact test, or it does not reject)",
-    "not significant": "no significant order",
+    TEST: f"{{}}, {HOW_SURE[TEST]}",
+    INTERVAL: f"{{}}, {HOW_SURE[INTERVAL]}",
+    NOT: "no significant order",
 }
 _NO_ORDER = "no order without two seeds in common"
 _ONE_COMPUTATION = "the same computation"
@@ -25,7 +26,8 @@ _NOT_REACHED = "not reached, or not finite, in a run"
 def verdicts(table: StudyTable) -> str:
     """Return what the results say of orders, as a Markdown list: an entry a group and column.
 
-    Each line of a group is compared with the one of the best mean, over the seeds that both have.
+    Each line of a group is compared with the one of the best mean, over the seeds that both have;
+    and the lines between which the study expects an order with each other.
     """
     entries = [
         entry
@@ -34,6 +36,7 @@ def verdicts(table: StudyTable) -> str:
         if column.higher_is_better is not None
         for entry in _entry(table, lines, number)
     ]
+    entries += order_entries(table.pairing, _of)
     return "\n".join([f"{' '.join(table.notes[:2])}\n", *entries]) + "\n"
 
 

@@ -20,7 +20,7 @@ class CropFlip(Augmentation):
 
     crop_padding: int = Field(4, ge=0, description="pixels added on each side before cropping")
 
-    crop_padding_with: Literal["zeros", "reflection"] = Field(
+    crop_padding_with: Literal["zeros", "reflection", "black"] = Field(
         "zeros", description="what the pixels added before cropping are"
     )
 
@@ -33,7 +33,9 @@ class CropFlip(Augmentation):
         count, (height, width) = tf.shape(images)[0], images.shape[1:3]
         pad = self.crop_padding
         mode = "REFLECT" if self.crop_padding_with == "reflection" else "CONSTANT"
-        padded = tf.pad(images, [[0, 0], [pad, pad], [pad, pad], [0, 0]], mode)
+        value = -1.0 if self.crop_padding_with == "black" else 0
+        sides = [[0, 0], [pad, pad], [pad, pad], [0, 0]]
+        padded = tf.pad(images, sides, mode, constant_values=value)
         tops, lefts = tf.unstack(
             tf.random.stateless_uniform([2, count], places_key, maxval=2 * pad + 1, dtype=tf.int32)
         )

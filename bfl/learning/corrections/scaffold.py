@@ -59,8 +59,11 @@ class Scaffold(Correction):
         return frozenset({"plain-steps", "uniform-weights", "averaged-means"})
 
     def excludes(self) -> frozenset[str]:
-        """Return that a client's path begins at what it has received, and ends at what it sends."""
-        return frozenset({"start-elsewhere", "corrupted-updates"})
+        """Return that a client's path begins at what it has received, and ends at what it sends.
+
+        And that all its steps have one rate.
+        """
+        return frozenset({"start-elsewhere", "corrupted-updates", "falling-rate"})
 
     @property
     def needs_full_gradient(self) -> bool:

@@ -52,7 +52,7 @@ class MobileNetV2(NormalizedNetwork):
 
         images = keras.Input(image_shape, name="images")
         first = inference.convolution(32, 3, strides=self.first_strides, name="conv1")
-        features = self._activated(first(images), "conv1")
+        features = self._activated(first(self.scaled(images)), "conv1")
         for stage, (expansion, channels, blocks, strides) in enumerate(STAGES, start=2):
             for block in range(1, blocks + 1):
                 step = strides if block == 1 else 1

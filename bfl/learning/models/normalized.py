@@ -6,10 +6,10 @@ from typing import Any, ClassVar, Literal
 
 from pydantic import Field, field_validator
 
-from bfl.learning.models.base import Architecture
+from bfl.learning.models.scaled import ScaledInputs
 
 
-class NormalizedNetwork(Architecture):
+class NormalizedNetwork(ScaledInputs):
     """A network whose convolutions are normalised, by batches or by groups of channels.
 
     Normalisation has point parameters in every inference: scales and offsets, and batch

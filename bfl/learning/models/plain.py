@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
-
-from pydantic import Field
+from typing import Any, ClassVar
 
 from bfl.learning.inferences.base import Inference, Padding
-from bfl.learning.models.base import Architecture
+from bfl.learning.models.scaled import ScaledInputs
 
 
 @dataclass(frozen=True)
@@ -28,7 +26,7 @@ class Convolution:
     padding: Padding = "valid"
 
 
-class PlainNetwork(Architecture):
+class PlainNetwork(ScaledInputs):
     """Convolutions and dense layers, ReLU after each of them but the last.
 
     A subclass says which. Layers of the same place have the same names in all of them, so networks
@@ -41,10 +39,6 @@ class PlainNetwork(Architecture):
 
     dense_units: ClassVar[tuple[int, ...]]
     """Widths of the dense layers before the one that gives the logits."""
-
-    input_range: Literal["symmetric", "unit"] = Field(
-        "symmetric", description="whether the first layer takes images in [-1, 1] or in [0, 1]"
-    )
 
     @property
     def convolutional(self) -> bool:
@@ -59,9 +53,8 @@ class PlainNetwork(Architecture):
         """Return the Keras model from images in [−1, 1] to logits."""
         from bfl.keras import keras
 
-        features = images = keras.Input(image_shape, name="images")
-        if self.input_range == "unit":
-            features = keras.layers.Rescaling(0.5, offset=0.5, name="unit")(images)
+        images = keras.Input(image_shape, name="images")
+        features = self.scaled(images)
         for index, convolution in enumerate(self.layers(), start=1):
             features = inference.convolution(
                 convolution.filters,

@@ -47,9 +47,8 @@ class ResNet(NormalizedNetwork):
         from bfl.keras import keras
 
         images = keras.Input(image_shape, name="images")
-        features = self._activated(
-            self.normalized(inference.convolution(16, 3, strides=1, name="conv1")(images), "conv1")
-        )
+        first = inference.convolution(16, 3, strides=1, name="conv1")(self.scaled(images))
+        features = self._activated(self.normalized(first, "conv1"))
         for stage, filters in enumerate((16, 32, 64), start=2):
             for block in range(1, (self.depth - 2) // 6 + 1):
                 strides = 2 if stage > 2 and block == 1 else 1

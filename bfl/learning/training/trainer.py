@@ -55,6 +55,7 @@ class LocalTrainer:
         objective: The terms of the objective; None for the ELBO alone.
         correction: What is added to the gradients; None for nothing.
         temperature: T.
+        rate_decay: What the learning rate is multiplied by after each step.
         personal: A personal model that is trained beside the network; None for none.
         example_privacy: What protects single examples; None for nothing.
         compiled: Whether XLA compiles a training step; one that protects examples it never does.
@@ -70,6 +71,7 @@ class LocalTrainer:
         objective: tuple[Term, ...] | None = None,
         correction: Correction | None = None,
         temperature: float = 1.0,
+        rate_decay: float = 1.0,
         personal: PersonalNetwork | None = None,
         example_privacy: ExamplePrivacy | None = None,
         compiled: bool = False,
@@ -80,6 +82,7 @@ class LocalTrainer:
         self.optimizer = optimizer
         self.correction = correction or corrections.create("none")
         self.temperature = temperature
+        self.rate_decay = rate_decay
         self.traces = 0
         self.personal = personal
         terms = objective or (objectives.create("elbo"),)
@@ -222,10 +225,16 @@ class LocalTrainer:
                 personal_keys[step],
                 step,
                 count,
-                rate,
+                self._rate_of(step, rate),
             )
             measured = measured.write(step, values)
         return measured.stack()
+
+    def _rate_of(self, step: Any, rate: Any) -> Any:
+        """Return the learning rate of a step; without a decay the same tensor."""
+        if self.rate_decay == 1.0:
+            return rate
+        return rate * tf.pow(self.rate_decay, tf.cast(step, tf.float32))
 
     def _step(
         self,

@@ -72,6 +72,21 @@ def test_arguments_are_left_as_they_are(optimizer: ServerOptimizer) -> None:
         np.testing.assert_array_equal(was, now)
 
 
+def test_a_velocity_may_be_a_running_average() -> None:
+    """As FedBE's code has it: two rounds of averaging, then v ← 0.9 v + 0.1 Δ and θ ← θ + v."""
+    settings = {"server-momentum": 0.9, "server-velocity": "average"}
+    pools = list(posteriors(4))
+    found = run(server_optimizers.create("momentum", settings), pools)
+    for number in (1, 2):
+        np.testing.assert_allclose(found[number].mean, pools[number].mean, rtol=1e-12)
+    velocity = pools[2].mean - found[1].mean
+    for number in (3, 4):
+        velocity = 0.9 * velocity + 0.1 * (pools[number].mean - found[number - 1].mean)
+        np.testing.assert_allclose(found[number].mean, found[number - 1].mean + velocity)
+    plain = run(server_optimizers.create("momentum", {"server-momentum": 0.9}), pools)
+    assert not np.allclose(found[2].mean, plain[2].mean)
+
+
 def test_momentum_of_0_at_rate_1_takes_the_pool_bit_for_bit() -> None:
     previous, pooled = posteriors(1, dtype=np.float32)
     optimizer = server_optimizers.create("momentum", {"server-momentum": 0.0})

@@ -49,6 +49,8 @@ def make_run(path, name, samples=4, config=CONFIG, rounds=12):
     images = random.integers(0, 256, (300, 5, 4, 3), dtype=np.uint8)
     write_examples(folder, predictions, images, labels)
     folder.write_metrics(write_evaluation(folder, predictions, labels, config))
+    counts = {"right": [20.0] * 10, "wrong": [10.0] * 10}
+    folder.write_ensemble({"confidences": {"clients": counts, "samples": counts}})
     return folder
 
 
@@ -123,6 +125,22 @@ def test_long_names_are_not_clipped(tmp_path):
     folder = make_run(tmp_path, "run", config=config)
     for name in figures.names():
         assert clipped(figures.create(name).draw(folder)) <= 0, name
+
+
+def test_confidences_of_members_are_drawn_by_kind(tmp_path):
+    """Nothing of a run without an ensemble; what its file cannot mean is refused."""
+    figure = figures.create("member-confidences")
+    folder = RunFolder.create(tmp_path, "run", CONFIG, {})
+    assert figure.draw(folder) is None
+    counts = {kind: {"right": [1.0] * 9 + [5.0], "wrong": [3.0] * 10} for kind in "ba"}
+    folder.write_ensemble({"member-accuracy": {}, "confidences": counts})
+    drawn = figure.draw(folder)
+    assert [axes.get_title() for axes in drawn.axes] == ["a", "b"]
+    heights = [bar.get_height() for bar in drawn.axes[0].patches]
+    assert heights == [*counts["a"]["right"], *counts["a"]["wrong"]]
+    folder.write_ensemble({"confidences": {"samples": {"right": [1.0]}}})
+    with pytest.raises(DataError, match=r"ensemble.json: no histogram"):
+        figure.draw(folder)
 
 
 def test_reliability_bins_show_their_counts(run):

@@ -52,6 +52,7 @@ def made(folder: Path, text: str = STUDY, scale: str = "") -> tuple[StudyFolder,
             "accuracy": dict.fromkeys(("predictive-entropy", "aleatoric", "epistemic"), curve)
         }
         run_folder.write_retention({"fraction": GRID, "curves": curves})
+        run_folder.write_metrics({"accuracy": place / 10})
     return study, scaled
 
 
@@ -79,6 +80,42 @@ def test_learning_curves_are_means_over_the_seeds(tmp_path: Path) -> None:
     np.testing.assert_allclose(line.get_ydata(), [(1 + 5) / 40, (3 + 7) / 40])
     band = figure.axes[0].collections[0].get_paths()[0].vertices
     assert band[:, 1].max() == pytest.approx(5 / 20 + np.std([3, 7], ddof=1) / 20)
+
+
+def test_an_ensemble_is_drawn_beside_the_posterior(tmp_path: Path) -> None:
+    """From what results keep of the rounds: the ensemble's numbers too."""
+    study, scaled = made(tmp_path)
+    for run in scaled.runs:
+        judged = {"accuracy": 0.25, "ensemble-accuracy": 0.75, "ensemble-other": 9.0}
+        study.run(run.name).append_round({"round": 4, **judged})
+    for ensemble in (True, False):
+        drawn = study_figures.create("learning-curves", {"ensemble": ensemble})
+        figure = drawn.draw(overlay(study, scaled, rule="NWA"))
+        assert figure is not None
+        ends = [line.get_ydata()[-1] for line in figure.axes[0].lines]
+        assert ends == [0.25, *([0.75] if ensemble else [])]
+        assert (figure.axes[0].lines[-1].get_label() == "ensemble") == ensemble
+
+
+def test_numbers_are_means_with_each_seeds_own(tmp_path: Path) -> None:
+    study, scaled = made(tmp_path)
+    settings = {"metrics": ["accuracy", "ensemble-accuracy"]}
+    nothing = study_figures.create("numbers", {"metrics": ["mean-epistemic"]})
+    assert nothing.draw(overlay(study, scaled)) is None
+    for place, run in enumerate(scaled.runs):
+        numbers = {"accuracy": place / 10, "ensemble-accuracy": 0.9}
+        study.run(run.name).write_metrics(numbers)
+    figure = study_figures.create("numbers", settings).draw(overlay(study, scaled))
+    assert figure is not None
+    iid, _ = figure.axes
+    assert [label.get_text() for label in iid.get_yticklabels()] == ["WS", "NWA"]
+    dots = iid.lines[0]
+    np.testing.assert_allclose(np.sort(dots.get_xdata()), [0.0, 0.4])
+    bar = iid.containers[0]
+    assert float(bar.lines[0].get_xdata()[0]) == pytest.approx(0.2)
+    (ends,) = bar.lines[2][0].get_segments()
+    np.testing.assert_allclose(ends[:, 0], 0.2 + np.std([0, 0.4], ddof=1) * np.array([-1, 1]))
+    assert len({container.lines[0].get_ydata()[0] for container in iid.containers}) == 4
 
 
 def test_retention_curves_have_a_line_of_panels_for_each_uncertainty(tmp_path: Path) -> None:
@@ -123,6 +160,20 @@ def test_rows_are_named_by_one_table_or_by_several(tmp_path: Path) -> None:
         first, second = scaled.study.figures
         assert sum(first.shows(row.labels) for row in scaled.study.rows) == count
         assert all(second.shows(row.labels) for row in scaled.study.rows)
+
+
+def test_the_legend_of_a_single_panel_is_not_clipped(tmp_path: Path) -> None:
+    text = STUDY.replace('partition = ["iid", {', "only = [{").split("[published]")[0]
+    text = "\n".join(line for line in text.splitlines() if not line.startswith("published"))
+    study, scaled = made(tmp_path, text.replace('rule = "', f'rule = "{"Long " * 5}'))
+    for name in study_figures.names():
+        figure = study_figures.create(name, {}).draw(overlay(study, scaled))
+        assert figure is not None
+        figure.draw_without_rendering()
+        for legend in figure.legends:
+            box = legend.get_window_extent()
+            assert box.x0 >= 0, name
+            assert box.x1 <= figure.bbox.x1, name
 
 
 def test_panels_share_their_axes(tmp_path: Path) -> None:

@@ -38,6 +38,7 @@ SIZES = {
     "fedbe2021-c5": (20, 2 * 2),
     "fedbe2021-scaffold": (20, 2 * 2),
     "fedbe2021-as-coded-table1": (80, 2 * 2 * 4),
+    "fedbe2021-as-coded-table2": (80, 2 * 2 * 4),
     "hbfl2023-tables1-3": (24, 2 * 2 * 2),
     "hbfl2023-table4": (9, 3),
     "ozer2022-table1": (360, 12 * 2 * 3),

@@ -84,6 +84,16 @@ def test_padding_may_be_reflected():
         assert any(np.array_equal(crop, result) for crop in found)
 
 
+def test_padding_may_be_black():
+    """−1 is black of images in [−1, 1]; zeros are a medium grey."""
+    images = make_images(30)
+    settings = {"crop-padding": 2, "crop-padding-with": "black"}
+    results = augmentations.create("crop-flip", settings).augment(images, KEY).numpy()
+    grey = augmentations.create("crop-flip", {"crop-padding": 2}).augment(images, KEY).numpy()
+    assert (grey == 0).any()
+    np.testing.assert_array_equal(results, np.where(grey == 0, -1, grey))
+
+
 def test_default_is_the_paper_s():
     crop_flip = augmentations.create("crop-flip")
     assert crop_flip.crop_padding == 4

@@ -54,6 +54,67 @@ def test_proximal_term_alone_is_a_geometric_path_to_what_was_received() -> None:
     )
 
 
+def test_norms_that_are_not_squared_pull_as_strongly_from_near_as_from_far() -> None:
+    """FedBE's code: each kernel and scale goes µ/2 times the rate along a line; nothing else moves.
+
+    From what was received itself, where a norm has no gradient, nothing moves at all.
+    """
+    mu, rate = 0.8, 0.05
+    settings = {"proximal-mu": mu, "proximal-distance": "norms"}
+    terms = (objectives.create("proximal", settings),)
+    trainer = trainer_of("deterministic", objective=terms)
+    manifest = trainer.network.manifest
+    received, start = posterior_of(trainer.network, 1), posterior_of(trainer.network, 2)
+    moved = train(trainer, task_of(received, start=start)).posterior.point
+    stayed = train(trainer, task_of(received)).posterior.point
+    trained = manifest.trainable_points
+    np.testing.assert_array_equal(stayed[trained], received.point[trained])
+    vectors = (manifest.split(v, gaussian=False) for v in (moved, start.point, received.point))
+    held = []
+    for parameter, after, before, target in zip(manifest.point, *vectors, strict=True):
+        if not parameter.trainable:
+            continue
+        way = target - before
+        far = np.linalg.norm(way)
+        if parameter.name.endswith(("/kernel", "/scale")):
+            assert far > 6 * rate * mu / 2, "or it would arrive"
+            expected = before + 6 * rate * mu / 2 * way / far
+            held.append(parameter.name)
+        else:
+            expected = before
+        np.testing.assert_allclose(after, expected, rtol=1e-5)
+    assert held == ["norm/scale", "logits/kernel"]
+
+
+def test_norms_of_gaussians_are_their_divergence() -> None:
+    """The setting is of points; by means and variances µ KL acts in both."""
+    results = []
+    for distance in ("squared", "norms"):
+        settings = {"proximal-mu": 0.8, "proximal-distance": distance}
+        trainer = trainer_of("flipout", objective=(objectives.create("proximal", settings),))
+        received, start = (posterior_of(trainer.network, seed) for seed in (1, 2))
+        results.append(train(trainer, task_of(received, start=start)).posterior)
+    np.testing.assert_allclose(results[0].mean, results[1].mean, rtol=1e-6)
+    assert results[0].digest() != results[1].digest()
+
+
+@pytest.mark.parametrize("decay", [1.0, 0.5])
+def test_a_rate_may_fall_from_step_to_step(decay: float) -> None:
+    """Six steps of η γ^t along a linear gradient; with 1 the bits are those without."""
+    mu, rate = 0.8, 0.05
+    terms = (objectives.create("proximal", {"proximal-mu": mu}),)
+    trainer = trainer_of("deterministic", objective=terms, rate_decay=decay)
+    received, start = posterior_of(trainer.network, 1), posterior_of(trainer.network, 2)
+    task = task_of(received, start=start)
+    result = train(trainer, task).posterior
+    trained = trainer.network.manifest.trainable_points
+    left = np.prod([1 - rate * decay**t * mu for t in range(6)])
+    expected = received.point + left * (start.point - received.point)
+    np.testing.assert_allclose(result.point[trained], expected[trained], rtol=1e-5)
+    plain = train(trainer_of("deterministic", objective=terms), task).posterior
+    assert (result.digest() == plain.digest()) == (decay == 1.0)
+
+
 def test_reported_objective_has_all_terms() -> None:
     """At a rate of 0: NLL + KL / N + µ (KL from the received / N + half the squared distance)."""
     terms = (objectives.create("elbo"), objectives.create("proximal", {"proximal-mu": 0.3}))

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from bfl.configuration import expanded
 from bfl.experiments.results.figures.base import png
 from bfl.experiments.results.figures.style import (
+    CHARACTERS_AN_INCH,
     COLORS,
     DASHES,
     new_figure,
@@ -37,8 +38,14 @@ if TYPE_CHECKING:
 PANELS_A_LINE = 4
 """Panels beside each other, at most."""
 
+LEAST_WIDTH, LEAST_HEIGHT = 6.0, 4.5
+"""Inches that a figure is wide and high, at least."""
+
 BAND = 0.18
 """Opacity of a band."""
+
+LINE_OF_A_LEGEND = 0.6
+"""Inches that the line before a legend's label and the room around it take."""
 
 FEW_POINTS = 10
 """Up to so many points of a curve are marked."""
@@ -182,7 +189,9 @@ def draw_curve(axes: Axes, curve: Curve, look: Mapping[str, Any], highest: float
 
 def panel_grid(lines: int, columns: int) -> tuple[MatplotlibFigure, npt.NDArray[Any]]:
     """Return a figure and its axes, an array (lines, columns), that share their abscissa."""
-    figure = new_figure(1.0 + 2.6 * columns, 1.1 + 2.3 * lines)
+    # Titles and legends take some of it from a single panel.
+    width, height = max(LEAST_WIDTH, 1.0 + 2.6 * columns), max(LEAST_HEIGHT, 1.1 + 2.3 * lines)
+    figure = new_figure(width, height)
     return figure, figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False)
 
 
@@ -197,9 +206,15 @@ def finish(figure: MatplotlibFigure, overlay: Overlay) -> None:
             handles.values(),
             handles.keys(),
             loc="outside lower center",
-            ncols=min(4, len(handles)),
+            ncols=_columns(list(handles), figure.get_figwidth()),
         )
     figure.suptitle(wrapped(overlay.title(), figure.get_figwidth()), parse_math=False)
+
+
+def _columns(labels: Sequence[str], width: float) -> int:
+    """Return how many labels of a legend, four at most, go beside each other in so many inches."""
+    longest = LINE_OF_A_LEGEND + max(map(len, labels)) / CHARACTERS_AN_INCH
+    return max(1, min(4, len(labels), int(width / longest)))
 
 
 def panel_title(panel: Mapping[str, str]) -> str:

@@ -9,6 +9,7 @@ from pydantic import Field, field_validator
 
 from bfl.errors import unknown_name
 from bfl.evaluation.metrics import metrics
+from bfl.evaluation.predictives.judged import ENSEMBLE
 from bfl.experiments.results.figures.style import percent_axis
 from bfl.experiments.studies.figures.base import (
     PANELS_A_LINE,
@@ -30,13 +31,15 @@ if TYPE_CHECKING:
 class LearningCurves(StudyFigure):
     """A metric on the test data after each evaluated round, by row, in one panel a partition.
 
-    Runs that have begun are shown as far as they have come.
+    Runs that have begun are shown as far as they have come. With ``ensemble`` the same of the
+    ensemble that is judged beside the posterior is drawn as well, thin.
 
     Reference:
-        Fischer et al. (2024), Figs. 3, 5, 8 and 9.
+        Fischer et al. (2024), Figs. 3, 5, 8 and 9; Chen and Chao (2021), Fig. 3, with ``ensemble``.
     """
 
     metric: str = Field("accuracy", description="what is drawn against the round")
+    ensemble: bool = Field(False, description="whether the ensemble's is drawn as well")
 
     @field_validator("metric")
     @classmethod
@@ -59,10 +62,12 @@ class LearningCurves(StudyFigure):
                 continue
             panel = overlay.panels[number]
             for row, look in overlay.lines():
-                curves = [c for run in overlay.runs(row, panel) if (c := self._points(run))]
-                if curves:
-                    draw_curve(axes, overlay.average(curves), look, highest)
-                    drawn = True
+                runs = list(overlay.runs(row, panel))
+                for name, changed in self._lines(str(look["label"])):
+                    curves = [c for run in runs if (c := _points(run, name))]
+                    if curves:
+                        draw_curve(axes, overlay.average(curves), {**look, **changed}, highest)
+                        drawn = True
             axes.set_title(panel_title(panel))
             axes.set_xlabel("round")
             axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
@@ -73,5 +78,15 @@ class LearningCurves(StudyFigure):
         finish(figure, overlay)
         return figure if drawn else None
 
-    def _points(self, run: RunResult) -> dict[float, float]:
-        return {row["round"]: row[self.metric] for row in run.rounds if self.metric in row}
+    def _lines(self, label: str) -> list[tuple[str, dict[str, object]]]:
+        """Return the metrics that are drawn of a row, each with what its line's look differs in."""
+        of_ensemble: dict[str, object] = {
+            "linewidth": 0.7,
+            "label": f"{label}, ensemble".removeprefix(", "),
+        }
+        also = [(f"{ENSEMBLE}{self.metric}", of_ensemble)] if self.ensemble else []
+        return [(self.metric, {}), *also]
+
+
+def _points(run: RunResult, metric: str) -> dict[float, float]:
+    return {row["round"]: row[metric] for row in run.rounds if metric in row}

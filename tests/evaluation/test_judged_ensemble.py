@@ -1,0 +1,95 @@
+"""An ensemble's members, judged one by one, against what can be counted by hand."""
+
+import numpy as np
+import pytest
+
+from bfl.evaluation.predictives.judged import judge_ensemble, names_of_members, of_a_posterior
+from bfl.experiments.studies.columns import Column, numbers_of_a_run
+
+LABELS = np.array([0, 0, 1, 1])
+
+
+def logits(*probabilities: float) -> np.ndarray:
+    """Return logits (4, 2) that give the first class these probabilities."""
+    first = np.array(probabilities)
+    return np.log(np.stack([first, 1 - first], axis=1)).astype(np.float32)
+
+
+# Right, right, right, wrong with confidence 0.85; and right, wrong, wrong, right with 0.95.
+SURE = logits(0.85, 0.85, 0.15, 0.85)
+SURER = logits(0.95, 0.05, 0.95, 0.05)
+UNSURE = logits(0.55, 0.55, 0.55, 0.55)
+
+
+def test_members_are_judged_by_kind() -> None:
+    members = [
+        ("sample-0", SURE),
+        ("sample-1", UNSURE),
+        ("average", SURE),
+        ("client-0", SURER),
+        ("client-3-draw-0", SURER),
+    ]
+    found = judge_ensemble(members, LABELS)
+    numbers = found.round_metrics({"calibration-bins": 5})
+    assert found.accuracies == pytest.approx(
+        {
+            "sample-0": 0.75,
+            "sample-1": 0.5,
+            "average": 0.75,
+            "client-0": 0.5,
+            "client-3-draw-0": 0.5,
+        }
+    )
+    assert numbers["ensemble-member-accuracy"] == pytest.approx(0.6)
+    assert numbers["ensemble-best-member-accuracy"] == 0.75
+    assert numbers["ensemble-samples-accuracy"] == pytest.approx(0.625)
+    assert numbers["ensemble-clients-accuracy"] == 0.5
+    error = "expected-calibration-error"
+    assert numbers[f"ensemble-samples-{error}"] == pytest.approx((0.1 + 0.05) / 2, abs=1e-6)
+    assert numbers[f"ensemble-clients-{error}"] == pytest.approx(0.45, abs=1e-6)
+    assert found.confidences() == {
+        "samples": {"right": by_bin(b5=1.0, b8=1.5), "wrong": by_bin(b5=1.0, b8=0.5)},
+        "clients": {"right": by_bin(b9=2.0), "wrong": by_bin(b9=2.0)},
+    }
+
+
+def by_bin(**counts: float) -> list[float]:
+    return [counts.get(f"b{number}", 0.0) for number in range(10)]
+
+
+def test_an_ensemble_without_samples_says_nothing_of_them() -> None:
+    found = judge_ensemble([("average", SURE)], LABELS)
+    assert found.confidences() == {}
+    assert not [name for name in found.round_metrics({}) if "samples" in name]
+
+
+def test_the_numbers_are_those_that_a_study_may_show() -> None:
+    members = [("sample-0", SURE), ("client-0", SURER)]
+    assert judge_ensemble(members, LABELS).round_metrics({}).keys() <= set(numbers_of_a_run())
+    assert {f"ensemble-{name}" for name in names_of_members()} <= set(numbers_of_a_run())
+
+
+@pytest.mark.parametrize(
+    ("metric", "higher"),
+    [
+        ("ensemble-accuracy", True),
+        ("ensemble-negative-log-likelihood", False),
+        ("ensemble-member-accuracy", True),
+        ("ensemble-samples-expected-calibration-error", False),
+        ("ensemble-retention-area-accuracy-predictive-entropy", True),
+        ("ensemble-mean-epistemic", None),
+        ("clients-mean-accuracy", None),
+        ("accuracy", True),
+    ],
+)
+def test_which_way_is_up_for_an_ensemble_is_so_for_a_posterior(
+    metric: str, higher: bool | None
+) -> None:
+    """Without it nothing would be said of the orders of ensembles."""
+    if metric in numbers_of_a_run():
+        assert Column(metric=metric).higher_is_better is higher
+
+
+def test_numbers_that_are_no_ensembles_keep_their_names() -> None:
+    assert of_a_posterior("samples-accuracy") == "samples-accuracy"
+    assert of_a_posterior("ensemble-clients-accuracy") == "accuracy"

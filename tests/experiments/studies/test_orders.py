@@ -1,0 +1,106 @@
+"""Orders that a study expects, against results in which they hold, do not, or are not decided."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from small_study import STUDY, finish_run, scaled_study
+
+from bfl.commands.main import main
+from bfl.errors import ConfigurationError
+from bfl.experiments.studies.folder import StudyFolder
+from bfl.experiments.studies.pages import rewritten
+from bfl.experiments.studies.table import StudyTable, study_table
+from bfl.experiments.studies.verdicts import verdicts
+
+ORDERS = """
+[[orders]]
+metric = "accuracy"
+better = { rule = "WS" }
+worse = { rule = "NWA" }
+
+[[orders]]
+metric = "negative-log-likelihood"
+better = { rule = "WS" }
+worse = { rule = "NWA" }
+"""
+SECTIONS = """<!-- verdicts study -->
+<!-- end of verdicts -->
+<!-- figures study -->
+<!-- end of figures -->
+"""
+TEXT = STUDY.replace("seed = [0, 1]", "seed = [0, 1, 2, 3, 4, 5]").split("[published]")[0]
+TEXT = "\n".join(line for line in TEXT.splitlines() if not line.startswith("published")) + ORDERS
+BETTER = [0.90, 0.91, 0.92, 0.93, 0.94, 0.95]
+WORSE = [0.80, 0.82, 0.79, 0.81, 0.83, 0.845]
+
+
+def made(folder: Path, ws: list[float], nwa: list[float]) -> StudyTable:
+    """Make a study of two rules with these accuracies by seed, with IID data."""
+    scaled = scaled_study(folder / "files", text=TEXT)
+    study = StudyFolder(folder / "study")
+    study.begin(scaled, {}, {})
+    for run in scaled.runs:
+        numbers = {"WS": ws, "NWA": nwa}[run.labels["rule"]]
+        seed = int(run.labels["seed"])
+        if run.labels["partition"] == "iid" and seed < len(numbers):
+            # Of log-likelihoods too the lesser number is the better one.
+            each = {"accuracy": numbers[seed], "negative_log_likelihood": 1 - numbers[seed]}
+            finish_run(study, run.name, run.values, **each)
+    return study_table(study, scaled)
+
+
+@pytest.mark.parametrize(
+    ("ws", "nwa", "found"),
+    [
+        (BETTER, WORSE, "found, by interval and exact test"),
+        (WORSE, BETTER, "the reverse is found, by interval and exact test"),
+        (BETTER[:3], WORSE[:3], "found, by the interval (too few seeds"),
+        (BETTER, [*BETTER[1:], BETTER[0]], "no significant order"),
+    ],
+)
+def test_an_expected_order_is_found_or_not(
+    ws: list[float], nwa: list[float], found: str, tmp_path: Path
+) -> None:
+    lines = [x for x in verdicts(made(tmp_path, ws, nwa)).splitlines() if "Expected" in x]
+    for line, title in zip(lines, ("accuracy (%)", "NLL"), strict=True):
+        assert line.startswith(f"- Expected of {title}: iid WS better than NWA: {found}")
+        assert f"{len(ws)} seeds" in line
+
+
+def test_of_one_seed_nothing_is_said_of_expected_orders(tmp_path: Path) -> None:
+    text = verdicts(made(tmp_path, BETTER[:1], WORSE[:1]))
+    assert "Expected" not in text
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (('worse = { rule = "NWA" }', 'worse = { rule = "LP" }'), "no two lines of the table"),
+        (('metric = "accuracy"\nbetter', 'metric = "brier"\nbetter'), "unknown column 'brier'"),
+        (('better = { rule = "WS" }', "better = {}"), "better"),
+    ],
+)
+def test_an_order_of_lines_that_are_not_there_is_refused(
+    change: tuple[str, str], said: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        scaled_study(tmp_path, text=TEXT.replace(*change))
+
+
+def test_one_command_writes_a_page_its_tables_and_its_figures(tmp_path: Path) -> None:
+    text = TEXT + '\n[[figures]]\nname = "both"\nkind = "numbers"\n'
+    scaled = scaled_study(tmp_path / "files", text=text)
+    study = StudyFolder(tmp_path / "study")
+    study.begin(scaled, {}, {})
+    for run in scaled.runs[:4]:
+        finish_run(study, run.name, run.values, accuracy=0.5)
+    page = tmp_path / "page.md"
+    page.write_text(SECTIONS, encoding="utf-8")
+    assert main(["verdicts", str(page), "--write"]) == 0
+    assert rewritten(page) == page.read_text(encoding="utf-8")
+    assert "4 of 24 runs are done" in page.read_text(encoding="utf-8")
+    assert "![Small](study/figures/both.png)" in page.read_text(encoding="utf-8")
+    written = {path.relative_to(study.path).as_posix() for path in study.path.rglob("*")}
+    assert {"table.md", "table.csv", "pairs.csv", "figures/both.png"} <= written
