@@ -129,6 +129,8 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
     ({"alpha": "big"}, ["alpha is 'big'", "a number"]),
     ({"shards-per-client": 0}, ["shards-per-client"]),
     ({"prior-scale": -1.0}, ["prior-scale"]),
+    ({"temperature": 0.0}, ["temperature is 0.0", "greater than 0"]),
+    ({"temperature": -1e-4}, ["temperature is -0.0001", "greater than 0"]),
     ({"dropout-rate": 1.0}, ["dropout-rate is 1.0", "less than 1"]),
     ({"population-size": 1}, ["population-size"]),
     ({"negative-precision": "ignore"}, ["negative-precision is 'ignore'", "'conflation'"]),

@@ -39,13 +39,21 @@ class Paired:
 
     @property
     def by_interval(self) -> bool:
-        """Whether the 95 % interval of the difference leaves out 0."""
-        return self.low is not None and self.high is not None and not self.low <= 0.0 <= self.high
+        """Whether the 95 % interval of the difference leaves out 0.
+
+        One without width says nothing: differences that are one number, as those of few test images
+        may be, have no spread to make an interval of.
+        """
+        return self._leaves_out_zero and not math.isclose(self.low or 0.0, self.high or 0.0)
 
     @property
     def by_test(self) -> bool:
         """Whether the exact test rejects, as well as the interval leaving out 0."""
-        return self.by_interval and self.p_value is not None and self.p_value <= LEVEL
+        return self._leaves_out_zero and self.p_value is not None and self.p_value <= LEVEL
+
+    @property
+    def _leaves_out_zero(self) -> bool:
+        return self.low is not None and self.high is not None and not self.low <= 0.0 <= self.high
 
 
 def compare_pairs(one: Sequence[float], other: Sequence[float]) -> Paired:

@@ -39,6 +39,7 @@ SIZES = {
     "fedbe2021-scaffold": (20, 2 * 2),
     "fedbe2021-as-coded-table1": (80, 2 * 2 * 4),
     "hbfl2023-tables1-3": (24, 2 * 2 * 2),
+    "hbfl2023-table4": (9, 3),
     "ozer2022-table1": (360, 12 * 2 * 3),
     "ozer2022-table3": (360, 12 * 2 * 3),
     "ozer2022-table4": (150, 5 * 2 * 3),
@@ -203,3 +204,32 @@ def test_a_spread_that_looks_like_a_fraction_is_shown_in_percent() -> None:
         next(k for k in study.published.lines if ("aggregation", "WS") in k)
     ]
     assert nll["negative-log-likelihood"].spread == pytest.approx(0.017), "as it is printed"
+
+
+def test_the_clients_of_hbfl_are_published_one_by_one() -> None:
+    """Tables 2 and 3 count clients from 1, and partition ids begin with 0; so does Table 4."""
+    study = read_study(ROOT / "configs" / "hbfl2023" / "tables1-3.toml")
+    assert study.published is not None
+    key = (("dataset", "cifar10"), ("method", "HBFL"), ("partition", "dirichlet-0.05"))
+    assert study.published.entry(key, "best-accuracy").value == 62.69
+    assert study.published.entry(key, "client-0-best-better-accuracy").value == 99.16
+    assert study.published.entry(key, "client-9-best-better-accuracy").value == 92.75
+    tasks = read_study(ROOT / "configs" / "hbfl2023" / "table4.toml")
+    assert tasks.published is not None
+    found = [
+        tasks.published.entry((("method", "HBFL"),), f"client-{k}-best-better-accuracy").value
+        for k in (0, 1)
+    ]
+    assert found == [75.2, 40.13]
+    for _, configuration in resolved(ROOT / "configs" / "hbfl2023" / "table4.toml"):
+        assert configuration.keys.dataset == "tasks:cifar10:1,cifar100:1"
+
+
+def test_rows_of_hbfl_that_are_judged_globally_train_no_personal_model_for_nothing() -> None:
+    """Its meme does not learn from them; that of mutual learning does."""
+    folder = ROOT / "configs" / "hbfl2023"
+    reduced = (f"{name}-1000-images" for name in ("cifar10", "mnist", "slow-clients"))
+    for name in ("digits", "figure3", "figures8-9", *reduced):
+        for run, configuration in resolved(folder / f"{name}.toml"):
+            trains = configuration.personalization.active
+            assert trains == (run.labels["method"] == "FML"), run.name
