@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import dropwhile, takewhile
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,10 @@ RESULTS = ROOT / "docs" / "results" / "benchmarks"
 
 
 def table(page: str, heading: str) -> list[str]:
-    """Return the lines of the table below a heading of a page, without its head."""
+    """Return the lines of the first table below a heading of a page, without its head."""
     text = (ROOT / "docs" / page).read_text(encoding="utf-8").partition(f"\n## {heading}\n")[2]
-    return [line for line in text.partition("\n## ")[0].splitlines() if line.startswith("| ")][2:]
+    beginning = dropwhile(lambda line: not line.startswith("| "), text.splitlines())
+    return list(takewhile(lambda line: line.startswith("| "), beginning))[2:]
 
 
 def line(*columns: str) -> str:
