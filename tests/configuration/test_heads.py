@@ -19,6 +19,11 @@ SECRET: dict[str, dict[str, Any]] = {
         "pooling": "log-variance-averaging",
         **PRIVATE,
     },
+    "noise on examples": {
+        "example-privacy": "dp-sgd",
+        "round-retries": 0,
+        "normalization": "group",
+    },
 }
 
 

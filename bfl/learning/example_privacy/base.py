@@ -99,8 +99,9 @@ class PrivateGradients(ExamplePrivacy, ABC):
         return self.example_noise_multiplier > 0.0
 
     def has(self) -> frozenset[str]:
-        """Return that no example's gradient is longer than a bound, if there is one."""
-        return frozenset({"bounded-gradients"}) if self.example_clip_norm else frozenset()
+        """Return that no example's gradient is longer than a bound, and what stays unsaid."""
+        bounded = {"bounded-gradients"} if self.example_clip_norm else set()
+        return frozenset(bounded | ({"secret-measurements"} if self.private else set()))
 
     def requires(self) -> frozenset[str]:
         """Return what ε rests on."""
