@@ -10,8 +10,9 @@ from bfl.data.datasets.subset import with_test_examples
 from bfl.errors import ConfigurationError
 from bfl.experiments.run.resume import Checkpoint, check_output
 from bfl.experiments.run.trainer import check_images, personal_architecture
+from bfl.federation.wire import Positions
 from bfl.learning.personalizations import PersonalModel
-from strategies.division import check_partition, clients_positions, split
+from strategies.division import check_partition, clients_positions, own_test_positions, split
 from strategies.federation import Federation
 from strategies.pretraining import split_off
 from strategies.privacy import check_privacy
@@ -29,8 +30,8 @@ def check_before_start(configuration: Configuration, clients: int) -> None:
     keys = configuration.keys
     check_output(configuration)
     check_privacy(configuration)
-    dataset = cached_dataset(keys.dataset, keys.data_dir)
-    with_test_examples(dataset, keys.test_examples)
+    whole = cached_dataset(keys.dataset, keys.data_dir)
+    dataset = with_test_examples(whole, keys.test_examples)
     configuration.tracker.check()
     own = server_data(configuration, dataset)
     check_own_images(configuration, dataset, own)
@@ -39,6 +40,7 @@ def check_before_start(configuration: Configuration, clients: int) -> None:
         held_back = own.held_back if own else None
         split_off(dataset, keys.pretrain_examples, keys.pretrain_validation, held_back)
     refuse_personal_models(configuration, clients, dataset.image_shape)
+    check_own_test_data(configuration, dataset, clients)
     side = min(dataset.image_shape[:2])
     if side < configuration.architecture.minimum_side:
         raise ConfigurationError(
@@ -71,13 +73,34 @@ def client_sizes(configuration: Configuration, clients: int) -> tuple[int, ...]:
         DataError: The data are not what their format promises.
     """
     dataset = cached_dataset(configuration.keys.dataset, configuration.keys.data_dir)
+    parts = _split(configuration, dataset, clients)
+    return tuple(0 if part is None else len(part) for part in parts)
+
+
+def check_own_test_data(configuration: Configuration, dataset: Dataset, clients: int) -> None:
+    """Refuse to judge a client's own model of a simulation on no test data of the client's.
+
+    Args:
+        configuration: The configuration.
+        dataset: Its data set, with the test examples that are used.
+        clients: The number of clients.
+
+    Raises:
+        ConfigurationError: Naming the partitions; or the data cannot be split as configured.
+    """
+    own_model = configuration.personalization.active or configuration.shared.partial
+    if own_model and configuration.keys.judged_by == "clients":
+        own_test_positions(configuration, dataset, _split(configuration, dataset, clients))
+
+
+def _split(configuration: Configuration, dataset: Dataset, clients: int) -> list[Positions | None]:
+    """Return who has which training examples in a simulation."""
     federation = Federation(
         nodes={number: number for number in range(clients)},
         own_examples=dict.fromkeys(range(clients), 0),
     )
     own = server_data(configuration, dataset)
-    parts = split(configuration, dataset, federation, own)
-    return tuple(0 if part is None else len(part) for part in parts)
+    return split(configuration, dataset, federation, own)
 
 
 def check_own_images(

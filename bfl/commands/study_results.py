@@ -12,10 +12,10 @@ from bfl.experiments.studies.figures import draw_study
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.formats import FORMATS
 from bfl.experiments.studies.merging import merge
+from bfl.experiments.studies.pages import rewrite
 from bfl.experiments.studies.reading import read_study, study_in
 from bfl.experiments.studies.scale import Scale, ScaledStudy
 from bfl.experiments.studies.table import study_table
-from bfl.experiments.studies.verdicts import write_verdicts
 
 MERGE = "study merge"
 """The command's name, of two words."""
@@ -46,7 +46,8 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     )
     merged.set_defaults(run=merge_results)
     pages = commands.add_parser(
-        "verdicts", help="write anew what pages of results say of orders, from the results"
+        "verdicts",
+        help="write anew the tables and the orders in pages of results, from the results",
     )
     pages.add_argument("pages", type=Path, nargs="+", metavar="PAGE", help="a Markdown file")
     pages.set_defaults(run=write_pages)
@@ -82,7 +83,8 @@ def print_table(given: argparse.Namespace) -> None:
     print(FORMATS[given.format][1](table), end="")
     if given.write:
         for name, write in FORMATS.values():
-            folder.write(name, write(table).encode())
+            if text := write(table):
+                folder.write(name, text.encode())
 
 
 def plot_study(path: Path, given: argparse.Namespace) -> None:
@@ -112,9 +114,9 @@ def merge_results(given: argparse.Namespace) -> None:
 
 
 def write_pages(given: argparse.Namespace) -> None:
-    """Write the verdicts of pages anew."""
+    """Write the sections of pages anew."""
     for page in given.pages:
-        write_verdicts(page)
+        rewrite(page)
         print(page)
 
 

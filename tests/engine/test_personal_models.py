@@ -25,6 +25,7 @@ from bfl.posteriors.posterior import VECTORS
 from strategies import flower_clients
 from strategies.division import own_test_positions, split
 from strategies.federation import Federation
+from strategies.refusals import check_before_start
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 CLIENTS, ROUNDS = 3, 4
@@ -73,19 +74,32 @@ def run(values: Any, folder: Path, **changes: Any) -> RunFolder:
 
 
 @pytest.fixture(scope="module")
+def trainers() -> list[tuple[int, LocalTrainer]]:
+    """Return who has trained in the run with mixed models, by client, in the order of training."""
+    return []
+
+
+@pytest.fixture(scope="module")
 def mixed(
-    values: Any, tmp_path_factory: pytest.TempPathFactory
+    values: Any,
+    trainers: list[tuple[int, LocalTrainer]],
+    tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[RunFolder, list[RecordDict], list[tuple[int, int, LocalTask]]]:
     """Return a run, what clients have sent in it, and (round, client, task) of each training."""
     replies: list[RecordDict] = []
     tasks: list[tuple[int, int, LocalTask]] = []
     with pytest.MonkeyPatch.context() as patch:
-        watch(patch, replies, tasks)
+        watch(patch, replies, tasks, trainers)
         folder = run(values, tmp_path_factory.mktemp("runs") / "mixed")
     return folder, replies, tasks
 
 
-def watch(patch: pytest.MonkeyPatch, replies: list[RecordDict], tasks: list[Any]) -> None:
+def watch(
+    patch: pytest.MonkeyPatch,
+    replies: list[RecordDict],
+    tasks: list[Any],
+    trainers: list[tuple[int, LocalTrainer]] | None = None,
+) -> None:
     read, train = flower_clients.read_update, LocalTrainer.train
 
     def read_and_keep(reply: Any, *arguments: Any, **more: Any) -> Any:
@@ -94,6 +108,8 @@ def watch(patch: pytest.MonkeyPatch, replies: list[RecordDict], tasks: list[Any]
 
     def watched(trainer: LocalTrainer, images: Any, labels: Any, task: LocalTask) -> Any:
         tasks.append((int(task.key_labels[0]), int(task.key_labels[1]), task))
+        if trainers is not None:
+            trainers.append((int(task.key_labels[1]), trainer))
         result = train(trainer, images, labels, task)
         assert trainer.traces == 1
         return result
@@ -115,6 +131,16 @@ def test_clients_send_their_posterior_and_a_closed_set_of_numbers(mixed: Any) ->
         assert sorted(content) == ["arrays", "metrics"]
         assert sorted(content["arrays"]) == ["mean", "point", "variance"]
         assert sorted(content["metrics"]) == sorted(METRICS.split())
+
+
+def test_one_process_serves_all_architectures_with_one_trace_each(
+    mixed: Any, trainers: list[tuple[int, LocalTrainer]]
+) -> None:
+    assert len(trainers) == 2 * ROUNDS, "all in this process"
+    of_clients = {client: {id(t) for c, t in trainers if c == client} for client, _ in trainers}
+    assert [len(served) for served in of_clients.values()] == [1] * CLIENTS
+    assert len({id(trainer) for _, trainer in trainers}) == len(MIXED.split(",")) == CLIENTS
+    assert {trainer.traces for _, trainer in trainers} == {1}
 
 
 def test_other_personal_models_change_no_byte_that_is_sent(
@@ -234,3 +260,14 @@ def test_a_client_without_test_data_judges_no_personal_model(values: Any) -> Non
     without = judged.replace(personalization="none")
     assert own_test_positions(without, few, parts)[0].size == 0  # type: ignore[index,union-attr]
     assert own_test_positions(resolve(values), few, parts) is None
+
+
+def test_personal_models_without_test_data_are_refused_before_an_engine_is_started(
+    values: Any, tmp_path: Path
+) -> None:
+    """The draw of the split is made for it: the numbers of images alone would not tell."""
+    few = {**values, "output-dir": str(tmp_path), "test-examples": 2, "judged-by": "clients"}
+    with pytest.raises(ConfigurationError, match="have no test examples to judge models"):
+        check_before_start(resolve(few), CLIENTS)
+    check_before_start(resolve({**few, "judged-by": "server"}), CLIENTS)
+    check_before_start(resolve({**few, "personalization": "none"}), CLIENTS)

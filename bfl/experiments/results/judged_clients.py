@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -39,8 +40,10 @@ def judged_clients(
         client's test examples, where the server holds these; and of each metric that the client has
         measured after its training, ``meme-NAME``, ``personal-NAME`` and ``better-accuracy``, the
         value of the last round in which it did as ``last-...`` and, of accuracies, the greatest as
-        ``best-...``. ``better-accuracy`` is the greater of both models' in one round, which Yang et
-        al. (2023), Tables 2 and 3, seem to report the best of.
+        ``best-...``. ``better-accuracy`` is the greater of both models' in one round, the best of
+        which Yang et al. (2023) report in Tables 2 to 4: "the trained μ of the meme model and the
+        trained θ of the local model are used to infer test sets and we record the best accuracy
+        between them" (section 5).
     """
     table: dict[int, dict[str, float]] = {}
     for client, part in enumerate(test_partition or ()):
@@ -126,6 +129,17 @@ def names_of_means() -> tuple[str, ...]:
     last = [f"last-{name}" for name in _known()]
     best = [f"best-{name}" for name in _known() if name.endswith("accuracy")]
     return tuple(f"{CLIENTS}{name}" for name in ("global-accuracy", *last, *best))
+
+
+def number_of_a_client(name: str) -> tuple[str, str] | None:
+    """Return the client and its number that a name such as ``client-3-best-better-accuracy`` means.
+
+    None if there is no such number; clients are counted from 0, as partition ids are.
+    """
+    match = re.fullmatch(r"client-(0|[1-9][0-9]*)-(.+)", name)
+    if not match or f"{CLIENTS}{match[2]}" not in names_of_means():
+        return None
+    return match[1], match[2]
 
 
 def told(table: Mapping[str, Mapping[str, float]]) -> str:

@@ -9,8 +9,9 @@ from bfl.errors import unknown_name
 from bfl.evaluation.metrics import ExampleMetric, metrics
 from bfl.evaluation.predictives.judged import ENSEMBLE
 from bfl.evaluation.uncertainty import uncertainties
-from bfl.experiments.results.judged_clients import CLIENTS, names_of_means
+from bfl.experiments.results.judged_clients import CLIENTS, names_of_means, number_of_a_client
 from bfl.experiments.results.summary import RANDOM
+from bfl.experiments.studies.curves import BEST, ROUNDS_TO_FORM, names_of_curves, rounds_to
 from bfl.experiments.studies.run_result import GAIN
 from bfl.federation.privacy.accountant import EPSILON
 from bfl.registry import STRICT
@@ -44,8 +45,11 @@ class Column(pydantic.BaseModel):
     @classmethod
     def _is_known(cls, metric: str) -> str:
         known = numbers_of_a_run()
-        if metric not in known:
-            raise ValueError(unknown_name("metric", metric, known))
+        if metric not in known and not rounds_to(metric) and not number_of_a_client(metric):
+            raise ValueError(
+                f"{unknown_name('metric', metric, known)}; or {ROUNDS_TO_FORM}; or client-K-NAME, "
+                "such as client-0-best-better-accuracy"
+            )
         return metric
 
     @property
@@ -53,12 +57,22 @@ class Column(pydantic.BaseModel):
         """Which way is up; None: there is no better side."""
         if self.metric.startswith(GAIN):
             return None if self.metric.endswith(f"-{RANDOM}") else True
+        if rounds_to(self.metric):
+            return False
         for metric in metrics.classes():
-            of_clients = self.metric.startswith(CLIENTS) and self.metric.endswith(metric.name)
+            of_clients = self._of_clients and self.metric.endswith(metric.name)
             area = f"retention-area-{metric.name}-"
-            if self.metric == metric.name or of_clients or self.metric.startswith(area):
+            if (
+                self.metric in (metric.name, f"{BEST}{metric.name}")
+                or of_clients
+                or self.metric.startswith(area)
+            ):
                 return metric.higher_is_better
         return None
+
+    @property
+    def _of_clients(self) -> bool:
+        return self.metric.startswith(CLIENTS) or number_of_a_client(self.metric) is not None
 
     @property
     def heading(self) -> str:
@@ -80,6 +94,7 @@ def numbers_of_a_run() -> tuple[str, ...]:
         *of_predictions,
         "degree-of-spread",
         EPSILON,
+        *names_of_curves(),
         *names_of_means(),
         *(f"{ENSEMBLE}{name}" for name in (*of_predictions, "member-accuracy")),
     )

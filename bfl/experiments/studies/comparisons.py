@@ -72,8 +72,8 @@ class Pairing:
 
     def values(self, cell: Cell, column: Column) -> list[float]:
         """Return a line's numbers in a column, in its unit."""
-        metrics = (result.metrics for result in self._runs.get(cell.key, {}).values())
-        return [column.scale * m[column.metric] for m in metrics if column.metric in m]
+        found = (r.number(column.metric) for r in self._runs.get(cell.key, {}).values())
+        return [column.scale * number for number in found if number is not None]
 
     def compare(self, one: Cell, other: Cell, column: Column) -> Paired:
         """Compare two lines over the seeds that both have under the same partition.
@@ -82,7 +82,7 @@ class Pairing:
         """
         pairs = self._pairs(one, other)
         numbers = [
-            [column.scale * result.metrics.get(column.metric, math.nan) for result in pair]
+            [math.nan if (n := r.number(column.metric)) is None else column.scale * n for r in pair]
             for pair in pairs
         ]
         both = [pair for pair in numbers if all(map(math.isfinite, pair))]
@@ -135,8 +135,11 @@ def marks(pairing: Pairing) -> dict[tuple[Key, str], str]:
             best = pairing.best(cells, column)
             if best is None:
                 continue
+            # A line that has not reached a value in some run is worse there, by no known number.
             against = {
-                cell.key: pairing.compare(cell, best, column) for cell in cells if cell != best
+                cell.key: pairing.compare(cell, best, column)
+                for cell in cells
+                if cell != best and not any(map(math.isinf, pairing.values(cell, column)))
             }
             testable = {key: paired for key, paired in against.items() if paired.testable}
             if testable:

@@ -236,11 +236,32 @@ def by_pair(table: StudyTable) -> str:
     return stream.getvalue()
 
 
+def by_client(table: StudyTable) -> str:
+    """Return the clients of the finished runs as CSV, one line each; nothing where none judge."""
+    rows = [
+        ({**row.labels, "client": client}, numbers)
+        for row in table.seeds
+        for client, numbers in row.result.clients.items()
+    ]
+    if not rows:
+        return ""
+    labels = list(dict.fromkeys(name for labels, _ in rows for name in labels))
+    names = sorted({name for _, numbers in rows for name in numbers})
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow([*labels, *names, "scale"])
+    for of_row, numbers in rows:
+        cells = [*(of_row.get(n, "") for n in labels), *(numbers.get(n, "") for n in names)]
+        writer.writerow([*cells, table.scale])
+    return stream.getvalue()
+
+
 FORMATS: dict[str, tuple[str, Callable[[StudyTable], str]]] = {
     "markdown": ("table.md", markdown),
     "csv": ("table.csv", comma_separated),
     "latex": ("table.tex", latex),
     "seeds": ("seeds.csv", by_seed),
     "pairs": ("pairs.csv", by_pair),
+    "clients": ("clients.csv", by_client),
 }
 """The name of the file and what writes it, by format."""

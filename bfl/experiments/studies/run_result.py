@@ -13,6 +13,7 @@
 | ``partition`` | SHA-256 of who holds which data: equal digests, equal partitions |
 | ``data`` | digests of the training, test and server's images; none in results of before |
 | ``environment`` | versions, machine, commit |
+| ``clients`` | how each client's models do on its own test data, where they judge |
 | ``rounds``, ``retention`` | the learning and retention curves, to seven digits |
 """
 
@@ -29,7 +30,9 @@ from typing import Any
 from bfl.data.datasets import portable_dataset
 from bfl.errors import DataError, RunError
 from bfl.evaluation.metrics import metrics as registered_metrics
+from bfl.experiments.results.judged_clients import number_of_a_client
 from bfl.experiments.results.run_folder import (
+    CLIENTS,
     DATA,
     ENVIRONMENT,
     METRICS,
@@ -38,6 +41,7 @@ from bfl.experiments.results.run_folder import (
     RunFolder,
 )
 from bfl.experiments.run.resume import FREE_TO_CHANGE
+from bfl.experiments.studies.curves import kept_of_rounds, number_of_curves
 from bfl.files import write_atomically
 
 FORMAT = 2
@@ -62,7 +66,7 @@ class RunResult:
         configuration: The keys that the result depends on, see ``portable``.
         metrics: The final numbers; none of a run that has only begun, nor of one in which nobody
             has judged.
-        rounds: The evaluated rounds: ``round`` and the metrics of each.
+        rounds: The evaluated rounds: ``round``, the metrics of each, and what it says of its pool.
         retention: The content of ``retention.json``; empty where there is none.
         seconds: Those of all rounds.
         partition: A digest of who holds which data; empty where it is not known.
@@ -70,6 +74,8 @@ class RunResult:
         data: Digests of the data that it was made with, by what they are for; empty where they are
             not known.
         made_as: The run whose computation this is; empty: its own.
+        clients: What ``clients.json`` has of each client, by partition id as text; empty where
+            clients have not judged.
         over: Whether the run has come to its end; only such runs are kept in files.
         source: The file or the folder that it was read from.
         sealed: Whether the file that it was read from has a digest of its content.
@@ -86,6 +92,7 @@ class RunResult:
     data: Mapping[str, str] = field(default_factory=dict)
     made_as: str = ""
     over: bool = True
+    clients: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     source: Path = field(default=Path(), compare=False)
     sealed: bool = field(default=True, compare=False)
 
@@ -93,6 +100,14 @@ class RunResult:
     def number_of_rounds(self) -> int:
         """The number of rounds of its configuration."""
         return int(self.configuration["rounds"])
+
+    def number(self, name: str) -> float | None:
+        """Return a number of the run, of its curves, or of a client; None: it has no such."""
+        if name in self.metrics:
+            return self.metrics[name]
+        if of_client := number_of_a_client(name):
+            return self.clients.get(of_client[0], {}).get(of_client[1])
+        return number_of_curves(name, self.rounds)
 
     def to_json(self) -> str:
         """Return the content of the file."""
@@ -110,7 +125,11 @@ class RunResult:
         }
         text = json.dumps(content, indent=1)
         # A line a curve: an indented list would take a line for each of its points.
-        curves = {"rounds": _columns(self.rounds), "retention": self.retention}
+        curves = {
+            **({"clients": self.clients} if self.clients else {}),
+            "rounds": _columns(self.rounds),
+            "retention": self.retention,
+        }
         lines = [f' "{name}": {json.dumps(_short(curve))}' for name, curve in curves.items()]
         whole = ",\n".join([text.removesuffix("\n}"), *lines]) + "\n}\n"
         seal = f'{{\n "{CONTENT}": "{digest(json.loads(whole))}",\n'
@@ -143,13 +162,16 @@ def result_of(folder: RunFolder, name: str, made_as: str = "") -> RunResult:
         DataError: A file of the run is missing or corrupt.
     """
     rounds = folder.rounds()
-    names = ("round", *registered_metrics.names())
-    judged = [{key: entry[key] for key in names if key in entry} for entry in rounds]
+    judged = [
+        {key: entry[key] for key in kept_of_rounds() if key in entry}
+        for entry in rounds
+        if any(name in entry for name in registered_metrics.names())
+    ]
     return RunResult(
         name=name,
         configuration=portable(folder.config()),
         metrics=_metrics(folder) if folder.holds(METRICS) else {},
-        rounds=tuple(entry for entry in judged if len(entry) > 1),
+        rounds=tuple(judged),
         retention=folder.retention() if folder.holds(RETENTION) else {},
         seconds=math.fsum(float(entry.get("seconds", 0.0)) for entry in rounds),
         partition=digest(folder.partition()) if folder.holds(PARTITION) else "",
@@ -157,6 +179,7 @@ def result_of(folder: RunFolder, name: str, made_as: str = "") -> RunResult:
         data=folder.read_json(DATA) if folder.holds(DATA) else {},
         made_as=made_as,
         over=folder.holds(METRICS),
+        clients=folder.clients() if folder.holds(CLIENTS) else {},
         source=folder.path,
     )
 
@@ -212,6 +235,7 @@ def read_result(path: Path) -> RunResult:
             environment=dict(content["environment"]),
             data={str(k): str(v) for k, v in content.get("data", {}).items()},
             made_as=str(content["made-as"]),
+            clients={str(k): dict(v) for k, v in content.get("clients", {}).items()},
             source=path,
             sealed=sealed,
         )

@@ -141,7 +141,7 @@ def mean_and_spread(values: Sequence[float], spread: str) -> tuple[float | None,
     if not count:
         return None, None
     mean = math.fsum(values) / count
-    if count == 1:
+    if count == 1 or not math.isfinite(mean):
         return mean, None
     deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))
     return mean, deviation / math.sqrt(count) if spread == "standard-error" else deviation
@@ -205,14 +205,14 @@ def _line(
 ) -> Line:
     study = scaled.study
     done = [run for run in runs if run.name in results.finished]
-    metrics = [results.finished[run.name].metrics for run in done]
+    finished = [results.finished[run.name] for run in done]
     states = [results.states[run.name] for run in runs if run not in done]
     numbers = []
     for column in study.columns:
         values = [
-            column.scale * float(numbers[column.metric])
-            for numbers in metrics
-            if column.metric in numbers
+            column.scale * float(number)
+            for result in finished
+            if (number := result.number(column.metric)) is not None
         ]
         ours, spread = mean_and_spread(values, study.spread)
         published = _published(study.published, cell, column)
@@ -257,6 +257,8 @@ def _notes(scaled: ScaledStudy, lines: Sequence[Line]) -> tuple[str, ...]:
     if scaled.study.published is not None:
         notes.append("Published ± the spread that the paper gives; difference: ours − published.")
         notes += scaled.study.published.notes
+    if any(math.inf == number.ours for line in lines for number in line.numbers):
+        notes.append("inf: a run has not reached the value, or its number is infinite.")
     if any(number.mark for line in lines for number in line.numbers):
         notes.append(MARKS)
     return tuple(notes)

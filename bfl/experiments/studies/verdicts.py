@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-import re
+import math
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
-from bfl.errors import DataError, RunError
+from bfl.errors import ConfigurationError, unknown_name
 from bfl.experiments.studies.columns import Column
 from bfl.experiments.studies.comparisons import mark
-from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.paired import Paired
-from bfl.experiments.studies.reading import study_in
 from bfl.experiments.studies.study import Cell
-from bfl.experiments.studies.table import Line, StudyTable, study_table
-from bfl.files import write_atomically
+from bfl.experiments.studies.table import Line, StudyTable
 
-BEGIN = "<!-- verdicts {name} -->"
-END = "<!-- end of verdicts -->"
-_SECTION = re.compile(r"<!-- verdicts (\S+) -->\n.*?<!-- end of verdicts -->", re.DOTALL)
 _ORDERS = {
-    "test": "worse, by interval and exact test",
-    "interval": "worse, by the interval (too few seeds for the exact test, or it does not reject)",
+    "test": "{}, by interval and exact test",
+    "interval": "{}, by the interval (too few seeds for the exact test, or it does not reject)",
     "not significant": "no significant order",
 }
+_NO_ORDER = "no order without two seeds in common"
+_ONE_COMPUTATION = "the same computation"
+_NOT_REACHED = "not reached, or not finite, in a run"
 
 
 def verdicts(table: StudyTable) -> str:
@@ -52,9 +48,10 @@ def _groups(table: StudyTable) -> Iterable[list[Line]]:
 def _entry(table: StudyTable, lines: Sequence[Line], number: int) -> list[str]:
     column = table.columns[number]
     means = [(ours, line) for line in lines if (ours := line.numbers[number].ours) is not None]
-    if len(means) < 2:
+    finite = [pair for pair in means if math.isfinite(pair[0])]
+    if len(means) < 2 or not finite:
         return []
-    ours, best = (max if column.higher_is_better else min)(means, key=lambda pair: pair[0])
+    ours, best = (max if column.higher_is_better else min)(finite, key=lambda pair: pair[0])
     where = [text for name, text in best.labels.items() if name not in table.compared]
     title = ", ".join([*where, column.heading])
     said: dict[str, list[str]] = {}
@@ -64,12 +61,15 @@ def _entry(table: StudyTable, lines: Sequence[Line], number: int) -> list[str]:
         cells = Cell(line.labels), Cell(best.labels)
         paired = table.pairing.compare(*cells, column)
         text = f"{_name(table, line)} {mean:.{column.decimals}f}"
-        if not paired.testable:
-            said.setdefault("no order without two seeds in common", []).append(text)
+        if not math.isfinite(mean):
+            said.setdefault(_NOT_REACHED, []).append(_name(table, line))
+        elif not paired.testable:
+            said.setdefault(_NO_ORDER, []).append(text)
         elif table.pairing.same(*cells):
-            said.setdefault("the same computation", []).append(text)
+            said.setdefault(_ONE_COMPUTATION, []).append(text)
         else:
-            said.setdefault(_ORDERS[mark(paired)], []).append(f"{text} ({_of(paired, column)})")
+            order = _ORDERS[mark(paired)].format("worse")
+            said.setdefault(order, []).append(f"{text} ({_of(paired, column)})")
     first = f"- {title}: the best mean is that of {_name(table, best)}, {ours:.{column.decimals}f}."
     return [" ".join([first, *(f"{how.capitalize()}: {'; '.join(t)}." for how, t in said.items())])]
 
@@ -91,42 +91,58 @@ def _of(paired: Paired, column: Column) -> str:
     return f"{difference}, {low} to {high}, {paired.pairs} seeds, p = {paired.p_value:.2g}"
 
 
-def with_verdicts(page: Path) -> str:
-    """Return a page with what stands between its markers written anew.
+def difference(table: StudyTable, one: str, other: str) -> str:
+    """Return how one line stands to another as a Markdown list: an entry a group that has both.
 
-    The markers are ``<!-- verdicts NAME -->`` and ``<!-- end of verdicts -->``; NAME is the folder
-    of a study's results beside the page.
+    Of each column with a better side the paired difference, of the others the one line's number.
 
-    Raises:
-        ConfigurationError: A folder holds no study, or results of another one.
-        DataError: The page or a result cannot be read, or the page has no markers.
-    """
-    try:
-        text = page.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise DataError(f"cannot read {page}: {error}") from error
-    names = _SECTION.findall(text)
-    if not names:
-        raise DataError(f"{page} has no section between '{BEGIN.format(name='NAME')}' and '{END}'")
-    for name in names:
-        folder = StudyFolder(page.parent / name)
-        written = verdicts(study_table(folder, study_in(folder)))
-        section = f"{BEGIN.format(name=name)}\n{written}{END}"
-        pattern = re.compile(_SECTION.pattern.replace(r"(\S+)", re.escape(name)), re.DOTALL)
-        text = pattern.sub(section.replace("\\", r"\\"), text)
-    return text
-
-
-def write_verdicts(page: Path) -> None:
-    """Write a page's verdicts anew.
+    Args:
+        table: The study's table.
+        one: The labels of a line in which lines differ, such as ``HBFL``.
+        other: Those of the other line.
 
     Raises:
-        ConfigurationError: See ``with_verdicts``.
-        DataError: See ``with_verdicts``.
-        RunError: The page cannot be written.
+        ConfigurationError: There is no such line.
     """
-    text = with_verdicts(page)
-    try:
-        write_atomically(page, text.encode())
-    except OSError as error:
-        raise RunError(f"cannot write {page}: {error.strerror or error}") from error
+    names = list(dict.fromkeys(_name(table, line) for line in table.lines))
+    for name in (one, other):
+        if name not in names:
+            raise ConfigurationError(unknown_name("line", name, names))
+    entries = []
+    for lines in _groups(table):
+        found = {_name(table, line): line for line in lines}
+        if one in found and other in found and found[one].done and found[other].done:
+            entries.append(_difference_in_group(table, found[one], found[other]))
+    return "\n".join([f"{' '.join(table.notes[:2])}\n", *entries]) + "\n"
+
+
+def _difference_in_group(table: StudyTable, one: Line, other: Line) -> str:
+    said, own = [], []
+    for number, column in enumerate(table.columns):
+        ours, theirs = one.numbers[number].ours, other.numbers[number].ours
+        if ours is None:
+            continue
+        if column.higher_is_better is None:
+            own.append(f"{column.heading} {ours:.{column.decimals}f}")
+        elif theirs is not None:
+            means = f"{ours:.{column.decimals}f} against {theirs:.{column.decimals}f}"
+            said.append(f"{column.heading} {means}, {_order(table, one, other, column)}")
+    where = [text for name, text in one.labels.items() if name not in table.compared]
+    title = ", ".join([*where, f"{_name(table, one)} against {_name(table, other)}"])
+    alone = [f"Of {_name(table, one)} itself: {', '.join(own)}."] if own else []
+    return " ".join([f"- {title}: {'; '.join(said)}.", *alone])
+
+
+def _order(table: StudyTable, one: Line, other: Line, column: Column) -> str:
+    """Return in words what is known of the order of two lines in a column."""
+    cells = Cell(one.labels), Cell(other.labels)
+    paired = table.pairing.compare(*cells, column)
+    if table.pairing.same(*cells):
+        return _ONE_COMPUTATION
+    if any(map(math.isinf, (v for cell in cells for v in table.pairing.values(cell, column)))):
+        return _NOT_REACHED
+    if not paired.testable:
+        return _NO_ORDER
+    better = (paired.difference > 0) == column.higher_is_better
+    order = _ORDERS[mark(paired)].format("better" if better else "worse")
+    return f"{order} ({_of(paired, column)})"

@@ -13,15 +13,16 @@ from scipy import stats
 from small_study import STUDY, finish_run, scaled_study
 
 from bfl.commands.main import main
-from bfl.errors import DataError
+from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.studies.comparisons import all_comparisons
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.formats import by_pair, by_seed, latex, markdown
+from bfl.experiments.studies.pages import rewritten
 from bfl.experiments.studies.paired import compare_pairs
 from bfl.experiments.studies.reading import study_in
 from bfl.experiments.studies.table import StudyTable, study_table
-from bfl.experiments.studies.verdicts import verdicts, with_verdicts
+from bfl.experiments.studies.verdicts import difference, verdicts
 
 SIX = STUDY.replace("seed = [0, 1]", "seed = [0, 1, 2, 3, 4, 5]").split("[[columns]]")[0]
 THREE = SIX + '[[rows]]\nlabel = { model = "Flipout", rule = "LP" }\nstrategy = "lp"\n'
@@ -163,9 +164,35 @@ def test_verdicts_are_written_from_the_results(tmp_path: Path) -> None:
     assert written.startswith("Before.\n\n<!-- verdicts study -->\nFull scale.")
     assert written.endswith("<!-- end of verdicts -->\nAfter.\n")
     assert text in written
-    assert with_verdicts(page) == written
+    assert rewritten(page) == written
     with pytest.raises(DataError, match="has no section"):
-        with_verdicts(_written(tmp_path / "other.md", "nothing"))
+        rewritten(_written(tmp_path / "other.md", "nothing"))
+
+
+def test_the_difference_of_two_lines_is_written_from_the_results(tmp_path: Path) -> None:
+    _, table = made(tmp_path, {"WS": BETTER, "NWA": WORSE, "LP": SIMILAR})
+    against = compare_pairs([100 * x for x in WORSE], [100 * x for x in BETTER])
+    interval = f"{against.low:+.2f} to {against.high:+.2f}, 6 seeds, p = 0.031"
+    text = difference(table, "NWA", "WS")
+    assert "- iid, NWA against WS: accuracy (%) 81.58 against 92.50, worse, by interval" in text
+    assert f"(-10.92, {interval})" in text
+    assert "NLL 0.184 against 0.075, worse" in text
+    assert "accuracy (%) 92.50 against 81.58, better, by interval and" in difference(
+        table, "WS", "NWA"
+    )
+    assert "92.33 against 92.50, no significant order (-0.17, " in difference(table, "LP", "WS")
+    page = _written(
+        tmp_path / "page.md",
+        "A\n<!-- verdicts study -->\n<!-- end of verdicts -->\nB\n"
+        "<!-- difference study: NWA against WS -->\nold\n<!-- end of difference -->\nC\n"
+        "<!-- table study -->\n<!-- end of table -->\n",
+    )
+    written = rewritten(page)
+    assert f"<!-- table study -->\n{markdown(table).partition(chr(10))[2].lstrip()}" in written
+    assert f"B\n<!-- difference study: NWA against WS -->\n{text}<!-- end of difference" in written
+    assert verdicts(table) in written
+    with pytest.raises(ConfigurationError, match="unknown line 'NWB'"):
+        difference(table, "NWB", "WS")
 
 
 def _written(path: Path, text: str) -> Path:
@@ -177,8 +204,8 @@ def test_what_pages_say_of_orders_is_what_their_results_say() -> None:
     pages = [
         page
         for page in sorted((ROOT / "docs" / "results").glob("*.md"))
-        if "<!-- verdicts " in page.read_text(encoding="utf-8")
+        if "<!-- end of verdicts -->" in page.read_text(encoding="utf-8")
     ]
     assert pages
     for page in pages:
-        assert with_verdicts(page) == page.read_text(encoding="utf-8"), page
+        assert rewritten(page) == page.read_text(encoding="utf-8"), page

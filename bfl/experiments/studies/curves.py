@@ -1,0 +1,84 @@
+"""Numbers of a run's rounds: the best one, how soon a value is reached, what pooling has done."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+
+from bfl.aggregation.precision_spread import DISTANCE, SPREAD
+from bfl.evaluation.metrics import Metric, metrics
+
+BEST = "best-"
+"""What the names of metrics in a run's best evaluated round begin with."""
+
+MEAN = "mean-"
+"""What the names of means over the evaluated rounds begin with."""
+
+OF_POOLING = (SPREAD, DISTANCE)
+"""What a round says of its pool, and results keep beside its metrics."""
+
+_ROUNDS_TO = re.compile(r"rounds-to-([a-z-]+)-([0-9]+(?:\.[0-9]+)?)")
+ROUNDS_TO_FORM = "rounds-to-METRIC-VALUE, such as rounds-to-accuracy-0.5"
+
+Rounds = Sequence[Mapping[str, float]]
+
+
+def kept_of_rounds() -> tuple[str, ...]:
+    """Return the names of what results keep of each evaluated round."""
+    return ("round", *metrics.names(), *OF_POOLING)
+
+
+def names_of_curves() -> tuple[str, ...]:
+    """Return all names that ``number_of_curves`` knows, without those that have a value in them."""
+    best = [f"{BEST}{name}" for name in metrics.names()]
+    return (*best, *(f"{MEAN}{name}" for name in OF_POOLING))
+
+
+def rounds_to(name: str) -> tuple[type[Metric], float] | None:
+    """Return the metric and the value of a name such as ``rounds-to-accuracy-0.5``; None: no such.
+
+    Example:
+        >>> rounds_to("rounds-to-accuracy-0.5")[1], rounds_to("rounds-to-nowhere-0.5")
+        (0.5, None)
+    """
+    match = _ROUNDS_TO.fullmatch(name)
+    if not match or match[1] not in metrics.names():
+        return None
+    return metrics.get(match[1]), float(match[2])
+
+
+def number_of_curves(name: str, rounds: Rounds) -> float | None:
+    """Return a number of a run's evaluated rounds; None: they do not have it.
+
+    Args:
+        name: ``best-METRIC``, the metric of the best evaluated round; ``rounds-to-METRIC-VALUE``,
+            the first evaluated round whose metric is as good as the value, infinite where none is;
+            ``mean-log-precision-spread`` or ``mean-distance-from-average``, the mean over the
+            evaluated rounds.
+        rounds: Their ``round`` and metrics.
+
+    Source:
+        Yang et al. (2023), HBFL, Table 1, has the best round's accuracy.
+    """
+    if reached := rounds_to(name):
+        return _first(rounds, *reached)
+    if name in names_of_curves() and name.startswith(BEST):
+        metric = metrics.get(name.removeprefix(BEST))
+        values = _values(rounds, metric.name)
+        return (max if metric.higher_is_better else min)(values) if values else None
+    if name in names_of_curves():
+        values = _values(rounds, name.removeprefix(MEAN))
+        return math.fsum(values) / len(values) if values else None
+    return None
+
+
+def _values(rounds: Rounds, name: str) -> list[float]:
+    return [entry[name] for entry in rounds if name in entry and math.isfinite(entry[name])]
+
+
+def _first(rounds: Rounds, metric: type[Metric], value: float) -> float | None:
+    judged = [entry for entry in rounds if metric.name in entry]
+    sign = 1.0 if metric.higher_is_better else -1.0
+    found = (e["round"] for e in judged if sign * e[metric.name] >= sign * value)
+    return next(iter(found), math.inf) if judged else None
