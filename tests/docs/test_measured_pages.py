@@ -43,3 +43,15 @@ def test_secure_aggregation() -> None:
     for cell in cells:
         assert cell["masked"]["mean"] < 0.01
         assert cell["masked"]["variance"] < 1e-3
+
+
+def test_large_posteriors() -> None:
+    report = json.loads((RESULTS / "large_posteriors.json").read_text(encoding="utf-8"))
+    sizes: dict[str, list[str]] = {}
+    for row in report["rows"]:
+        value = row["ours"]["median"]
+        size = row["what"].partition(":")[0]
+        shown = f"{value:.0f} s" if row["unit"] == "s" else f"{value:,.0f} MB"
+        sizes.setdefault(size, []).append(shown)
+    lines = [line(size, *values) for size, values in sizes.items()]
+    assert table("deployment.md", "Large models") == lines
