@@ -241,8 +241,10 @@ def changed_keys(saved: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, 
     Keys that an older version did not have had the values that its run resolves to today.
     """
     if now.keys() - saved.keys():
+        # What may change is not saved with a result, and other keys may need it.
+        free = {key: now[key] for key in FREE_TO_CHANGE & now.keys()}
         with suppress(ConfigurationError):
-            saved = {**resolve(saved, check_data=False).values, **saved}
+            saved = {**resolve({**free, **saved}, check_data=False).values, **saved}
     keys = [key for key in {**saved, **now} if key not in FREE_TO_CHANGE]
     # A run begun with clients = 0 has recorded how many there were.
     if not now.get("clients"):

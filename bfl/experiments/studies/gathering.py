@@ -9,7 +9,7 @@ from typing import Any
 
 from bfl.configuration import Configuration, resolve
 from bfl.errors import ConfigurationError, DataError
-from bfl.experiments.run.resume import changed_keys
+from bfl.experiments.run.resume import FREE_TO_CHANGE, changed_keys
 from bfl.experiments.studies.folder import StudyFolder, is_begun, state
 from bfl.experiments.studies.run_result import (
     RunResult,
@@ -123,7 +123,9 @@ def _candidates(folder: StudyFolder, name: str, places: Sequence[Path]) -> Itera
 def _unfit(result: RunResult, configuration: Configuration) -> str:
     """Return why a result is not that of a configuration; empty: it is, or of fewer rounds."""
     now = portable(configuration.values)
-    changed = changed_keys(portable(result.configuration), now)
+    # Other keys may need those that may change, which results do not keep.
+    free = {key: value for key, value in configuration.values.items() if key in FREE_TO_CHANGE}
+    changed = changed_keys(portable(result.configuration), {**free, **now})
     if "rounds" in changed and result.number_of_rounds < configuration.keys.rounds:
         # Nothing in a round depends on how many there are to be.
         del changed["rounds"]
