@@ -243,6 +243,7 @@ def _train(
         seed=keys.seed,
         key_labels=(task.server_round, task.partition_id),
         optimizer_state=optimizer_arrays(kept) if keeps_optimizer else {},
+        keeps_optimizer=keeps_optimizer,
         personal=personal_task(configuration, task, states),
         draws=None if node.simulated else SystemNormals(),
         **_of_parts(configuration, states, received, beside, trainer.network),

@@ -50,6 +50,7 @@ class LocalTask:
         seed: The run's seed.
         optimizer_state: The optimizer's vectors and number of steps, as an earlier
             ``LocalResult`` has them; empty to begin anew.
+        keeps_optimizer: Whether the result has the optimizer's vectors.
         start: Where the optimizer begins; None for the received posterior.
         offsets: What a trainer with a correction adds to the gradient of every step: ``mean`` (D,)
             and ``point`` (P,).
@@ -66,6 +67,7 @@ class LocalTask:
     key_labels: tuple[int | str, ...]
     seed: int
     optimizer_state: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
+    keeps_optimizer: bool = True
     start: Posterior | None = None
     offsets: Arrays = field(default_factory=dict)
     personal: PersonalTask | None = None
@@ -83,7 +85,7 @@ class LocalResult:
         negative_log_likelihood: The NLL, in nats per example.
         divergence: KL[q ‖ p] in the last step, in nats, not divided by N.
         optimizer_state: The optimizer's vectors (n,) by their names, each over all trainable
-            variables, and its number of ``steps`` ().
+            variables, and its number of ``steps`` (); empty where the task does not keep it.
         steps: The number of steps that were made.
         trainable: (P,) which point parameters training moves by their gradient.
         gradient: The objective's gradient over all examples at the received posterior, ``mean``

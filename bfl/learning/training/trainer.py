@@ -149,7 +149,7 @@ class LocalTrainer:
             objective=float(summed) + shared / count,
             negative_log_likelihood=float(likelihood),
             divergence=divergence,
-            optimizer_state=self.meme.optimized.state(steps),
+            optimizer_state=self.meme.optimized.state(steps) if task.keeps_optimizer else {},
             steps=steps,
             trainable=self.network.manifest.trainable_points,
             gradient=gradient,
