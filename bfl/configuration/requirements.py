@@ -53,6 +53,10 @@ PROPERTIES: Mapping[str, Property] = {
         "gradients of a bounded length",
         'example-privacy="dp-sgd" with example-clip-norm above 0',
     ),
+    "repeated-examples": Property("partition", "example that stands twice", 'partition="step"'),
+    "full-gradient": Property(
+        "correction", "gradient over all of a client's examples", 'correction="none"'
+    ),
     "compiled-steps": Property("jit", "training step that XLA compiles", 'jit="auto"'),
     "personal-models": Property(
         "personalization", "model that learns from the data without noise", 'personalization="none"'

@@ -20,6 +20,8 @@ from bfl.federation.outgoing.noise import Noise
 from bfl.federation.privacy.accountant import gaussian_epsilon, sampled_gaussian_epsilon
 from bfl.federation.privacy.ledger import Ledger
 from bfl.federation.sampling import samplings
+from bfl.learning.corrections import corrections
+from bfl.learning.corrections.none import NoCorrection
 from bfl.learning.example_privacy.dp_sgd import DifferentiallyPrivateSgd
 from bfl.learning.inferences import inferences
 from bfl.posteriors import Posterior
@@ -260,6 +262,7 @@ def test_the_budget_of_examples_ends_a_run_as_well() -> None:
         ({"personalization": "alone"}, 'allowed: personalization="none"'),
         ({"strategy": "scaffold"}, 'allowed: correction="none"'),
         ({"strategy": "scaffold", "scaffold-option": "I"}, 'allowed: correction="none"'),
+        ({"partition": "step-overlapping", "minor-examples": 5.0}, "goes with no example that"),
         ({"example-privacy": "dp-sdg"}, "did you mean 'dp-sgd'"),
         ({"example-noise-multiplier": -1.0}, "example-noise-multiplier is -1.0"),
         ({"example-clip-norm": -1.0}, "example-clip-norm is -1.0"),
@@ -272,6 +275,21 @@ def test_the_budget_of_examples_ends_a_run_as_well() -> None:
 def test_what_would_tell_of_single_examples_is_refused(values: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigurationError, match=re.escape(said)):
         resolve({**EXAMPLES, **values})
+
+
+def test_a_gradient_over_all_examples_is_excluded_also_where_nothing_is_sent() -> None:
+    """A correction that keeps such a gradient would move the next round's weights by it."""
+
+    class Kept(NoCorrection):
+        """It sends nothing."""
+
+        @property
+        def needs_full_gradient(self) -> bool:
+            return True
+
+    assert "full-gradient" in Kept().has() & dp_sgd().excludes()
+    assert "full-gradient" in corrections.create("scaffold", {"scaffold-option": "I"}).has()
+    assert "full-gradient" not in corrections.create("none").has()
 
 
 def test_what_goes_with_private_examples_is_taken() -> None:

@@ -26,6 +26,10 @@ class Partition(Component):
     disjoint: ClassVar[bool] = True
     """Whether no example stands twice, with two clients or with one."""
 
+    def has(self) -> frozenset[str]:
+        """Return whether an example may stand twice."""
+        return super().has() | (frozenset() if self.disjoint else {"repeated-examples"})
+
     def check(self, num_examples: int, num_classes: int, clients: int) -> None:
         """Check before anything starts that the data can be split as asked.
 

@@ -11,6 +11,9 @@ import numpy as np
 LEVEL = 0.05
 """An order is called significant where chance alone would give it more seldom than this."""
 
+FINEST = 1e-9
+"""Differences are told apart down to this share of the greatest number."""
+
 
 @dataclass(frozen=True)
 class Paired:
@@ -95,11 +98,14 @@ def compare_pairs(one: Sequence[float], other: Sequence[float]) -> Paired:
         return Paired(1, mean, None, None, None, "")
     error = float(differences.std(ddof=1)) / math.sqrt(count)
     half = float(stats.t.ppf(1 - LEVEL / 2, count - 1)) * error
-    sizes = np.abs(differences)
+    # Equal differences of shares can differ in their last bits, and so be no ties to the test.
+    finest = FINEST * float(np.abs([*one, *other]).max())
+    whole = np.rint(differences / finest) if finest else differences
+    sizes = np.abs(whole)
     if sizes.all() and np.unique(sizes).size == count:
-        test, p_value = "signed-rank", float(stats.wilcoxon(differences, method="exact").pvalue)
+        test, p_value = "signed-rank", float(stats.wilcoxon(whole, method="exact").pvalue)
     else:
-        test, p_value = "sign", _sign_test(differences[sizes > 0])
+        test, p_value = "sign", _sign_test(whole[sizes > 0])
     return Paired(count, mean, mean - half, mean + half, p_value, test)
 
 

@@ -93,11 +93,16 @@ def sampled_gaussian_epsilon(multiplier: float, rate: float, steps: int, delta: 
 
     event = _event(multiplier, rate, steps)
     bound = float(_renyi_accountant().compose(event).get_epsilon(delta))
+    if not bound:
+        return 0.0
     losses = dp_accounting.pld.PLDAccountant(
         neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_SPECIAL,
         value_discretization_interval=bound / GRID,
     )
-    return min(bound, float(losses.compose(event).get_epsilon(delta)))
+    try:
+        return min(bound, float(losses.compose(event).get_epsilon(delta)))
+    except OverflowError:  # so little noise that its losses are beyond what a number holds
+        return bound
 
 
 @lru_cache(maxsize=256)

@@ -12,6 +12,10 @@ from scipy.special import ndtri
 Array = npt.NDArray[np.float64]
 
 
+MOST_HALVINGS = 1000
+"""Of 1/2: what is left is 37 standard deviations out, and the least that float64 has in full."""
+
+
 class Normals(Protocol):
     """A source of standard normal numbers, such as a NumPy generator."""
 
@@ -29,17 +33,37 @@ class Draws(Normals, Protocol):
 class SystemNormals:
     """Random numbers from the operating system's randomness, which no seed repeats.
 
-    Each normal one is Φ⁻¹ of 52 random bits: cut off beyond 8.2 standard deviations, of which there
-    is one in 10^15. What is left of floating point in the noise is not hidden (Mironov 2012, "On
+    Each normal one is Φ⁻¹ of a uniform number that is as exact near 0 as anywhere, with a random
+    sign: none is cut off, as a value that one client's data can give and another's cannot would be
+    beyond every ε. What is left of floating point in the noise is not hidden (Mironov 2012, "On
     significance of the least significant bits for differential privacy").
     """
 
     def standard_normal(self, size: int) -> Array:
         """Return so many independent numbers (size,)."""
-        # The half of a step keeps the ends out, at which Φ⁻¹ is infinite.
-        return np.asarray(ndtri(self.random(size) + 2.0**-53), np.float64)
+        words = self._words(size)
+        negative = (words & np.uint64(1)).astype(bool)
+        # In [1, 2), halved as often as fair coins fall: uniform in (0, 1/2), to its last bit.
+        mantissa = 1.0 + (words >> np.uint64(12)).astype(np.float64) * 2.0**-52
+        tails = ndtri(np.ldexp(mantissa, -2 - self._halvings(size)))
+        return np.asarray(np.where(negative, tails, -tails), np.float64)
+
+    def _halvings(self, size: int) -> npt.NDArray[np.int64]:
+        """Return how often a fair coin falls in a row, (size,), at most 1,000 times."""
+        found = np.zeros(size, np.int64)
+        open_ones = np.arange(size)
+        while open_ones.size:
+            words = self._words(open_ones.size)
+            # Its lowest bit that is set: a power of 2, whose exponent is exact.
+            lowest = (words & (~words + np.uint64(1))).astype(np.float64)
+            found[open_ones] += np.where(words == 0, 64, np.frexp(lowest)[1] - 1)
+            open_ones = open_ones[(words == 0) & (found[open_ones] < MOST_HALVINGS)]
+        return np.minimum(found, MOST_HALVINGS)
 
     def random(self, size: int) -> Array:
         """Return so many independent numbers (size,), uniform in [0, 1): multiples of 2^−52."""
-        words = np.frombuffer(secrets.token_bytes(8 * size), np.uint64)
-        return (words >> np.uint64(12)).astype(np.float64) * 2.0**-52
+        return (self._words(size) >> np.uint64(12)).astype(np.float64) * 2.0**-52
+
+    @staticmethod
+    def _words(size: int) -> npt.NDArray[np.uint64]:
+        return np.frombuffer(secrets.token_bytes(8 * size), np.uint64)

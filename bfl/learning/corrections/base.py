@@ -28,6 +28,10 @@ class Correction(Part, ABC):
         """Whether ``conclude`` needs the gradient over all examples at the received posterior."""
         return False
 
+    def has(self) -> frozenset[str]:
+        """Return whether it looks at all examples at once, beside what it sends."""
+        return super().has() | ({"full-gradient"} if self.needs_full_gradient else frozenset())
+
     @abstractmethod
     def offsets(self, state: Arrays, broadcast: Arrays, received: Posterior) -> Arrays:
         """Return what is added to the gradients: ``mean`` (D,) and ``point`` (P,), float32.

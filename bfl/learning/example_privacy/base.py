@@ -113,7 +113,13 @@ class PrivateGradients(ExamplePrivacy, ABC):
         if not self.active:
             return frozenset()
         # A personal model teaches the global one's copy what it has learned of other examples.
-        together = {"moving-statistics", "personal-models", "compiled-steps"}
+        together = {
+            "moving-statistics",
+            "personal-models",
+            "compiled-steps",
+            "repeated-examples",
+            "full-gradient",
+        }
         told = {"sent-beside", "judged-by-clients", "pre-training"} if self.private else set()
         return frozenset(together | told)
 
@@ -130,8 +136,11 @@ class PrivateGradients(ExamplePrivacy, ABC):
         from bfl.keras import tf
 
         # Not beyond it, whatever a factor says.
-        held = tf.minimum(self.factor(norm), self.example_clip_norm * INSIDE / norm)
-        return tf.where(tf.math.is_finite(norm), held, tf.zeros_like(norm))
+        bound = self.example_clip_norm * INSIDE / norm
+        held = tf.clip_by_value(self.factor(norm), -bound, bound)
+        return tf.where(
+            tf.math.is_finite(norm) & tf.math.is_finite(held), held, tf.zeros_like(norm)
+        )
 
     def batch(self, examples: int, draws: Draws) -> npt.NDArray[np.int32]:
         """Return which of a client's examples a step takes, (B,) of 0 to N − 1, sorted."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from bfl import randomness
+from bfl.errors import ConfigurationError
 from bfl.keras import tf
 from bfl.learning.augmentations import Augmentation
-from bfl.learning.example_privacy import PrivateGradients
+from bfl.learning.example_privacy import ExamplePrivacy, PrivateGradients
 from bfl.learning.networks.keys import split
 from bfl.learning.networks.network import normalized_images
 from bfl.learning.training.learner import Batch, Learner
@@ -26,18 +28,29 @@ class PrivateSteps:
         learner: The network in training.
         privacy: How batches are drawn, gradients bounded, and their sum noised.
         augmentation: What is done to training images, each by itself and once a step.
+        rate_of: Gives a step's learning rate by its number and the task's rate, inside the graph.
 
     Attributes:
         traces: How often the step has been traced.
     """
 
     def __init__(
-        self, learner: Learner, privacy: PrivateGradients, augmentation: Augmentation
+        self,
+        learner: Learner,
+        privacy: ExamplePrivacy,
+        augmentation: Augmentation,
+        rate_of: Callable[[Any, Any], Any],
     ) -> None:
+        if not isinstance(privacy, PrivateGradients):
+            raise ConfigurationError(
+                f"example-privacy '{privacy.name}' bounds no gradients; allowed: none, or a "
+                "subclass of PrivateGradients"
+            )
         self.traces = 0
         self._learner = learner
         self._privacy = privacy
         self._augmentation = augmentation
+        self._rate_of = rate_of
         self._sizes = [v.shape.num_elements() for v in learner.optimized.variables]
         examples = [
             tf.TensorSpec([None, *learner.network.image_shape], tf.uint8),
@@ -106,7 +119,7 @@ class PrivateSteps:
             tf.reshape(part, other.shape) + other
             for part, other in zip(tf.split(noised, self._sizes), rest, strict=True)
         ]
-        learner.step(gradients, number, rate)
+        learner.step(gradients, number, self._rate_of(number, rate))
         return tf.concat([of_examples, of_the_rest], axis=0)
 
     def _summed_gradients(self, images: Any, labels: Any, keys: Any, count: Any) -> tuple[Any, Any]:

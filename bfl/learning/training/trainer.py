@@ -16,7 +16,7 @@ from bfl.federation.parts import Arrays
 from bfl.keras import tf
 from bfl.learning.augmentations import Augmentation
 from bfl.learning.corrections import Correction, corrections
-from bfl.learning.example_privacy import ExamplePrivacy, PrivateGradients
+from bfl.learning.example_privacy import ExamplePrivacy
 from bfl.learning.networks.keys import split
 from bfl.learning.networks.network import Network, normalized_images
 from bfl.learning.objectives import Term, objectives
@@ -95,8 +95,8 @@ class LocalTrainer:
         )
         self.companion = Companion(personal, temperature) if personal else None
         self.private_steps = (
-            PrivateSteps(self.meme, example_privacy, augmentation)
-            if isinstance(example_privacy, PrivateGradients) and example_privacy.active
+            PrivateSteps(self.meme, example_privacy, augmentation, self._rate_of)
+            if example_privacy and example_privacy.active
             else None
         )
         # A step by itself, whose shapes are the same for all clients: XLA compiles each anew. No

@@ -82,6 +82,18 @@ def test_an_interval_without_width_tells_no_order() -> None:
     assert compare_pairs([1.0, 1.0, 1.0], [0.75, 0.75, 0.7]).by_interval
 
 
+def test_equal_differences_of_shares_are_ties() -> None:
+    """One image more of 360, found by subtraction at two places of the line."""
+    more = [277 + images for images in (1, 11, 6, 7, -1, 9)]
+    paired = compare_pairs([100 * right / 360 for right in more], [100 * 277 / 360] * 6)
+    assert (paired.test, paired.p_value) == ("sign", pytest.approx(0.21875))
+    apart = [[100 * right / 360 for right in each] for each in ([300, 300, 340], [299, 301, 338])]
+    assert apart[0][0] - apart[1][0] != apart[1][1] - apart[0][1], "the last bits differ"
+    assert compare_pairs(*apart).test == "sign"
+    whole = [[right / 1000 for right in each] for each in ([901, 802, 703], [900, 800, 700])]
+    assert compare_pairs(*whole).test == "signed-rank"
+
+
 def test_few_pairs_say_little() -> None:
     assert not compare_pairs([0.9], [0.1]).testable
     assert math.isnan(compare_pairs([], []).difference)

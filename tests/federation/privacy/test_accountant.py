@@ -129,3 +129,14 @@ def test_a_round_with_the_same_noise_counts_once() -> None:
     assert not ledger.begin(2)
     assert ledger.begin(3)
     assert ledger.begun == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("multiplier", "delta", "least", "most"),
+    [(1e6, 1e-5, 0.0, 1e-3), (5.0, 0.4, 0.0, 1e-3), (1e-3, 1e-5, 1e5, math.inf)],
+)
+def test_the_ends_of_the_range_have_an_account(
+    multiplier: float, delta: float, least: float, most: float
+) -> None:
+    assert least <= sampled_gaussian_epsilon(multiplier, 0.01, 10, delta) <= most
+    assert least <= sampled_gaussian_epsilon(multiplier, 0.1, 10, delta) <= most

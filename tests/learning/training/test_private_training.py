@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -9,9 +10,10 @@ import numpy as np
 import pytest
 from one_layer import BATCH, IMAGES, LABELS, posterior_of, task_of, train, trainer_of
 
+from bfl.errors import ConfigurationError
 from bfl.federation.privacy.normals import SystemNormals
 from bfl.learning.augmentations import augmentations
-from bfl.learning.example_privacy import PrivateGradients
+from bfl.learning.example_privacy import ExamplePrivacy, PrivateGradients
 from bfl.learning.example_privacy.dp_sgd import DifferentiallyPrivateSgd
 from bfl.learning.inferences import inferences
 from bfl.learning.objectives import objectives
@@ -194,6 +196,32 @@ def test_noise_reaches_every_trained_parameter() -> None:
     ]
     for name in ("mean", "variance"):
         assert np.mean(getattr(ends[0], name) != getattr(ends[1], name)) > 0.9
+
+
+def test_a_rate_that_falls_within_the_round_falls_here_too() -> None:
+    falling = private_trainer("deterministic", part(clip_norm=1.0), rate_decay=1e-30)
+    steady = private_trainer("deterministic", part(clip_norm=1.0))
+    task = task_of(posterior_of(steady.network, 1))
+    once = replace(task, epochs=1)
+    moved = [
+        train(trainer, task).posterior.point - task.received.point for trainer in (steady, falling)
+    ]
+    assert np.abs(moved[1]).max() > 0.0
+    assert np.abs(moved[0] - moved[1]).max() > 0.0
+    # All steps but the first are as good as none, however many epochs there are.
+    assert train(falling, once).posterior.digest() == train(falling, task).posterior.digest()
+
+
+def test_what_bounds_no_gradients_is_no_protection() -> None:
+    class Nothing(ExamplePrivacy):
+        """It says that it is active, and has nothing to bound gradients by."""
+
+        @property
+        def active(self) -> bool:
+            return True
+
+    with pytest.raises(ConfigurationError, match="bounds no gradients"):
+        trainer_of("deterministic", normalized=False, example_privacy=Nothing())
 
 
 def test_neither_bound_nor_noise_leaves_the_bits() -> None:
