@@ -102,11 +102,16 @@ class Pairing:
         return [(a, b) for a, b in shared if not a.partition or a.partition == b.partition]
 
     def best(self, cells: Sequence[Cell], column: Column) -> Cell | None:
-        """Return the line with the best mean; None where there is no better side, or one line."""
+        """Return the line with the best mean; None where there is no better side, or one line.
+
+        Of a line with fewer seeds than another the mean is over easier or harder ones: it is none.
+        """
         better = column.higher_is_better
-        means = {c.key: sum(v) / len(v) for c in cells if (v := self.values(c, column))}
+        values = {cell.key: found for cell in cells if (found := self.values(cell, column))}
+        most = max(map(len, values.values()), default=0)
+        means = {key: sum(v) / most for key, v in values.items() if len(v) == most}
         means = {key: mean for key, mean in means.items() if math.isfinite(mean)}
-        if better is None or len(means) < 2:
+        if better is None or len(values) < 2 or not means:
             return None
         key = (max if better else min)(means, key=lambda each: means[each])
         return next(cell for cell in cells if cell.key == key)
@@ -138,11 +143,12 @@ def marks(pairing: Pairing) -> dict[tuple[Key, str], str]:
             best = pairing.best(cells, column)
             if best is None:
                 continue
-            # A line that has not reached a value in some run is worse there, by no known number.
+            # A line that has not reached a value in some run, or has diverged in it, is worse
+            # there, by no known number.
             against = {
                 cell.key: pairing.compare(cell, best, column)
                 for cell in cells
-                if cell != best and not any(map(math.isinf, pairing.values(cell, column)))
+                if cell != best and all(map(math.isfinite, pairing.values(cell, column)))
             }
             testable = {key: paired for key, paired in against.items() if paired.testable}
             if testable:

@@ -51,10 +51,10 @@ def _groups(table: StudyTable) -> Iterable[list[Line]]:
 def _entry(table: StudyTable, lines: Sequence[Line], number: int) -> list[str]:
     column = table.columns[number]
     means = [(ours, line) for line in lines if (ours := line.numbers[number].ours) is not None]
-    finite = [pair for pair in means if math.isfinite(pair[0])]
-    if len(means) < 2 or not finite:
+    cell = table.pairing.best([Cell(line.labels) for _, line in means], column)
+    if cell is None:
         return []
-    ours, best = (max if column.higher_is_better else min)(finite, key=lambda pair: pair[0])
+    ours, best = next(pair for pair in means if Cell(pair[1].labels) == cell)
     where = [text for name, text in best.labels.items() if name not in table.compared]
     title = ", ".join([*where, column.heading])
     said: dict[str, list[str]] = {}

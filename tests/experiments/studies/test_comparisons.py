@@ -154,6 +154,26 @@ def test_a_run_that_has_diverged_has_no_difference(tmp_path: Path) -> None:
     assert {each.paired.pairs for each in all_comparisons(table.pairing)} == {5}
 
 
+def test_a_line_that_has_diverged_has_no_mark(tmp_path: Path) -> None:
+    lines = {"WS": BETTER, "NWA": [math.nan, *WORSE[1:]], "LP": WORSE}
+    text = markdown(made(tmp_path, lines)[1])
+    [diverged] = [row for row in text.splitlines() if "| NWA |" in row and "| iid |" in row]
+    assert not set("†‡≈*") & set(diverged)
+    assert "‡" in next(row for row in text.splitlines() if "| LP |" in row and "| iid |" in row)
+
+
+def test_the_best_of_unequal_seeds_is_of_the_lines_with_the_most(tmp_path: Path) -> None:
+    """A line without its hard seeds has the best mean, of what the others are better at."""
+    hard = [0.95, 0.94, 0.93, 0.6, 0.6, 0.6]
+    easy = [each - 0.01 for each in hard[:3]]
+    _, table = made(tmp_path, {"WS": hard, "NWA": easy}, SIX)
+    said = verdicts(table)
+    assert "accuracy (%): the best mean is that of WS, 77.00" in said
+    assert "NWA 93.00 (-1.00, -1.00 to -1.00, 3 seeds" in said
+    rows = [line for line in markdown(table).splitlines() if "| iid |" in line]
+    assert ["**" in row for row in rows[:2]] == [True, False]
+
+
 def test_latex_has_the_partitions_across_and_the_best_in_bold(tmp_path: Path) -> None:
     text = STUDY.replace("seed = [0, 1]", "seed = [0, 1, 2, 3, 4, 5]")
     _, table = made(tmp_path, {"WS": BETTER, "NWA": WORSE}, text)
