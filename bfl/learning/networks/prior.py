@@ -36,22 +36,26 @@ class PriorVariables:
 
         self._centre, self._scale, self._sign, self._slope = map(vector, (0.0, 1.0, 1.0, 0.0))
         self._constant = tf.Variable(0.0, trainable=False)
+        self._density = tf.Variable(True, trainable=False)
 
     def assign(self, prior: Standardized) -> None:
         """Set the prior."""
-        for variable, value in (
-            (self._centre, prior.centre),
-            (self._scale, prior.scale),
-            (self._sign, prior.sign),
-            (self._slope, prior.slope),
-            (self._constant, prior.constant),
-        ):
+        density = bool(np.all(np.equal(prior.sign, 1.0)) and not np.any(prior.slope))
+        self._density.assign(density)
+        values = [(self._centre, prior.centre), (self._scale, prior.scale)]
+        if not density:
+            values += [(self._sign, prior.sign), (self._slope, prior.slope)]
+        for variable, value in [*values, (self._constant, prior.constant)]:
             variable.assign(np.broadcast_to(np.asarray(value, np.float32), variable.shape))
 
     def divergence(self, mean: Any, deviation: Any) -> Any:
         """Return KL[q ‖ p], up to a constant where p is no density; (D,) each."""
-        shift = mean - self._centre
-        distance = tf.square(deviation / self._scale) + tf.square(shift / self._scale)
-        # 0 for densities that are centred at their means: the bits are those of the first summand.
-        rest = tf.reduce_sum(0.5 * (self._sign - 1.0) * distance - self._slope * shift)
+
+        def beyond_a_density() -> Any:
+            shift = mean - self._centre
+            distance = tf.square(deviation / self._scale) + tf.square(shift / self._scale)
+            return tf.reduce_sum(0.5 * (self._sign - 1.0) * distance - self._slope * shift)
+
+        # As long as the divergence itself, and 0 for densities that are centred at their means.
+        rest = tf.cond(self._density, lambda: tf.zeros([]), beyond_a_density)
         return divergence(mean, deviation, self._centre, self._scale) + rest + self._constant
