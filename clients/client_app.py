@@ -37,6 +37,7 @@ from bfl.configuration.privacy import says_nothing_measured
 from bfl.errors import ConfigurationError, public
 from bfl.experiments.run.trainer import personal_architecture, trainer_for
 from bfl.federation.client_metrics import NUM_EXAMPLES
+from bfl.federation.exchanges import unpacked
 from bfl.federation.network_query import NetworkQuery, manifest_content
 from bfl.federation.outgoing import sent as sent_update
 from bfl.federation.parts import Arrays
@@ -258,7 +259,7 @@ def _train(
     posterior = _outgoing(configuration, task, learnt, from_server, head.manifest, node)
     posterior = held_in_range(configuration, posterior, from_server)
     packed = configuration.exchange.pack(posterior, from_server)
-    posterior = configuration.exchange.unpack(packed, from_server)
+    posterior = unpacked(configuration.exchange, packed, from_server)
     trained = result.trained(local_task, posterior, beside)
     replies, state = states.conclude(replace(trained, received=from_server, head=stays))
     if store:
@@ -337,7 +338,7 @@ def _of_parts(
             received,
             lambda: network.initial_posterior(configuration.keys.seed),
         ),
-        "offsets": correction.offsets(states.of_part(correction), beside, received),
+        "offsets": correction.checked_offsets(states.of_part(correction), beside, received),
     }
 
 
