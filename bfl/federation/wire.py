@@ -93,11 +93,13 @@ NUMPY = "numpy.ndarray"
 _PLAIN = {name: np.dtype(name) for name in ("float16", "float32", "float64")}
 """The types that are read in place, by the name that Flower gives them."""
 
+_NAMES = {dtype: name for name, dtype in _PLAIN.items()}
+
 
 def _packed(vector: npt.NDArray[Any]) -> Array:
     """Return what ``Array(vector)`` returns, with one copy of the data in place of three."""
-    name = str(vector.dtype)
-    if _PLAIN.get(name) != vector.dtype or vector.ndim != 1:
+    name = _NAMES.get(vector.dtype)
+    if name is None or vector.ndim != 1:
         return Array(vector)
     data = b"".join((_header(name, vector.size), np.ascontiguousarray(vector).data))
     return Array(name, (vector.size,), NUMPY, data)
@@ -346,10 +348,12 @@ def train_content(
 
 def record_beside(arrays: Arrays) -> ArrayRecord | None:
     """Return arrays by name as the record that travels beside a posterior; None without any."""
+    if not arrays:
+        return None
     record = ArrayRecord()
     for name, array in arrays.items():
         record[name] = _packed(np.asarray(array))
-    return record if arrays else None
+    return record
 
 
 def arrays_beside(content: RecordDict) -> dict[str, npt.NDArray[Any]]:
