@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -116,6 +116,21 @@ class Configuration(Parts):
         other = resolve({**(self.values if same else self.given), **changed})
         given = {**self.given, **changed}
         return replace(other, given={**given, **_in_full(other, given)})
+
+    def with_default_parts(self, kinds: Iterable[Kind], **settings: Value) -> Configuration:
+        """Return the configuration with the default part of some kinds, whatever was picked.
+
+        Args:
+            kinds: The kinds.
+            settings: Settings of these parts (underscores for hyphens), before the configuration's.
+        """
+        read = {**self.values, **{kebab(key): value for key, value in settings.items()}}
+        words, parts = dict(self.words), dict[str, Any]()
+        for kind in kinds:
+            picked = kind.pick(kind.default, read)
+            words[kind.key] = kind.word(picked, kind.default)
+            parts[kind.attribute] = picked if kind.chain else picked[0]
+        return replace(self, words=words, **parts)
 
 
 def resolve(
