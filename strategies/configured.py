@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -41,7 +40,7 @@ def make_strategy(
         predictive=method.predictive,
         parts=method.parts,
         scale_floor=method.scale_floor,
-        configuration=json.dumps(configuration.values),
+        configuration=configuration,
         num_classes=num_classes,
         partition=partition,
         clients=keys.clients,

@@ -146,13 +146,13 @@ class Pretraining:
         self._node = federation.nodes[0]
         self._partition_id = federation.size
         self._keys = keys
-        self._task_values = json.dumps(configuration_of_pretraining(configuration).values)
+        self._task_values = json.dumps(configuration_of_pretraining(configuration).for_clients())
         self._num_classes = dataset.num_classes
         self._train, self._validation = split_off(
             dataset, keys.pretrain_examples, keys.pretrain_validation, held_back
         )
         self._accuracy = accuracy
-        self._run_folder = run_folder
+        self._run_folder = run_folder if federation.simulated else ""
         self._run_key = run_key
         self._manifest = manifest
 

@@ -11,8 +11,8 @@ from typing import Any
 import pydantic
 
 from bfl.configuration.compatibility import all_contradictions
-from bfl.configuration.keys import Keys
-from bfl.configuration.kinds import KINDS, OF_EVERY_RUN, REGISTRIES, Kind, Parts
+from bfl.configuration.keys import SERVER_ONLY_KEYS, Keys
+from bfl.configuration.kinds import JUDGING, KINDS, OF_EVERY_RUN, REGISTRIES, Kind, Parts
 from bfl.configuration.messages import refused_values, unknown_key, wrong_type
 from bfl.configuration.pairs import Value, parse_pairs
 from bfl.configuration.settings import default_values, given_values, settings_of
@@ -94,10 +94,34 @@ class Configuration(Parts):
     @cached_property
     def values(self) -> dict[str, Value]:
         """The flat keys and values that resolve to this configuration."""
-        merged: dict[str, Value] = {**self.keys.model_dump(by_alias=True), **self.words}
-        for component in self.components:
-            merged.update(component.model_dump(by_alias=True))
-        merged.update(self.settings_of_every_run)
+        return {**self._merged(KINDS), **self.settings_of_every_run}
+
+    def for_clients(self) -> dict[str, Value]:
+        """Return the flat keys and values that clients read.
+
+        Of these a client resolves what it reads as the server has it. The rest, such as where the
+        server's files lie, is declared to be the server's alone: ``SERVER_ONLY`` of a key,
+        ``server_only`` of a kind of part; and the settings of figures are.
+        """
+        merged = self._merged(kind for kind in KINDS if not kind.server_only)
+        judging = {
+            key
+            for registry in JUDGING
+            for component in registry.classes()
+            for key in settings_of(component)
+        }
+        merged.update({k: v for k, v in self.settings_of_every_run.items() if k in judging})
+        return {key: value for key, value in merged.items() if key not in SERVER_ONLY_KEYS}
+
+    def _merged(self, kinds: Iterable[Kind]) -> dict[str, Value]:
+        """Return the keys of every run, the words of some kinds and the settings of their parts."""
+        merged: dict[str, Value] = self.keys.model_dump(by_alias=True)
+        chosen = tuple(kinds)
+        keys = {kind.key for kind in chosen}
+        merged.update({key: word for key, word in self.words.items() if key in keys})
+        for kind in chosen:
+            for component in self.picked(kind):
+                merged.update(component.model_dump(by_alias=True))
         # An architecture's depth is part of its word.
         merged.pop("depth", None)
         return merged
@@ -138,6 +162,7 @@ def resolve(
     *,
     check_data: bool = True,
     check_parts: bool = True,
+    on_client: bool = False,
     policy: PluginPolicy = ANY_PLUGIN,
 ) -> Configuration:
     """Return the configuration that flat keys and values describe.
@@ -149,6 +174,8 @@ def resolve(
         values: The keys, kebab-case, and their values; see ``given_values`` for which are given.
         check_data: Whether the data set must be on this machine.
         check_parts: Whether the parts must go together.
+        on_client: Whether the values are those of ``for_clients``: of what the server alone reads
+            nothing is known, and nothing is checked against it.
         policy: Where plugins are on this machine, and which of them it takes.
 
     Raises:
@@ -188,7 +215,7 @@ def resolve(
         _raise_if_any(problems)
     configuration = _with_plugins(_configuration(keys, strategy, picked, complete), plugins)
     if check_parts:
-        _raise_if_any(all_contradictions(configuration, strategy, given))
+        _raise_if_any(all_contradictions(configuration, strategy, given, on_client=on_client))
     return replace(configuration, given={**given, **_in_full(configuration, given)})
 
 

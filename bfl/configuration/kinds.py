@@ -334,7 +334,10 @@ def base_of(kind: Kind) -> type[Component]:
     return base
 
 
-OF_EVERY_RUN: tuple[Registry[Any], ...] = (metrics, uncertainties, figures)
+JUDGING: tuple[Registry[Any], ...] = (metrics, uncertainties)
+"""The registries of which everybody who judges uses all components, clients as well."""
+
+OF_EVERY_RUN: tuple[Registry[Any], ...] = (*JUDGING, figures)
 """The registries of which a run uses all components."""
 
 REGISTRIES: tuple[Registry[Any], ...] = tuple(
