@@ -141,6 +141,11 @@ class Configuration(Parts):
         given = {**self.given, **changed}
         return replace(other, given={**given, **_in_full(other, given)})
 
+    def with_clients(self, clients: int) -> Configuration:
+        """Return the configuration with the number of clients that there are: checked already."""
+        keys = self.keys.model_copy(update={"clients": clients})
+        return replace(self, keys=keys, given={**self.given, "clients": clients})
+
     def with_default_parts(self, kinds: Iterable[Kind], **settings: Value) -> Configuration:
         """Return the configuration with the default part of some kinds, whatever was picked.
 
