@@ -4,6 +4,12 @@ Source: Fischer et al. (2024), section 3.6: "the server pre-trains the global mo
 CIFAR-10 dataset for a maximum of 100 local epochs. To avoid overfitting [...] we employ an early
 stopping strategy which monitors validation accuracy with a patience of 10 epochs."
 
+The server has the images, and a node trains on them: that of partition 0 builds, traces and keeps
+the network for its own client, with the threads, the type and the compilation of the clients; the
+server's process has a network to judge with and none that trains. So the bits are a client's. In a
+deployment that node therefore has to hold the run's data set: where it has data of its own, the
+run is refused before anything is trained.
+
 The paper is silent on what the validation set is, on whether clients hold the same images as well,
 and on what becomes of the last epochs. Chosen: a tenth of the pre-training images, the same mixture
 of classes (setting ``pretrain-validation``); clients do, as the partition is of all the data; the
