@@ -1,4 +1,4 @@
-"""The digests before whole methods were made of parts are of the runs that are compared with them."""
+"""The digests of before whole methods were made of parts: of the runs that are compared."""
 
 from __future__ import annotations
 
