@@ -76,6 +76,7 @@ class Line:
         runs: How many it has.
         state: Where those stand that are not done, in words; empty: all are done.
         numbers: A comparison for each of the study's columns.
+        failed: How many of its runs have failed.
     """
 
     labels: Mapping[str, str]
@@ -83,6 +84,7 @@ class Line:
     runs: int
     state: str
     numbers: tuple[Compared, ...]
+    failed: int = 0
 
 
 @dataclass(frozen=True)
@@ -178,7 +180,7 @@ def study_table(
     ]
     return StudyTable(
         title=study.title,
-        notes=(*_notes(scaled, lines, results), *_notes_of_runs(scaled, results)),
+        notes=(*_notes(scaled, lines), *_notes_of_runs(scaled, results)),
         scale=scaled.said,
         label_columns=study.label_columns,
         columns=study.columns,
@@ -221,6 +223,7 @@ def _line(
         runs=len(runs),
         state=", ".join(dict.fromkeys(states)),
         numbers=tuple(numbers),
+        failed=states.count(FAILED),
     )
 
 
@@ -245,12 +248,18 @@ def _notes_of_runs(scaled: ScaledStudy, results: StudyResults) -> Iterator[str]:
             yield f"Runs differ in {name}: {said}."
 
 
-def _notes(scaled: ScaledStudy, lines: Sequence[Line], results: StudyResults) -> tuple[str, ...]:
+def _notes(scaled: ScaledStudy, lines: Sequence[Line]) -> tuple[str, ...]:
     done, runs = sum(line.done for line in lines), sum(line.runs for line in lines)
-    notes = [f"{scaled.said[:1].upper()}{scaled.said[1:]}."]
-    failed = sum(state == FAILED for state in results.states.values())
-    without = f"; failed, and in no mean or order: {failed}" if failed else ""
-    notes.append(f"{done} of {runs} runs are done{without}.")
+    failed = ", ".join(
+        f"{' '.join(line.labels.values())} in {line.failed} of {line.runs}"
+        for line in lines
+        if line.failed
+    )
+    without = f"; failed, and so in no mean or order: {failed}" if failed else ""
+    notes = [
+        f"{scaled.said[:1].upper()}{scaled.said[1:]}.",
+        f"{done} of {runs} runs are done{without}.",
+    ]
     if scaled.study.seeds is not None:
         notes.append(f"Ours ± {SPREADS[scaled.study.spread]}.")
     if scaled.study.published is not None:

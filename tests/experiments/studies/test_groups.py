@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -12,11 +13,15 @@ from small_study import finish_run, finished_study, scaled_study
 
 from bfl.configuration import resolve
 from bfl.configuration.sources import is_study, read_toml
-from bfl.experiments.results.run_folder import RunFolder
+from bfl.errors import ConfigurationError
+from bfl.experiments.results.run_folder import DATA, RunFolder
 from bfl.experiments.studies import read_study
+from bfl.experiments.studies.comparisons import Pairing
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.formats import by_pair, markdown
+from bfl.experiments.studies.gathering import StudyResults
 from bfl.experiments.studies.reading import study_in
+from bfl.experiments.studies.run_result import result_of
 from bfl.experiments.studies.scale import IN_FILE
 from bfl.experiments.studies.study import Study
 from bfl.experiments.studies.table import StudyTable, study_table
@@ -171,6 +176,26 @@ def test_other_partitions_are_not_called_other_seeds(
             run = RunFolder(folder.runs / f"{name}_seed-{seed}")
             run.write_partition({"num_examples": [7] * clients})
     assert said in verdicts(study_table(folder, study_in(folder)))
+
+
+def test_other_test_images_are_no_pairs(tmp_path: Path) -> None:
+    finished_study(tmp_path, {"A": [0.5, 0.6, 0.7], "B": [0.4, 0.5, 0.1]})
+    folder = StudyFolder(tmp_path / "study")
+    for seed, (one, other) in enumerate((("x", "y"), ("x", "y"), ("x", "x"))):
+        for name, digest in (("a", one), ("b", other)):
+            data = RunFolder(folder.runs / f"{name}_seed-{seed}").path / DATA
+            data.write_text(json.dumps({"train": "z", "test": digest}), encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="test images or labels"):
+        study_table(folder, study_in(folder))
+    study = study_in(folder)
+    results = [RunFolder(folder.runs / f"{name}_seed-{seed}") for seed in range(3) for name in "ab"]
+    finished = {run.path.name: result_of(run, run.path.name) for run in results}
+    pairing = Pairing(StudyResults(finished, {}, {}), study, lambda _: True)
+    one, other = study.study.cells()
+    assert pairing.compare(one, other, study.study.columns[0]).pairs == 1
+    assert pairing.no_order(one, other) == (
+        "no order, as the test images differ in 2 of 3 seeds in common"
+    )
 
 
 def test_seeds_that_only_one_line_has_are_called_so(tmp_path: Path) -> None:

@@ -88,8 +88,8 @@ def test_markdown_shows_all_of_it(tmp_path: Path) -> None:
     assert "begun, round 0 of 4" in rows[1]
     assert "| 0 of 2 | failed, missing | 60.00 ± 4.00 | – |" in rows[3]
     assert text.startswith(
-        "# Small\n\nAt the scale of the study's file. 3 of 8 runs are done; failed, and in "
-        "no mean or order: 1. Ours ± sample standard"
+        "# Small\n\nAt the scale of the study's file. 3 of 8 runs are done; failed, and so "
+        "in no mean or order: Flipout NWA Dirichlet 0.5 in 1 of 2. Ours ± sample standard"
     )
 
 
