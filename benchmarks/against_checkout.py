@@ -7,7 +7,7 @@
 Each measurement is a process of its own, which runs in the one checkout and then in the other, by
 turns. Seconds of the processor are compared, since a busy machine changes them less than those of a
 clock, and the least of a process's three, without Python's garbage collections, which fall now on
-the one side and now on the other. A round that trains is timed by the clock.
+the one side and now on the other. Rounds that train are timed by the clock.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 from measuring import Report, Row, Timing, options, publish
@@ -61,6 +62,8 @@ KINDS = {
     "100 clients, 6 rounds, a Gaussian over 0.5 M parameters": (6, 500_000, 0),
 }
 TRAINED_ROUNDS = 8
+ON_RAY = ("10000 examples in all, 100 clients", "20 examples a client, 100 clients")
+"""Federations of ``federation_scale.py``, by the beginnings of their lines."""
 
 
 def seconds_in(checkout: Path, code: str) -> float:
@@ -92,11 +95,33 @@ def training(checkout: Path) -> float:
         return seconds_in(checkout, code)
 
 
-def compared(what: str, measured: list[tuple[float, float]]) -> Row:
+def on_ray(checkout: Path) -> list[float]:
+    """Return the seconds of rounds, by the clock, of federations on two Ray actors."""
+    with tempfile.TemporaryDirectory() as folder:
+        output = Path(folder) / "scale.json"
+        paths = os.pathsep.join([str(checkout), str(checkout / "benchmarks")])
+        command = [sys.executable, str(checkout / "benchmarks" / "federation_scale.py")]
+        done = subprocess.run(
+            [*command, "--runs", "1", "--clients", "100", "--output", str(output)],
+            cwd=checkout,
+            env={**os.environ, "PYTHONPATH": paths},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode:
+            raise RuntimeError(f"{checkout}: {done.stderr[-2000:]}")
+        rows = json.loads(output.read_text(encoding="utf-8"))["rows"]
+    seconds = {row["what"]: row["ours"]["median"] for row in rows}
+    return [float(seconds[f"{federation}: a round"]) for federation in ON_RAY]
+
+
+def compared(what: str, measured: Iterable[tuple[float, float]], unit: str = "s of CPU") -> Row:
     """Return a row of pairs of seconds: here and there."""
+    measured = list(measured)
     ours, theirs = zip(*measured, strict=True)
     ratio = statistics.median(there / here for here, there in measured)
-    return Row(what, "s of CPU", Timing.of(ours), "before", Timing.of(theirs), ratio, 0.95)
+    return Row(what, unit, Timing.of(ours), "before", Timing.of(theirs), ratio, 0.95)
 
 
 def main() -> None:
@@ -110,7 +135,12 @@ def main() -> None:
         pairs = [(sending(ROOT, *sizes), sending(other, *sizes)) for _ in range(given.runs)]
         rows.append(compared(what, pairs))
     what = f"ResNet-8 on digits, 5 clients: the quickest of {TRAINED_ROUNDS} rounds"
-    rows.append(compared(what, [(training(ROOT), training(other)) for _ in range(given.runs)]))
+    pairs = [(training(ROOT), training(other)) for _ in range(given.runs)]
+    rows.append(compared(what, pairs, "s"))
+    federations = [(on_ray(ROOT), on_ray(other)) for _ in range(given.runs)]
+    for number, what in enumerate(ON_RAY):
+        seconds = [(ours[number], theirs[number]) for ours, theirs in federations]
+        rows.append(compared(f"Ray, 2 actors, {what}: a round", seconds, "s"))
     commit = subprocess.run(
         ["git", "-C", str(other), "rev-parse", "--short", "HEAD"],
         capture_output=True,
@@ -119,7 +149,8 @@ def main() -> None:
     ).stdout.strip()
     notes = [
         f"Seconds of the processor on the serial engine, at this commit and at {commit}, in turn; "
-        "the ratio is the median of the pairs' ratios. The round on digits is timed by the clock."
+        "the ratio is the median of the pairs' ratios. Rounds that train (on digits, and those of "
+        "federation_scale on Ray) are timed by the clock."
     ]
     title = "A round against that of an earlier commit"
     publish(Report("against_checkout", title, rows, notes), given.output)

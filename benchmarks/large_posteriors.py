@@ -64,7 +64,7 @@ output = ""
 
 ROLES = {
     "ServerApp": "flwr-serverapp",
-    "SuperLink": "flower-superlink",
+    "SuperLink": "superlink.py",
     "proxy": "federation proxy",
     "a client's SuperNode": "warm_node.py",
     "a client's app": "warm_worker.py",

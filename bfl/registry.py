@@ -109,6 +109,7 @@ class Registry(Generic[C]):
         self.package = package
         self._classes: dict[str, type[C]] = {}
         self._spellings: dict[str, str] = {}
+        self._sorted: tuple[type[C], ...] | None = None
         self._discovered = False
         Registry.known.append(self)
 
@@ -133,6 +134,7 @@ class Registry(Generic[C]):
             component.name = name
             component.aliases = aliases
             self._classes[name] = component
+            self._sorted = None
             self._spellings.update(dict.fromkeys((name, *aliases), name))
             return component
 
@@ -143,6 +145,7 @@ class Registry(Generic[C]):
         taken = [component for component in self._classes.values() if which(component)]
         for component in taken:
             del self._classes[component.name]
+            self._sorted = None
             for spelling in (component.name, *component.aliases):
                 del self._spellings[spelling]
         return taken
@@ -168,7 +171,9 @@ class Registry(Generic[C]):
 
     def classes(self) -> tuple[type[C], ...]:
         """Return the registered classes, sorted by name."""
-        return tuple(self._classes[name] for name in self.names())
+        if self._sorted is None:  # asked for each client's update: sorted once
+            self._sorted = tuple(self._classes[name] for name in self.names())
+        return self._sorted
 
     def spellings(self) -> tuple[str, ...]:
         """Return all names and aliases, sorted."""

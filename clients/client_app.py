@@ -26,7 +26,6 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
@@ -37,6 +36,7 @@ from bfl.configuration.privacy import says_nothing_measured
 from bfl.errors import ConfigurationError, public
 from bfl.experiments.run.trainer import personal_architecture, trainer_for
 from bfl.federation.client_metrics import NUM_EXAMPLES
+from bfl.federation.exchanges import unpacked
 from bfl.federation.network_query import NetworkQuery, manifest_content
 from bfl.federation.outgoing import sent as sent_update
 from bfl.federation.parts import Arrays
@@ -60,8 +60,9 @@ from bfl.federation.wire import (
 from bfl.learning.training import LocalResult, LocalTask
 from bfl.plugins import activate
 from bfl.posteriors import Manifest, Posterior
+from clients.examples import client_examples, label_problem, labels_and_classes
 from clients.guard import deadline, reports_errors, told
-from clients.heads import Head, counted_from, own_classes
+from clients.heads import Head
 from clients.judging import judged_metrics
 from clients.masked import advertised, confirmed, held_in_range, masked_reply, shared, unmasked
 from clients.metrics import own_examples, private_metrics, training_metrics
@@ -105,6 +106,7 @@ def describe(message: Message, context: Context) -> Message:
         allows_attack=node.allows_attack,
         keeps_state=node.simulated or bool(node.state_dir),
         plugins=_plugin_problem(message, node),
+        labels=label_problem(message, node),
         noise_anew=not node.simulated,
     )
     return Message(description.to_content(), reply_to=message)
@@ -216,7 +218,8 @@ def _train(
     started = time.perf_counter()
     node, keys = Node.of(context), configuration.keys
     data = _training_data(configuration, node)
-    examples = _examples(task, data, node)
+    examples = client_examples(task, data, node, configuration)
+    labels, classes = labels_and_classes(task, data, node, configuration, examples)
     start_tensorflow()
     arrays: Any = message.content[ARRAYS]
     from_server = posterior_from_arrays(arrays, _variance_not_sent(configuration))
@@ -226,7 +229,6 @@ def _train(
     kept = taken_up(store, task)
     states = PartStates.of(parts, kept, task, from_server)
     model = personal_model(configuration, task, node)
-    first_class, classes = own_classes(configuration, task, node)
     trainer = trainer_for(configuration, data.image_shape, classes, model)
     head = Head.of(configuration, trainer.network, states.of_part(configuration.shared))
     received = head.joined(from_server)
@@ -248,7 +250,7 @@ def _train(
         draws=None if node.simulated else SystemNormals(),
         **_of_parts(configuration, states, received, beside, trainer.network),
     )
-    result = trainer.train(data.images, counted_from(data.labels, first_class), local_task)
+    result = trainer.train(data.images, labels, local_task)
     if says_nothing_measured(configuration):
         metrics = private_metrics(task, node, configuration)
     else:
@@ -258,7 +260,7 @@ def _train(
     posterior = _outgoing(configuration, task, learnt, from_server, head.manifest, node)
     posterior = held_in_range(configuration, posterior, from_server)
     packed = configuration.exchange.pack(posterior, from_server)
-    posterior = configuration.exchange.unpack(packed, from_server)
+    posterior = unpacked(configuration.exchange, packed, from_server)
     trained = result.trained(local_task, posterior, beside)
     replies, state = states.conclude(replace(trained, received=from_server, head=stays))
     if store:
@@ -337,26 +339,8 @@ def _of_parts(
             received,
             lambda: network.initial_posterior(configuration.keys.seed),
         ),
-        "offsets": correction.offsets(states.of_part(correction), beside, received),
+        "offsets": correction.checked_offsets(states.of_part(correction), beside, received),
     }
-
-
-def _examples(task: TrainTask, data: TrainingData, node: Node) -> Any:
-    """Return the positions (N,) of the client's examples in the data.
-
-    Raises:
-        ConfigurationError: Nobody has said which they are: all clients would train on all of the
-            run's data.
-    """
-    if task.examples is not None:
-        return task.examples
-    if node.dataset:
-        return np.arange(data.size)
-    refusal = ConfigurationError(
-        f"client {task.partition_id} has no examples: the server has assigned none (the Strategy's "
-        "argument partition) and the node has no data of its own (dataset in its configuration)"
-    )
-    raise public(refusal)
 
 
 def _training_data(configuration: Configuration, node: Node) -> TrainingData:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy.typing as npt
 
 from bfl.errors import LostStateError, public
-from bfl.federation.parts import Arrays, Part, Trained
+from bfl.federation.parts import Arrays, Part, Trained, check_concluded
 from bfl.federation.wire import TrainTask
 from bfl.posteriors import Posterior
 from clients.state import ClientState
@@ -63,13 +63,17 @@ class PartStates:
 
         Args:
             trained: What its training was and gave.
+
+        Raises:
+            ConfigurationError: A part sends or keeps what it has not declared.
         """
         sent: dict[str, Any] = {}
         kept: dict[str, npt.NDArray[Any]] = {}
         for part in self._parts:
             beside, state = part.conclude(self.of_part(part), trained)
+            check_concluded(part, beside, state, trained.received)
             sent.update(beside)
-            for name, array in state.items() if part.client_state_name else ():
+            for name, array in state.items():
                 kept[f"{_PREFIX}{part.client_state_name}.{name}"] = array
         return sent, kept
 

@@ -12,7 +12,7 @@ from flwr.serverapp import Grid
 from bfl.deployment.bound_nodes import binding_problem
 from bfl.errors import ConfigurationError, RunError
 from bfl.federation.client_text import neutralized
-from bfl.federation.wire import PRIVATE, NodeDescription
+from bfl.federation.wire import NUM_CLASSES, PRIVATE, NodeDescription
 from strategies.exchange import Outstanding
 
 AGAIN_AFTER_FAILURE = 5.0
@@ -30,6 +30,7 @@ class NodeDescriptions:
         grid: Flower's grid.
         plugins: The run's plugins, with their digests, which the nodes look for.
         private: Whether nodes shall not say how many examples they have.
+        num_classes: The number of classes that nodes' own labels are held to; None: they are not.
 
     Attributes:
         known: The descriptions, by node id.
@@ -38,7 +39,14 @@ class NodeDescriptions:
         told: What has been said of nodes already, for whoever says it.
     """
 
-    def __init__(self, grid: Grid, plugins: str = "", *, private: bool = False) -> None:
+    def __init__(
+        self,
+        grid: Grid,
+        plugins: str = "",
+        *,
+        private: bool = False,
+        num_classes: int | None = None,
+    ) -> None:
         self.known: dict[int, NodeDescription] = {}
         self.failures: dict[int, str] = {}
         self.malformed: dict[int, str] = {}
@@ -47,6 +55,7 @@ class NodeDescriptions:
         self._question: dict[str, Any] = {
             **({"plugins": plugins} if plugins else {}),
             **({PRIVATE: True} if private else {}),
+            **({NUM_CLASSES: num_classes} if num_classes is not None else {}),
         }
         self._outstanding = Outstanding(grid)
         self._ask_again: dict[int, float] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from flwr.app import Error, Message
+from flwr.app import ArrayRecord, Error, Message
 from flwr.serverapp import Grid
 
 from bfl.engine.flower import NO_REPLY, is_simulation, poll_interval, replies_up_to
@@ -61,8 +61,7 @@ class Outstanding:
         if not messages:
             return []
         self._heard = time.monotonic()
-        largest = max(map(_array_bytes, messages))
-        self._most_bytes = max(self._most_bytes, ALLOWANCE + TIMES * largest)
+        self._most_bytes = max(self._most_bytes, ALLOWANCE + TIMES * _most_array_bytes(messages))
         taken = {message_id for message_id in self._grid.push_messages(messages) if message_id}
         refused = []
         for message in messages:
@@ -211,9 +210,20 @@ def _lost(message: Message, silence: float) -> Message:
     return _failure(message, f"no reply for {silence:g} s (client-timeout)")
 
 
-def _array_bytes(message: Message) -> int:
-    """Return how many bytes the arrays in a message have."""
-    return sum(arrays.count_bytes() for arrays in message.content.array_records.values())
+def _most_array_bytes(messages: Sequence[Message]) -> int:
+    """Return how many bytes the arrays of that message have which has the most."""
+    counted: dict[int, int] = {}
+
+    def size(record: ArrayRecord) -> int:
+        # The clients of a round are sent the same record, which is counted once.
+        if id(record) not in counted:
+            counted[id(record)] = record.count_bytes()
+        return counted[id(record)]
+
+    return max(
+        sum(size(record) for record in message.content.values() if isinstance(record, ArrayRecord))
+        for message in messages
+    )
 
 
 def _failure(message: Message, reason: str, code: int = NO_REPLY) -> Message:

@@ -121,8 +121,8 @@ class Federation:
         [description] = newcomers.values()
         if description.code not in (code_digest(), ""):
             return "it runs other code than the server"
-        if description.plugins:
-            return description.plugins
+        if description.unfit:
+            return description.unfit
         if description.num_partitions != self.size:
             return f"its num-partitions is {description.num_partitions}; expected {self.size}"
         if bool(description.own_examples) != bool(self.own_examples[partition_id]):
@@ -138,6 +138,7 @@ def discover(
     plugins: str = "",
     *,
     private: bool = False,
+    num_classes: int | None = None,
 ) -> Federation:
     """Wait until all nodes have registered and said who they are, and return the federation.
 
@@ -153,15 +154,16 @@ def discover(
         poll: Seconds between looks for nodes.
         plugins: The run's plugins, with their digests, which each node must have.
         private: Whether nodes shall not say how many examples they have.
+        num_classes: The number of classes that nodes' own labels are held to; None: they are not.
 
     Raises:
         RunError: Nodes are missing when the time is over, which are named, or the engine has died.
         ConfigurationError: Two nodes still play one partition then; or, at once, the numbers
-            differ, or a node runs other code than the server, lacks a plugin, or does not speak its
-            wire format.
+            differ, or a node runs other code than the server, lacks a plugin, has labels of its own
+            that are none of the classes, or does not speak its wire format.
     """
     deadline = time.monotonic() + timeout
-    descriptions = NodeDescriptions(grid, plugins, private=private)
+    descriptions = NodeDescriptions(grid, plugins, private=private, num_classes=num_classes)
     while True:
         online = descriptions.ask()
         descriptions.listen(min(deadline, time.monotonic() + poll))
@@ -188,9 +190,9 @@ def _expected(clients: int, described: Described) -> int:
     if {description.code for description in described.values()} - {code_digest(), ""}:
         raise ConfigurationError(OTHER_CODE)
     for node, description in described.items():
-        if description.plugins:
+        if description.unfit:
             where = f"node {node} (partition {description.partition_id})"
-            raise ConfigurationError(f"{where}: {description.plugins}")
+            raise ConfigurationError(f"{where}: {description.unfit}")
     numbers = {description.num_partitions for description in described.values()}
     if len(numbers) > 1:
         raise ConfigurationError(

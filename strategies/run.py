@@ -86,6 +86,8 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
             keys.node_timeout,
             plugins=keys.plugins,
             private=is_private(configuration.outgoing),
+            # With heads of their own, clients have classes of their own.
+            num_classes=None if configuration.shared.partial else dataset.num_classes,
         )
         configuration = evaluator.configuration = configuration.replace(clients=federation.size)
         if isinstance(evaluator, Unjudged):

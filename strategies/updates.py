@@ -13,7 +13,7 @@ from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from bfl.errors import BflError, PosteriorError
 from bfl.experiments.results.client_numbers import impossible_numbers
 from bfl.federation.client_metrics import NUM_EXAMPLES, recorded
-from bfl.federation.exchanges import Exchange
+from bfl.federation.exchanges import Exchange, unpacked
 from bfl.federation.exchanges.direct import Direct
 from bfl.federation.parts import Arrays, DeclaredArray
 from bfl.federation.wire import ARRAYS, METRICS, arrays_beside, vectors_from_arrays
@@ -111,7 +111,7 @@ def _posterior(
     arrays: ArrayRecord, sent: Posterior, manifest: Manifest | None, exchange: Exchange
 ) -> Posterior:
     try:
-        posterior = exchange.unpack(vectors_from_arrays(arrays), sent)
+        posterior = unpacked(exchange, vectors_from_arrays(arrays), sent)
     except PosteriorError as error:
         raise RefusedUpdateError(str(error)) from error
     except Exception as error:  # whatever NumPy makes of bytes that a client has chosen

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from bfl.configuration.kinds import KINDS, Kind
+from bfl.configuration.kinds import KINDS, Kind, base_of
 from bfl.configuration.requirements import PROPERTIES, Choice, conflicts
 from bfl.configuration.strategies import Strategy
 from bfl.configuration.without_network import needs_of_a_network
 from bfl.federation.outgoing import length_problem, order_problem
+from bfl.federation.parts import Part
 from bfl.learning.priors import priors
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def all_contradictions(
                 f"{key} '{prior.name}' rests on what clients and server keep of a round, which is "
                 f"there for prior alone; allowed: {names}"
             )
-    problems += _of_heads(configuration)
+    problems += [*_of_heads(configuration), *_hidden(configuration)]
     problems += needs_of_a_network(configuration.keys, configuration)
     chain = configuration.outgoing
     problems += filter(None, (order_problem(chain), length_problem(chain)))
@@ -66,6 +67,21 @@ def contradictions(
     named = {choice.key for choice in known}
     bare = [Choice(o.key, o.said, o.has) for o in others if o.key not in named]
     return list(conflicts([*known, *bare]))
+
+
+def _hidden(configuration: Configuration) -> list[str]:
+    """Return what parts have by what they override, and their ``has`` does not say.
+
+    Privacy rests on it: that clients send arrays beside their posteriors, for instance.
+    """
+    return [
+        f"{kind.key} '{part.name}' has '{name}' by what it overrides, and its has() leaves it out; "
+        "allowed: a has() that returns super().has() and what else there is"
+        for kind in KINDS
+        for part in configuration.picked(kind)
+        if isinstance(part, Part)
+        for name in sorted(base_of(kind).has(part) - part.has())
+    ]
 
 
 def _of_heads(configuration: Configuration) -> list[str]:

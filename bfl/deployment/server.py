@@ -21,6 +21,7 @@ from bfl.deployment.private_files import check_private, private_folder
 from bfl.deployment.processes import Processes, command, flower_environment
 from bfl.deployment.registration import CONNECTION, Registration
 from bfl.deployment.settings import EVERY_ADDRESS, ServerSettings
+from bfl.engine.flower.superlink import superlink_command
 from bfl.errors import BflError, RunError
 
 NODES = "nodes.json"
@@ -99,7 +100,7 @@ def _start_flower(
     secret = folder / names.SECRET
     processes.start(
         "the SuperLink",
-        *(command("flower-superlink"), "--host", "127.0.0.1"),
+        *(*superlink_command(), "--host", "127.0.0.1"),
         *("--port", str(settings.superlink_port)),
         *("--ssl-ca-certfile", folder / names.CA),
         *("--ssl-certfile", folder / names.SERVER_CERTIFICATE),

@@ -36,6 +36,9 @@ VERSION = "wire-format"
 PRIVATE = "private"
 """What a query says where clients keep what they measure, their numbers of examples included."""
 
+NUM_CLASSES = "num-classes"
+"""How many classes the run has, in a task and in a query that asks of a node's own labels."""
+
 Positions = npt.NDArray[np.int64]
 
 RUN_CANNOT_GO_ON = 100
@@ -90,11 +93,13 @@ NUMPY = "numpy.ndarray"
 _PLAIN = {name: np.dtype(name) for name in ("float16", "float32", "float64")}
 """The types that are read in place, by the name that Flower gives them."""
 
+_NAMES = {dtype: name for name, dtype in _PLAIN.items()}
+
 
 def _packed(vector: npt.NDArray[Any]) -> Array:
     """Return what ``Array(vector)`` returns, with one copy of the data in place of three."""
-    name = str(vector.dtype)
-    if _PLAIN.get(name) != vector.dtype or vector.ndim != 1:
+    name = _NAMES.get(vector.dtype)
+    if name is None or vector.ndim != 1:
         return Array(vector)
     data = b"".join((_header(name, vector.size), np.ascontiguousarray(vector).data))
     return Array(name, (vector.size,), NUMPY, data)
@@ -183,7 +188,7 @@ class TrainTask:
                 "server-round": self.server_round,
                 "partition-id": self.partition_id,
                 "configuration": self.configuration,
-                "num-classes": self.num_classes,
+                NUM_CLASSES: self.num_classes,
             }
         )
         if self.run_folder:
@@ -213,7 +218,7 @@ class TrainTask:
             server_round=int(record["server-round"]),  # type: ignore[arg-type]
             partition_id=int(record["partition-id"]),  # type: ignore[arg-type]
             configuration=str(record["configuration"]),
-            num_classes=int(record["num-classes"]),  # type: ignore[arg-type]
+            num_classes=int(record[NUM_CLASSES]),  # type: ignore[arg-type]
             run_folder=str(record.get("run-folder", "")),
             run_key=str(record.get("run-key", "")),
             pooled_round=int(record.get("pooled-round", 0)),  # type: ignore[arg-type]
@@ -245,6 +250,7 @@ class NodeDescription:
         keeps_state: Whether what its client keeps outlives the node and Flower's run.
         noise_anew: Whether the noise of an update that it makes again is drawn anew.
         plugins: Why the run's plugins cannot be used on it; empty: they can, or there are none.
+        labels: Why the labels of its own data are not the run's; empty: they are, or it has none.
     """
 
     partition_id: int
@@ -254,7 +260,13 @@ class NodeDescription:
     allows_attack: bool = False
     keeps_state: bool = False
     plugins: str = ""
+    labels: str = ""
     noise_anew: bool = True
+
+    @property
+    def unfit(self) -> str:
+        """Why it cannot take part; empty: it can."""
+        return self.plugins or self.labels
 
     def to_content(self) -> RecordDict:
         """Return the description as a message's content."""
@@ -271,6 +283,7 @@ class NodeDescription:
                         "keeps-state": self.keeps_state,
                         "noise-anew": self.noise_anew,
                         **({"plugins": self.plugins} if self.plugins else {}),
+                        **({"labels": self.labels} if self.labels else {}),
                     }
                 )
             }
@@ -301,6 +314,7 @@ class NodeDescription:
             allows_attack=record.get("allows-attack") is True,
             keeps_state=record.get("keeps-state") is True,
             plugins=neutralized(str(record.get("plugins", ""))),
+            labels=neutralized(str(record.get("labels", ""))),
             noise_anew=record.get("noise-anew") is not False,
         )
 
@@ -334,10 +348,12 @@ def train_content(
 
 def record_beside(arrays: Arrays) -> ArrayRecord | None:
     """Return arrays by name as the record that travels beside a posterior; None without any."""
+    if not arrays:
+        return None
     record = ArrayRecord()
     for name, array in arrays.items():
         record[name] = _packed(np.asarray(array))
-    return record if arrays else None
+    return record
 
 
 def arrays_beside(content: RecordDict) -> dict[str, npt.NDArray[Any]]:

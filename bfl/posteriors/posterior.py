@@ -110,7 +110,7 @@ class Posterior:
         vector = getattr(self, name)
         if vector.ndim != 1:
             raise PosteriorError(f"{name} has shape {vector.shape}; expected one dimension")
-        if not np.issubdtype(vector.dtype, np.floating):
+        if vector.dtype.kind != "f":
             raise PosteriorError(f"{name} has type {vector.dtype}; expected floating point")
         if like is not None and vector.size != getattr(like, name).size:
             raise PosteriorError(

@@ -110,7 +110,7 @@ def test_the_posterior_is_that_of_the_simulation_and_no_secret_is_told(
     for path in scratch.rglob("*.key"):
         assert path.stat().st_mode & 0o077 == 0, path
     told = "\n".join(seen).encode()
-    assert b"flower-superlink" in told
+    assert b"superlink.py" in told
     assert b"client.key" in told
     assert not [secret for secret in secrets if secret in told]
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 import csv
 import json
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from bfl.configuration import resolve
+from bfl.experiments.studies import read_study
+
+CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+STEPS = ("optimizer", "momentum", "learning-rate", "weight-decay", "batch-size")
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 SAID = " ".join((DOCS / "fedbe.md").read_text("utf-8").split())
 
@@ -50,3 +58,76 @@ def test_sampled_models_on_the_swiss_roll_are_as_the_paper_shows_them() -> None:
     assert "With five seeds" in SAID
     assert len(seeds) == 5
     assert all(float(seed[best]) > float(seed["accuracy"]) for seed in seeds)
+
+
+def test_each_model_is_better_than_the_ensemble_of_one_round_in_each_seed() -> None:
+    page = " ".join((DOCS / "results" / "fedbe-digits.md").read_text("utf-8").split())
+    assert (
+        "than the ensemble of 1-Ensemble in each of the six seeds, as does that of FedAvg" in page
+    )
+    text = (DOCS / "results" / "fedbe-digits" / "seeds.csv").read_text("utf-8")
+    rows = list(csv.DictReader(text.splitlines()))
+
+    def numbers(method: str, metric: str) -> list[float]:
+        return [float(row[metric]) for row in rows if row["method"] == method]
+
+    ensembles = numbers("1-Ensemble", "ensemble-accuracy")
+    assert len(ensembles) == 6
+    for method in ("FedBE", "FedAvg"):
+        models = numbers(method, "accuracy")
+        assert all(model > ensemble for model, ensemble in zip(models, ensembles, strict=True))
+
+
+def test_unlike_members_are_not_ranked() -> None:
+    study = read_study(CONFIGS / "fedbe-digits.toml")
+    assert "ensemble-member-accuracy" not in {column.metric for column in study.columns}
+
+
+@pytest.mark.parametrize(
+    "study", ["fedbe2021/combinations-cifar10", "fedbe2021/scaffold", "fedbe-digits"]
+)
+def test_methods_are_compared_whose_clients_have_the_same_optimizer(study: str) -> None:
+    """In the lines of a group, and in the orders that are expected."""
+    read = read_study(CONFIGS / f"{study}.toml")
+    steps = {}
+    for run in read.runs():
+        if run.values["seed"] == 0:
+            values = resolve(dict(run.values), check_data=False).values
+            steps[run.cell.key] = [values.get(key) for key in STEPS]
+    groups: dict[Any, list[Any]] = {}
+    for cell in read.cells():
+        shared = tuple(cell.labels[name] for name in cell.labels if name not in read.compared)
+        groups.setdefault(shared, []).append(steps[cell.key])
+    assert all(found == [found[0]] * len(found) for found in groups.values())
+    assert sum(map(len, groups.values())) > len(groups)
+    for order in read.orders:
+        pairs = order.pairs(read.cells())
+        assert pairs
+        assert all(steps[better.key] == steps[worse.key] for better, worse in pairs)
+
+
+def test_scaffold_is_compared_with_what_it_is_without_control_variates() -> None:
+    read = read_study(CONFIGS / "fedbe2021/combinations-cifar10.toml")
+    found = {
+        run.labels["method"]: dict(resolve(dict(run.values), check_data=False).values)
+        for run in read.runs()
+        if run.labels["clients"] == "without momentum"
+    }
+    plain, scaffold = found["FedAvg"], found["SCAFFOLD"]
+    differing = {key for key in plain.keys() & scaffold.keys() if plain[key] != scaffold[key]}
+    assert differing == {"strategy", "correction"}
+
+
+@pytest.mark.parametrize("folder", ["fedbe2021", "fedbe2021-as-coded"])
+def test_a_proximal_mu_is_of_its_own_distance(folder: str) -> None:
+    """0.001 is the code's, for norms that are not squared; the paper has none."""
+    wanted = (0.01, "squared") if folder == "fedbe2021" else (0.001, "norms")
+    found = {}
+    for path in sorted((CONFIGS / folder).glob("*.toml")):
+        for run in read_study(path).runs():
+            label = (path.stem, run.labels.get("method", ""))
+            if "FedProx" in label[1] and label not in found:
+                values = resolve(dict(run.values), check_data=False).values
+                found[label] = (values["proximal-mu"], values["proximal-distance"])
+    assert {(path, "FedBE + FedProx") for path, _ in found} <= found.keys()
+    assert set(found.values()) == {wanted}

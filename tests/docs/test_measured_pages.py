@@ -55,3 +55,13 @@ def test_large_posteriors() -> None:
         sizes.setdefault(size, []).append(shown)
     lines = [line(size, *values) for size, values in sizes.items()]
     assert table("deployment.md", "Large models") == lines
+
+
+def test_rounds_of_a_deployment() -> None:
+    report = json.loads((RESULTS / "deployed_round.json").read_text(encoding="utf-8"))
+    lines = [
+        line(row["what"].partition(" ")[0], f"{row['ours']['median']:.1f} s")
+        for row in report["rows"]
+    ]
+    assert table("deployment.md", "Clients stay warm") == lines
+    assert all(row["met"] is not False for row in report["rows"])

@@ -98,6 +98,7 @@ REPLIES = "bfl/engine/flower/replies.py"
 APP = "bfl/engine/flower/app.py"
 RAY = "bfl/engine/ray_cluster.py"
 WARM, WARM_WORKER = "bfl/engine/flower/warm.py", "bfl/engine/flower/warm_worker.py"
+SUPERLINK = "bfl/engine/flower/superlink.py"
 PAUSES, WARM_NODE = "bfl/engine/flower/pauses.py", "bfl/engine/flower/warm_node.py"
 TRANSFERS = "flwr.supercore.inflatable.inflatable_utils"
 
@@ -288,6 +289,26 @@ PARTS = (
         looks_up=("time", "sleep"),
     ),
     Part("flwr.supernode.cli.flower_supernode", "flower_supernode", WARM_NODE),
+    Part(
+        "flwr.supercore.sql_mixin",
+        "SQLITE_PRAGMAS",
+        SUPERLINK,
+        is_as=lambda pragmas: "busy_timeout" in dict(pragmas),
+    ),
+    Part(
+        "flwr.supercore.sql_mixin",
+        "_set_sqlite_pragmas",
+        SUPERLINK,
+        looks_up=("SQLITE_PRAGMAS",),
+    ),
+    Part("flwr.superlink.cli", "flower_superlink", SUPERLINK),
+    Part(
+        "flwr.supercore.object_store.sql_object_store",
+        "SqlObjectStore",
+        "tests/engine/test_superlink.py",
+        parameters=("database_path",),
+        offers=("initialize", "session"),
+    ),
     # Ray.
     Part("ray._private", "worker", RAY, offers=("_global_node",)),
     Part("ray._private.node", "Node", RAY, offers=("all_processes",)),

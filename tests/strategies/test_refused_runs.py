@@ -99,3 +99,32 @@ def test_states_that_end_with_flowers_run() -> None:
         ConfigurationError, match="going on would not give its result\nbegin it again"
     ):
         lost_states(keep, without, begun, AGAIN)
+
+
+@pytest.mark.parametrize("simulated", [True, False])
+def test_a_node_whose_labels_are_none_of_the_runs_is_refused_at_once(
+    simulated: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Before anything is trained, and whatever a step would have drawn."""
+    labels, words = np.arange(40) % 10, []
+    for name in ("sound", "wrong"):
+        path = tmp_path / f"{name}.npz"
+        labels[7] = 12 if name == "wrong" else 7
+        images = np.zeros((40, 8, 8), np.uint8)
+        np.savez(path, x_train=images, y_train=labels, x_test=images[:2], y_test=labels[:2])
+        words.append(f"npz:{path}")
+    grid = DeploymentGrid(app, [], 2)
+    for partition_id, word in enumerate(words):
+        grid.start(partition_id, dataset=word, **({"simulation": True} if simulated else {}))
+    values = {"model": "mlp", "output-dir": str(tmp_path / "runs"), "server-evaluates": False}
+    with pytest.raises(ConfigurationError) as caught:
+        run_federation(grid, resolve({**values, "evaluate-every": 0}))
+    assert str(caught.value).startswith(f"node {FIRST_ID + 1} (partition 1): ")
+    assert {kind for _, kind in grid.asked} == {"query"}
+    # A deployment's server learns no range and no path; the node's own log has both.
+    told = str(caught.value) if simulated else capsys.readouterr().err
+    assert f"{words[1]}: the training labels are from 0 to 12" in told
+    if not simulated:
+        assert "are none of the run's 10 classes, 0 to 9; its own log" in str(caught.value)
+        assert str(tmp_path) not in str(caught.value)
+    assert not (tmp_path / "runs").exists()

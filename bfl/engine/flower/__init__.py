@@ -12,6 +12,7 @@ part is named in ``tests/engine/test_private_parts.py``, where the next release 
 - ``actors``: a pool of Ray actors that outlives a run.
 - ``handing_out``: a round's messages handed out in time proportional to their number.
 - ``replies``: a deployment's replies that are larger than any can be, refused as they come.
+- ``superlink``: Flower's SuperLink, which waits for its database.
 - ``grid``: Flower's grid in memory, for a run that can be ended.
 - ``serially``: an app in this process, without Ray.
 - ``messages``: identities of runs and messages, codes of errors, Flower's log.

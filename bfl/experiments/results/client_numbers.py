@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterator, Mapping
 
@@ -28,9 +29,14 @@ def metrics_of_models() -> dict[str, type[Metric]]:
     return {**of_models, **areas, BETTER: accuracy}
 
 
-def _metrics() -> dict[str, type[Metric]]:
-    """Return the names that are a metric, of whatever model and measured by whomever."""
-    plain = {f"{of}{name}": metrics.get(name) for of in ("", OWN_TEST) for name in metrics.names()}
+@functools.lru_cache(maxsize=1)
+def _named(registered: tuple[type[Metric], ...]) -> dict[str, type[Metric]]:
+    """Return the names that are a metric, of whatever model and measured by whomever.
+
+    Args:
+        registered: All metrics: asked for each client's update, their names are made once.
+    """
+    plain = {f"{of}{metric.name}": metric for of in ("", OWN_TEST) for metric in registered}
     return {**metrics_of_models(), **plain}
 
 
@@ -43,7 +49,7 @@ def impossible_numbers(measured: Mapping[str, float]) -> Iterator[tuple[str, flo
     Args:
         measured: What a client has sent, under its own names.
     """
-    known = _metrics()
+    known = _named(metrics.classes())
     for name, value in measured.items():
         bounded = name not in known or known[name].possible(value)
         if not bounded or (name in AT_LEAST_0 and not 0.0 <= value < math.inf):

@@ -4,6 +4,6 @@
 - every other module: one exchange.
 """
 
-from bfl.federation.exchanges.base import Exchange, exchanges
+from bfl.federation.exchanges.base import Exchange, exchanges, unpacked
 
-__all__ = ["Exchange", "exchanges"]
+__all__ = ["Exchange", "exchanges", "unpacked"]

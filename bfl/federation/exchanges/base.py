@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy.typing as npt
 
-from bfl.errors import PosteriorError
+from bfl.errors import PosteriorError, public
 from bfl.federation.secure_aggregation.settings import SecureSums
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import VECTORS
@@ -68,6 +68,50 @@ class Exchange(Component):
                 f"{', '.join(VECTORS)}"
             )
         return Posterior(**vectors)
+
+
+class _Noted(Mapping[str, npt.NDArray[Any]]):
+    """Vectors that note which of them have been looked at."""
+
+    def __init__(self, vectors: Vectors) -> None:
+        self._vectors = vectors
+        self.seen: set[str] = set()
+
+    def __getitem__(self, name: str) -> npt.NDArray[Any]:
+        vector = self._vectors[name]
+        self.seen.add(name)
+        return vector
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._vectors)
+
+    def __len__(self) -> int:
+        return len(self._vectors)
+
+
+def unpacked(exchange: Exchange, vectors: Vectors, received: Posterior) -> Posterior:
+    """Return what an exchange unpacks, once it has looked at every vector.
+
+    So nothing travels in an update that no check ever sees, whatever ``pack`` gives.
+
+    Args:
+        exchange: The exchange.
+        vectors: What was packed.
+        received: The posterior that the client was sent.
+
+    Raises:
+        PosteriorError: There are vectors that ``unpack`` does not read; or what it raises.
+    """
+    noted = _Noted(vectors)
+    posterior = exchange.unpack(noted, received)
+    unread = sorted(vectors.keys() - noted.seen)
+    if unread:
+        refusal = PosteriorError(
+            f"the arrays of an update are {', '.join(sorted(vectors))}, and exchange "
+            f"'{exchange.name}' reads no {', '.join(unread)}"
+        )
+        raise public(refusal)
+    return posterior
 
 
 exchanges: Registry[Exchange] = Registry("exchange", "bfl.federation.exchanges")

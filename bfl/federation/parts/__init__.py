@@ -1,6 +1,7 @@
 """What a part of a method is: what it keeps, sends and folds, on the server and on a client.
 
 - ``part``: the two halves of a part, and the numbers and declarations they work with.
+- ``replies``: what a client's half sends and keeps, held to what is declared.
 """
 
 from bfl.federation.parts.part import (
@@ -11,5 +12,14 @@ from bfl.federation.parts.part import (
     Part,
     Trained,
 )
+from bfl.federation.parts.replies import check_concluded
 
-__all__ = ["GREATEST_BESIDE", "Arrays", "Counts", "DeclaredArray", "Part", "Trained"]
+__all__ = [
+    "GREATEST_BESIDE",
+    "Arrays",
+    "Counts",
+    "DeclaredArray",
+    "Part",
+    "Trained",
+    "check_concluded",
+]

@@ -206,6 +206,8 @@ class Part(Component):
     def conclude(self, state: Arrays, trained: Trained) -> tuple[Arrays, Arrays]:
         """Return what the client sends beside its posterior, and what it keeps until it is pooled.
 
+        What is sent are the arrays that ``replies`` declares, no more and no fewer.
+
         Args:
             state: The client's state with which the round began.
             trained: What its training was and gave.

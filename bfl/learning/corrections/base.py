@@ -5,7 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import ClassVar
 
-from bfl.federation.parts import Arrays, Part
+import numpy as np
+
+from bfl.errors import ConfigurationError, public
+from bfl.federation.parts import Arrays, DeclaredArray, Part
+from bfl.federation.parts.replies import named_problem
 from bfl.posteriors import Posterior
 from bfl.registry import Registry
 
@@ -41,6 +45,26 @@ class Correction(Part, ABC):
             broadcast: What the server has sent beside the posterior.
             received: The global posterior, which gives the sizes.
         """
+
+    def checked_offsets(self, state: Arrays, broadcast: Arrays, received: Posterior) -> Arrays:
+        """Return ``offsets`` of the right names and shapes; nothing if it is not active.
+
+        Raises:
+            ConfigurationError: One is missing, or of another shape, or there are others.
+        """
+        if not self.active:
+            return {}
+        given = self.offsets(state, broadcast, received)
+        offsets = {name: np.asarray(array, np.float32) for name, array in given.items()}
+        wanted = [DeclaredArray(v, getattr(received, v).shape) for v in ("mean", "point")]
+        problem = named_problem(offsets, wanted)
+        if problem:
+            shapes = " and ".join(f"'{array.name}' {array.shape}" for array in wanted)
+            refusal = ConfigurationError(
+                f"correction '{self.name}' adds {problem} to gradients; allowed: {shapes}, both"
+            )
+            raise public(refusal)
+        return offsets
 
 
 corrections: Registry[Correction] = Registry("correction", "bfl.learning.corrections")

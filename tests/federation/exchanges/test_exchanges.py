@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
 import numpy as np
 import pytest
 
 from bfl.errors import PosteriorError
-from bfl.federation.exchanges import exchanges
+from bfl.federation.exchanges import Exchange, exchanges, unpacked
+from bfl.federation.exchanges.base import Vectors
 from bfl.federation.exchanges.direct import Direct
 from bfl.federation.parts import Arrays
 from bfl.federation.wire import reply_content, vectors_from_arrays, vectors_to_arrays
@@ -29,6 +33,12 @@ def an_update(gaussians: int = 40) -> Posterior:
 
 def received(gaussians: int) -> Posterior:
     return Posterior(RECEIVED.mean[:gaussians], RECEIVED.variance[:gaussians], RECEIVED.point)
+
+
+def reading(exchange: Exchange, vectors: Arrays) -> Posterior:
+    """Return what the server makes of vectors that a client has sent."""
+    reply: Any = SimpleNamespace(content=reply_content(vectors, {"num-examples": 3}))
+    return read_update(reply, 0, RECEIVED, exchange=exchange).posterior
 
 
 @pytest.mark.parametrize("name", SEEN)
@@ -54,22 +64,12 @@ def test_the_server_reads_what_a_client_has_packed_and_refuses_what_it_has_not(n
     exchange, update = exchanges.create(name), an_update()
     packed = exchange.pack(update, RECEIVED)
 
-    def read(vectors: Arrays) -> Posterior:
-        content = reply_content(vectors, {"num-examples": 3})
-
-        class Reply:
-            pass
-
-        reply = Reply()
-        reply.content = content  # type: ignore[attr-defined]
-        return read_update(reply, 0, RECEIVED, exchange=exchange).posterior  # type: ignore[arg-type]
-
     expected = exchange.unpack(packed, RECEIVED)
-    np.testing.assert_array_equal(read(packed).mean, expected.mean)
+    np.testing.assert_array_equal(reading(exchange, packed).mean, expected.mean)
     without = {key: vector for key, vector in packed.items() if key != "point"}
     for wrong in ({}, without, {**packed, "point": np.full(4, np.nan, np.float32)}):
         with pytest.raises(RefusedUpdateError):
-            read(wrong)
+            reading(exchange, wrong)
 
 
 def test_a_direct_exchange_hands_on_the_posterior_and_names_what_is_missing() -> None:
@@ -77,3 +77,28 @@ def test_a_direct_exchange_hands_on_the_posterior_and_names_what_is_missing() ->
     assert Direct().pack(update, RECEIVED)["mean"] is update.mean
     with pytest.raises(PosteriorError, match="the arrays are mean; expected mean, variance, point"):
         Direct().unpack({"mean": update.mean}, RECEIVED)
+
+
+class Chatty(Direct):
+    """Sends more than it reads."""
+
+    name: ClassVar[str] = "chatty"
+
+    def pack(self, posterior: Posterior, received: Posterior) -> Vectors:
+        return {**super().pack(posterior, received), "labels": np.arange(4.0)}
+
+    def unpack(self, vectors: Vectors, received: Posterior) -> Posterior:
+        return Posterior(vectors["mean"], vectors["variance"], vectors["point"])
+
+
+def test_nothing_travels_that_is_not_read() -> None:
+    """Neither from a client, which says so to its server, nor to one from a client of another."""
+    chatty, update = Chatty(), an_update()
+    packed = chatty.pack(update, RECEIVED)
+    with pytest.raises(PosteriorError, match="exchange 'chatty' reads no labels") as caught:
+        unpacked(chatty, packed, RECEIVED)
+    assert caught.value.public
+    with pytest.raises(RefusedUpdateError, match="exchange 'chatty' reads no labels"):
+        reading(chatty, packed)
+    without = {key: vector for key, vector in packed.items() if key != "labels"}
+    np.testing.assert_array_equal(unpacked(chatty, without, RECEIVED).mean, update.mean)

@@ -1,0 +1,63 @@
+"""What a client's half of a part gives to send and to keep, held to what the part has declared."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bfl.errors import ConfigurationError, public
+from bfl.federation.parts.part import Arrays, DeclaredArray, Part
+from bfl.posteriors import Posterior
+
+
+def check_concluded(part: Part, sent: Arrays, kept: Arrays, received: Posterior) -> None:
+    """Refuse arrays that a part's ``conclude`` gives beyond what the part declares.
+
+    The values are the server's to check (``DeclaredArray.problem``): training that has diverged is
+    no fault of the part's.
+
+    Args:
+        part: The part.
+        sent: What it sends beside the posterior.
+        kept: What it keeps.
+        received: The posterior that the client was sent, which gives the sizes.
+
+    Raises:
+        ConfigurationError: An array is sent that ``replies`` does not declare, or is missing, or is
+            of another type or shape; or a part without a name for its client's state keeps some.
+    """
+    problem = named_problem(sent, part.replies(received))
+    if problem:
+        refusal = ConfigurationError(
+            f"part '{part.name}' sends {problem} beside its posterior, and its replies declare "
+            f"{_declared(part.replies(received))}"
+        )
+        raise public(refusal)
+    if kept and not part.client_state_name:
+        refusal = ConfigurationError(
+            f"part '{part.name}' keeps {', '.join(sorted(kept))} on its client and has no name to "
+            "keep it under; allowed: a state_name and keeps_on_clients=True, or nothing kept"
+        )
+        raise public(refusal)
+
+
+def named_problem(arrays: Mapping[str, npt.NDArray[Any]], declared: Iterable[DeclaredArray]) -> str:
+    """Return which array is not as declared, for people; empty: all are, and none is missing."""
+    expected = {array.name: array for array in declared}
+    for name in sorted(arrays.keys() - expected.keys()):
+        return f"an array '{name}'"
+    for name in sorted(expected.keys() - arrays.keys()):
+        return f"no array '{name}'"
+    for name, array in arrays.items():
+        form = np.asarray(array)
+        if form.dtype != np.dtype(expected[name].dtype) or form.shape != expected[name].shape:
+            return f"the array '{name}' as {form.dtype} {form.shape}"
+    return ""
+
+
+def _declared(declared: Iterable[DeclaredArray]) -> str:
+    forms = [f"'{array.name}' as {array.dtype} {array.shape}" for array in declared]
+    return ", ".join(forms) or "none"

@@ -1,0 +1,126 @@
+"""Which examples a client trains on, looked at as a whole before any of them is."""
+
+from __future__ import annotations
+
+import traceback
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from flwr.app import Message
+
+from bfl.configuration import Configuration
+from bfl.errors import ConfigurationError, DataError, public
+from bfl.federation.wire import CONFIG, NUM_CLASSES, Positions, TrainTask
+from clients.heads import counted_from, own_classes
+from clients.node import Node
+from clients.process import TrainingData, own_data
+
+
+def client_examples(
+    task: TrainTask, data: TrainingData, node: Node, configuration: Configuration
+) -> Positions:
+    """Return the positions (N,) of the client's examples in the data.
+
+    Raises:
+        ConfigurationError: Nobody has said which they are: all clients would train on all of the
+            run's data. Or the server has named some of a node's own, or some that are not there, or
+            one twice where single examples are private.
+    """
+    problem, positions = "", task.examples
+    if positions is None and node.dataset:
+        return np.arange(data.size)
+    if positions is None or not positions.size:
+        problem = (
+            "has no examples: the server has assigned none (the Strategy's argument partition) and "
+            "the node has no data of its own (dataset in its configuration)"
+        )
+    elif node.dataset:
+        problem = (
+            "has data of its own, all of which it trains on, and the server names examples; "
+            "allowed: none for this client in the Strategy's argument partition"
+        )
+    elif positions.min() < 0 or positions.max() >= data.size:
+        problem = "is asked to train on examples that are not in its data"
+    elif configuration.example_privacy.private and np.unique(positions).size < positions.size:
+        problem = (
+            "is asked to train on an example twice, which would count twice, and example-privacy "
+            f"'{configuration.example_privacy.name}' is that of one that counts once"
+        )
+    if problem:
+        raise public(ConfigurationError(f"client {task.partition_id} {problem}"))
+    assert positions is not None
+    return positions
+
+
+def labels_and_classes(
+    task: TrainTask,
+    data: TrainingData,
+    node: Node,
+    configuration: Configuration,
+    examples: Positions,
+) -> tuple[npt.NDArray[Any], int]:
+    """Return the labels of the data, counted from the client's first class, and its classes.
+
+    Raises:
+        DataError: Of the client's examples some have a label that is none of them.
+    """
+    first_class, classes = own_classes(configuration, task, node)
+    labels = counted_from(data.labels, first_class)
+    where = node.dataset
+    if not where:
+        dataset, folder = node.shared_dataset(configuration.keys)
+        where = f"{dataset} in {folder}" if folder else dataset
+    check_labels(labels[examples], classes, f"client {task.partition_id}, {where}")
+    return labels, classes
+
+
+def check_labels(labels: npt.NDArray[Any], classes: int, where: str) -> None:
+    """Refuse labels that are none of the classes, all at once.
+
+    A step would fail on the first that it meets; where single examples are private, whether it has
+    drawn one is what nobody may learn.
+
+    Args:
+        labels: The labels of a client's examples.
+        classes: The number of classes; labels count from 0.
+        where: Which data they are of.
+
+    Raises:
+        DataError: Naming the data and the ranges, and no example.
+    """
+    if not labels.size:
+        return
+    low, high = int(labels.min()), int(labels.max())
+    if low < 0 or high >= classes:
+        raise DataError(
+            f"{where}: the training labels are from {low} to {high}, and the run has {classes} "
+            f"classes; allowed: 0 to {classes - 1}"
+        )
+
+
+def label_problem(message: Message, node: Node) -> str:
+    """Return why the labels of a node's own data are not the run's, or nothing.
+
+    In a deployment the server learns that they are not; the rest stands in the node's own log.
+
+    Args:
+        message: The query before the first round.
+        node: The node that is asked.
+    """
+    asked: Any = message.content.get(CONFIG, {})
+    classes = asked.get(NUM_CLASSES)
+    if not node.dataset or classes is None:
+        return ""
+    labels = own_data(node.dataset).labels
+    try:
+        check_labels(labels, int(classes), node.dataset)
+    except DataError as error:
+        if node.simulated:
+            return str(error)
+        traceback.print_exception(error)
+        return (
+            f"some training labels of its own data are none of the run's {classes} classes, 0 to "
+            f"{int(classes) - 1}; its own log says which data"
+        )
+    return ""

@@ -1,0 +1,184 @@
+"""What a part's half on a client gives is what the part has declared, or the client refuses it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+
+from bfl.configuration import resolve
+from bfl.configuration.kinds import KINDS, base_of
+from bfl.errors import ConfigurationError
+from bfl.federation.parts import Arrays, DeclaredArray, Part, Trained
+from bfl.federation.wire import TrainTask
+from bfl.learning.corrections import Correction, corrections
+from bfl.learning.corrections.none import NoCorrection
+from bfl.learning.corrections.scaffold import Scaffold
+from bfl.posteriors import Posterior
+from clients.client_app import _of_parts
+from clients.part_states import PartStates
+
+RECEIVED = Posterior(np.zeros(3, np.float32), np.ones(3, np.float32), np.zeros(2, np.float32))
+TRAINED = Trained(RECEIVED, RECEIVED, {}, 5, 1, 0.1, np.ones(2, bool))
+ZEROS = np.zeros(3, np.float32)
+OF_PARTS = [kind for kind in KINDS if issubclass(base_of(kind), Part)]
+
+
+def concluded(part: Part) -> Any:
+    states = PartStates.of([part], {}, TrainTask(1, 0, "{}", 2, None), RECEIVED)
+    return states.conclude(TRAINED)
+
+
+class Declaring(NoCorrection):
+    """A part of one array, which sends and keeps what it is told."""
+
+    name: ClassVar[str] = "declaring"
+    sent: ClassVar[Any] = {"path": ZEROS}
+    kept: ClassVar[Any] = {}
+
+    def replies(self, posterior: Posterior) -> tuple[DeclaredArray, ...]:
+        return (DeclaredArray("path", (posterior.size,)),)
+
+    def conclude(self, state: Arrays, trained: Trained) -> tuple[Arrays, Arrays]:
+        return self.sent, self.kept
+
+
+class Named(Declaring):
+    state_name: ClassVar[str] = "named"
+
+
+def refused(part: Part) -> str:
+    with pytest.raises(ConfigurationError) as caught:
+        concluded(part)
+    # A deployment's client tells its server, and not only its own log.
+    assert caught.value.public
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("sent", "problem"),
+    [
+        ({"path": ZEROS, "labels": np.arange(5.0)}, "an array 'labels'"),
+        ({}, "no array 'path'"),
+        ({"path": np.zeros(4, np.float32)}, "the array 'path' as float32 (4,)"),
+        ({"path": np.zeros((3, 1), np.float32)}, "the array 'path' as float32 (3, 1)"),
+        ({"path": np.zeros(3)}, "the array 'path' as float64 (3,)"),
+        ({"path": [0.0, 0.0, 0.0]}, "the array 'path' as float64 (3,)"),
+    ],
+)
+def test_what_is_sent_beside_a_posterior_is_what_is_declared(
+    sent: Arrays, problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert concluded(Declaring())[0].keys() == {"path"}
+    monkeypatch.setattr(Declaring, "sent", sent)
+    said = refused(Declaring())
+    assert said.startswith(f"part 'declaring' sends {problem} beside its posterior")
+    assert said.endswith("its replies declare 'path' as float32 (3,)")
+
+
+def test_training_that_has_diverged_is_the_servers_to_refuse(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It counts it, and tells which values: see tests/strategies."""
+    monkeypatch.setattr(Declaring, "sent", {"path": np.full(3, np.nan, np.float32)})
+    assert np.isnan(concluded(Declaring())[0]["path"]).all()
+
+
+def test_what_is_kept_has_a_name_to_be_kept_under(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Declaring, "kept", {"momentum": ZEROS})
+    assert "keeps momentum on its client and has no name" in refused(Declaring())
+    assert concluded(Named())[1].keys() == {"part.named.momentum"}
+    monkeypatch.setattr(Named, "keeps_on_clients", False)
+    assert "keeps momentum on its client and has no name" in refused(Named())
+
+
+@pytest.mark.parametrize("kind", OF_PARTS, ids=lambda kind: kind.key)
+def test_no_part_of_any_kind_sends_what_it_has_not_declared(kind: Any) -> None:
+    base: Any = type(kind.pick(kind.default, {})[0])
+
+    class Talkative(base):  # type: ignore[misc]
+        def conclude(self, state: Arrays, trained: Trained) -> tuple[Arrays, Arrays]:
+            return {"examples": np.array([float(trained.examples)])}, state
+
+    assert "sends an array 'examples' beside its posterior" in refused(Talkative())
+    assert refused(Talkative()).endswith("its replies declare none")
+
+
+class Hidden(Declaring):
+    """It says nothing of the arrays that it has clients send."""
+
+    name: ClassVar[str] = "hidden"
+
+    def has(self) -> frozenset[str]:
+        return frozenset()
+
+
+class HiddenGradient(Scaffold):
+    """It says nothing of the gradient over all examples that it asks for."""
+
+    name: ClassVar[str] = "hidden-gradient"
+
+    def has(self) -> frozenset[str]:
+        return Part.has(self)
+
+
+@pytest.mark.parametrize(
+    ("part", "more", "hidden"),
+    [
+        (Hidden, {}, "sent-beside"),
+        (HiddenGradient, {"scaffold-option": "I"}, "full-gradient"),
+    ],
+)
+def test_a_part_hides_nothing_from_those_that_it_does_not_go_with(
+    part: type[Correction], more: dict[str, Any], hidden: str
+) -> None:
+    """Privacy, for one, which it would break."""
+    given = {"strategy": "scaffold", **more}
+    corrections.register(part.name)(part)
+    try:
+        resolve(given)
+        with pytest.raises(ConfigurationError, match=rf"'{part.name}' has '{hidden}' by what it"):
+            resolve({**given, "correction": part.name})
+    finally:
+        corrections.withdraw(lambda component: component is part)
+
+
+class Leaning(NoCorrection):
+    """A correction that adds what it is told."""
+
+    name: ClassVar[str] = "leaning"
+    active: ClassVar[bool] = True
+    added: ClassVar[Any] = {}
+
+    def offsets(self, state: Arrays, broadcast: Arrays, received: Posterior) -> Arrays:
+        return self.added
+
+
+@pytest.mark.parametrize(
+    ("added", "problem"),
+    [
+        ({"mean": ZEROS, "point": ZEROS[:2], "variance": ZEROS}, "an array 'variance'"),
+        ({"mean": ZEROS}, "no array 'point'"),
+        ({"mean": ZEROS[:1], "point": ZEROS[:2]}, "the array 'mean' as float32 (1,)"),
+    ],
+)
+def test_what_is_added_to_gradients_is_a_mean_and_a_point(
+    added: Arrays, problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Refused where training would leave it out, or fail in words of its own."""
+    configuration = replace(resolve({}), correction=Leaning())
+    states = PartStates(configuration.parts, {})
+    network: Any = None
+    monkeypatch.setattr(Leaning, "added", {"mean": np.ones(3), "point": np.ones(2)})
+    found = _of_parts(configuration, states, RECEIVED, {}, network)["offsets"]
+    assert {name: array.dtype for name, array in found.items()} == {
+        "mean": np.float32,
+        "point": np.float32,
+    }
+    monkeypatch.setattr(Leaning, "added", added)
+    with pytest.raises(ConfigurationError) as caught:
+        _of_parts(configuration, states, RECEIVED, {}, network)
+    assert str(caught.value).startswith(f"correction 'leaning' adds {problem} to gradients")
+    assert "'mean' (3,) and 'point' (2,)" in str(caught.value)

@@ -1,0 +1,41 @@
+"""A deployment's SuperLink waits for its database where Flower's would refuse a call."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from flwr.supercore import sql_mixin
+from flwr.supercore.object_store.sql_object_store import SqlObjectStore
+from sqlalchemy import text
+
+from bfl.engine.flower import superlink
+
+
+def busy_timeout(folder: Path) -> int:
+    """Return the milliseconds for which a new connection to a database waits."""
+    store = SqlObjectStore(str(folder / "state.db"))
+    store.initialize()
+    with store.session() as session:
+        return int(session.execute(text("PRAGMA busy_timeout")).scalar_one())
+
+
+def test_a_call_waits_longer_while_others_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flowers = sql_mixin.SQLITE_PRAGMAS
+    monkeypatch.setattr(sql_mixin, "SQLITE_PRAGMAS", flowers)  # put back at the end
+    assert busy_timeout(tmp_path) == 5_000
+    superlink.waits_longer()
+    assert busy_timeout(tmp_path) == superlink.BUSY_TIMEOUT * 1_000
+    assert dict(flowers) | {"busy_timeout": ""} == dict(sql_mixin.SQLITE_PRAGMAS) | {
+        "busy_timeout": ""
+    }
+
+
+def test_it_is_flowers_command() -> None:
+    done = subprocess.run(
+        [*superlink.superlink_command(), "--help"], capture_output=True, text=True, check=True
+    )
+    assert "--enable-supernode-auth" in done.stdout
