@@ -322,6 +322,15 @@ def _beyond_float32(states: Mapping[str, Arrays]) -> str | None:
     return None
 
 
+def _unsendable(method: Method, parts: Mapping[str, Arrays], posterior: Posterior) -> str | None:
+    """Return why no client would take what the parts broadcast of their states; None if all do."""
+    try:
+        method.sent_beside(parts, posterior)
+    except RunError as error:
+        return str(error)
+    return None
+
+
 def _models(
     updates: Sequence[ClientUpdate],
     previous: Posterior,
@@ -353,14 +362,15 @@ def _request(
         single = Combination(declared)
         single.add(beside, 1.0)
         with np.errstate(over="ignore", invalid="ignore"):
-            return _beyond_float32(method.fold(state.parts, single.combined(), alone))
+            folded = method.fold(state.parts, single.combined(), alone)
+            return _beyond_float32(folded) or _unsendable(method, folded, state.posterior)
 
     return TrainingRequest(
         server_round=number,
         partition_ids=asked,
         posterior=state.posterior,
         vectors=method.broadcast.vectors,
-        broadcast=method.sent_beside(state.parts),
+        broadcast=method.sent_beside(state.parts, state.posterior),
         declared=declared,
         problem=problem,
         problem_beside=problem_beside,
