@@ -60,7 +60,7 @@ from bfl.learning.training import LocalResult, LocalTask
 from bfl.plugins import activate
 from bfl.posteriors import Manifest, Posterior
 from clients.examples import client_examples, label_problem, labels_and_classes
-from clients.guard import deadline, reports_errors, told
+from clients.guard import deadline, reason_for_server, reports_errors
 from clients.heads import Head
 from clients.judging import judged_metrics
 from clients.masked import advertised, confirmed, held_in_range, masked_reply, shared, unmasked
@@ -118,7 +118,7 @@ def _plugin_problem(message: Message, node: Node) -> str:
     try:
         activate(str(asked.get("plugins", "")), node.plugins)
     except ConfigurationError as error:
-        return str(error) if error.public else told(error, node.simulated)
+        return str(error) if error.public else reason_for_server(error, node.simulated)
     return ""
 
 

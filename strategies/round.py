@@ -210,7 +210,7 @@ def pooled_round(
     )
     metrics = {
         **tally.metrics(asked=len(asked)),
-        **_said(pooled.diagnostics, method),
+        **_recorded(pooled.diagnostics, method),
         **(spread.metrics(previous, pooled.posterior) if spread else {}),
         **floored.diagnostics,
     }
@@ -260,7 +260,7 @@ def _assigned(num_examples: Mapping[int, int], asked: Sequence[int]) -> dict[int
     return {i: num_examples[i] for i in asked if i in num_examples}
 
 
-def _said(diagnostics: Mapping[str, float], method: Method) -> dict[str, float]:
+def _recorded(diagnostics: Mapping[str, float], method: Method) -> dict[str, float]:
     """Return what of a rule's report stands in the record: of a noised pool nothing before it."""
     return {k: v for k, v in diagnostics.items() if not (method.pool_noise and k == CLIPPED)}
 
