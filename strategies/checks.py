@@ -24,7 +24,6 @@ from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.posterior import VECTORS
 from strategies.method import Method
 from strategies.pool_updates import foreseen_weights
-from strategies.privacy import active_noise
 
 WORKING_VECTORS = 8
 """Vectors over all parameters that the server holds beside the clients' models."""
@@ -155,11 +154,12 @@ def check_declarations(
         if mine and kind.key == kind.registry.kind:
             picked[kind.attribute] = mine if kind.chain else mine[0]
     data = server.data if server else None
-    noise = active_noise(clients)
-    if noise and noise.by_server and not method.pool_noise:
+    of_server = [part.name for part in clients.outgoing if part.draws_on_pool]
+    if of_server and not method.pool_noise:
         raise ConfigurationError(
-            "configuration has noise-at='server', and this Strategy adds none; give it as "
-            "pool_noise (strategies.privacy), or noise-at='clients'"
+            f"configuration has outgoing '{of_server[0]}' whose noise is the server's, and this "
+            "Strategy adds none; give it as pool_noise (strategies.privacy), or have clients add "
+            "it (noise-at='clients')"
         )
     keys: dict[str, Any] = {"scale_floor": method.scale_floor, "round_retries": round_retries}
     if data:
