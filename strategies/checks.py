@@ -9,6 +9,7 @@ from typing import Any
 
 from flwr.app import ArrayRecord
 
+from bfl.aggregation.on_server import UsesServer
 from bfl.aggregation.pooling import PoolingRule
 from bfl.aggregation.server import Server
 from bfl.aggregation.weightings import Weighting
@@ -22,6 +23,7 @@ from bfl.federation.secure_aggregation.accuracy import check_accuracy
 from bfl.federation.wire import posterior_from_arrays
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.posterior import VECTORS
+from bfl.registry import kebab
 from strategies.method import Method
 from strategies.pool_updates import foreseen_weights
 
@@ -77,8 +79,11 @@ def check_server_side(method: Method, server: Server | None) -> None:
     Raises:
         ConfigurationError: There is no network or no data, or the data do not serve.
     """
-    for kind, part in (("refinement", method.refinement), ("weighting", method.weighting)):
+    for attribute, part in method.picked().items():
+        if not isinstance(part, UsesServer):
+            continue
         if part.needs_server and server is None:
+            kind = kebab(attribute)
             raise ConfigurationError(
                 f"{kind} '{part.name}' needs images and a network of the server's own, and this "
                 "Strategy has neither; give it as server (bfl.experiments.run.server), or a "
