@@ -14,7 +14,13 @@ A round goes through a part in this order; whatever it does not override does no
 | server | ``fold`` | in each round, with the sums over the pooled clients |
 
 States are arrays by name. They go into checkpoints and into a client's snapshots as they are, so a
-part keeps nothing anywhere else.
+part keeps nothing anywhere else. Parts of one method with the same ``state_name`` share one state:
+what they begin with is put together, ``commit`` and ``fold`` get what the part before has made of
+it, and each ``conclude`` gets the whole.
+
+The server's half of partitioned variational inference is no part's state: by how much a pool was
+damped (``ServerState.damping``) and what it was before rounding (``ServerState.pooled``) are fields
+that any pooling rule may fill.
 
 **A client's state commits only when the server has pooled the update.** What ``conclude`` keeps is
 taken up, by ``commit``, if the server says in a later round that it was pooled; otherwise it is
