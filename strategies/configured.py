@@ -27,7 +27,7 @@ def make_strategy(
         more: Other arguments of the Strategy.
     """
     keys, method = configuration.keys, Method.of(configuration)
-    parts = method.picked()
+    parts: dict[str, Any] = {**method.picked()}
     return strategy_class(type(method.pooling))(
         rule=parts.pop("pooling"),
         **parts,

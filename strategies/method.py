@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any
 
 from bfl.aggregation.defences import Defence
 from bfl.aggregation.pooling import PoolingRule
@@ -23,10 +22,11 @@ from bfl.federation.broadcasts import Broadcast
 from bfl.federation.broadcasts.posterior import PosteriorBroadcast
 from bfl.federation.exchanges import Exchange
 from bfl.federation.exchanges.direct import Direct
-from bfl.federation.parts import Arrays, Counts, DeclaredArray, Part
+from bfl.federation.parts import Arrays, Counts, DeclaredArray, Part, check_broadcast
 from bfl.federation.sampling import Sampling
 from bfl.posteriors import Posterior
 from bfl.posteriors.floor import SCALE_FLOOR
+from bfl.registry import Component
 from strategies.privacy import PoolNoise
 
 
@@ -73,7 +73,7 @@ class Method:
             parts=configuration.parts,
         )
 
-    def picked(self) -> dict[str, Any]:
+    def picked(self) -> dict[str, Component]:
         """Return the parts of which there is one, by a configuration's attributes."""
         return {name: getattr(self, name) for name in self._kinds()}
 
@@ -106,16 +106,19 @@ class Method:
                 states[part.state_name] = {**states.get(part.state_name, {}), **begun}
         return states
 
-    def sent_beside(self, states: Mapping[str, Arrays]) -> Arrays:
+    def sent_beside(self, states: Mapping[str, Arrays], posterior: Posterior) -> Arrays:
         """Return what all clients of a round are sent beside the posterior.
 
         Raises:
-            ConfigurationError: Two parts send an array of one name.
+            ConfigurationError: Two parts send an array of one name, or one sends what it has not
+                declared.
+            RunError: An array holds values that its part's declaration rules out.
         """
         sent: dict[str, object] = {}
         for part in self.parts:
             arrays = part.broadcast(states.get(part.state_name, {}))
             _refuse_taken(part, arrays, sent)
+            check_broadcast(part, arrays, posterior)
             sent.update(arrays)
         return sent  # type: ignore[return-value]
 
