@@ -42,7 +42,10 @@ def clients_app(*, keeps_state: bool = True, code: int = RUN_CANNOT_GO_ON) -> Cl
     @app.query()
     def describe(message: Message, context: Context) -> Message:
         partition_id = int(context.node_config["partition-id"])
-        said = NodeDescription(partition_id, CLIENTS, 0, "", keeps_state=keeps_state)
+        # As a simulated node's, which looks into the run's folder.
+        said = NodeDescription(
+            partition_id, CLIENTS, 0, "", keeps_state=keeps_state, noise_anew=False
+        )
         return Message(said.to_content(), reply_to=message)
 
     @app.query("network")
