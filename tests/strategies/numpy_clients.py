@@ -96,10 +96,15 @@ def make_part_app(parts: Sequence[Part], training: LocalTraining, faults: Faults
 
 
 class FaultyGrid(SerialGrid):
-    """A grid that asks clients in any order and hands late replies over in a later round."""
+    """A grid that asks clients in any order and hands late replies over in a later round.
+
+    Attributes:
+        handed_late: The rounds and partition ids of the replies that came when theirs was over.
+    """
 
     faults: Faults = staticmethod(no_faults)
     order: Callable[[Sequence[Message]], Iterable[Message]] = staticmethod(list)
+    handed_late: list[tuple[int, int]]
     _late: list[Message]
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
@@ -114,6 +119,7 @@ class FaultyGrid(SerialGrid):
         asked = set(message_ids)
         now = [reply for reply in overdue if reply.metadata.reply_to_message_id not in asked]
         self._late = [reply for reply in overdue if reply not in now]
+        self.handed_late += [(int(r.metadata.group_id), r.metadata.src_node_id - 1) for r in now]
         while replies := list(super().pull_messages(asked)):
             for reply in replies:
                 server_round = int(reply.metadata.group_id or 0)
@@ -140,6 +146,10 @@ class PartFederation:
         initial: What the first round begins with.
         faults: What goes wrong.
         order: The order in which clients are asked and reply.
+
+    Attributes:
+        finished: The rounds that are done.
+        handed_late: The rounds and partition ids of the replies that came when theirs was over.
     """
 
     def __init__(
@@ -156,6 +166,7 @@ class PartFederation:
         self.folder = folder
         self.checkpoints = Checkpoints(RunFolder(folder))
         self.finished: list[Round] = []
+        self.handed_late: list[tuple[int, int]] = []
         self._make_strategy = make_strategy
         self._training = training
         self._clients = clients
@@ -204,6 +215,7 @@ class PartFederation:
         grid = make_grid(app, self._clients, FaultyGrid)
         assert isinstance(grid, FaultyGrid)
         grid.faults, grid.order = self._faults, self._order
+        grid.handed_late = self.handed_late
         first = state.posterior if state else self._initial
         strategy.start(grid, posterior_to_arrays(first), num_rounds=rounds, timeout=SILENCE)
         return self.finished

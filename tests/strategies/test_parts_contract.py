@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from choosing import going_with, word_of
-from numpy_clients import Fault, KilledError, PartFederation
+from numpy_clients import Fault, Faults, KilledError, PartFederation
 from numpy_server import NumpyServer
 
 from bfl import randomness
@@ -24,6 +24,7 @@ from bfl.aggregation.server import DistillationTask, Distilled
 from bfl.configuration import Configuration, resolve
 from bfl.configuration.kinds import KINDS
 from bfl.federation.parts import Arrays, Counts, DeclaredArray, Part, Trained
+from bfl.federation.sampling import Sampling
 from bfl.federation.wire import TrainTask
 from bfl.learning.corrections import Correction
 from bfl.posteriors import Posterior
@@ -55,9 +56,16 @@ SHORT: Values = {
     "swa-cycle": 5,
 }
 
+NEEDED: dict[str, Values] = {"sampling: cyclic": {"clients-in-turn": 2}}
+"""What a part is given beside its name: of a client alone in a round, no reply may be lost."""
+
 CASES: dict[str, Values] = {
     **{
-        f"{kind.key}: {name}": {**going_with(kind.key, word), kind.key: word}
+        f"{kind.key}: {name}": {
+            **going_with(kind.key, word),
+            kind.key: word,
+            **NEEDED.get(f"{kind.key}: {name}", {}),
+        }
         for kind in PARTS_OF_A_ROUND
         for name in kind.registry.names()
         for word in [word_of(kind, name)]
@@ -137,15 +145,23 @@ def training(configuration: Configuration) -> Any:
     return train
 
 
-def federation(folder: Path, values: Values, order: Any = list, **more: Any) -> PartFederation:
-    configuration = resolve({**BASE, **values})
+def faults_of(sampling: Sampling) -> Faults:
+    """Return what goes wrong in turn with the clients of a round, of which one is spared."""
+    kinds: tuple[Fault, ...] = ("late", "lost", "refused", "")
 
     def faults(server_round: int, partition_id: int) -> Fault:
-        asked = configuration.sampling.sample(3, server_round, K)
-        if partition_id == asked[server_round % len(asked)]:
+        asked = list(sampling.sample(3, server_round, K))
+        spared = asked.pop(server_round % len(asked))
+        if partition_id == spared:
             return ""
-        kinds: tuple[Fault, ...] = ("late", "", "lost", "refused")
-        return kinds[(3 * server_round + partition_id) % 4]
+        return kinds[((server_round - 1) * len(asked) + asked.index(partition_id)) % len(kinds)]
+
+    return faults
+
+
+def federation(folder: Path, values: Values, order: Any = list, **more: Any) -> PartFederation:
+    configuration = resolve({**BASE, **values})
+    faults = faults_of(configuration.sampling)
 
     def made(**given: Any) -> Any:
         given = {"server": more.get("server", NumpyServer(D + P)), **given}
@@ -172,10 +188,29 @@ def bits(rounds: Sequence[Round]) -> list[Any]:
     ]
 
 
+def check_faults(values: Values, whole: PartFederation) -> None:
+    """Assert that replies were lost, refused and late, each in its round, and no others."""
+    sampling = resolve({**BASE, **values}).sampling
+    asked = {n: sampling.sample(3, n, K) for n in range(1, ROUNDS + 1)}
+    if all(len(clients) == 1 for clients in asked.values()):
+        return  # nobody to spare
+    faults = faults_of(sampling)
+    happened = {n: [faults(n, k) for k in clients] for n, clients in asked.items()}
+    assert {"late", "lost", "refused"} <= set().union(*happened.values())
+    for done in whole.finished:
+        expected = happened[done.number]
+        assert done.metrics["failures"] == expected.count("late") + expected.count("lost")
+        assert done.metrics["refused"] == expected.count("refused")
+        assert len(done.clients) == expected.count("")
+    late = [(n, k) for n in asked for k in asked[n] if n < ROUNDS and faults(n, k) == "late"]
+    assert sorted(whole.handed_late) == late
+
+
 def check_contract(folder: Path, values: Values, **more: Any) -> list[Round]:
     """Assert what every method keeps to; return the rounds."""
-    rounds = federation(folder / "whole", values, **more).run(ROUNDS)
-    assert sum(done.metrics["failures"] for done in rounds) > 0 or len(rounds[0].clients) == 1
+    whole = federation(folder / "whole", values, **more)
+    rounds = whole.run(ROUNDS)
+    check_faults(values, whole)
     turned = federation(folder / "turned", values, order=reversed, **more).run(ROUNDS)
     assert bits(turned) == bits(rounds)
     killed = federation(folder / "killed", values, **more)
