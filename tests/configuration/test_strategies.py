@@ -6,6 +6,7 @@ import json
 import tomllib
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,13 @@ def as_flower_simulation(given: Values) -> Values:
 
 def as_study(given: Values) -> Values:
     """Return what a study's only run is given, where all stands in its base."""
-    return dict(given)
+    lines = [f"{key} = {json.dumps(value)}" for key, value in given.items()]
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "study.toml"
+        path.write_text("\n".join(['title = "one run"', "[base]", *lines]), encoding="utf-8")
+        [run] = read_study(path).runs()
+    assert given.items() <= run.values.items()
+    return dict(run.values)
 
 
 WAYS = [as_flwr_run, as_flower_simulation, as_study]
