@@ -17,10 +17,13 @@ from flwr.clientapp import ClientApp
 from masked_federation import add_masked_stages
 from small_federation import make_grid, make_training_app
 
+from bfl import randomness
+from bfl.configuration import Configuration
 from bfl.engine.serial import SerialGrid
 from bfl.experiments.results.identity import run_key
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.resume import Checkpoint, Checkpoints
+from bfl.federation.outgoing import sent as sent_update
 from bfl.federation.parts import Arrays, Part, Trained
 from bfl.federation.wire import (
     ARRAYS,
@@ -59,6 +62,18 @@ def no_faults(server_round: int, partition_id: int) -> Fault:
     return ""
 
 
+def outgoing(
+    configuration: Configuration, task: TrainTask, learned: Posterior, received: Posterior
+) -> Posterior:
+    """Return what a simulated client sends of what it has learned: a lie, if it is hostile."""
+    seed, labels = configuration.keys.seed, (task.server_round, task.partition_id)
+    if configuration.attacks(task.partition_id):
+        drawn = randomness.generator(seed, "attack", *labels)
+        return configuration.attack.corrupt(learned, received, drawn)
+    normals = randomness.generator(seed, "outgoing", *labels)
+    return sent_update(configuration.outgoing, learned, received, normals)
+
+
 def make_part_app(parts: Sequence[Part], training: LocalTraining, faults: Faults) -> ClientApp:
     """Return a ClientApp whose clients have the client half of some parts."""
 
@@ -73,8 +88,9 @@ def make_part_app(parts: Sequence[Part], training: LocalTraining, faults: Faults
         store = client_state(context, Node.of(context), task) if keeps_state(parts) else None
         states = PartStates.of(parts, taken_up(store, task), task, received)
         trained = training(task, received, arrays_beside(message.content), states)
-        exchange = cached_configuration(task.configuration).exchange
-        packed = exchange.pack(trained.sent, received)
+        configuration = cached_configuration(task.configuration)
+        exchange = configuration.exchange
+        packed = exchange.pack(outgoing(configuration, task, trained.sent, received), received)
         trained = replace(trained, sent=exchange.unpack(packed, received))
         replies, kept = states.conclude(trained)
         if store:
@@ -82,7 +98,6 @@ def make_part_app(parts: Sequence[Part], training: LocalTraining, faults: Faults
         if fault == "lost":
             raise RuntimeError("the connection is lost")
         if exchange.secure_sums:
-            configuration = cached_configuration(task.configuration)
             return masked_reply(
                 message, context, configuration, trained.sent, received, trained.examples
             )

@@ -3,6 +3,14 @@
 The bits of every round are the same whatever the order of replies, with replies lost, refused and
 late, and when the server is killed after any round and built again from a checkpoint before the
 last. The clients are the product's but for the training, which is a few steps in NumPy here.
+
+What has no hand in a round but in training is not here. `workload`, `schedule`, `augmentation`,
+`example-privacy` and a network's `inference` keep nothing between rounds: they are given the seed,
+the round and the partition. That runs with real networks go on with the same bits is tested in
+tests/engine: a schedule, augmented images and an `optimizer`'s state in test_resume.py, whole
+methods in test_methods.py, personal models in test_personal_models.py, heads that are not sent in
+test_own_heads.py, the server's student in test_ensembles.py, a budget of ε in test_private_runs.py,
+the best round and the tracker in test_validated_runs.py.
 """
 
 from __future__ import annotations
@@ -23,6 +31,8 @@ from bfl.aggregation.pooling import pooling_rules
 from bfl.aggregation.server import DistillationTask, Distilled
 from bfl.configuration import Configuration, resolve
 from bfl.configuration.kinds import KINDS
+from bfl.federation.attacks import attacks
+from bfl.federation.outgoing import outgoing_parts
 from bfl.federation.parts import Arrays, Counts, DeclaredArray, Part, Trained
 from bfl.federation.sampling import Sampling
 from bfl.federation.wire import TrainTask
@@ -32,6 +42,7 @@ from clients.part_states import PartStates
 from strategies.configured import make_strategy
 from strategies.method import Method
 from strategies.posterior_pooling import Round
+from strategies.privacy import pool_noise
 
 K, D, P, ROUNDS, STEPS, RATE = 4, 5, 3, 4, 3, 0.05
 EXAMPLES = (20, 5, 11, 8)
@@ -45,6 +56,7 @@ PARTS_OF_A_ROUND = [
     and (
         kind.attribute in {field.name for field in fields(Method)}
         or all(issubclass(cls, Part) for cls in kind.registry.classes())
+        or kind.registry in (attacks, outgoing_parts)
     )
 ]
 MOMENTUM: Values = {"server-optimizer": "momentum", "server-momentum": 0.9}
@@ -56,8 +68,12 @@ SHORT: Values = {
     "swa-cycle": 5,
 }
 
-NEEDED: dict[str, Values] = {"sampling: cyclic": {"clients-in-turn": 2}}
-"""What a part is given beside its name: of a client alone in a round, no reply may be lost."""
+NEEDED: dict[str, Values] = {
+    # Of a client alone in a round, no reply may be lost.
+    "sampling: cyclic": {"clients-in-turn": 2},
+    **{f"attack: {name}": {"attackers": 2} for name in attacks.names()},
+}
+"""What a part is given beside its name, by its case."""
 
 CASES: dict[str, Values] = {
     **{
@@ -164,7 +180,8 @@ def federation(folder: Path, values: Values, order: Any = list, **more: Any) -> 
     faults = faults_of(configuration.sampling)
 
     def made(**given: Any) -> Any:
-        given = {"server": more.get("server", NumpyServer(D + P)), **given}
+        noise = pool_noise(configuration, anew=False)
+        given = {"server": more.get("server", NumpyServer(D + P)), "pool_noise": noise, **given}
         strategy = make_strategy(configuration, 10, [np.arange(n) for n in EXAMPLES], **given)
         strategy.method = more.get("method", strategy.method)
         return strategy
@@ -226,6 +243,7 @@ def test_all_kinds_of_parts_of_a_round_are_here() -> None:
     assert keys >= {"sampling", "pooling", "weighting", "defence", "server-optimizer"}
     assert keys >= {"prior", "start", "objective", "correction"}
     assert keys >= {"refinement", "sampler", "predictive"}
+    assert keys >= {"outgoing", "attack"}
 
 
 @pytest.mark.parametrize("values", CASES.values(), ids=CASES)
@@ -335,6 +353,22 @@ def test_the_student_begins_at_the_moved_average(tmp_path: Path) -> None:
     for task, after, expected in zip(server.tasks, done, plain, strict=True):
         assert task.start.digest() == after.posterior.digest() == expected.posterior.digest()
         assert after.state.predictive["average.mean"].tobytes() == task.start.mean.tobytes()
+
+
+LIES: dict[str, Values] = {
+    **{f"attack: {name}": CASES[f"attack: {name}"] for name in attacks.names() if name != "none"},
+    "outgoing: clip": {"strategy": "nwa", "outgoing": "clip", "clip-norm": 0.01},
+    "outgoing: noise": CASES["outgoing: noise"],
+}
+
+
+@pytest.mark.parametrize("values", LIES.values(), ids=LIES)
+def test_what_is_done_to_updates_is_done_by_these_clients(values: Values, tmp_path: Path) -> None:
+    """In the contract's cases, which would otherwise show nothing of these kinds."""
+    [done] = federation(tmp_path / "changed", values).run(1)
+    without = {**values, "attack": "none", "outgoing": "none"}
+    [honest] = federation(tmp_path / "honest", without).run(1)
+    assert done.posterior.digest() != honest.posterior.digest()
 
 
 # The contract can be broken
