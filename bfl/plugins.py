@@ -245,8 +245,8 @@ def _take_up(plugin: Plugin) -> None:
 
 def _execute(plugin: Plugin) -> None:
     spec = importlib.util.spec_from_file_location(plugin.module, plugin.place)
-    assert spec is not None
-    assert spec.loader is not None
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{plugin.place} is no Python file")
     module = importlib.util.module_from_spec(spec)
     sys.modules[plugin.module] = module
     spec.loader.exec_module(module)

@@ -28,9 +28,11 @@ def client_examples(
             one twice where single examples are private.
     """
     problem, positions = "", task.examples
-    if positions is None and node.dataset:
-        return np.arange(data.size)
-    if positions is None or not positions.size:
+    if positions is None:
+        if node.dataset:
+            return np.arange(data.size)
+        positions = np.zeros(0, np.int64)
+    if not positions.size:
         problem = (
             "has no examples: the server has assigned none (the Strategy's argument partition) and "
             "the node has no data of its own (dataset in its configuration)"
@@ -49,7 +51,6 @@ def client_examples(
         )
     if problem:
         raise public(ConfigurationError(f"client {task.partition_id} {problem}"))
-    assert positions is not None
     return positions
 
 

@@ -38,13 +38,14 @@ class TrainingData:
 
 @lru_cache(maxsize=16)
 def _resolved(text: str, policy: PluginPolicy) -> Configuration:
-    return resolve(json.loads(text), check_data=False, policy=policy)
+    return resolve(json.loads(text), check_data=False, on_client=True, policy=policy)
 
 
 def cached_configuration(text: str, policy: PluginPolicy = ANY_PLUGIN) -> Configuration:
     """Return the configuration that a JSON object of flat keys describes.
 
-    The server has checked that its data are there; this machine may keep them elsewhere.
+    The server has checked that its data are there; this machine may keep them elsewhere. What the
+    server alone reads is not sent, and has its default here.
 
     Args:
         text: The JSON object.

@@ -13,7 +13,7 @@ from bfl.aggregation.on_server import UsesServer
 from bfl.aggregation.pooling import PoolingRule
 from bfl.aggregation.server import Server
 from bfl.aggregation.weightings import Weighting
-from bfl.configuration import contradictions, resolve
+from bfl.configuration import Configuration, contradictions, resolve
 from bfl.configuration.kinds import KINDS, base_of
 from bfl.data.datasets.server_data import HELD_BACK
 from bfl.engine.resources import available_memory
@@ -56,10 +56,27 @@ def initial_posterior(arrays: ArrayRecord, manifest: Manifest | None) -> Posteri
     return posterior
 
 
+def text_for_clients(given: Configuration | str) -> str:
+    """Return what clients are sent of a configuration; a text of one's own as it is."""
+    return given if isinstance(given, str) else json.dumps(given.for_clients())
+
+
+def known_configuration(given: Configuration | str) -> Configuration | None:
+    """Return what is known of the clients' configuration; None: they are sent none.
+
+    Raises:
+        ConfigurationError: With a line for each refused value of a text of one's own.
+    """
+    if not isinstance(given, str):
+        return given
+    values = json.loads(given)
+    return resolve(values, check_data=False, check_parts=False) if values else None
+
+
 def check_method(
     method: Method,
     posterior: Posterior,
-    configuration: str,
+    configuration: Configuration | None,
     server: Server | None,
     round_retries: int,
 ) -> None:
@@ -134,7 +151,7 @@ def check_exchange(
 
 
 def check_declarations(
-    method: Method, configuration: str, server: Server | None, round_retries: int
+    method: Method, configuration: Configuration | None, server: Server | None, round_retries: int
 ) -> None:
     """Raise if parts do not go together, as a configuration that picks them is refused.
 
@@ -143,16 +160,14 @@ def check_declarations(
 
     Args:
         method: The server's parts.
-        configuration: What clients are sent, a JSON object of flat keys.
+        configuration: What clients are sent a part of; None: they are sent none.
         server: The server's own data and network.
         round_retries: How often clients that fail are asked again in a round.
 
     Raises:
-        ConfigurationError: With a line for each contradiction, or for each refused value of the
-            configuration.
+        ConfigurationError: With a line for each contradiction.
     """
-    sent = json.loads(configuration)
-    clients = resolve(sent, check_data=False, check_parts=False)
+    clients = configuration or resolve({}, check_data=False, check_parts=False)
     picked: dict[str, Any] = method.picked()
     for kind in KINDS:
         mine = tuple(part for part in method.parts if isinstance(part, base_of(kind)))
@@ -171,7 +186,7 @@ def check_declarations(
         keys["server_data"] = clients.keys.server_data or HELD_BACK
         keys["server_labels"] = data.labels is not None
     together = replace(clients, keys=clients.keys.model_copy(update=keys), **picked)
-    known = [kind for kind in KINDS if sent or kind.attribute in picked]
+    known = [kind for kind in KINDS if configuration or kind.attribute in picked]
     # Without a part there is none of its kind on the server; on the clients there may be any.
     absent = [kind for kind in KINDS if kind not in known and issubclass(base_of(kind), Part)]
     problems = contradictions(together, known, absent)

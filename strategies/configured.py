@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -28,20 +27,13 @@ def make_strategy(
         more: Other arguments of the Strategy.
     """
     keys, method = configuration.keys, Method.of(configuration)
+    parts: dict[str, Any] = {**method.picked()}
     return strategy_class(type(method.pooling))(
-        rule=method.pooling,
-        weighting=method.weighting,
-        defence=method.defence,
-        sampling=method.sampling,
-        server_optimizer=method.server_optimizer,
-        broadcast=method.broadcast,
-        exchange=method.exchange,
-        refinement=method.refinement,
-        sampler=method.sampler,
-        predictive=method.predictive,
+        rule=parts.pop("pooling"),
+        **parts,
         parts=method.parts,
         scale_floor=method.scale_floor,
-        configuration=json.dumps(configuration.values),
+        configuration=configuration,
         num_classes=num_classes,
         partition=partition,
         clients=keys.clients,

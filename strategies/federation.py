@@ -57,6 +57,14 @@ class Federation:
         """The number of clients K."""
         return len(self.nodes)
 
+    @property
+    def simulated(self) -> bool:
+        """Whether an engine simulates all nodes, which then share the server's files.
+
+        Those draw what the seed repeats, and no other does.
+        """
+        return not self.noise_anew
+
     def partition_of(self, node_id: int) -> int:
         """Return the partition id that a node plays."""
         return self._partitions[node_id]

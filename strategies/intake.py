@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from flwr.app import Message
 
@@ -28,8 +28,6 @@ class Intake:
     Attributes:
         refused: How many updates were refused.
         lost: How many clients have failed because what they kept is lost.
-        measured: The number of examples of the clients whose updates were handed on, and what they
-            have measured, in their order.
     """
 
     def __init__(
@@ -41,7 +39,6 @@ class Intake:
     ) -> None:
         self.refused = 0
         self.lost = 0
-        self.measured: list[tuple[int, Mapping[str, float]]] = []
         self._partition_ids = partition_ids
         self._partition_of = partition_of
         self._read = read
@@ -55,9 +52,9 @@ class Intake:
             partition_id = self._partition_of(reply.metadata.src_node_id)
             held[partition_id] = self._usable(reply, partition_id)
             while following and following[0] in held:
-                yield from self._handed_on(held.pop(following.popleft()))
+                yield from _handed_on(held.pop(following.popleft()))
         for partition_id in sorted(held):  # some have not been heard of at all
-            yield from self._handed_on(held.pop(partition_id))
+            yield from _handed_on(held.pop(partition_id))
 
     def _usable(self, reply: Message, partition_id: int) -> ClientUpdate | None:
         """Return the update in a reply, or None and a warning if there is none that can be used."""
@@ -72,7 +69,8 @@ class Intake:
             self._warn(partition_id, f"update refused: {error}")
             return None
 
-    def _handed_on(self, update: ClientUpdate | None) -> Iterator[ClientUpdate]:
-        if update is not None:
-            self.measured.append((update.num_examples, update.metrics))
-            yield update
+
+def _handed_on(update: ClientUpdate | None) -> Iterator[ClientUpdate]:
+    """Yield an update, if there is one; nobody holds it here while the next is waited for."""
+    if update is not None:
+        yield update

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 from bfl.aggregation.defences import Defence
 from bfl.aggregation.pooling import PoolingRule
@@ -14,6 +14,7 @@ from bfl.aggregation.samplers.gaussian import GaussianSampler
 from bfl.aggregation.server_optimizers import ServerOptimizer
 from bfl.aggregation.weightings import Weighting
 from bfl.configuration import Configuration
+from bfl.configuration.kinds import KINDS
 from bfl.errors import ConfigurationError
 from bfl.evaluation.predictives import Predictive
 from bfl.evaluation.predictives.posterior import PosteriorPredictive
@@ -67,34 +68,20 @@ class Method:
     def of(cls, configuration: Configuration) -> Method:
         """Return the method that a configuration picks."""
         return cls(
-            sampling=configuration.sampling,
-            pooling=configuration.pooling,
-            weighting=configuration.weighting,
-            defence=configuration.defence,
-            server_optimizer=configuration.server_optimizer,
-            broadcast=configuration.broadcast,
-            exchange=configuration.exchange,
+            **{name: getattr(configuration, name) for name in cls._kinds()},
             scale_floor=configuration.keys.scale_floor,
-            refinement=configuration.refinement,
-            sampler=configuration.sampler,
-            predictive=configuration.predictive,
             parts=configuration.parts,
         )
 
     def picked(self) -> dict[str, Component]:
         """Return the parts of which there is one, by a configuration's attributes."""
-        return {
-            "sampling": self.sampling,
-            "pooling": self.pooling,
-            "weighting": self.weighting,
-            "defence": self.defence,
-            "server_optimizer": self.server_optimizer,
-            "broadcast": self.broadcast,
-            "exchange": self.exchange,
-            "refinement": self.refinement,
-            "sampler": self.sampler,
-            "predictive": self.predictive,
-        }
+        return {name: getattr(self, name) for name in self._kinds()}
+
+    @classmethod
+    def _kinds(cls) -> list[str]:
+        """Return the fields that are kinds of parts."""
+        kinds = {kind.attribute for kind in KINDS}
+        return [declared.name for declared in fields(cls) if declared.name in kinds]
 
     @property
     def needs_models(self) -> bool:

@@ -20,6 +20,7 @@ from bfl.aggregation.samplers import Sampler, samplers
 from bfl.aggregation.server import Server
 from bfl.aggregation.server_optimizers import ServerOptimizer, server_optimizers
 from bfl.aggregation.weightings import Weighting, weightings
+from bfl.configuration import Configuration
 from bfl.engine.flower import log
 from bfl.evaluation.predictives import Predictive, predictives
 from bfl.federation.broadcasts import Broadcast, broadcasts
@@ -35,6 +36,8 @@ from strategies.checks import (
     check_memory,
     check_method,
     initial_posterior,
+    known_configuration,
+    text_for_clients,
 )
 from strategies.client_warnings import Warnings
 from strategies.federation import Federation, discover
@@ -110,7 +113,8 @@ class PosteriorPooling(Strategy):
         parts: Parts of the method with a half on either side.
         manifest: The parameters of the network, whose minima updates and pooled posteriors are held
             to; None where the server does not know them.
-        configuration: The run's configuration as a JSON object of flat keys, sent to the clients.
+        configuration: The run's configuration, of which clients are sent what they read; or what
+            they are sent, as a JSON object of flat keys.
         num_classes: The number of classes, sent to the clients.
         partition: The examples of each client, by partition id; None where nodes have their own.
         test_partition: The test examples of each client, likewise; None where clients do not judge.
@@ -152,7 +156,7 @@ class PosteriorPooling(Strategy):
         judge: Callable[[ServerState], Mapping[str, float]] | None = None,
         parts: Sequence[Part] = (),
         manifest: Manifest | None = None,
-        configuration: str = "{}",
+        configuration: Configuration | str = "{}",
         num_classes: int = 10,
         partition: Sequence[Positions | None] | None = None,
         test_partition: Sequence[Positions | None] | None = None,
@@ -247,7 +251,8 @@ class PosteriorPooling(Strategy):
         """
         method = self.method
         initial = initial_posterior(initial_arrays, self.manifest)
-        check_method(method, initial, self.configuration, self.server, self.round_retries)
+        known = known_configuration(self.configuration)
+        check_method(method, initial, known, self.server, self.round_retries)
         method.declared(initial)  # refuses what does not fit before anybody trains
         federation = self.federation or discover(grid, self.clients, self.node_timeout)
         asked = method.sampling.sample(self.seed, 1, federation.size)
@@ -296,7 +301,7 @@ class PosteriorPooling(Strategy):
             return None
         # The run's key stands for a configuration that a resume has compared already, but for keys
         # that change no result.
-        known = self.run_key or self.configuration
+        known = self.run_key or text_for_clients(self.configuration)
         return PooledRounds(
             Path(self.run_folder) / UNFINISHED, f"{known} {self.seed} {self.method!r}"
         )
@@ -310,11 +315,11 @@ class PosteriorPooling(Strategy):
         warn: Callable[[int, int, str], None],
     ) -> FlowerClients:
         template = TaskTemplate(
-            configuration=self.configuration,
+            configuration=text_for_clients(self.configuration),
             num_classes=self.num_classes,
             partition=self.partition,
             test_partition=self.test_partition,
-            run_folder=self.run_folder,
+            run_folder=self.run_folder if federation.simulated else "",
             run_key=self.run_key,
             more=more,
         )

@@ -4,6 +4,12 @@ Source: Fischer et al. (2024), section 3.6: "the server pre-trains the global mo
 CIFAR-10 dataset for a maximum of 100 local epochs. To avoid overfitting [...] we employ an early
 stopping strategy which monitors validation accuracy with a patience of 10 epochs."
 
+The server has the images, and a node trains on them: that of partition 0 builds, traces and keeps
+the network for its own client, with the threads, the type and the compilation of the clients; the
+server's process has a network to judge with and none that trains. So the bits are a client's. In a
+deployment that node therefore has to hold the run's data set: where it has data of its own, the
+run is refused before anything is trained.
+
 The paper is silent on what the validation set is, on whether clients hold the same images as well,
 and on what becomes of the last epochs. Chosen: a tenth of the pre-training images, the same mixture
 of classes (setting ``pretrain-validation``); clients do, as the partition is of all the data; the
@@ -19,13 +25,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 
 from bfl.configuration import Configuration
+from bfl.configuration.kinds import KINDS
 from bfl.data.datasets import Dataset
 from bfl.data.datasets.server_data import without
 from bfl.data.datasets.subset import stratified_positions
@@ -83,6 +90,24 @@ def split_off(
     return np.delete(chosen, held), chosen[held]
 
 
+def configuration_of_pretraining(configuration: Configuration) -> Configuration:
+    """Return what the node that pre-trains is sent of a run's configuration.
+
+    The parts are those that are declared to be of the network and of a step on it
+    (``Kind.pretrains``), and the prior of pre-training; all others of the clients are what they are
+    by default: whatever a method does between server and clients has not begun.
+    """
+    keys = configuration.keys
+    method = [kind for kind in KINDS if not (kind.pretrains or kind.server_only)]
+    bare = configuration.with_default_parts(method, lr_decay=keys.pretrain_lr_decay)
+    return replace(
+        bare,
+        keys=keys.model_copy(update={"local_epochs": 1, "optimizer_state": "keep"}),
+        prior=configuration.pretrain_prior,
+        words={**bare.words, "prior": configuration.words["pretrain-prior"]},
+    )
+
+
 class Pretraining:
     """Trains the initial posterior on one node, epoch by epoch, until it stops getting better.
 
@@ -127,28 +152,13 @@ class Pretraining:
         self._node = federation.nodes[0]
         self._partition_id = federation.size
         self._keys = keys
-        self._task_values = json.dumps(
-            configuration.replace(
-                local_epochs=1,
-                workload="equal",
-                optimizer_state="keep",
-                attackers=0,
-                prior=configuration.words["pretrain-prior"],
-                correction="none",
-                outgoing="none",
-                broadcast="posterior",
-                start="posterior",
-                personalization="none",
-                schedule="exponential",
-                lr_decay=keys.pretrain_lr_decay,
-            ).values
-        )
+        self._task_values = json.dumps(configuration_of_pretraining(configuration).for_clients())
         self._num_classes = dataset.num_classes
         self._train, self._validation = split_off(
             dataset, keys.pretrain_examples, keys.pretrain_validation, held_back
         )
         self._accuracy = accuracy
-        self._run_folder = run_folder
+        self._run_folder = run_folder if federation.simulated else ""
         self._run_key = run_key
         self._manifest = manifest
 

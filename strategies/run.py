@@ -89,7 +89,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
             # With heads of their own, clients have classes of their own.
             num_classes=None if configuration.shared.partial else dataset.num_classes,
         )
-        configuration = evaluator.configuration = configuration.replace(clients=federation.size)
+        configuration = evaluator.configuration = configuration.with_clients(federation.size)
         if isinstance(evaluator, Unjudged):
             evaluator.ask(grid, federation, progress.say)
         check_no_moving_statistics(configuration, evaluator.manifest)

@@ -60,7 +60,7 @@ class Unjudged:
         patience = Patience(keys.client_timeout, keys.min_clients, keys.round_retries)
         needed = patience.needed(federation.size)
         query = NetworkQuery(
-            json.dumps(self.configuration.values),
+            json.dumps(self.configuration.for_clients()),
             self.dataset.image_shape,
             self.dataset.num_classes,
         )

@@ -97,6 +97,21 @@ class Server(Protocol):
         """Train a student on the server's own images."""
 
 
+def labelled_images(
+    data: ServerData | None,
+) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """Return the server's own images (N, H, W, C) and their labels (N,).
+
+    Raises:
+        RunError: It has none, or no labels of them; the part has to refuse that before round 1.
+    """
+    if data is None:
+        raise RunError("the server has no images of its own")
+    if data.labels is None:
+        raise RunError("the server's images have no labels")
+    return data.images, data.labels
+
+
 @dataclass(frozen=True)
 class ServerRound:
     """The server in one round, for a part that asks it something before there is a pool.
@@ -131,6 +146,17 @@ class RoundContext:
     sampler: Sampler
     clients: ClientModels | None = None
     server: Server | None = None
+
+    @property
+    def own_server(self) -> Server:
+        """What the server can do.
+
+        Raises:
+            RunError: It has neither data nor a network; the part has to refuse that before round 1.
+        """
+        if self.server is None:
+            raise RunError("the server has neither images of its own nor a network")
+        return self.server
 
     @property
     def models(self) -> ClientModels:

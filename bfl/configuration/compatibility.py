@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from bfl.configuration.keys import SERVER_ONLY_KEYS
 from bfl.configuration.kinds import KINDS, Kind, base_of
 from bfl.configuration.requirements import Choice, conflicts, properties
 from bfl.configuration.strategies import Strategy
@@ -18,9 +19,21 @@ if TYPE_CHECKING:
 
 
 def all_contradictions(
-    configuration: Configuration, strategy: Strategy, given: Mapping[str, Any]
+    configuration: Configuration,
+    strategy: Strategy,
+    given: Mapping[str, Any],
+    *,
+    on_client: bool = False,
 ) -> list[str]:
-    """Return which choices, each fine alone, do not go together."""
+    """Return which choices, each fine alone, do not go together.
+
+    Args:
+        configuration: The configuration.
+        strategy: What its strategy sets.
+        given: What of it was given.
+        on_client: Whether it is what a client was sent, who knows nothing of what the server alone
+            reads; what the client does itself is not taken on trust.
+    """
     problems = []
     if configuration.keys.resume and not configuration.keys.name:
         problems.append("resume is True, but no run is named; give the key name (and output-dir)")
@@ -48,7 +61,10 @@ def all_contradictions(
     problems += needs_of_a_network(configuration.keys, configuration)
     chain = configuration.outgoing
     problems += filter(None, (order_problem(chain), length_problem(chain)))
-    return [*problems, *conflicts(_choices(configuration, strategy, given))]
+    kinds = [kind for kind in KINDS if not (on_client and kind.server_only)]
+    choices = _choices(configuration, strategy, given, kinds)
+    unknown = SERVER_ONLY_KEYS if on_client else frozenset()
+    return [*problems, *conflicts([choice for choice in choices if choice.key not in unknown])]
 
 
 def contradictions(

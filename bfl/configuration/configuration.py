@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -11,8 +11,8 @@ from typing import Any
 import pydantic
 
 from bfl.configuration.compatibility import all_contradictions
-from bfl.configuration.keys import Keys
-from bfl.configuration.kinds import KINDS, OF_EVERY_RUN, REGISTRIES, Kind, Parts
+from bfl.configuration.keys import SERVER_ONLY_KEYS, Keys
+from bfl.configuration.kinds import JUDGING, KINDS, OF_EVERY_RUN, REGISTRIES, Kind, Parts
 from bfl.configuration.messages import refused_values, unknown_key, wrong_type
 from bfl.configuration.pairs import Value, parse_pairs
 from bfl.configuration.settings import default_values, given_values, settings_of
@@ -93,10 +93,34 @@ class Configuration(Parts):
     @cached_property
     def values(self) -> dict[str, Value]:
         """The flat keys and values that resolve to this configuration."""
-        merged: dict[str, Value] = {**self.keys.model_dump(by_alias=True), **self.words}
-        for component in self.components:
-            merged.update(component.model_dump(by_alias=True))
-        merged.update(self.settings_of_every_run)
+        return {**self._merged(KINDS), **self.settings_of_every_run}
+
+    def for_clients(self) -> dict[str, Value]:
+        """Return the flat keys and values that clients read.
+
+        Of these a client resolves what it reads as the server has it. The rest, such as where the
+        server's files lie, is declared to be the server's alone: ``SERVER_ONLY`` of a key,
+        ``server_only`` of a kind of part; and the settings of figures are.
+        """
+        merged = self._merged(kind for kind in KINDS if not kind.server_only)
+        judging = {
+            key
+            for registry in JUDGING
+            for component in registry.classes()
+            for key in settings_of(component)
+        }
+        merged.update({k: v for k, v in self.settings_of_every_run.items() if k in judging})
+        return {key: value for key, value in merged.items() if key not in SERVER_ONLY_KEYS}
+
+    def _merged(self, kinds: Iterable[Kind]) -> dict[str, Value]:
+        """Return the keys of every run, the words of some kinds and the settings of their parts."""
+        merged: dict[str, Value] = self.keys.model_dump(by_alias=True)
+        chosen = tuple(kinds)
+        keys = {kind.key for kind in chosen}
+        merged.update({key: word for key, word in self.words.items() if key in keys})
+        for kind in chosen:
+            for component in self.picked(kind):
+                merged.update(component.model_dump(by_alias=True))
         # An architecture's depth is part of its word.
         merged.pop("depth", None)
         return merged
@@ -116,12 +140,33 @@ class Configuration(Parts):
         given = {**self.given, **changed}
         return replace(other, given={**given, **_in_full(other, given)})
 
+    def with_clients(self, clients: int) -> Configuration:
+        """Return the configuration with the number of clients that there are: checked already."""
+        keys = self.keys.model_copy(update={"clients": clients})
+        return replace(self, keys=keys, given={**self.given, "clients": clients})
+
+    def with_default_parts(self, kinds: Iterable[Kind], **settings: Value) -> Configuration:
+        """Return the configuration with the default part of some kinds, whatever was picked.
+
+        Args:
+            kinds: The kinds.
+            settings: Settings of these parts (underscores for hyphens), before the configuration's.
+        """
+        read = {**self.values, **{kebab(key): value for key, value in settings.items()}}
+        words, parts = dict(self.words), dict[str, Any]()
+        for kind in kinds:
+            picked = kind.pick(kind.default, read)
+            words[kind.key] = kind.word(picked, kind.default)
+            parts[kind.attribute] = picked if kind.chain else picked[0]
+        return replace(self, words=words, **parts)
+
 
 def resolve(
     values: Mapping[str, Any],
     *,
     check_data: bool = True,
     check_parts: bool = True,
+    on_client: bool = False,
     policy: PluginPolicy = ANY_PLUGIN,
 ) -> Configuration:
     """Return the configuration that flat keys and values describe.
@@ -133,6 +178,8 @@ def resolve(
         values: The keys, kebab-case, and their values; see ``given_values`` for which are given.
         check_data: Whether the data set must be on this machine.
         check_parts: Whether the parts must go together.
+        on_client: Whether the values are those of ``for_clients``: of what the server alone reads
+            nothing is known, and nothing is checked against it.
         policy: Where plugins are on this machine, and which of them it takes.
 
     Raises:
@@ -172,7 +219,7 @@ def resolve(
         _raise_if_any(problems)
     configuration = _with_plugins(_configuration(keys, strategy, picked, complete), plugins)
     if check_parts:
-        _raise_if_any(all_contradictions(configuration, strategy, given))
+        _raise_if_any(all_contradictions(configuration, strategy, given, on_client=on_client))
     return replace(configuration, given={**given, **_in_full(configuration, given)})
 
 

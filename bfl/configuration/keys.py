@@ -9,9 +9,12 @@ from pydantic import Field
 
 from bfl.files import folder_name_problem
 from bfl.posteriors.floor import SCALE_FLOOR
-from bfl.registry import STRICT
+from bfl.registry import STRICT, kebab
 
 Count = Annotated[int, Field(ge=1)]
+
+SERVER_ONLY: dict[str, pydantic.JsonValue] = {"server-only": True}
+"""What the declaration of a key says that the server alone reads: clients are not sent it."""
 
 
 class Keys(pydantic.BaseModel):
@@ -33,25 +36,32 @@ class Keys(pydantic.BaseModel):
         ge=0.0,
         description="how many training images are used, the same mixture of classes: 0 all, "
         "below 1 a share, from 1 a number; nodes' own data are used in full",
+        json_schema_extra=SERVER_ONLY,
     )
     test_examples: float = Field(0.0, ge=0.0, description="how many test images are used, likewise")
     server_data: str = Field(
         "",
         description="the server's own images: 'held-back' from the training images before they are "
         "split, or another data set; empty: none",
+        json_schema_extra=SERVER_ONLY,
     )
     server_examples: float = Field(
         0.1,
         ge=0.0,
         description="how many of these training images are the server's own: 0 all, below 1 a "
         "share, from 1 a number",
+        json_schema_extra=SERVER_ONLY,
     )
     server_labels: bool = Field(
         True,
         description="whether the server has these images' labels, by which rounds are validated",
+        json_schema_extra=SERVER_ONLY,
     )
     clients: int = Field(
-        0, ge=0, description="number of clients; 0: as many as there are SuperNodes"
+        0,
+        ge=0,
+        description="number of clients; 0: as many as there are SuperNodes",
+        json_schema_extra=SERVER_ONLY,
     )
     plugins: str = Field(
         "",
@@ -61,17 +71,20 @@ class Keys(pydantic.BaseModel):
         "",
         description="settings that pyproject.toml does not declare, for `flwr run`, which takes no "
         "others: key=value pairs",
+        json_schema_extra=SERVER_ONLY,
     )
     strategy: str = Field(
         "weighted-sum-of-normals",
         description="a method's name, for the values of other keys, or a pooling rule's; what is "
         "given for one of those keys wins",
+        json_schema_extra=SERVER_ONLY,
     )
     scale_floor: float = Field(
         SCALE_FLOOR,
         ge=0.0,
         le=1.0,
         description="least standard deviation of a pooled posterior; 0: none",
+        json_schema_extra=SERVER_ONLY,
     )
     attackers: int = Field(
         0, ge=0, description="number of hostile clients: those of the first partition ids"
@@ -106,22 +119,34 @@ class Keys(pydantic.BaseModel):
         ge=0.0,
         description="on how many of the training images the global model is pre-trained: "
         "0 none, below 1 a share, from 1 a number",
+        json_schema_extra=SERVER_ONLY,
     )
-    pretrain_epochs: Count = Field(100, description="epochs of pre-training at most")
+    pretrain_epochs: Count = Field(
+        100, description="epochs of pre-training at most", json_schema_extra=SERVER_ONLY
+    )
     pretrain_patience: Count = Field(
-        10, description="epochs without a better validation accuracy that end pre-training"
+        10,
+        description="epochs without a better validation accuracy that end pre-training",
+        json_schema_extra=SERVER_ONLY,
     )
     pretrain_validation: float = Field(
-        0.1, gt=0.0, lt=1.0, description="share of the pre-training images held out to validate"
+        0.1,
+        gt=0.0,
+        lt=1.0,
+        description="share of the pre-training images held out to validate",
+        json_schema_extra=SERVER_ONLY,
     )
     pretrain_lr_decay: float = Field(
         0.0,
         ge=0.0,
         description="what the log of the learning rate loses an epoch of pre-training, after "
         "lr-silent-rounds epochs (schedule exponential)",
+        json_schema_extra=SERVER_ONLY,
     )
     pretrain_mc_samples: Count = Field(
-        20, description="Monte Carlo samples that validate an epoch of pre-training"
+        20,
+        description="Monte Carlo samples that validate an epoch of pre-training",
+        json_schema_extra=SERVER_ONLY,
     )
     precision: Literal["float32", "bfloat16"] = Field(
         "float32", description="type in which clients compute activations; parameters are float32"
@@ -133,8 +158,13 @@ class Keys(pydantic.BaseModel):
         1_000_000,
         description="most training examples that a client may claim to hold of its own; where the "
         "server has assigned them, it knows the number",
+        json_schema_extra=SERVER_ONLY,
     )
-    mc_samples: Count = Field(20, description="Monte Carlo samples of the final evaluation, M")
+    mc_samples: Count = Field(
+        20,
+        description="Monte Carlo samples of the final evaluation, M",
+        json_schema_extra=SERVER_ONLY,
+    )
     evaluate_every: int = Field(
         1, ge=0, description="rounds between evaluations; 0: only after the last round"
     )
@@ -148,6 +178,7 @@ class Keys(pydantic.BaseModel):
         True,
         description="whether the server judges posteriors on the test data; if not, it builds no "
         "network and does without TensorFlow, and the clients say which parameters there are",
+        json_schema_extra=SERVER_ONLY,
     )
     judged_by: Literal["server", "clients"] = Field(
         "server",
@@ -162,10 +193,14 @@ class Keys(pydantic.BaseModel):
         ge=0,
         description="rounds without a better best-metric on the server's own images that end the "
         "run; 0: never",
+        json_schema_extra=SERVER_ONLY,
     )
     seed: int = Field(0, ge=0, lt=2**63, description="seed of everything random")
     node_timeout: float = Field(
-        300.0, gt=0.0, description="seconds to wait for all SuperNodes before the first round"
+        300.0,
+        gt=0.0,
+        description="seconds to wait for all SuperNodes before the first round",
+        json_schema_extra=SERVER_ONLY,
     )
     client_timeout: float = Field(
         3600.0, gt=0.0, description="seconds that a client may take for a round"
@@ -175,15 +210,30 @@ class Keys(pydantic.BaseModel):
         gt=0.0,
         description="how many of a round's clients must send a usable posterior: "
         "below 1 a share of them, from 1 a number",
+        json_schema_extra=SERVER_ONLY,
     )
     round_retries: int = Field(
-        2, ge=0, description="how often clients that fail are asked again when there are fewer"
+        2,
+        ge=0,
+        description="how often clients that fail are asked again when there are fewer",
+        json_schema_extra=SERVER_ONLY,
     )
     resume: bool = Field(
-        False, description="go on with the run of that name where its last checkpoint left it"
+        False,
+        description="go on with the run of that name where its last checkpoint left it",
+        json_schema_extra=SERVER_ONLY,
     )
-    output_dir: str = Field("runs", min_length=1, description="folder that gets the run's folder")
-    name: str = Field("", description="name of the run's folder; empty: made from time and choices")
+    output_dir: str = Field(
+        "runs",
+        min_length=1,
+        description="folder that gets the run's folder",
+        json_schema_extra=SERVER_ONLY,
+    )
+    name: str = Field(
+        "",
+        description="name of the run's folder; empty: made from time and choices",
+        json_schema_extra=SERVER_ONLY,
+    )
 
     def has(self) -> dict[str, str]:
         """Return which declared properties a run has by keys that pick no part, with the key."""
@@ -213,3 +263,11 @@ class Keys(pydantic.BaseModel):
         if problem:
             raise ValueError(f"the name of one folder below output-dir, or nothing ({problem})")
         return name
+
+
+SERVER_ONLY_KEYS = frozenset(
+    kebab(name)
+    for name, field in Keys.model_fields.items()
+    if field.json_schema_extra == SERVER_ONLY
+)
+"""The keys whose declarations say so."""

@@ -57,6 +57,9 @@ class Kind:
         make: Makes the part that a word names, with those settings that it declares.
         chain: Whether the key takes several words, in the order in which they apply, and the
             attribute holds a tuple of parts.
+        server_only: Whether the server alone reads it; clients are not sent what is picked.
+        pretrains: Whether pre-training goes by it as well: it is of the network or of a step on it,
+            or the server's own way of pooling. Any other that clients read is the kind's default.
     """
 
     key: str
@@ -66,6 +69,8 @@ class Kind:
     description: str
     make: Callable[[str, Mapping[str, Any]], Any]
     chain: bool = False
+    server_only: bool = False
+    pretrains: bool = False
 
     def pick(self, word: str, settings: Mapping[str, Any]) -> tuple[Component, ...]:
         """Return what a word picks: one part, or those of a chain.
@@ -101,6 +106,8 @@ def _part(
     key: str | None = None,
     make: Callable[[str, Mapping[str, Any]], Any] | None = None,
     chain: bool = False,
+    server_only: bool = False,
+    pretrains: bool = False,
 ) -> Callable[[str], Kind]:
     """Declare a kind of part; ``key`` is the registry's unless another one picks from it."""
     return lambda attribute: Kind(
@@ -111,6 +118,8 @@ def _part(
         description=description,
         make=make or registry.create,
         chain=chain,
+        server_only=server_only,
+        pretrains=pretrains,
     )
 
 
@@ -119,31 +128,56 @@ class Parts:
     """What a configuration picks, one attribute for each kind of part."""
 
     partition: Annotated[
-        Partition, _part(partitions, "iid", "how the training data are split over the clients")
+        Partition,
+        _part(
+            partitions, "iid", "how the training data are split over the clients", server_only=True
+        ),
     ]
     architecture: Annotated[
         Architecture,
-        _part(architectures, "resnet20", "network architecture", make=create_architecture),
+        _part(
+            architectures,
+            "resnet20",
+            "network architecture",
+            make=create_architecture,
+            pretrains=True,
+        ),
     ]
-    inference: Annotated[Inference, _part(inferences, "flipout", "what the network's weights are")]
-    sampling: Annotated[Sampling, _part(samplings, "random", "which clients take part in a round")]
+    inference: Annotated[
+        Inference, _part(inferences, "flipout", "what the network's weights are", pretrains=True)
+    ]
+    sampling: Annotated[
+        Sampling, _part(samplings, "random", "which clients take part in a round", server_only=True)
+    ]
     workload: Annotated[
         Workload, _part(workloads, "equal", "how many local epochs each client makes in a round")
     ]
     pooling: Annotated[
         PoolingRule,
-        _part(pooling_rules, "weighted-sum-of-normals", "how the clients' posteriors become one"),
+        _part(
+            pooling_rules,
+            "weighted-sum-of-normals",
+            "how the clients' posteriors become one",
+            pretrains=True,
+        ),
     ]
     weighting: Annotated[
-        Weighting, _part(weightings, "train-size", "what a client's weight in the pool is")
+        Weighting,
+        _part(weightings, "train-size", "what a client's weight in the pool is", server_only=True),
     ]
     defence: Annotated[
-        Defence, _part(defences, "none", "what is done to posteriors before they are pooled")
+        Defence,
+        _part(
+            defences, "none", "what is done to posteriors before they are pooled", server_only=True
+        ),
     ]
     server_optimizer: Annotated[
         ServerOptimizer,
         _part(
-            server_optimizers, "none", "what the server makes of the step to the pooled posterior"
+            server_optimizers,
+            "none",
+            "what the server makes of the step to the pooled posterior",
+            server_only=True,
         ),
     ]
     broadcast: Annotated[
@@ -153,14 +187,32 @@ class Parts:
     exchange: Annotated[Exchange, _part(exchanges, "direct", "how clients' updates reach the pool")]
     refinement: Annotated[
         Refinement,
-        _part(refinements, "none", "what the server does with the pooled posterior beyond pooling"),
+        _part(
+            refinements,
+            "none",
+            "what the server does with the pooled posterior beyond pooling",
+            server_only=True,
+        ),
     ]
     sampler: Annotated[
-        Sampler, _part(samplers, "gaussian", "the distribution that an ensemble's samples are from")
+        Sampler,
+        _part(
+            samplers,
+            "gaussian",
+            "the distribution that an ensemble's samples are from",
+            server_only=True,
+        ),
     ]
     prior: Annotated[Prior, _part(priors, "fixed", "prior of variational clients")]
     pretrain_prior: Annotated[
-        Prior, _part(priors, "fixed", "prior of variational pre-training", key="pretrain-prior")
+        Prior,
+        _part(
+            priors,
+            "fixed",
+            "prior of variational pre-training",
+            key="pretrain-prior",
+            server_only=True,
+        ),
     ]
     shared: Annotated[
         SharedParameters,
@@ -181,7 +233,8 @@ class Parts:
         Correction, _part(corrections, "none", "what a client adds to its gradients")
     ]
     optimizer: Annotated[
-        Optimizer, _part(optimizers, "adam", "what a training step does with the gradient")
+        Optimizer,
+        _part(optimizers, "adam", "what a training step does with the gradient", pretrains=True),
     ]
     personalization: Annotated[
         Personalization,
@@ -208,7 +261,8 @@ class Parts:
         _part(schedules, "exponential", "what becomes of the learning rate from round to round"),
     ]
     augmentation: Annotated[
-        Augmentation, _part(augmentations, "none", "random changes of training images")
+        Augmentation,
+        _part(augmentations, "none", "random changes of training images", pretrains=True),
     ]
     example_privacy: Annotated[
         ExamplePrivacy,
@@ -221,11 +275,17 @@ class Parts:
             "none",
             "random changes of the images that the server's student learns from",
             key="student-augmentation",
+            server_only=True,
         ),
     ]
     predictive: Annotated[
         Predictive,
-        _part(predictives, "posterior", "what predicts, beside the posterior, when it is judged"),
+        _part(
+            predictives,
+            "posterior",
+            "what predicts, beside the posterior, when it is judged",
+            server_only=True,
+        ),
     ]
     best_metric: Annotated[
         Metric,
@@ -234,10 +294,17 @@ class Parts:
             "negative-log-likelihood",
             "the metric on the server's own images by which the best posterior is kept",
             key="best-metric",
+            server_only=True,
         ),
     ]
     tracker: Annotated[
-        Tracker, _part(trackers, "none", "where rounds are logged live, beside the run's folder")
+        Tracker,
+        _part(
+            trackers,
+            "none",
+            "where rounds are logged live, beside the run's folder",
+            server_only=True,
+        ),
     ]
     outgoing: Annotated[
         tuple[Outgoing, ...],
@@ -267,7 +334,10 @@ def base_of(kind: Kind) -> type[Component]:
     return base
 
 
-OF_EVERY_RUN: tuple[Registry[Any], ...] = (metrics, uncertainties, figures)
+JUDGING: tuple[Registry[Any], ...] = (metrics, uncertainties)
+"""The registries of which everybody who judges uses all components, clients as well."""
+
+OF_EVERY_RUN: tuple[Registry[Any], ...] = (*JUDGING, figures)
 """The registries of which a run uses all components."""
 
 REGISTRIES: tuple[Registry[Any], ...] = tuple(

@@ -105,7 +105,7 @@ def make_part_app(parts: Sequence[Part], training: LocalTraining, faults: Faults
             packed = {name: np.full_like(vector, np.nan) for name, vector in packed.items()}
         return reply_content(packed, {"num-examples": trained.examples}, replies)
 
-    app = make_training_app(train)
+    app = make_training_app(train, noise_anew=False)  # as simulated ones: they share a folder
     add_masked_stages(app)
     return app
 

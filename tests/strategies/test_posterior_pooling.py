@@ -141,7 +141,7 @@ def test_an_own_server_of_which_nothing_is_known_on_the_clients_is_not_refused()
             "parts": (corrections.create("scaffold"),),
         }
     )
-    check_declarations(scaffold, "{}", None, 2)
+    check_declarations(scaffold, None, None, 2)
 
 
 @pytest.mark.parametrize(

@@ -6,16 +6,23 @@ import numpy as np
 import pytest
 
 from bfl.configuration import resolve
+from bfl.configuration.kinds import KINDS
 from bfl.data.datasets import load_dataset
 from bfl.errors import ConfigurationError, RunError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.resume import Checkpoints
+from bfl.federation.exchanges import Exchange, exchanges
 from bfl.federation.wire import reply_content
 from bfl.learning.priors.base import NormalPrior
 from bfl.posteriors import Posterior
 from clients.state import StateInFolder
 from strategies.federation import discover
-from strategies.pretraining import Pretraining, split_off, stop_early
+from strategies.pretraining import (
+    Pretraining,
+    configuration_of_pretraining,
+    split_off,
+    stop_early,
+)
 
 
 @pytest.mark.parametrize(
@@ -56,8 +63,10 @@ def asked_of_the_node(epochs=3, **values):
     sent = []
 
     def reply(task, received):
-        sent.append(resolve(json.loads(task.configuration)))
-        return reply_content(received, {"num-examples": len(task.examples)})
+        configuration = resolve(json.loads(task.configuration))
+        sent.append(configuration)
+        packed = configuration.exchange.pack(received, received)
+        return reply_content(packed, {"num-examples": len(task.examples)})
 
     grid = make_grid(make_app(reply), 2)
     configuration = resolve({"pretrain-examples": 200, "pretrain-epochs": epochs, **values})
@@ -143,6 +152,70 @@ def test_nobody_is_hostile_before_the_first_round():
 def test_prior_of_pretraining_is_a_setting():
     for sent in asked_of_the_node(**{"pretrain-prior": "previous-global"}):
         assert sent.prior.name == "previous-global"
+
+
+def test_nothing_of_the_method_takes_part_in_pretraining():
+    """Of every kind that clients have a part of, also one that comes tomorrow."""
+    kept = {"model", "inference", "optimizer", "augmentation", "pooling"}
+    clients = [kind for kind in KINDS if not kind.server_only]
+    others = {
+        kind.key: next(n for n in (c.name for c in kind.registry.classes()) if n != kind.default)
+        for kind in clients
+        if kind.key != "model"
+    }
+    given = {**others, "model": "mlp", "pretrain-prior": "previous-global"}
+    configuration = resolve(given, check_data=False, check_parts=False)
+    sent = configuration_of_pretraining(configuration)
+    for kind in clients:
+        expected = configuration.words[kind.key] if kind.key in kept else kind.default
+        expected = "previous-global" if kind.key == "prior" else expected
+        assert (kind.key, sent.words[kind.key]) == (kind.key, expected)
+        names = "+".join(part.name for part in sent.picked(kind))
+        assert (kind.key, names) == (kind.key, expected)
+    assert resolve(sent.values, check_data=False, check_parts=False) == sent
+
+
+def test_updates_of_pretraining_travel_as_they_are_whatever_the_exchange():
+    """It was read as if it had been sent as it is, and packed all the same: the run was refused."""
+
+    class Halved(Exchange):
+        """Means alone, as an example."""
+
+        def pack(self, posterior, received):
+            return {"mean": posterior.mean.astype(np.float16)}
+
+    try:
+        exchanges.register("halved")(Halved)
+        assert {sent.exchange.name for sent in asked_of_the_node(exchange="halved")} == {"direct"}
+    finally:
+        exchanges.withdraw(lambda exchange: exchange is Halved)
+
+
+@pytest.mark.usefixtures("tensorflow")
+def test_a_proximal_term_of_clients_does_not_act_in_pretraining():
+    """It pulls a client to what the others have agreed on: nobody has, before the first round."""
+    from small_federation import make_grid
+
+    from bfl.learning.networks.network import build_network
+    from clients.client_app import app
+
+    dataset, digests = load_dataset("digits"), []
+    for objective in ("elbo", "elbo+proximal"):
+        values = {"strategy": "nwa", "model": "mlp", "inference": "deterministic"}
+        values |= {"pretrain-examples": 200, "pretrain-epochs": 1, "objective": objective}
+        configuration = resolve({**values, "proximal-mu": 100.0} if "+" in objective else values)
+        network = build_network(
+            configuration.architecture, configuration.inference, dataset.image_shape, 10
+        )
+        grid = make_grid(app, 1)
+        pretraining = Pretraining(
+            grid, discover(grid, 1, 10.0), configuration, dataset, lambda *given: 0.5, ""
+        )
+        begun = network.initial_posterior(0)
+        trained = pretraining.run(begun, lambda epoch: None)
+        assert trained.digest() != begun.digest()
+        digests.append(trained.digest())
+    assert digests[0] == digests[1]
 
 
 def test_an_epoch_of_pretraining_is_one_epoch_however_slow_clients_are():

@@ -16,7 +16,7 @@ from bfl.aggregation.refinements.plan import (
     cyclical_rates,
     steps_of,
 )
-from bfl.aggregation.server import DistillationTask, RoundContext, Server
+from bfl.aggregation.server import DistillationTask, RoundContext, Server, labelled_images
 from bfl.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -143,9 +143,7 @@ class Distillation(EnsembleMembers, Refinement):
 
     def refine(self, context: RoundContext) -> Refined:
         """Return the student, with the cross-entropies to its targets before and after."""
-        server, number = context.server, context.server_round
-        assert server is not None
-        assert server.data is not None
+        server, number = context.own_server, context.server_round
         targets = self._targets(context, server)
         distilled = server.distil(
             DistillationTask(
@@ -171,10 +169,8 @@ class Distillation(EnsembleMembers, Refinement):
                 members, labels=("ensemble", context.server_round)
             )
             return sharpened(predictions.mean_probability, self.sharpening)
-        data = server.data
-        assert data is not None
-        assert data.labels is not None
-        return np.eye(server.classes)[data.labels]
+        _, labels = labelled_images(server.data)
+        return np.eye(server.classes)[labels]
 
 
 def sharpened(probability: Array, power: float) -> Array:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from bfl.aggregation.ensemble import Member
-from bfl.aggregation.server import ServerRound
+from bfl.aggregation.server import ServerRound, labelled_images
 from bfl.aggregation.weightings.base import Array, ServerWeighting, weightings
 from bfl.posteriors.posterior import Posterior
 
@@ -37,9 +37,7 @@ class Accuracy(ServerWeighting):
 
     def gamma_on_server(self, posteriors: Sequence[Posterior], server: ServerRound) -> Array:
         """Return the accuracies (K,), or ones if all are 0."""
-        assert server.server.data is not None
-        assert server.server.data.labels is not None
-        labels = server.server.data.labels
+        _, labels = labelled_images(server.server.data)
         # One key for all: which draws a client is judged by does not depend on its place.
         keyed = ("weighting", server.server_round)
         if self.accuracy_at == "draws":

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import httpx
 from flwr.common.constant import SubStatus
@@ -171,13 +171,12 @@ class WarmWorker(StoppedWhenLeft):
             self.stop()
         process = self._process = self._process or self._started()
         self._bundle = task.bundle
-        assert process.stdin is not None
-        assert process.stdout is not None
+        stdin, stdout = _pipes(process)
         deadline = time.monotonic() + self._timeout
         try:
-            process.stdin.write(f"{task.token}\n")
-            process.stdin.flush()
-            while not select.select([process.stdout], [], [], _left(deadline))[0]:
+            stdin.write(f"{task.token}\n")
+            stdin.flush()
+            while not select.select([stdout], [], [], _left(deadline))[0]:
                 meanwhile()
                 if tasks and after is None and (after := tasks.next()):
                     deadline = min(deadline, time.monotonic() + GIVEN_UP_PATIENCE)
@@ -186,7 +185,7 @@ class WarmWorker(StoppedWhenLeft):
                     if tasks and after:
                         tasks.close(task)
                     return after
-            over = process.stdout.readline()
+            over = stdout.readline()
         except BrokenPipeError:
             over = ""
         except BaseException:
@@ -198,7 +197,8 @@ class WarmWorker(StoppedWhenLeft):
         return after
 
     def _end_late(self, given_up: bool) -> None:
-        assert self._process is not None
+        if self._process is None:
+            return
         # Not asked to end: it would tell the SuperNode that its task is over, without an answer,
         # for which that would wait for ever.
         self._process.kill()
@@ -225,8 +225,7 @@ class WarmWorker(StoppedWhenLeft):
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-        for stream in (process.stdin, process.stdout):
-            assert stream is not None
+        for stream in _pipes(process):
             with suppress(BrokenPipeError):
                 stream.close()
 
@@ -240,6 +239,17 @@ class WarmWorker(StoppedWhenLeft):
             stdout=subprocess.PIPE,
             text=True,
         )
+
+
+def _pipes(process: subprocess.Popen[str]) -> tuple[IO[str], IO[str]]:
+    """Return a worker's input and output.
+
+    Raises:
+        RuntimeError: It was started without.
+    """
+    if process.stdin is None or process.stdout is None:
+        raise RuntimeError("the worker was started without pipes")
+    return process.stdin, process.stdout
 
 
 def _left(deadline: float) -> float:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from bfl.aggregation.server import labelled_images
 from bfl.configuration import Configuration
 from bfl.data.datasets import Dataset
 from bfl.data.datasets.server_data import ServerData
@@ -98,17 +99,19 @@ class Evaluator:
         return self.server_data is not None and self.server_data.labels is not None
 
     def validation_metrics(self, posterior: Posterior, server_round: int) -> dict[str, float]:
-        """Return the ``metrics`` of the server's own images, as ``validation-NAME``."""
-        data = self.server_data
-        assert data is not None, "the server has no images of its own"
-        assert data.labels is not None, "the server's images have no labels"
+        """Return the ``metrics`` of the server's own images, as ``validation-NAME``.
+
+        Raises:
+            RunError: It has none, or no labels of them.
+        """
+        images, labels = labelled_images(self.server_data)
         predictions = self.predict(
             posterior,
             samples=self.configuration.keys.evaluate_mc_samples,
             purpose=f"validation-{server_round}",
-            images=data.images,
+            images=images,
         )
-        found = self._judged(predictions, data.labels)
+        found = self._judged(predictions, labels)
         return {f"{VALIDATION}{name}": value for name, value in found.items()}
 
     def metrics(self, posterior: Posterior, server_round: int) -> dict[str, float]:

@@ -57,22 +57,28 @@ class Companion:
         self.rate = tf.Variable(0.0, trainable=False)
 
     def begin(self, task: LocalTask) -> None:
-        """Set all variables to what a task begins with."""
-        assert task.personal is not None
-        state = task.personal.state
+        """Set all variables to what a task begins with.
+
+        Raises:
+            ValueError: The task says nothing of a personal model.
+        """
+        personal = task.personal
+        if personal is None:
+            raise ValueError("the task says nothing of the personal model that the trainer has")
+        state = personal.state
         start = (
             Posterior(*(state[name] for name in VECTORS))
             if "mean" in state
-            else self.network.initial_posterior(task.personal.seed)
+            else self.network.initial_posterior(personal.seed)
         )
         optimizer_state = {
             name.removeprefix(_OPTIMIZER): array
             for name, array in state.items()
             if name.startswith(_OPTIMIZER)
         }
-        self.learner.begin(start, start, task.personal.prior(start), optimizer_state)
+        self.learner.begin(start, start, personal.prior(start), optimizer_state)
         self.key.assign(randomness.key(task.seed, "personal-steps", *task.key_labels))
-        self.rate.assign(task.personal.learning_rate)
+        self.rate.assign(personal.learning_rate)
 
     def state(self, steps: int, *, keeps_optimizer: bool) -> Arrays:
         """Return what the client keeps of the personal model after a task."""
