@@ -131,6 +131,8 @@ def node_config(identity: Identity, node: NodeSettings, state: Path, key: Path) 
     own = {"dataset": node.dataset} if node.dataset else {}
     if node.exchange:
         own["exchange"] = node.exchange
+    if node.personal_model:
+        own["personal-model"] = node.personal_model
     if node.clients_list:
         own |= {"signing-key": str(key), "clients-list": node.clients_list}
     return {
@@ -141,6 +143,8 @@ def node_config(identity: Identity, node: NodeSettings, state: Path, key: Path) 
         "data-dir": str(node.data_dir),
         "plugins-dir": str(node.plugins_dir),
         "allow-run-paths": node.allow_run_paths,
+        "private": node.private,
+        "allow-attack": node.allow_attack,
         **own,
     }
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pydantic
 import tomli_w
 
 from bfl.configuration.sources import read_toml
@@ -15,6 +16,7 @@ from bfl.deployment.authority import general_name
 from bfl.errors import ConfigurationError, unknown_name
 from bfl.federation.exchanges import exchanges
 from bfl.files import write_atomically
+from bfl.learning.models import create_architecture
 
 EVERY_ADDRESS = "0.0.0.0"
 PORT, SUPERLINK_PORT = 8443, 9443
@@ -49,6 +51,16 @@ NODE_FILE = """\
 # machine's own copy of the server's clients.toml: masks are exchanged with the clients in it alone.
 # exchange = "masked"
 # clients-list = "clients.toml"
+
+# Whether this client sends nothing without noise of its own and does not say how much data it has,
+# whatever the server says (docs/privacy.md). It takes part in no other run.
+# private = true
+
+# The architecture of this client's personal model, in place of what a run's personal-models say.
+# personal-model = "lenet5"
+
+# Whether a run may have this client play a hostile one (attack, attackers), for experiments.
+# allow-attack = true
 """
 
 NODE_KEYS = (
@@ -60,6 +72,9 @@ NODE_KEYS = (
     "allow-run-paths",
     "exchange",
     "clients-list",
+    "private",
+    "personal-model",
+    "allow-attack",
 )
 
 TASK_TIMEOUT = 86400.0
@@ -190,6 +205,9 @@ class NodeSettings:
         allow_run_paths: Whether it reads archives that a run names by their paths.
         exchange: The one exchange that it takes part in; empty: any.
         clients_list: Its own copy of the list of clients, with an absolute path; empty: none.
+        private: Whether it sends nothing without noise of its own, and no number of examples.
+        personal_model: The architecture of its personal model; empty: as the run says.
+        allow_attack: Whether it may play a hostile client.
     """
 
     dataset: str
@@ -200,6 +218,9 @@ class NodeSettings:
     allow_run_paths: bool
     exchange: str
     clients_list: str
+    private: bool
+    personal_model: str
+    allow_attack: bool
 
     @classmethod
     def read(cls, path: Path, client: str) -> NodeSettings:
@@ -219,11 +240,6 @@ class NodeSettings:
             raise ConfigurationError(
                 f"client {client}: cpus is {cpus!r}; allowed: a whole number, 0 for all"
             )
-        allow = given.get("allow-run-paths", False)
-        if not isinstance(allow, bool):
-            raise ConfigurationError(
-                f"client {client}: allow-run-paths is {allow!r}; allowed: true or false"
-            )
         timeout = given.get("task-timeout", TASK_TIMEOUT)
         # TOML has inf and nan: neither ends a task.
         if type(timeout) not in (int, float) or not 0.0 < timeout < math.inf:
@@ -237,10 +253,31 @@ class NodeSettings:
             plugins_dir=_folder(given, "plugins-dir", here, client),
             cpus=cpus,
             task_timeout=float(timeout),
-            allow_run_paths=allow,
+            allow_run_paths=_flag(given, "allow-run-paths", client),
             exchange=exchanges.get(str(given["exchange"])).name if "exchange" in given else "",
             clients_list=_list(given, here, client),
+            private=_flag(given, "private", client),
+            personal_model=_model(given, client),
+            allow_attack=_flag(given, "allow-attack", client),
         )
+
+
+def _flag(given: Mapping[str, Any], key: str, client: str) -> bool:
+    flag = given.get(key, False)
+    if not isinstance(flag, bool):
+        raise ConfigurationError(f"client {client}: {key} is {flag!r}; allowed: true or false")
+    return flag
+
+
+def _model(given: Mapping[str, Any], client: str) -> str:
+    word = given.get("personal-model", "")
+    if word == "":
+        return ""
+    try:
+        create_architecture(str(word))
+    except (ConfigurationError, pydantic.ValidationError) as error:
+        raise ConfigurationError(f"client {client}: personal-model is {word!r}: {error}") from error
+    return str(word)
 
 
 def _list(given: Mapping[str, Any], here: Path, client: str) -> str:
