@@ -180,7 +180,7 @@ def run_client(folder: Path, state: Path, say: Say) -> None:
     _certify_port(state, datetime.now(UTC))
     with (
         Processes(environment, work) as processes,
-        WarmWorker(port, environment, work, say, node.task_timeout) as worker,
+        WarmWorker(port, environment, work, say, node.task_timeout, node.bundles) as worker,
     ):
         processes.start(
             f"the SuperNode of client {identity.name}",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,6 +53,11 @@ NODE_FILE = """\
 # exchange = "masked"
 # clients-list = "clients.toml"
 
+# The code that this client runs, by the SHA-256 of a run's bundle: it refuses all other. Without
+# it, the client runs whatever the server sends. docs/deployment.md says how to have the hash of
+# code that you have looked at.
+# bundles = ["..."]
+
 # Whether this client sends nothing without noise of its own and does not say how much data it has,
 # whatever the server says (docs/privacy.md). It takes part in no other run.
 # private = true
@@ -72,10 +78,13 @@ NODE_KEYS = (
     "allow-run-paths",
     "exchange",
     "clients-list",
+    "bundles",
     "private",
     "personal-model",
     "allow-attack",
 )
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 TASK_TIMEOUT = 86400.0
 """Seconds."""
@@ -205,6 +214,7 @@ class NodeSettings:
         allow_run_paths: Whether it reads archives that a run names by their paths.
         exchange: The one exchange that it takes part in; empty: any.
         clients_list: Its own copy of the list of clients, with an absolute path; empty: none.
+        bundles: The SHA-256 of each bundle that it runs; none: it runs all.
         private: Whether it sends nothing without noise of its own, and no number of examples.
         personal_model: The architecture of its personal model; empty: as the run says.
         allow_attack: Whether it may play a hostile client.
@@ -218,6 +228,7 @@ class NodeSettings:
     allow_run_paths: bool
     exchange: str
     clients_list: str
+    bundles: tuple[str, ...]
     private: bool
     personal_model: str
     allow_attack: bool
@@ -256,6 +267,7 @@ class NodeSettings:
             allow_run_paths=_flag(given, "allow-run-paths", client),
             exchange=exchanges.get(str(given["exchange"])).name if "exchange" in given else "",
             clients_list=_list(given, here, client),
+            bundles=_bundles(given, client),
             private=_flag(given, "private", client),
             personal_model=_model(given, client),
             allow_attack=_flag(given, "allow-attack", client),
@@ -267,6 +279,20 @@ def _flag(given: Mapping[str, Any], key: str, client: str) -> bool:
     if not isinstance(flag, bool):
         raise ConfigurationError(f"client {client}: {key} is {flag!r}; allowed: true or false")
     return flag
+
+
+def _bundles(given: Mapping[str, Any], client: str) -> tuple[str, ...]:
+    if "bundles" not in given:
+        return ()
+    bundles = given["bundles"]
+    hashes = [str(each).lower() for each in bundles] if isinstance(bundles, list) else []
+    # An empty list is no way to say all, nor of use to say none.
+    if not hashes or not all(map(_SHA256.fullmatch, hashes)):
+        raise ConfigurationError(
+            f"client {client}: bundles is {bundles!r}; allowed: a list of SHA-256, each 64 digits "
+            "from 0 to f, or no such key, to run whatever the server sends"
+        )
+    return tuple(hashes)
 
 
 def _model(given: Mapping[str, Any], client: str) -> str:

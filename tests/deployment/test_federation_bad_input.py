@@ -101,6 +101,9 @@ def test_a_wrong_list_is_refused_by_client(
         ('data-dir = "/nowhere/data"', "client client-0: data-dir is /nowhere/data, and there"),
         ("cpus = -1", "client client-0: cpus is -1"),
         ("allow-run-paths = 1", "client client-0: allow-run-paths is 1; allowed: true or false"),
+        ('bundles = "00"', "client client-0: bundles is '00'; allowed: a list of SHA-256"),
+        ('bundles = ["00"]', "client client-0: bundles is ['00']; allowed: a list of SHA-256"),
+        ("bundles = []", "client client-0: bundles is []; allowed: a list of SHA-256"),
         ("private = 1", "client client-0: private is 1; allowed: true or false"),
         ('allow-attack = "no"', "client client-0: allow-attack is 'no'; allowed: true or false"),
         ('personal-model = "cnn7"', "client client-0: personal-model is 'cnn7': "),
@@ -164,7 +167,7 @@ class Asked(dict[str, Any]):
 OF_THE_START = {"partition-id", "num-partitions", "state-dir", "signing-key", "simulation"}
 """What a node is told by who starts it, and not by its operator."""
 
-OF_THE_PROCESSES = {"cpus", "task-timeout"}
+OF_THE_PROCESSES = {"cpus", "task-timeout", "bundles"}
 """What decides how a node's processes are started, and is nothing to the client's app."""
 
 
