@@ -139,6 +139,7 @@ def discover(
     *,
     private: bool = False,
     num_classes: int | None = None,
+    dataset: tuple[str, str] | None = None,
 ) -> Federation:
     """Wait until all nodes have registered and said who they are, and return the federation.
 
@@ -155,15 +156,19 @@ def discover(
         plugins: The run's plugins, with their digests, which each node must have.
         private: Whether nodes shall not say how many examples they have.
         num_classes: The number of classes that nodes' own labels are held to; None: they are not.
+        dataset: The run's data set and where it looks for archives, which nodes without data of
+            their own look for; None: they do not.
 
     Raises:
         RunError: Nodes are missing when the time is over, which are named, or the engine has died.
         ConfigurationError: Two nodes still play one partition then; or, at once, the numbers
-            differ, or a node runs other code than the server, lacks a plugin, has labels of its own
-            that are none of the classes, or does not speak its wire format.
+            differ, or a node runs other code than the server, lacks a plugin or data, has labels
+            of its own that are none of the classes, or does not speak its wire format.
     """
     deadline = time.monotonic() + timeout
-    descriptions = NodeDescriptions(grid, plugins, private=private, num_classes=num_classes)
+    descriptions = NodeDescriptions(
+        grid, plugins, private=private, num_classes=num_classes, dataset=dataset
+    )
     while True:
         online = descriptions.ask()
         descriptions.listen(min(deadline, time.monotonic() + poll))

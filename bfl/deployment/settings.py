@@ -13,6 +13,7 @@ import pydantic
 import tomli_w
 
 from bfl.configuration.sources import read_toml
+from bfl.data.datasets import validate_dataset
 from bfl.deployment.authority import general_name
 from bfl.errors import ConfigurationError, unknown_name
 from bfl.federation.exchanges import exchanges
@@ -258,10 +259,11 @@ class NodeSettings:
                 f"client {client}: task-timeout is {timeout!r}; allowed: seconds, above 0"
             )
         here = path.parent.resolve()
+        plugins_dir = _folder(given, "plugins-dir", here, client)
         return cls(
-            dataset=_own_data(given.get("dataset", ""), here, client),
+            dataset=_own_data(given.get("dataset", ""), here, client, plugins_dir),
             data_dir=_folder(given, "data-dir", here, client),
-            plugins_dir=_folder(given, "plugins-dir", here, client),
+            plugins_dir=plugins_dir,
             cpus=cpus,
             task_timeout=float(timeout),
             allow_run_paths=_flag(given, "allow-run-paths", client),
@@ -317,11 +319,17 @@ def _list(given: Mapping[str, Any], here: Path, client: str) -> str:
     return str(path)
 
 
-def _own_data(dataset: object, here: Path, client: str) -> str:
+def _own_data(dataset: object, here: Path, client: str, plugins_dir: Path) -> str:
     if not isinstance(dataset, str):
         raise ConfigurationError(f"client {client}: dataset is {dataset!r}; allowed: a text")
     kind, colon, name = dataset.partition(":")
     if not (colon and kind == "npz"):
+        # What a file of plugins brings is known in a run that names it, and asked before round 1.
+        if dataset and not any(plugins_dir.glob("*.py")):
+            try:
+                validate_dataset(dataset)
+            except ConfigurationError as error:
+                raise ConfigurationError(f"client {client}: {error}") from error
         return dataset
     path = here / name
     if not path.is_file():

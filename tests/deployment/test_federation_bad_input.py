@@ -98,6 +98,8 @@ def test_a_wrong_list_is_refused_by_client(
     ("node", "message"),
     [
         ('dataset = "npz:data.npz"', "client client-0: dataset is npz:data.npz, and there is no"),
+        ('dataset = "mnst"', "client client-0: unknown dataset 'mnst'; did you mean 'mnist'"),
+        ('dataset = "padded:32:npz:gone.npz"', "client client-0: dataset 'npz:gone.npz': there"),
         ('data-dir = "/nowhere/data"', "client client-0: data-dir is /nowhere/data, and there"),
         ("cpus = -1", "client client-0: cpus is -1"),
         ("allow-run-paths = 1", "client client-0: allow-run-paths is 1; allowed: true or false"),
@@ -146,6 +148,14 @@ def test_a_clients_data_are_below_its_folder_or_absolute(federation: FederationF
     assert config["exchange"] == "masked"
     assert config["clients-list"] == str(place.resolve() / "clients.toml")
     assert config["signing-key"] == str(place / "key")
+
+
+def test_data_of_a_plugins_own_source_are_looked_for_in_a_run(federation: FederationFolder) -> None:
+    place = federation.client("client-0")
+    (place / "plugins").mkdir()
+    (place / "plugins" / "my_source.py").touch()
+    (place / "node.toml").write_text('dataset = "my-source:site"\n')
+    assert check_client(place, NOW)[1].dataset == "my-source:site"
 
 
 class Asked(dict[str, Any]):
