@@ -41,6 +41,9 @@ time, and takes what is 5 s from the future to 305 s old."""
 RUNTIME_CA, RUNTIME_CERTIFICATE, RUNTIME_KEY = "runtime-ca.crt", "runtime.crt", "runtime.key"
 
 CALL_TIMEOUT = 10.0
+CALL_INTERVAL = 2.0
+"""Seconds between calls of a server that does not answer yet."""
+
 LOOK_INTERVAL = 0.1
 """Seconds between looks for a task, on this machine."""
 
@@ -98,6 +101,25 @@ def check_connection(identity: Identity, authority: Path) -> str | None:
     if date:
         check_clock(node, time.time() - parsedate_to_datetime(date).timestamp())
     return None
+
+
+def wait_for_server(identity: Identity, authority: Path, say: Say) -> None:
+    """Call the server until it answers: before that, nobody knows its certificate and its clock.
+
+    Args:
+        identity: Who calls whom.
+        authority: The file with the authority's certificate.
+        say: Told why it does not answer, each reason once.
+
+    Raises:
+        DataError: As for ``check_connection``.
+    """
+    told = ""
+    while later := check_connection(identity, authority):
+        if later != told:
+            say(f"client {identity.name}: {later}; it is called again until it does")
+        told = later
+        time.sleep(CALL_INTERVAL)
 
 
 def check_clock(node: str, ahead: float) -> None:
@@ -164,8 +186,7 @@ def run_client(folder: Path, state: Path, say: Say) -> None:
     """
     folder = folder.resolve()
     identity, node = check_client(folder, datetime.now(UTC))
-    if later := check_connection(identity, folder / names.CA):
-        say(f"client {identity.name}: {later}; it is called again until it does")
+    wait_for_server(identity, folder / names.CA, say)
     state = private_folder(state.resolve())
     home, work = private_folder(state / "flower"), private_folder(state / "work")
     config = state / "node-config.toml"

@@ -122,7 +122,7 @@ def test_a_node_without_the_data_is_refused_at_once(
     lacks = {"data-dir": gone} if missing == "the run's" else {"dataset": f"npz:{gone}"}
     grid.start(1, **lacks)
     values = {"model": "mlp", "dataset": "mnist", "data-dir": str(tmp_path / "server")}
-    values |= {"output-dir": str(tmp_path / "runs")}
+    values |= {"output-dir": str(tmp_path / "runs"), "node-timeout": 5.0}
     with pytest.raises(ConfigurationError) as caught:
         run_federation(grid, resolve({**values, "server-evaluates": False, "evaluate-every": 0}))
     which = "the run's data set 'mnist'" if missing == "the run's" else "its own data"
