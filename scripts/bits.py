@@ -4,6 +4,9 @@
     python scripts/bits.py record    # before the change: writes docs/results/bits.json
     python scripts/bits.py compare   # after it: exit status 1 and the names of the runs that differ
 
+    git worktree add ../before COMMIT
+    python scripts/bits.py record --checkout ../before    # the digests of another commit
+
 Twelve small runs of digits on the serial engine: rules, weightings, inferences, priors, defences,
 pre-training, kept optimizer states. The digests depend on the kind of processor and on the versions
 of the libraries, so both are recorded, and a comparison on another machine is refused.
@@ -11,7 +14,9 @@ of the libraries, so both are recorded, and a comparison on another machine is r
 
 from __future__ import annotations
 
+import argparse
 import json
+import os
 import subprocess
 import sys
 import tempfile
@@ -67,22 +72,25 @@ RUNS: dict[str, dict[str, Any]] = {
 }
 
 
-def digest(name: str, settings: dict[str, Any], folder: Path) -> str:
-    """Return the SHA-256 of the posterior that a run ends with."""
+def digest(name: str, settings: dict[str, Any], folder: Path, checkout: Path = ROOT) -> str:
+    """Return the SHA-256 of the posterior that a run of a checkout's code ends with."""
     values = {**BASE, **settings, "output-dir": str(folder), "name": name}
     pairs = " ".join(f"{key}={json.dumps(value)}" for key, value in values.items())
-    command = ["flower-simulation", "--app", str(ROOT), "--backend", "serial"]
-    subprocess.run([*command, "--run-config", pairs], check=True, stdout=subprocess.DEVNULL)
+    command = ["flower-simulation", "--app", str(checkout), "--backend", "serial"]
+    environment = {**os.environ, "PYTHONPATH": str(checkout)}
+    subprocess.run(
+        [*command, "--run-config", pairs], check=True, stdout=subprocess.DEVNULL, env=environment
+    )
     lines = (folder / name / "rounds.jsonl").read_text().splitlines()
     return str(json.loads(lines[-1])["posterior-sha256"])
 
 
-def digests() -> dict[str, str]:
+def digests(checkout: Path = ROOT) -> dict[str, str]:
     """Return the digest of each run, and show it."""
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         for name, settings in RUNS.items():
-            found[name] = digest(name, settings, Path(folder))
+            found[name] = digest(name, settings, Path(folder), checkout)
             print(f"{found[name]}  {name}", flush=True)
     return found
 
@@ -93,20 +101,34 @@ def machine() -> dict[str, Any]:
     return {key: environment[key] for key in MACHINE}
 
 
+def commit(checkout: Path) -> str:
+    """Return the commit of a checkout."""
+    command = ["git", "-C", str(checkout), "rev-parse", "HEAD"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
+
+
 def main() -> int:
     """Return 0 if the digests are recorded, or are those that were."""
-    if sys.argv[1:] == ["record"]:
-        record = {"machine": machine(), "digests": digests()}
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("action", choices=("record", "compare"))
+    parser.add_argument("--checkout", type=Path, default=ROOT, help="whose code is run")
+    given = parser.parse_args()
+    checkout = given.checkout.resolve()
+    if given.action == "record":
+        record = {
+            "git-commit": commit(checkout),
+            "machine": machine(),
+            "digests": digests(checkout),
+        }
         RECORDED.write_text(json.dumps(record, indent=2) + "\n")
         return 0
-    if sys.argv[1:] != ["compare"]:
-        print(__doc__, file=sys.stderr)
-        return 2
     recorded = json.loads(RECORDED.read_text())
     if recorded["machine"] != machine():
         print(f"not compared: {RECORDED.name} was recorded on another kind of machine")
         return 2
-    now = digests()
+    now = digests(checkout)
     differing = [name for name, value in recorded["digests"].items() if now.get(name) != value]
     print(f"{len(now)} runs; {', '.join(differing) or 'none'} differ")
     return 1 if differing else 0

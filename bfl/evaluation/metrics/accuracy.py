@@ -30,6 +30,7 @@ class Accuracy(ExampleMetric):
 
     higher_is_better: ClassVar[bool] = True
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
+    share_of_examples: ClassVar[bool] = True
     retention: ClassVar[bool] = True
 
     def values(self, predictions: Predictions, labels: npt.ArrayLike) -> FloatArray:

@@ -54,10 +54,13 @@ class Metric(Component):
     Attributes:
         higher_is_better: Which way is up.
         bounds: The least and the greatest value that it has for any predictions, in its unit.
+        share_of_examples: Whether it is the share of N examples for which something holds, and so
+            a multiple of 1/N.
     """
 
     higher_is_better: ClassVar[bool]
     bounds: ClassVar[tuple[float, float]] = (-math.inf, math.inf)
+    share_of_examples: ClassVar[bool] = False
 
     @classmethod
     def possible(cls, value: float) -> bool:

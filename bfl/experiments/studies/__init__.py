@@ -6,7 +6,8 @@
 - ``checks``: everything that can be refused before the first run.
 - ``folder``: a study's folder; ``runner``, ``engines``, ``estimate``, ``progress``: running it.
 - ``run_result``, ``gathering``: what finished runs have given, from wherever it lies.
-- ``paired``, ``comparisons``, ``verdicts``: which orders the results carry, and the sentences.
+- ``paired``, ``resolution``, ``comparisons``: which orders the results carry.
+- ``orders``, ``verdicts``: the sentences that say so.
 - ``table``, ``formats``: ours beside the published numbers, as Markdown, CSV and LaTeX.
 - ``figures``: a study's figures, one per file, found by registration.
 """

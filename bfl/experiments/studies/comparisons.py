@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
 from bfl.experiments.studies.columns import Column
 from bfl.experiments.studies.gathering import StudyResults
-from bfl.experiments.studies.paired import Paired, compare_pairs
+from bfl.experiments.studies.paired import FINEST, Paired, compare_pairs
 from bfl.experiments.studies.published import Key
+from bfl.experiments.studies.resolution import resolution
 from bfl.experiments.studies.run_result import RunResult
 from bfl.experiments.studies.scale import ScaledStudy
 from bfl.experiments.studies.study import SEED, Cell, Run, Study
@@ -18,6 +20,12 @@ from bfl.experiments.studies.study import SEED, Cell, Run, Study
 BEST, INTERVAL, TEST, NOT = "best", "interval", "test", "not significant"
 """What a line is marked with: the best of its group; or that it differs from the best by the
 interval, by the exact test as well, or that the order is not significant."""
+
+LEAST_PAIRS = 2
+"""Of how many pairs something can be said of an order."""
+
+TEST_DATA = "test"
+"""What a result calls the images that it was judged on, among its digests."""
 
 
 @dataclass(frozen=True)
@@ -61,60 +69,98 @@ class Pairing:
                 seeds = self._runs.setdefault(run.cell.key, {})
                 seeds[run.labels.get(SEED, "")] = result
 
-    def groups(self) -> Iterable[tuple[dict[str, str], list[Cell]]]:
+    def groups(self) -> Iterable[tuple[Mapping[str, str], list[Cell]]]:
         """Yield the lines that are compared with each other, with the labels that they share."""
-        groups: dict[Key, tuple[dict[str, str], list[Cell]]] = {}
-        for cell in self.study.cells():
-            if cell.key in self._runs:
-                shared = {c: t for c, t in cell.labels.items() if c not in self.study.compared}
-                groups.setdefault(tuple(shared.items()), (shared, []))[1].append(cell)
-        return groups.values()
+        for shared, cells in self.study.groups():
+            if found := [cell for cell in cells if cell.key in self._runs]:
+                yield shared, found
 
     def values(self, cell: Cell, column: Column) -> list[float]:
         """Return a line's numbers in a column, in its unit."""
-        found = (r.number(column.metric) for r in self._runs.get(cell.key, {}).values())
+        found = (r.number(column.metric) for r in self._results(cell))
         return [column.scale * number for number in found if number is not None]
 
     def compare(self, one: Cell, other: Cell, column: Column) -> Paired:
         """Compare two lines over the seeds that both have under the same partition.
 
-        A number that is not finite, of a run that has diverged, has no difference to another.
+        A number that is not finite, of a run that has diverged or has not reached a value, is worse
+        than any that is, see ``compare_pairs``; a run that has no such number at all is no pair.
         """
-        numbers = self.both(one, other, column)
-        both = [pair for pair in numbers if all(map(math.isfinite, pair))]
-        return compare_pairs([a for a, _ in both], [b for _, b in both])
+        both = self.both(one, other, column)
+        mine, theirs = [a for a, _ in both], [b for _, b in both]
+        better = column.higher_is_better
+        paired = compare_pairs(mine, theirs, higher_is_better=better)
+        if not paired.without_width:
+            return paired
+        step = resolution(column, [*self._results(one), *self._results(other)])
+        return compare_pairs(mine, theirs, higher_is_better=better, resolution=step)
 
-    def both(self, one: Cell, other: Cell, column: Column) -> list[list[float]]:
-        """Return the numbers of both lines for each seed that both have; NaN for none."""
+    def both(self, one: Cell, other: Cell, column: Column) -> list[tuple[float, float]]:
+        """Return the numbers of both lines for each seed for which both have one."""
+        found = [[r.number(column.metric) for r in pair] for pair in self._pairs(one, other)]
         return [
-            [math.nan if (n := r.number(column.metric)) is None else column.scale * n for r in pair]
-            for pair in self._pairs(one, other)
+            (column.scale * a, column.scale * b)
+            for a, b in found
+            if a is not None and b is not None
         ]
+
+    def no_order(self, one: Cell, other: Cell) -> str:
+        """Return in words why two lines have too few pairs to be compared."""
+        common = self._common(one, other)
+        if len(common) < LEAST_PAIRS:
+            return "no order without two seeds in common"
+        counts = Counter(what for pair in common if (what := _differing_data(*pair)))
+        if len(common) - counts.total() < LEAST_PAIRS:
+            said = " and ".join(f"the {what} differ in {count}" for what, count in counts.items())
+            return f"no order, as {said} of {len(common)} seeds in common"
+        return "no order without two seeds in common that have the number"
 
     def same(self, one: Cell, other: Cell) -> bool:
         """Return whether two lines are one computation, in all runs that both have."""
         pairs = self._pairs(one, other)
         return bool(pairs) and all((a.made_as or a.name) == (b.made_as or b.name) for a, b in pairs)
 
-    def _pairs(self, one: Cell, other: Cell) -> list[tuple[RunResult, RunResult]]:
+    def _results(self, cell: Cell) -> Iterable[RunResult]:
+        return self._runs.get(cell.key, {}).values()
+
+    def _common(self, one: Cell, other: Cell) -> list[tuple[RunResult, RunResult]]:
         mine, theirs = self._runs.get(one.key, {}), self._runs.get(other.key, {})
-        shared = [(mine[seed], theirs[seed]) for seed in mine if seed in theirs]
-        return [(a, b) for a, b in shared if not a.partition or a.partition == b.partition]
+        return [(mine[seed], theirs[seed]) for seed in mine if seed in theirs]
 
-    def best(self, cells: Sequence[Cell], column: Column) -> Cell | None:
-        """Return the line with the best mean; None where there is no better side, or one line.
+    def _pairs(self, one: Cell, other: Cell) -> list[tuple[RunResult, RunResult]]:
+        return [pair for pair in self._common(one, other) if not _differing_data(*pair)]
 
-        Of a line with fewer seeds than another the mean is over easier or harder ones: it is none.
+    def best(self, cells: Sequence[Cell], column: Column) -> list[Cell]:
+        """Return the lines with the best mean, which are several where they are tied.
+
+        Empty where there is no better side, or one line. Of a line with fewer seeds than another
+        the mean is over easier or harder ones, and does not count; nor does one that is not finite.
         """
         better = column.higher_is_better
         values = {cell.key: found for cell in cells if (found := self.values(cell, column))}
         most = max(map(len, values.values()), default=0)
-        means = {key: sum(v) / most for key, v in values.items() if len(v) == most}
-        means = {key: mean for key, mean in means.items() if math.isfinite(mean)}
+        means = {
+            key: math.fsum(found) / most
+            for key, found in values.items()
+            if len(found) == most and all(map(math.isfinite, found))
+        }
         if better is None or len(values) < 2 or not means:
-            return None
-        key = (max if better else min)(means, key=lambda each: means[each])
-        return next(cell for cell in cells if cell.key == key)
+            return []
+        best = (max if better else min)(means.values())
+        return [
+            cell
+            for cell in cells
+            if cell.key in means and math.isclose(means[cell.key], best, rel_tol=FINEST)
+        ]
+
+    def against(self, cell: Cell, best: Sequence[Cell], column: Column) -> tuple[Cell, Paired]:
+        """Compare a line with those that have the best mean; return the least sure comparison.
+
+        It is of several that are tied, so that which stands first in the file does not matter.
+        """
+        all_of_them = [(each, self.compare(cell, each, column)) for each in best]
+        testable = [pair for pair in all_of_them if pair[1].testable]
+        return min(testable or all_of_them, key=lambda pair: _sureness(pair[1]))
 
 
 def all_comparisons(pairing: Pairing) -> tuple[Comparison, ...]:
@@ -141,18 +187,12 @@ def marks(pairing: Pairing) -> dict[tuple[Key, str], str]:
     for _, cells in pairing.groups():
         for column in pairing.study.columns:
             best = pairing.best(cells, column)
-            if best is None:
-                continue
-            # A line that has not reached a value in some run, or has diverged in it, is worse
-            # there, by no known number.
-            against = {
-                cell.key: pairing.compare(cell, best, column)
-                for cell in cells
-                if cell != best and all(map(math.isfinite, pairing.values(cell, column)))
-            }
+            others = [cell for cell in cells if cell not in best] if best else []
+            against = {cell.key: pairing.against(cell, best, column)[1] for cell in others}
             testable = {key: paired for key, paired in against.items() if paired.testable}
-            if testable:
-                marked[best.key, column.metric] = BEST
+            tied = len(best) > 1 and pairing.compare(best[0], best[1], column).testable
+            if testable or tied:
+                marked |= {(cell.key, column.metric): BEST for cell in best}
             for key, paired in testable.items():
                 marked[key, column.metric] = mark(paired)
     return marked
@@ -161,6 +201,18 @@ def marks(pairing: Pairing) -> dict[tuple[Key, str], str]:
 def mark(paired: Paired) -> str:
     """Return how sure the order of two lines is."""
     return TEST if paired.by_test else INTERVAL if paired.by_interval else NOT
+
+
+def _sureness(paired: Paired) -> tuple[int, float]:
+    return (NOT, INTERVAL, TEST).index(mark(paired)), -(paired.p_value or 0.0)
+
+
+def _differing_data(one: RunResult, other: RunResult) -> str:
+    """Return in what data two runs of a seed are known to differ, so that they are no pair."""
+    if one.partition and other.partition and one.partition != other.partition:
+        return "partitions"
+    tests = one.data.get(TEST_DATA), other.data.get(TEST_DATA)
+    return "test images" if all(tests) and tests[0] != tests[1] else ""
 
 
 def _differing(study: Study, cell: Cell) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from bfl.aggregation.precision_spread import DISTANCE, SPREAD
 from bfl.evaluation.metrics import Metric, metrics
@@ -54,10 +54,10 @@ def number_of_curves(name: str, rounds: Rounds) -> float | None:
     """Return a number of a run's evaluated rounds; None: they do not have it.
 
     Args:
-        name: ``best-METRIC``, the metric of the best evaluated round; ``rounds-to-METRIC-VALUE``,
-            the first evaluated round whose metric is as good as the value, infinite where none is;
-            ``mean-log-precision-spread`` or ``mean-distance-from-average``, the mean over the
-            evaluated rounds.
+        name: ``best-METRIC``, the metric of the best evaluated round, NaN where none has a finite
+            one; ``rounds-to-METRIC-VALUE``, the first evaluated round whose metric is as good as
+            the value, infinite where none is; ``mean-log-precision-spread`` or
+            ``mean-distance-from-average``, the mean over the evaluated rounds, likewise.
         rounds: Their ``round`` and metrics.
 
     Source:
@@ -67,16 +67,17 @@ def number_of_curves(name: str, rounds: Rounds) -> float | None:
         return _first(rounds, *reached)
     if name in names_of_curves() and name.startswith(BEST):
         metric = metrics.get(name.removeprefix(BEST))
-        values = _values(rounds, metric.name)
-        return (max if metric.higher_is_better else min)(values) if values else None
+        return _of_finite(rounds, metric.name, max if metric.higher_is_better else min)
     if name in names_of_curves():
-        values = _values(rounds, name.removeprefix(MEAN))
-        return math.fsum(values) / len(values) if values else None
+        return _of_finite(rounds, name.removeprefix(MEAN), lambda v: math.fsum(v) / len(v))
     return None
 
 
-def _values(rounds: Rounds, name: str) -> list[float]:
-    return [entry[name] for entry in rounds if name in entry and math.isfinite(entry[name])]
+def _of_finite(rounds: Rounds, name: str, of: Callable[[Sequence[float]], float]) -> float | None:
+    """Return what is made of the finite values; NaN where none is finite, None without values."""
+    values = [entry[name] for entry in rounds if name in entry]
+    finite = [value for value in values if math.isfinite(value)]
+    return of(finite) if finite else math.nan if values else None
 
 
 def _first(rounds: Rounds, metric: type[Metric], value: float) -> float | None:

@@ -28,6 +28,8 @@ from bfl.files import try_lock, write_atomically
 STUDY_TOML = "study.toml"
 STUDY_JSON = "study.json"
 FIGURES = "figures"
+FAILED = "failed"
+"""Where a run stands whose last attempt has failed, see ``state``."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ class StudyFolder:
             "title": scaled.study.title,
             "name": scaled.study.name,
             "scale": dict(scaled.scale.amounts),
-            "note": scaled.note or "full scale",
+            "note": scaled.said,
             "runs": [run.name for run in scaled.runs],
             "reused": dict(reused),
             "environment": dict(environment),
@@ -187,7 +189,7 @@ def state(study: StudyFolder, name: str, folder: RunFolder, rounds: int) -> str:
     if is_done(folder, rounds):
         return "done"
     if study.failure_file(name).is_file():
-        return "failed"
+        return FAILED
     if is_begun(folder):
         return f"begun, round {rounds_done(folder)} of {rounds}"
     return "missing"

@@ -219,19 +219,26 @@ def by_seed(table: StudyTable) -> str:
 
 
 def by_pair(table: StudyTable) -> str:
-    """Return every comparison of two lines as CSV: difference, interval, test."""
+    """Return every comparison of two lines as CSV: difference, interval, test.
+
+    Of a pair with a number that is not finite, counted for either side, there is neither a
+    difference nor an interval.
+    """
     shared = [name for name in table.label_columns if name not in table.compared]
     compared = [name for name in table.label_columns if name in table.compared]
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     sides = [f"{side}_{name}" for side in ("one", "other") for name in compared]
-    numbers = ["pairs", "one_minus_other", "low_95", "high_95", "p", "test", "order"]
+    lost = ["one_not_finite", "other_not_finite"]
+    numbers = ["pairs", *lost, "one_minus_other", "low_95", "high_95", "p", "test", "order"]
     writer.writerow([*shared, "metric", *sides, *numbers, "scale"])
     for each in all_comparisons(table.pairing):
         paired = each.paired
         order = "one computation" if each.same else mark(paired) if paired.testable else ""
         cells = [*each.group.values(), each.column.metric, *each.one.values(), *each.other.values()]
-        found = [paired.pairs, paired.difference, paired.low, paired.high, paired.p_value]
+        counts = [paired.pairs, paired.one_not_finite, paired.other_not_finite]
+        difference = paired.difference if paired.finite else None
+        found = [*counts, difference, paired.low, paired.high, paired.p_value]
         writer.writerow([*cells, *found, paired.test, order, table.scale])
     return stream.getvalue()
 

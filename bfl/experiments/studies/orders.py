@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from bfl.experiments.studies.columns import Column
 from bfl.experiments.studies.comparisons import INTERVAL, NOT, TEST, Pairing, mark
+from bfl.experiments.studies.curves import rounds_to
 from bfl.experiments.studies.paired import Paired
 from bfl.experiments.studies.study import Cell, Order
 
-HOW_SURE = {
+_HOW_SURE = {
     TEST: "by interval and exact test",
     INTERVAL: "by the interval (too few seeds for the exact test, or it does not reject)",
 }
+_BY_THE_TEST_ALONE = "by the exact test alone"
+_NO_ORDER = "no significant order"
 
 
-def order_entries(pairing: Pairing, describe: Callable[[Paired, Column], str]) -> list[str]:
+def order_entries(pairing: Pairing) -> list[str]:
     """Return an entry of a Markdown list for each column in which the study expects an order.
 
     Args:
         pairing: Compares the study's lines.
-        describe: Returns a comparison's numbers in words.
     """
     entries = []
     for column in pairing.study.columns:
@@ -29,19 +29,13 @@ def order_entries(pairing: Pairing, describe: Callable[[Paired, Column], str]) -
             sentence
             for order in orders
             for better, worse in order.pairs(pairing.study.cells())
-            if (sentence := _sentence(pairing, column, order, (better, worse), describe))
+            if (sentence := _sentence(pairing, column, order, (better, worse)))
         ]
         entries += [f"- Expected of {column.heading}: {'; '.join(said)}."] if said else []
     return entries
 
 
-def _sentence(
-    pairing: Pairing,
-    column: Column,
-    order: Order,
-    lines: tuple[Cell, Cell],
-    describe: Callable[[Paired, Column], str],
-) -> str:
+def _sentence(pairing: Pairing, column: Column, order: Order, lines: tuple[Cell, Cell]) -> str:
     """Return what is known of one expected order; nothing where no two seeds tell."""
     better, worse = lines
     paired = pairing.compare(better, worse, column)
@@ -55,15 +49,52 @@ def _sentence(
         for name, label in better.labels.items()
         if name not in told and len({cell.labels[name] for cell in cells}) > 1
     ]
-    names = [" ".join(cell.labels[name] for name in differing) for cell in lines]
-    what = " ".join([*shared, f"{names[0]} better than {names[1]}"])
-    return f"{what}: {_found(paired, column)} ({describe(paired, column)})"
+    one, other = (" ".join(cell.labels[name] for name in differing) for cell in lines)
+    what = " ".join([*shared, f"{one} better than {other}"])
+    found = order_of(paired, column, "found", "the reverse is found")
+    return f"{what}: {found} ({numbers_of(paired, column, one, other)})"
 
 
-def _found(paired: Paired, column: Column) -> str:
-    """Return whether a difference, the better one's minus the other's, is as expected."""
+def order_of(paired: Paired, column: Column, better: str, worse: str) -> str:
+    """Return in words whether the one line is better than the other, and how sure that is.
+
+    Args:
+        paired: The one line against the other.
+        column: In what they are compared; it has a better side.
+        better: What is said where the one is better.
+        worse: What is said where it is worse.
+    """
     sure = mark(paired)
     if sure == NOT:
-        return "no significant order"
-    as_expected = (paired.difference > 0) == bool(column.higher_is_better)
-    return f"{'found' if as_expected else 'the reverse is found'}, {HOW_SURE[sure]}"
+        return _NO_ORDER
+    how = _HOW_SURE[sure] if paired.finite else _BY_THE_TEST_ALONE
+    return f"{better if (paired.direction > 0) == bool(column.higher_is_better) else worse}, {how}"
+
+
+def numbers_of(paired: Paired, column: Column, one: str, other: str) -> str:
+    """Return a comparison's numbers in words: its difference, or why there is none; its p-value.
+
+    Args:
+        paired: The one line against the other, at least two pairs.
+        column: In what they are compared.
+        one: The one line's name.
+        other: The other's.
+    """
+    known = f"{paired.pairs} seeds, p = {paired.p_value:.2g}"
+    if paired.finite:
+        numbers = (paired.difference, paired.low, paired.high)
+        difference, low, high = (f"{number:+.{column.decimals}f}" for number in numbers)
+        return f"{difference}, {low} to {high}, {known}"
+    lost = ((one, paired.one_not_finite), (other, paired.other_not_finite))
+    said = [
+        f"in {count} of {paired.pairs} pairs {name} {what_is_missing(column)}"
+        for name, count in lost
+        if count
+    ]
+    return f"{' and '.join(said)}, so no difference and no interval, {known}"
+
+
+def what_is_missing(column: Column) -> str:
+    """Return what is to be said of a line whose number in a column is not finite in some run."""
+    reached = rounds_to(column.metric)
+    return f"never reached {reached[1]:g}" if reached else "is not finite"

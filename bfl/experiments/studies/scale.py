@@ -22,6 +22,9 @@ REDUCIBLE = (*COUNTS, *EXAMPLES, SEEDS, IMAGE_SIDE, MODEL)
 """What can be reduced: configuration keys, the number of seeds, the side of the images; and the
 model, which takes the place of the study's."""
 
+IN_FILE = "at the scale of the study's file"
+"""What is said of a study that is not scaled down."""
+
 GROWING = ("rounds", SEEDS)
 """What may become more in a study that has begun; runs that are there are gone on with."""
 
@@ -139,6 +142,22 @@ class ScaledStudy:
     scale: Scale
     runs: tuple[Run, ...]
     note: str
+
+    @property
+    def said(self) -> str:
+        """What is said of the scale: the reduction, or what the file itself leaves of the images.
+
+        A file may be a reduction of its own, so a study that is not scaled down is not called full.
+        """
+        if self.note:
+            return self.note
+        left = []
+        for name in EXAMPLES:
+            given = dict.fromkeys(run.values.get(name, 0) for run in self.runs)
+            numbers = [number for number in given if isinstance(number, int | float)]
+            if any(numbers):
+                left.append(f"{name} {' and '.join(_shown(name, n) for n in numbers)}")
+        return ", ".join([IN_FILE, *left])
 
     @property
     def folder_name(self) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from bfl.configuration.configuration import Value
+from bfl.data.partitions import partitions
 from bfl.experiments.studies.columns import Column
 from bfl.experiments.studies.published import PublishedTable
 
@@ -148,8 +149,8 @@ class Study:
         spread: "standard-deviation" or "standard-error", over the seeds.
         published: The published table, if there is one.
         figures: The figures asked for; empty: one of each kind.
-        compare: The label columns whose lines are compared with each other; empty: see
-            ``compared``.
+        compare: The label columns whose lines are compared with each other, whatever they differ
+            in; empty: see ``compared`` and ``groups``.
         orders: The orders whose truth is looked at.
         least_steps: The steps that a client makes in a round at least; a reduction of the images
             that leaves fewer is refused.
@@ -189,13 +190,40 @@ class Study:
 
     @property
     def compared(self) -> tuple[str, ...]:
-        """The label columns whose lines are compared: by default the rows', without rows all."""
-        return self.compare or tuple(self.rows[0].labels) or self.label_columns
+        """The label columns whose lines are compared.
+
+        By default the rows', and without rows the axes' but those that make the setting.
+        """
+        setting = set(setting_keys())
+        methods = (
+            axis.name
+            for axis in self.others
+            if not any(setting & choice.values.keys() for choice in axis.choices)
+        )
+        return self.compare or tuple(self.rows[0].labels) or tuple(methods)
 
     def cells(self) -> tuple[Cell, ...]:
         """Return the lines of the tables: row after row, the axes varying within a row."""
-        axes = [axis.choices for axis in self.others]
-        return tuple(_cell(choices) for choices in product(self.rows, *axes))
+        return tuple(_cell(choices) for choices in self._lines())
+
+    def groups(self) -> tuple[tuple[Mapping[str, str], tuple[Cell, ...]], ...]:
+        """Return the lines that are compared with each other, with the labels that they share.
+
+        Unless the file says what is compared, the lines of a group have one setting as well: rows
+        of other data or another network are no methods for one problem.
+        """
+        groups: dict[tuple[Any, ...], tuple[dict[str, str], list[Cell]]] = {}
+        compared, keys = self.compared, () if self.compare else setting_keys()
+        for choices in self._lines():
+            cell = _cell(choices)
+            shared = {c: text for c, text in cell.labels.items() if c not in compared}
+            values = {**self.base, **_values(choices)}
+            setting = tuple(values.get(key) for key in keys)
+            groups.setdefault((*shared.items(), setting), (shared, []))[1].append(cell)
+        return tuple((shared, tuple(cells)) for shared, cells in groups.values())
+
+    def _lines(self) -> Iterable[tuple[Choice, ...]]:
+        return product(self.rows, *(axis.choices for axis in self.others))
 
     def panels(self) -> tuple[Mapping[str, str], ...]:
         """Return the labels of every combination of the axes but the seeds, one for each panel."""
@@ -226,6 +254,12 @@ class Study:
         in_order = sorted(chosen, key=lambda pair: (pair[0].name == SEED, pair[0].name))
         parts = [row.name, *(choice.name for _, choice in in_order)]
         return "_".join(filter(None, parts)) or "run"
+
+
+def setting_keys() -> tuple[str, ...]:
+    """Return the keys that make a setting: the data, who holds which of them, and the network."""
+    of_partitions = (key for partition in partitions.classes() for key in partition.setting_keys())
+    return ("dataset", "model", "clients", "partition", *dict.fromkeys(of_partitions))
 
 
 def _cell(choices: Iterable[Choice]) -> Cell:

@@ -11,7 +11,7 @@ from pathlib import Path
 from bfl.experiments.results.environment import PACKAGES
 from bfl.experiments.studies.columns import Column
 from bfl.experiments.studies.comparisons import Pairing, marks
-from bfl.experiments.studies.folder import StudyFolder
+from bfl.experiments.studies.folder import FAILED, StudyFolder
 from bfl.experiments.studies.gathering import StudyResults, gather
 from bfl.experiments.studies.published import Entry, Key, PublishedTable
 from bfl.experiments.studies.run_result import RunResult
@@ -24,9 +24,6 @@ SHOWN = 3
 COMPARED_ENVIRONMENT = ("bfl", *PACKAGES, "processor", "git-commit")
 """In what the environments of a table's runs are compared."""
 
-FULL_SCALE = "full scale"
-"""What is said of a study that is not scaled down."""
-
 SPREADS: dict[str, str] = {
     "standard-deviation": "sample standard deviation (n − 1) over the seeds",
     "standard-error": "standard error over the seeds, the sample standard deviation (n − 1) / √n",
@@ -35,10 +32,10 @@ SPREADS: dict[str, str] = {
 
 
 MARKS = (
-    "Bold: the best mean of its group; the others against it over the seeds both have, paired: "
-    "† the 95 % interval of the difference (Student) leaves out 0, ‡ the exact test (signed-rank; "
-    "sign where tied) rejects as well (p ≤ 0.05), ≈ the order is not significant; not corrected "
-    "for the number of comparisons."
+    "Bold: the best mean of its group, or all that are tied for it; the others against it over the "
+    "seeds both have, paired: † the 95 % interval of the difference (Student) leaves out 0, ‡ the "
+    "exact test (signed-rank; sign where tied) rejects as well (p ≤ 0.05), ≈ the order is not "
+    "significant; not corrected for the number of comparisons."
 )
 """What the marks of a table mean."""
 
@@ -79,6 +76,7 @@ class Line:
         runs: How many it has.
         state: Where those stand that are not done, in words; empty: all are done.
         numbers: A comparison for each of the study's columns.
+        failed: How many of its runs have failed.
     """
 
     labels: Mapping[str, str]
@@ -86,6 +84,7 @@ class Line:
     runs: int
     state: str
     numbers: tuple[Compared, ...]
+    failed: int = 0
 
 
 @dataclass(frozen=True)
@@ -108,7 +107,7 @@ class StudyTable:
     Attributes:
         title: What it is.
         notes: What has to be known to read it, one sentence each; the reduction comes first.
-        scale: The reduction in words, or "full scale".
+        scale: The reduction in words, or that there is none but the file's own.
         label_columns: The columns of labels.
         columns: The columns of numbers.
         lines: The lines.
@@ -182,7 +181,7 @@ def study_table(
     return StudyTable(
         title=study.title,
         notes=(*_notes(scaled, lines), *_notes_of_runs(scaled, results)),
-        scale=scaled.note or FULL_SCALE,
+        scale=scaled.said,
         label_columns=study.label_columns,
         columns=study.columns,
         lines=tuple(lines),
@@ -224,6 +223,7 @@ def _line(
         runs=len(runs),
         state=", ".join(dict.fromkeys(states)),
         numbers=tuple(numbers),
+        failed=states.count(FAILED),
     )
 
 
@@ -250,8 +250,16 @@ def _notes_of_runs(scaled: ScaledStudy, results: StudyResults) -> Iterator[str]:
 
 def _notes(scaled: ScaledStudy, lines: Sequence[Line]) -> tuple[str, ...]:
     done, runs = sum(line.done for line in lines), sum(line.runs for line in lines)
-    notes = [f"{scaled.note or FULL_SCALE}.".capitalize()]
-    notes.append(f"{done} of {runs} runs are done.")
+    failed = ", ".join(
+        f"{' '.join(line.labels.values())} in {line.failed} of {line.runs}"
+        for line in lines
+        if line.failed
+    )
+    without = f"; failed, and so in no mean or order: {failed}" if failed else ""
+    notes = [
+        f"{scaled.said[:1].upper()}{scaled.said[1:]}.",
+        f"{done} of {runs} runs are done{without}.",
+    ]
     if scaled.study.seeds is not None:
         notes.append(f"Ours ± {SPREADS[scaled.study.spread]}.")
     if scaled.study.published is not None:
@@ -259,6 +267,8 @@ def _notes(scaled: ScaledStudy, lines: Sequence[Line]) -> tuple[str, ...]:
         notes += scaled.study.published.notes
     if any(math.inf == number.ours for line in lines for number in line.numbers):
         notes.append("inf: a run has not reached the value, or its number is infinite.")
+    if any(math.isnan(number.ours or 0.0) for line in lines for number in line.numbers):
+        notes.append("nan: a run has diverged.")
     if any(number.mark for line in lines for number in line.numbers):
         notes.append(MARKS)
     return tuple(notes)

@@ -7,20 +7,17 @@ from collections.abc import Iterable, Sequence
 
 from bfl.errors import ConfigurationError, unknown_name
 from bfl.experiments.studies.columns import Column
-from bfl.experiments.studies.comparisons import INTERVAL, NOT, TEST, mark
-from bfl.experiments.studies.orders import HOW_SURE, order_entries
-from bfl.experiments.studies.paired import Paired
+from bfl.experiments.studies.orders import (
+    numbers_of,
+    order_entries,
+    order_of,
+    what_is_missing,
+)
 from bfl.experiments.studies.study import Cell
 from bfl.experiments.studies.table import Line, StudyTable
 
-_ORDERS = {
-    TEST: f"{{}}, {HOW_SURE[TEST]}",
-    INTERVAL: f"{{}}, {HOW_SURE[INTERVAL]}",
-    NOT: "no significant order",
-}
-_NO_ORDER = "no order without two seeds in common"
 _ONE_COMPUTATION = "the same computation"
-_NOT_REACHED = "not reached, or not finite, in a run"
+_BETTER_WHERE_BOTH_ARE = "better over the seeds that both have"
 
 
 def verdicts(table: StudyTable) -> str:
@@ -36,62 +33,81 @@ def verdicts(table: StudyTable) -> str:
         if column.higher_is_better is not None
         for entry in _entry(table, lines, number)
     ]
-    entries += order_entries(table.pairing, _of)
+    entries += order_entries(table.pairing)
     return "\n".join([f"{' '.join(table.notes[:2])}\n", *entries]) + "\n"
 
 
 def _groups(table: StudyTable) -> Iterable[list[Line]]:
-    groups: dict[tuple[str, ...], list[Line]] = {}
-    for line in table.lines:
-        shared = (text for name, text in line.labels.items() if name not in table.compared)
-        groups.setdefault(tuple(shared), []).append(line)
-    return groups.values()
+    """Yield the lines that are compared with each other, as far as they have results."""
+    lines = {Cell(line.labels).key: line for line in table.lines}
+    for _, cells in table.pairing.groups():
+        yield [lines[cell.key] for cell in cells]
 
 
 def _entry(table: StudyTable, lines: Sequence[Line], number: int) -> list[str]:
-    column = table.columns[number]
-    means = [(ours, line) for line in lines if (ours := line.numbers[number].ours) is not None]
-    cell = table.pairing.best([Cell(line.labels) for _, line in means], column)
-    if cell is None:
-        return []
-    ours, best = next(pair for pair in means if Cell(pair[1].labels) == cell)
-    where = [text for name, text in best.labels.items() if name not in table.compared]
+    """Return the entry of a group and a column; none where there are no two lines to compare."""
+    pairing, column = table.pairing, table.columns[number]
+    means = [
+        (Cell(line.labels), ours)
+        for line in lines
+        if (ours := line.numbers[number].ours) is not None
+    ]
+    best = pairing.best([cell for cell, _ in means], column)
+    where = [text for name, text in lines[0].labels.items() if name not in table.compared]
     title = ", ".join([*where, column.heading])
+    if not best:
+        lost = _without_a_number(table, [cell for cell, _ in means], column)
+        return [f"- {title}: no best mean: {'; '.join(lost)}."] if lost and len(means) > 1 else []
+    # Of lines that are one computation one is named as the best.
+    tied = [cell for i, cell in enumerate(best) if not any(pairing.same(cell, o) for o in best[:i])]
     said: dict[str, list[str]] = {}
-    for mean, line in means:
-        if line is best:
-            continue
-        cells = Cell(line.labels), Cell(best.labels)
-        paired = table.pairing.compare(*cells, column)
-        text = f"{_name(table, line)} {mean:.{column.decimals}f}"
-        if not math.isfinite(mean):
-            said.setdefault(_NOT_REACHED, []).append(_name(table, line))
-        elif not paired.testable:
-            said.setdefault(_NO_ORDER, []).append(text)
-        elif table.pairing.same(*cells):
-            said.setdefault(_ONE_COMPUTATION, []).append(text)
-        else:
-            order = _ORDERS[mark(paired)].format("worse")
-            said.setdefault(order, []).append(f"{text} ({_of(paired, column)})")
-    first = f"- {title}: the best mean is that of {_name(table, best)}, {ours:.{column.decimals}f}."
+    for cell, mean in means:
+        if cell not in tied:
+            how, text = _against(table, cell, tied, column)
+            shown = f"{_name(table, cell)} {mean:.{column.decimals}f}"
+            said.setdefault(how, []).append(f"{shown} ({text})" if text else shown)
+    *others, last = (_name(table, cell) for cell in tied)
+    names = f"a tie of {', '.join(others)} and {last}" if others else f"that of {last}"
+    ours = next(mean for cell, mean in means if cell == tied[0])
+    first = f"- {title}: the best mean is {names}, {ours:.{column.decimals}f}."
     return [" ".join([first, *(f"{how.capitalize()}: {'; '.join(t)}." for how, t in said.items())])]
 
 
-def _name(table: StudyTable, line: Line) -> str:
+def _against(
+    table: StudyTable, cell: Cell, best: Sequence[Cell], column: Column
+) -> tuple[str, str]:
+    """Return what is known of a line's order to the best ones, and the numbers of it."""
+    pairing = table.pairing
+    if any(pairing.same(cell, other) for other in best):
+        return _ONE_COMPUTATION, ""
+    other, paired = pairing.against(cell, best, column)
+    if not paired.testable:
+        return pairing.no_order(cell, other), ""
+    numbers = numbers_of(paired, column, _name(table, cell), _name(table, other))
+    told = f"against {_name(table, other)} {numbers}" if len(best) > 1 else numbers
+    return order_of(paired, column, _BETTER_WHERE_BOTH_ARE, "worse"), told
+
+
+def _without_a_number(table: StudyTable, cells: Sequence[Cell], column: Column) -> list[str]:
+    """Return which lines have runs whose number is not finite, in words."""
+    said = []
+    for cell in cells:
+        values = table.pairing.values(cell, column)
+        lost = sum(not math.isfinite(value) for value in values)
+        missing = f"{_name(table, cell)} {what_is_missing(column)} in {lost} of {len(values)} runs"
+        said += [missing] if lost else []
+    return said
+
+
+def _name(table: StudyTable, cell: Cell) -> str:
     """Return a line's labels in which the lines of the table differ."""
-    labels = {k: v for k, v in line.labels.items() if k in table.compared}
+    labels = {k: v for k, v in cell.labels.items() if k in table.compared}
     differing = [
         text
         for name, text in labels.items()
         if len({each.labels[name] for each in table.lines}) > 1
     ]
     return " ".join(differing or labels.values())
-
-
-def _of(paired: Paired, column: Column) -> str:
-    numbers = (paired.difference, paired.low, paired.high)
-    difference, low, high = (f"{number:+.{column.decimals}f}" for number in numbers)
-    return f"{difference}, {low} to {high}, {paired.pairs} seeds, p = {paired.p_value:.2g}"
 
 
 def difference(table: StudyTable, one: str, other: str) -> str:
@@ -108,20 +124,21 @@ def difference(table: StudyTable, one: str, other: str) -> str:
     Raises:
         ConfigurationError: There is no such line.
     """
-    names = list(dict.fromkeys(_name(table, line) for line in table.lines))
+    names = list(dict.fromkeys(_name(table, Cell(line.labels)) for line in table.lines))
     for name in (one, other):
         if name not in names:
             raise ConfigurationError(unknown_name("line", name, names))
     entries = []
     for lines in _groups(table):
-        found = {_name(table, line): line for line in lines}
-        if one in found and other in found and found[one].done and found[other].done:
+        found = {_name(table, Cell(line.labels)): line for line in lines}
+        if one in found and other in found:
             entries.append(_difference_in_group(table, found[one], found[other]))
     return "\n".join([f"{' '.join(table.notes[:2])}\n", *entries]) + "\n"
 
 
 def _difference_in_group(table: StudyTable, one: Line, other: Line) -> str:
     said, own = [], []
+    cells = Cell(one.labels), Cell(other.labels)
     for number, column in enumerate(table.columns):
         ours, theirs = one.numbers[number].ours, other.numbers[number].ours
         if ours is None:
@@ -129,27 +146,24 @@ def _difference_in_group(table: StudyTable, one: Line, other: Line) -> str:
         if column.higher_is_better is None:
             own.append(f"{column.heading} {ours:.{column.decimals}f}")
         elif theirs is not None:
-            shared = table.pairing.both(Cell(one.labels), Cell(other.labels), column)
+            shared = table.pairing.both(*cells, column)
             if shared:
                 ours, theirs = (sum(side) / len(shared) for side in zip(*shared, strict=True))
             means = f"{ours:.{column.decimals}f} against {theirs:.{column.decimals}f}"
-            said.append(f"{column.heading} {means}, {_order(table, one, other, column)}")
+            said.append(f"{column.heading} {means}, {_order(table, *cells, column)}")
     where = [text for name, text in one.labels.items() if name not in table.compared]
-    title = ", ".join([*where, f"{_name(table, one)} against {_name(table, other)}"])
-    alone = [f"Of {_name(table, one)} itself: {', '.join(own)}."] if own else []
+    mine, its = (_name(table, cell) for cell in cells)
+    title = ", ".join([*where, f"{mine} against {its}"])
+    alone = [f"Of {mine} itself: {', '.join(own)}."] if own else []
     return " ".join([f"- {title}: {'; '.join(said)}.", *alone])
 
 
-def _order(table: StudyTable, one: Line, other: Line, column: Column) -> str:
+def _order(table: StudyTable, one: Cell, other: Cell, column: Column) -> str:
     """Return in words what is known of the order of two lines in a column."""
-    cells = Cell(one.labels), Cell(other.labels)
-    paired = table.pairing.compare(*cells, column)
-    if table.pairing.same(*cells):
+    paired = table.pairing.compare(one, other, column)
+    if table.pairing.same(one, other):
         return _ONE_COMPUTATION
-    if any(map(math.isinf, (v for cell in cells for v in table.pairing.values(cell, column)))):
-        return _NOT_REACHED
     if not paired.testable:
-        return _NO_ORDER
-    better = (paired.difference > 0) == column.higher_is_better
-    order = _ORDERS[mark(paired)].format("better" if better else "worse")
-    return f"{order} ({_of(paired, column)})"
+        return table.pairing.no_order(one, other)
+    numbers = numbers_of(paired, column, _name(table, one), _name(table, other))
+    return f"{order_of(paired, column, 'better', 'worse')} ({numbers})"

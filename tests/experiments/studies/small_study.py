@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from bfl.experiments.studies import Scale, read_study
 from bfl.experiments.studies.checks import PlannedRun, plan
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.scale import ScaledStudy
+from bfl.experiments.studies.table import StudyTable, study_table
 
 STUDY = """
 title = "Small"
@@ -89,6 +90,40 @@ def finish_run(folder: StudyFolder, name: str, values: Mapping[str, Any], **numb
     run = RunFolder.create(folder.runs, name, resolve(values).values, {})
     run.append_round({"round": 1, "seconds": 2.0, "accuracy": 0.1})
     run.write_metrics({key.replace("_", "-"): value for key, value in numbers.items()})
+
+
+def finished_study(
+    folder: Path, lines: Mapping[str, Sequence[float]], metric: str = "accuracy", more: str = ""
+) -> StudyTable:
+    """Make a study of one column whose methods have these numbers by seed.
+
+    Args:
+        folder: Where it is made.
+        lines: The numbers by method; NaN of a run that has diverged. Of ``rounds-to-accuracy-0.5``
+            the round of ten in which it is reached; infinite: in none.
+        metric: The column's metric.
+        more: Further tables of the study's file.
+    """
+    seeds = list(range(max(map(len, lines.values()))))
+    rows = "".join(f'[[rows]]\nlabel = {{ method = "{name}" }}\n' for name in lines)
+    text = f'title = "Small"\n[base]\nrounds = 10\nclients = 3\n[axes]\nseed = {seeds}\n'
+    text += f'[[columns]]\nmetric = "{metric}"\n{rows}{more}'
+    scaled = scaled_study(folder / "files", text=text, published=None)
+    study = StudyFolder(folder / "study")
+    study.begin(scaled, {}, {})
+    for run in scaled.runs:
+        numbers, seed = lines[run.labels["method"]], int(run.labels["seed"])
+        if seed >= len(numbers):
+            continue
+        if metric == "rounds-to-accuracy-0.5":
+            done = RunFolder.create(study.runs, run.name, resolve(run.values).values, {})
+            for number in range(1, 11):
+                accuracy = 0.5 if number >= numbers[seed] else 0.25
+                done.append_round({"round": number, "accuracy": accuracy})
+            done.write_metrics({"accuracy": 0.25})
+        else:
+            finish_run(study, run.name, run.values, **{metric.replace("-", "_"): numbers[seed]})
+    return study_table(study, scaled)
 
 
 class PretendingEngine:

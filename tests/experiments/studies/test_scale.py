@@ -8,6 +8,7 @@ import pytest
 from small_study import STUDY, scaled_study, write_study
 
 from bfl.commands.main import main
+from bfl.configuration import resolve
 from bfl.errors import ConfigurationError
 from bfl.experiments.studies import Scale
 
@@ -128,3 +129,27 @@ def test_images_are_not_made_larger(tmp_path: Path, capsys: pytest.CaptureFixtur
 def test_unsound_models_and_sides_are_refused(scale: str, word: str) -> None:
     with pytest.raises(ConfigurationError, match=word):
         Scale.parse(scale)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "first"),
+    [
+        ('schedule = "constant"', True),
+        ('schedule = "exponential"\nlr-silent-rounds = 3', True),
+        ('schedule = "step"\nlr-milestones = "3,6"\nlr-factors = "0.1,0.01"', True),
+        ('schedule = "step"\nlr-milestones = "0.3,0.6"\nlr-factors = "0.1,0.01"', False),
+    ],
+)
+def test_the_rounds_that_are_made_have_the_rates_of_the_first_unless_they_are_shares(
+    schedule: str, first: bool, tmp_path: Path
+) -> None:
+    text = STUDY.replace("rounds = 4", f"rounds = 10\n{schedule}")
+    rates = []
+    for scale in ("", "rounds=0.5"):
+        run = scaled_study(tmp_path / f"scale-{scale}", scale, text=text).runs[0]
+        made = resolve(run.values, check_data=False)
+        rounds = made.keys.rounds
+        assert made.schedule.depends_on_rounds() is not first
+        rates.append([made.schedule.learning_rate(0.1, r, rounds) for r in range(1, rounds + 1)])
+    full, reduced = rates
+    assert (reduced == full[:5]) is first

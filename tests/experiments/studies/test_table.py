@@ -12,7 +12,7 @@ from small_study import STUDY, finish_run, planned, scaled_study
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.formats import comma_separated, latex, markdown
-from bfl.experiments.studies.scale import ScaledStudy
+from bfl.experiments.studies.scale import IN_FILE, ScaledStudy
 from bfl.experiments.studies.table import StudyTable, mean_and_spread, study_table
 
 ACCURACIES = {"flipout-ws_iid_seed-0": 0.90, "flipout-ws_iid_seed-1": 0.94}
@@ -87,7 +87,10 @@ def test_markdown_shows_all_of_it(tmp_path: Path) -> None:
     )
     assert "begun, round 0 of 4" in rows[1]
     assert "| 0 of 2 | failed, missing | 60.00 ± 4.00 | – |" in rows[3]
-    assert text.startswith("# Small\n\nFull scale. 3 of 8 runs are done. Ours ± sample standard")
+    assert text.startswith(
+        "# Small\n\nAt the scale of the study's file. 3 of 8 runs are done; failed, and so "
+        "in no mean or order: Flipout NWA Dirichlet 0.5 in 1 of 2. Ours ± sample standard"
+    )
 
 
 def test_every_format_says_the_scale(tmp_path: Path) -> None:
@@ -106,7 +109,7 @@ def test_csv_has_the_numbers_in_full(tmp_path: Path) -> None:
     assert float(first["accuracy"]) == table.lines[0].numbers[0].ours
     assert float(first["accuracy_spread"]) == pytest.approx(8**0.5)
     assert first["negative-log-likelihood_published_spread"] == ""
-    assert (first["runs_done"], first["runs"], first["scale"]) == ("2", "2", "full scale")
+    assert (first["runs_done"], first["runs"], first["scale"]) == ("2", "2", IN_FILE)
     assert rows[3]["accuracy"] == rows[3]["accuracy_difference"] == ""
 
 

@@ -28,7 +28,7 @@ from bfl.experiments.studies.gathering import StudyResults, gather
 from bfl.experiments.studies.run_result import RunResult
 from bfl.experiments.studies.scale import ScaledStudy
 from bfl.experiments.studies.study import SEED, Choice, FigureSpec, Run
-from bfl.experiments.studies.table import FULL_SCALE, mean_and_spread
+from bfl.experiments.studies.table import mean_and_spread
 from bfl.registry import Component, Registry
 
 if TYPE_CHECKING:
@@ -135,7 +135,7 @@ class Overlay:
         seeds = {run.labels[SEED] for run in self.scaled.runs} if study.seeds else set()
         several = len(seeds) > 1
         bands = f"\nbands: ± {study.spread.replace('-', ' ')} over the seeds" if several else ""
-        lines = (self.spec.title or study.title, self.in_common(), self.scaled.note or FULL_SCALE)
+        lines = (self.spec.title or study.title, self.in_common(), self.scaled.said)
         return "\n".join(filter(None, lines)) + bands
 
     def in_common(self) -> str:
