@@ -17,6 +17,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
 
 import pydantic
@@ -44,6 +45,22 @@ STRICT = pydantic.ConfigDict(
 """How all configuration is read: no unknown keys, no wrong types, nothing that is not finite."""
 
 
+@dataclass(frozen=True)
+class Property:
+    """Something that a component of a configuration may have, and another may need or exclude.
+
+    Attributes:
+        key: The configuration key whose component has it or not.
+        what: What it is, in words that follow "needs" and "goes with no".
+        how: How a configuration gets it, or gets rid of it if it is excluded; empty: by one of the
+            parts that have it as they are set by default.
+    """
+
+    key: str
+    what: str
+    how: str = ""
+
+
 class Component(pydantic.BaseModel):
     """Base of everything that a word in the configuration picks.
 
@@ -55,12 +72,15 @@ class Component(pydantic.BaseModel):
     Attributes:
         name: The registered name, set by the registration.
         aliases: Other spellings accepted in a configuration, set by the registration.
+        brings: Properties of its own, by name: once it is registered, any component may have,
+            require or exclude them, as those in ``bfl.configuration.requirements``.
     """
 
     model_config = STRICT
 
     name: ClassVar[str] = ""
     aliases: ClassVar[tuple[str, ...]] = ()
+    brings: ClassVar[Mapping[str, Property]] = {}
 
     @classmethod
     def summary(cls) -> str:
@@ -75,7 +95,8 @@ class Component(pydantic.BaseModel):
     def has(self) -> frozenset[str]:
         """Return which of the declared properties it has, as it is set.
 
-        They are in ``bfl.configuration.requirements``, with the key whose part may have them.
+        They are in ``bfl.configuration.requirements``, with the key whose part may have them, or
+        are what components bring.
         """
         return frozenset()
 

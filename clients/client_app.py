@@ -53,7 +53,6 @@ from bfl.federation.wire import (
     PRIVATE,
     NodeDescription,
     TrainTask,
-    arrays_beside,
     posterior_from_arrays,
     reply_content,
 )
@@ -61,7 +60,7 @@ from bfl.learning.training import LocalResult, LocalTask
 from bfl.plugins import activate
 from bfl.posteriors import Manifest, Posterior
 from clients.examples import client_examples, label_problem, labels_and_classes
-from clients.guard import deadline, reports_errors, told
+from clients.guard import deadline, reason_for_server, reports_errors
 from clients.heads import Head
 from clients.judging import judged_metrics
 from clients.masked import advertised, confirmed, held_in_range, masked_reply, shared, unmasked
@@ -73,6 +72,7 @@ from clients.part_states import (
     keeps_state,
     named_optimizer,
     optimizer_arrays,
+    received_beside,
     taken_up,
 )
 from clients.personal import personal_model, personal_task
@@ -118,7 +118,7 @@ def _plugin_problem(message: Message, node: Node) -> str:
     try:
         activate(str(asked.get("plugins", "")), node.plugins)
     except ConfigurationError as error:
-        return str(error) if error.public else told(error, node.simulated)
+        return str(error) if error.public else reason_for_server(error, node.simulated)
     return ""
 
 
@@ -224,6 +224,7 @@ def _train(
     arrays: Any = message.content[ARRAYS]
     from_server = posterior_from_arrays(arrays, _variance_not_sent(configuration))
     parts = configuration.parts
+    beside = received_beside(message.content, parts, from_server)
     keeps_optimizer = keys.optimizer_state == "keep"
     store = client_state(context, node, task) if keeps_optimizer or keeps_state(parts) else None
     kept = taken_up(store, task)
@@ -232,7 +233,6 @@ def _train(
     trainer = trainer_for(configuration, data.image_shape, classes, model)
     head = Head.of(configuration, trainer.network, states.of_part(configuration.shared))
     received = head.joined(from_server)
-    beside = arrays_beside(message.content)
     local_task = LocalTask(
         received=received,
         examples=examples,

@@ -46,7 +46,7 @@ def reports_errors(work: Work) -> Work:
         except Exception as error:
             # Others may be luckier, and the result would not say so.
             code = RUN_CANNOT_GO_ON if isinstance(error, LostStateError) else code
-            reason = told(error, simulated)
+            reason = reason_for_server(error, simulated)
             if not simulated:
                 traceback.print_exception(error)
         return Message(Error(code=code, reason=reason), reply_to=message)
@@ -54,8 +54,8 @@ def reports_errors(work: Work) -> Work:
     return guarded
 
 
-def told(error: Exception, simulated: bool) -> str:
-    """Return what the server is told of an exception.
+def reason_for_server(error: Exception, simulated: bool) -> str:
+    """Return what the server is sent of an exception.
 
     Args:
         error: The exception.

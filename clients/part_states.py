@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy.typing as npt
+from flwr.app import RecordDict
 
-from bfl.errors import LostStateError, public
-from bfl.federation.parts import Arrays, Part, Trained, check_concluded
-from bfl.federation.wire import TrainTask
+from bfl.errors import LostStateError, RunError, public
+from bfl.federation.parts import Arrays, Part, Trained, check_concluded, check_received
+from bfl.federation.wire import TrainTask, arrays_beside
 from bfl.posteriors import Posterior
 from clients.state import ClientState
 
@@ -76,6 +77,25 @@ class PartStates:
             for name, array in state.items():
                 kept[f"{_PREFIX}{part.client_state_name}.{name}"] = array
         return sent, kept
+
+
+def received_beside(content: RecordDict, parts: Sequence[Part], received: Posterior) -> Arrays:
+    """Return what the server has sent beside the posterior, as the method's parts declare it.
+
+    Args:
+        content: The message's content.
+        parts: The parts of the method.
+        received: The posterior in it, which gives the sizes.
+
+    Raises:
+        RunError: Something else has come.
+    """
+    try:
+        arrays = arrays_beside(content)
+    except Exception as error:  # whatever NumPy makes of bytes that the server has chosen
+        raise public(RunError(f"the server has sent, beside the posterior: {error}")) from error
+    check_received(parts, arrays, received)
+    return arrays
 
 
 def _behind(state_name: str, kept: Arrays) -> Arrays:

@@ -9,6 +9,7 @@ from typing import Any
 
 from flwr.app import ArrayRecord
 
+from bfl.aggregation.on_server import UsesServer
 from bfl.aggregation.pooling import PoolingRule
 from bfl.aggregation.server import Server
 from bfl.aggregation.weightings import Weighting
@@ -22,9 +23,9 @@ from bfl.federation.secure_aggregation.accuracy import check_accuracy
 from bfl.federation.wire import posterior_from_arrays
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.posterior import VECTORS
+from bfl.registry import kebab
 from strategies.method import Method
 from strategies.pool_updates import foreseen_weights
-from strategies.privacy import active_noise
 
 WORKING_VECTORS = 8
 """Vectors over all parameters that the server holds beside the clients' models."""
@@ -78,8 +79,11 @@ def check_server_side(method: Method, server: Server | None) -> None:
     Raises:
         ConfigurationError: There is no network or no data, or the data do not serve.
     """
-    for kind, part in (("refinement", method.refinement), ("weighting", method.weighting)):
+    for attribute, part in method.picked().items():
+        if not isinstance(part, UsesServer):
+            continue
         if part.needs_server and server is None:
+            kind = kebab(attribute)
             raise ConfigurationError(
                 f"{kind} '{part.name}' needs images and a network of the server's own, and this "
                 "Strategy has neither; give it as server (bfl.experiments.run.server), or a "
@@ -155,11 +159,12 @@ def check_declarations(
         if mine and kind.key == kind.registry.kind:
             picked[kind.attribute] = mine if kind.chain else mine[0]
     data = server.data if server else None
-    noise = active_noise(clients)
-    if noise and noise.by_server and not method.pool_noise:
+    of_server = [part.name for part in clients.outgoing if part.draws_on_pool]
+    if of_server and not method.pool_noise:
         raise ConfigurationError(
-            "configuration has noise-at='server', and this Strategy adds none; give it as "
-            "pool_noise (strategies.privacy), or noise-at='clients'"
+            f"configuration has outgoing '{of_server[0]}' whose noise is the server's, and this "
+            "Strategy adds none; give it as pool_noise (strategies.privacy), or have clients add "
+            "it (noise-at='clients')"
         )
     keys: dict[str, Any] = {"scale_floor": method.scale_floor, "round_retries": round_retries}
     if data:

@@ -21,7 +21,7 @@ from bfl.federation.broadcasts import Broadcast
 from bfl.federation.broadcasts.posterior import PosteriorBroadcast
 from bfl.federation.exchanges import Exchange
 from bfl.federation.exchanges.direct import Direct
-from bfl.federation.parts import Arrays, Counts, DeclaredArray, Part
+from bfl.federation.parts import Arrays, Counts, DeclaredArray, Part, check_broadcast
 from bfl.federation.sampling import Sampling
 from bfl.posteriors import Posterior
 from bfl.posteriors.floor import SCALE_FLOOR
@@ -119,16 +119,19 @@ class Method:
                 states[part.state_name] = {**states.get(part.state_name, {}), **begun}
         return states
 
-    def sent_beside(self, states: Mapping[str, Arrays]) -> Arrays:
+    def sent_beside(self, states: Mapping[str, Arrays], posterior: Posterior) -> Arrays:
         """Return what all clients of a round are sent beside the posterior.
 
         Raises:
-            ConfigurationError: Two parts send an array of one name.
+            ConfigurationError: Two parts send an array of one name, or one sends what it has not
+                declared.
+            RunError: An array holds values that its part's declaration rules out.
         """
         sent: dict[str, object] = {}
         for part in self.parts:
             arrays = part.broadcast(states.get(part.state_name, {}))
             _refuse_taken(part, arrays, sent)
+            check_broadcast(part, arrays, posterior)
             sent.update(arrays)
         return sent  # type: ignore[return-value]
 

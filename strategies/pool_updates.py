@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.aggregation.defences import Defence
-from bfl.aggregation.defences.none import NoDefence
 from bfl.aggregation.pooling import Pooled, PoolingRule, normalised, pool, pool_weighted
 from bfl.aggregation.pooling.clients import Client
 from bfl.aggregation.server import ServerRound
@@ -64,7 +63,7 @@ def pool_updates(
     if (
         weighting.counts_only
         and not rule.weights_are_fractions
-        and isinstance(defence, NoDefence)
+        and defence.idle
         and len(num_examples) == asked
     ):
         foreseen = foreseen_weights(weighting, num_examples)

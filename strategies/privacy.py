@@ -14,7 +14,6 @@ from bfl.configuration import Configuration
 from bfl.configuration.privacy import mechanisms, says_nothing_measured
 from bfl.errors import ConfigurationError
 from bfl.federation.outgoing import Outgoing, is_private, noised_pool
-from bfl.federation.outgoing.noise import Noise
 from bfl.federation.parts import Counts
 from bfl.federation.privacy.accountant import check_accountant
 from bfl.federation.privacy.difference import difference
@@ -139,8 +138,7 @@ class PoolNoise:
             update: What the client has sent.
             previous: What it was sent.
         """
-        noises = [part for part in self.chain if isinstance(part, Noise)]
-        if not any(part.active and part.by_server for part in noises):
+        if not any(part.draws_on_pool for part in self.chain):
             return None
         there = difference(previous, update)
         broken = [part.name for part in self.chain if part.active and not part.holds(there)]
@@ -162,12 +160,6 @@ def pool_noise(configuration: Configuration, *, anew: bool) -> PoolNoise | None:
     if not is_private(configuration.outgoing):
         return None
     return PoolNoise(configuration.outgoing, configuration.keys.seed, anew)
-
-
-def active_noise(configuration: Configuration) -> Noise | None:
-    """Return the noise of a configuration's chain; None if there is none."""
-    found = [part for part in configuration.outgoing if isinstance(part, Noise) and part.active]
-    return found[0] if found else None
 
 
 def check_privacy(configuration: Configuration) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bfl.aggregation.on_server import UsesServer
 from bfl.configuration import Configuration
 from bfl.data.datasets import Dataset
 from bfl.data.datasets.cache import cached_dataset
@@ -113,7 +114,7 @@ def check_own_images(
     Raises:
         ConfigurationError: Naming the key.
     """
-    parts = (configuration.refinement, configuration.weighting)
+    parts = [part for part in configuration.components if isinstance(part, UsesServer)]
     for part in parts:
         part.check(own)
     needed = any(part.needs_server for part in parts)

@@ -210,7 +210,7 @@ def pooled_round(
     )
     metrics = {
         **tally.metrics(asked=len(asked)),
-        **_said(pooled.diagnostics, method),
+        **_recorded(pooled.diagnostics, method),
         **(spread.metrics(previous, pooled.posterior) if spread else {}),
         **floored.diagnostics,
     }
@@ -260,7 +260,7 @@ def _assigned(num_examples: Mapping[int, int], asked: Sequence[int]) -> dict[int
     return {i: num_examples[i] for i in asked if i in num_examples}
 
 
-def _said(diagnostics: Mapping[str, float], method: Method) -> dict[str, float]:
+def _recorded(diagnostics: Mapping[str, float], method: Method) -> dict[str, float]:
     """Return what of a rule's report stands in the record: of a noised pool nothing before it."""
     return {k: v for k, v in diagnostics.items() if not (method.pool_noise and k == CLIPPED)}
 
@@ -322,6 +322,15 @@ def _beyond_float32(states: Mapping[str, Arrays]) -> str | None:
     return None
 
 
+def _unsendable(method: Method, parts: Mapping[str, Arrays], posterior: Posterior) -> str | None:
+    """Return why no client would take what the parts broadcast of their states; None if all do."""
+    try:
+        method.sent_beside(parts, posterior)
+    except RunError as error:
+        return str(error)
+    return None
+
+
 def _models(
     updates: Sequence[ClientUpdate],
     previous: Posterior,
@@ -353,14 +362,15 @@ def _request(
         single = Combination(declared)
         single.add(beside, 1.0)
         with np.errstate(over="ignore", invalid="ignore"):
-            return _beyond_float32(method.fold(state.parts, single.combined(), alone))
+            folded = method.fold(state.parts, single.combined(), alone)
+            return _beyond_float32(folded) or _unsendable(method, folded, state.posterior)
 
     return TrainingRequest(
         server_round=number,
         partition_ids=asked,
         posterior=state.posterior,
         vectors=method.broadcast.vectors,
-        broadcast=method.sent_beside(state.parts),
+        broadcast=method.sent_beside(state.parts, state.posterior),
         declared=declared,
         problem=problem,
         problem_beside=problem_beside,

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from bfl.configuration.kinds import KINDS, Kind, base_of
-from bfl.configuration.requirements import PROPERTIES, Choice, conflicts
+from bfl.configuration.requirements import Choice, conflicts, properties
 from bfl.configuration.strategies import Strategy
 from bfl.configuration.without_network import needs_of_a_network
 from bfl.federation.outgoing import length_problem, order_problem
@@ -122,8 +122,9 @@ def _choices(
             chosen.append(Choice(kind.key, said, part.has(), part.requires(), part.excludes()))
     keys = configuration.keys
     has, requires = keys.has(), keys.requires()
-    wanted = [PROPERTIES.get(name) for choice in chosen for name in sorted(choice.requires)]
-    needed = [known.key for known in wanted if known]
+    known = properties()
+    wanted = [known.get(name) for choice in chosen for name in sorted(choice.requires)]
+    needed = [wish.key for wish in wanted if wish]
     ours = [key for key in needed if key not in {kind.key for kind in KINDS}]
     for key in dict.fromkeys([*has.values(), *requires.values(), *ours]):
         chosen.append(

@@ -20,7 +20,6 @@ from bfl.configuration.strategies import Strategy, named_strategy
 from bfl.data.datasets import absolute_dataset, dataset_sources, validate_dataset
 from bfl.data.datasets.server_data import absolute_server_data
 from bfl.errors import ConfigurationError
-from bfl.federation.attacks.none import NoAttack
 from bfl.federation.parts import Part
 from bfl.plugins import (
     ANY_PLUGIN,
@@ -88,7 +87,7 @@ class Configuration(Parts):
             f"{keys.dataset}, {self.partition.name} partition; {self.words['model']}, "
             f"{self.inference.name}; {method}, {self.weighting.name} weighting; "
             f"{keys.rounds} rounds of {self.workload.expected_epochs(keys.local_epochs):g} local "
-            f"epochs{'' if self.workload.name == 'equal' else ' on average'}"
+            f"epochs{' on average' if self.workload.varies else ''}"
         )
 
     @cached_property
@@ -104,7 +103,7 @@ class Configuration(Parts):
 
     def attacks(self, partition_id: int) -> bool:
         """Return whether the client of a partition is a hostile one."""
-        return partition_id < self.keys.attackers and not isinstance(self.attack, NoAttack)
+        return partition_id < self.keys.attackers and not self.attack.idle
 
     def replace(self, **changes: Value) -> Configuration:
         """Return the configuration with other values for some keys (underscores for hyphens).

@@ -11,24 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from bfl.configuration.kinds import KINDS
-from bfl.errors import nearest
-
-
-@dataclass(frozen=True)
-class Property:
-    """Something that a component of a configuration may have, and another may need or exclude.
-
-    Attributes:
-        key: The configuration key whose component has it or not.
-        what: What it is, in words that follow "needs" and "goes with no".
-        how: How a configuration gets it, or gets rid of it if it is excluded; empty: by one of the
-            parts that have it as they are set by default.
-    """
-
-    key: str
-    what: str
-    how: str = ""
-
+from bfl.errors import nearest, unknown_name
+from bfl.registry import Component, Property
 
 PROPERTIES: Mapping[str, Property] = {
     "plain-steps": Property(
@@ -114,7 +98,31 @@ PROPERTIES: Mapping[str, Property] = {
         "predictive", "judging of an ensemble by the server", 'predictive="posterior"'
     ),
 }
-"""The properties by name."""
+"""bfl's own properties by name."""
+
+
+def properties() -> Mapping[str, Property]:
+    """Return all properties by name: bfl's own, and what registered components bring."""
+    return {**{name: p for c in _components() for name, p in c.brings.items()}, **PROPERTIES}
+
+
+def brought_problems() -> Iterator[str]:
+    """Yield, for people, what is wrong with the properties that components bring."""
+    known = dict(PROPERTIES)
+    keys = {kind.key for kind in KINDS}
+    for component in _components():
+        for name, brought in component.brings.items():
+            who = f"{component.__name__} ('{component.name}') brings the property '{name}'"
+            there = known.setdefault(name, brought)
+            if there != brought:
+                yield f"{who}, which there is already, as {there.what!r}; give it another name"
+            if brought.key not in keys:
+                yield f"{who} of {unknown_name('kind of part', brought.key, keys)}"
+
+
+def _components() -> Iterator[type[Component]]:
+    registries = dict.fromkeys(kind.registry for kind in KINDS)
+    return (component for registry in registries for component in registry.classes())
 
 
 @dataclass(frozen=True)
@@ -143,41 +151,41 @@ def conflicts(choices: Sequence[Choice]) -> Iterator[str]:
         choices: What each key says that declares anything. A key that is not among them is one of
             which nothing is known.
     """
-    unknown = list(_unknown_properties(choices))
+    known = properties()
+    unknown = [*brought_problems(), *_unknown_properties(choices, known)]
     yield from unknown
     for choice in () if unknown else choices:
         for name in sorted(choice.requires):
-            others = [other for other in choices if other.key == PROPERTIES[name].key]
+            others = [other for other in choices if other.key == known[name].key]
             if others and not any(name in other.has for other in others):
                 yield (
-                    f"{choice.said} needs {PROPERTIES[name].what}, which "
+                    f"{choice.said} needs {known[name].what}, which "
                     f"{' and '.join(other.said for other in others)} as it is set does not give; "
-                    f"allowed: {_remedies(choice, name)}"
+                    f"allowed: {_remedies(choice, name, known[name])}"
                 )
         for name in sorted(choice.excludes):
             for other in choices:
                 if name in other.has:
                     yield (
-                        f"{choice.said} goes with no {PROPERTIES[name].what}, and {other.said} "
-                        f"makes one; allowed: {_remedies(choice, name)}"
+                        f"{choice.said} goes with no {known[name].what}, and {other.said} "
+                        f"makes one; allowed: {_remedies(choice, name, known[name])}"
                     )
 
 
-def _unknown_properties(choices: Sequence[Choice]) -> Iterator[str]:
+def _unknown_properties(choices: Sequence[Choice], known: Mapping[str, Property]) -> Iterator[str]:
     """Yield what choices declare that is no property: a part of one's own may have slipped."""
     for choice in choices:
-        for name in sorted((choice.has | choice.requires | choice.excludes) - PROPERTIES.keys()):
-            guess = nearest(name, PROPERTIES)
+        for name in sorted((choice.has | choice.requires | choice.excludes) - known.keys()):
+            guess = nearest(name, known)
             yield (
                 f"{choice.said} declares the property '{name}', which is none"
                 + (f"; did you mean '{guess}'?" if guess else "")
-                + f"; allowed: {', '.join(PROPERTIES)}"
+                + f"; allowed: {', '.join(known)}"
             )
 
 
-def _remedies(choice: Choice, name: str) -> str:
+def _remedies(choice: Choice, name: str, needed: Property) -> str:
     """Return what there is to choose instead, on either side."""
-    needed = PROPERTIES[name]
     how = needed.how or f"{needed.key} {', '.join(_parts(needed.key, name))}"
     instead = _parts_without(choice.key, name)
     return f"{how}, or {choice.key} {', '.join(instead)}" if instead else how

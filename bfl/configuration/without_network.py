@@ -20,7 +20,7 @@ def needs_of_a_network(keys: Keys, parts: Parts) -> Iterator[str]:
     needed = {
         "pretrain-examples": keys.pretrain_examples,
         "server-data": keys.server_data,
-        "predictive": parts.predictive.name != "posterior" and parts.predictive.name,
+        "predictive": not parts.predictive.idle and parts.predictive.name,
         "shared": parts.shared.partial and parts.shared.name,
     }
     for key, value in needed.items():

@@ -57,7 +57,7 @@ def connect(init_args: Mapping[str, Any], died: Callable[[str], None]) -> None:
     path = os.pathsep.join(filter(None, [*sys.path, os.environ.get("PYTHONPATH")]))
     try:
         if joins:
-            _knock(address)
+            _check_reachable(address)
             kept = {name: os.environ[name] for name in INHERITED if name in os.environ}
             with _own_signal_handlers():
                 ray.init(**arguments, runtime_env={"env_vars": {**kept, "PYTHONPATH": path}})
@@ -160,7 +160,7 @@ def _environment(name: str, value: str) -> Iterator[None]:
             os.environ[name] = before
 
 
-def _knock(address: str) -> None:
+def _check_reachable(address: str) -> None:
     """Raise OSError if nothing listens at HOST:PORT: Ray itself tries for minutes."""
     host, colon, port = address.rpartition(":")
     if colon and port.isdecimal() and "/" not in host:

@@ -17,7 +17,7 @@ from bfl.aggregation.pooling import pooling_rules
 from bfl.aggregation.server_optimizers import server_optimizers
 from bfl.configuration import default_values, expanded, resolve
 from bfl.configuration.kinds import KINDS, REGISTRIES, Kind
-from bfl.configuration.requirements import PROPERTIES
+from bfl.configuration.requirements import brought_problems, properties
 from bfl.configuration.settings import settings_of, unset_values
 from bfl.configuration.sources import read_run_config
 from bfl.configuration.strategies import named_strategy
@@ -367,10 +367,11 @@ def test_declared_properties_are_known_and_had_by_some_part() -> None:
     keys = {kind.key for kind in KINDS} | default_values().keys()
     for component in components:
         named = component.has() | component.requires() | component.excludes()
-        assert named <= PROPERTIES.keys(), component
-    assert {known.key for known in PROPERTIES.values()} <= keys
+        assert named <= properties().keys(), component
+    assert not list(brought_problems())
+    assert {known.key for known in properties().values()} <= keys
     wanted = {name for c in components for name in c.requires() | c.excludes()}
-    assert wanted <= PROPERTIES.keys()
+    assert wanted <= properties().keys()
     assert {"gaussian", "plain-steps", "cavity"} <= wanted | {"gaussian"}
     assert all(("gaussian" in i().has()) == i.gaussian for i in inferences.classes())
 

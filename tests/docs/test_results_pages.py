@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import math
+import re
 from pathlib import Path
 
 import pytest
@@ -79,6 +80,33 @@ def test_every_strategys_numbers_are_those_of_its_runs() -> None:
     assert [accuracy for accuracy, _ in groups["distributed"]] == pytest.approx([10.0] * 4)
     assert "at most 0.003 in the first group, and at least 0.11 in the second" in said
     assert "the result is 10 %, which is chance" in said
+
+
+def test_which_orders_beside_partitioned_variational_inference_are_significant() -> None:
+    """By the verdicts on the page, which ``bfl verdicts`` writes."""
+    name = "partitioned-variational-inference-digits"
+    text = (RESULTS / f"{name}.md").read_text("utf-8")
+    block, after = text.split(f"<!-- verdicts {name} -->")[1].split("<!-- end of verdicts -->")
+    verdicts = {line[2:].split(":")[0]: line for line in block.splitlines() if line[:2] == "- "}
+    assert list(verdicts) == ["accuracy (%)", "NLL", "ECE (%)", "area under retention by epistemic"]
+    worse = {}
+    for metric, line in verdicts.items():
+        assert "the best mean is that of WS" in line
+        # "Worse, by the interval (...): PVI 0.340 (...); NWA ... No significant order: ..."
+        parts = re.split(r"(Worse, by the interval|No significant order)", line)
+        said = dict(zip(parts[1::2], parts[2::2], strict=True))
+        worse[metric] = "PVI" in said.get("Worse, by the interval", "")
+        assert worse[metric] != ("PVI" in said["No significant order"])
+        assert "conflation" in said["No significant order"]
+    assert [metric for metric, behind in worse.items() if behind] == ["NLL", "ECE (%)"]
+    rows = {row["method"]: row for row in _csv(name)}
+    pairs = [
+        f"{float(rows['WS'][c]):{form}} and {float(rows['PVI'][c]):{form}}"
+        for c, form in (("negative-log-likelihood", ".3f"), ("expected-calibration-error", ".2f"))
+    ]
+    said = " ".join(after.split())
+    assert f"ahead of PVI by the interval in NLL ({pairs[0]}) and in ECE ({pairs[1]} %)" in said
+    assert "not significant in accuracy and in the area under retention by epistemic" in said
 
 
 def test_the_epistemic_parts_beside_partitioned_variational_inference() -> None:

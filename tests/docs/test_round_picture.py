@@ -3,29 +3,43 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
+from bfl.configuration import resolve
 from bfl.engine.flower import new_run
 from bfl.engine.serial import SerialGrid
 from bfl.federation.wire import posterior_to_arrays
+from bfl.learning.training import LocalResult, LocalTask
 from bfl.posteriors import Posterior
+from clients import client_app
 from strategies import WeightedSumOfNormals
-
-sys.path.append(str(Path(__file__).resolve().parent.parent / "strategies"))
-from small_federation import make_app
+from strategies.privacy import PoolNoise
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PAGE = ROOT / "docs" / "README.md"
 STEP = re.compile(r'^ +(\w+)\["([\w/]+\.py)<br/>(\w+)\(\)<br/>', re.MULTILINE)
 STEPS = {name: (file, function) for name, file, function in STEP.findall(PAGE.read_text("utf-8"))}
-SERVER = [name for name, (file, _) in STEPS.items() if not file.startswith("clients/")]
 ELSEWHERE = {"learn": "trains with TensorFlow", "record": "is told of rounds by the ServerApp"}
+
+GIVEN = {"dataset": "digits"}
+START = Posterior(np.zeros(3, np.float32), np.ones(3, np.float32), np.zeros(1, np.float32))
+
+
+class Untrained:
+    """Stands for a trainer, which would need TensorFlow: it gives back what was received."""
+
+    network = SimpleNamespace(manifest=None)
+
+    def train(self, images: Any, labels: Any, task: LocalTask) -> LocalResult:
+        return LocalResult(task.received, 1.0, 1.0, 0.0, {}, 1, np.ones(1, bool))
 
 
 @pytest.mark.parametrize("name", STEPS)
@@ -42,22 +56,33 @@ def test_steps_are_joined_to_one_another_in_their_order() -> None:
     assert len(STEPS) > 10
 
 
-def test_a_round_goes_through_every_step_of_the_server() -> None:
-    start = Posterior(np.zeros(3, np.float32), np.ones(3, np.float32), np.zeros(1, np.float32))
+def test_a_round_goes_through_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of a kind of part have what its base says, or do it in a file beside it."""
     called: set[tuple[str, str]] = set()
 
     def note(frame: Any, event: str, _: Any) -> None:
         if event == "call":
             called.add((frame.f_code.co_filename, frame.f_code.co_name))
 
-    strategy = WeightedSumOfNormals(weighting="train-size")
-    grid = SerialGrid(make_app(), 4, new_run({}), {})
+    monkeypatch.setattr(client_app, "trainer_for", lambda *_: Untrained())
+    monkeypatch.setattr(client_app, "start_tensorflow", lambda: None)
+    told: list[str] = []
+    strategy = WeightedSumOfNormals(
+        weighting="train-size",
+        configuration=json.dumps(GIVEN),
+        partition=[np.arange(4), np.arange(4, 10)],
+        pool_noise=PoolNoise(resolve(GIVEN).outgoing, 0, anew=False),
+        on_warning=told.append,
+    )
+    grid = SerialGrid(client_app.app, 2, new_run({}), {})
     sys.setprofile(note)
     try:
-        strategy.start(grid, posterior_to_arrays(start), num_rounds=1)
+        strategy.start(grid, posterior_to_arrays(START), num_rounds=1)
     finally:
         sys.setprofile(None)
-    for name in set(SERVER) - ELSEWHERE.keys():
+    assert not told
+    called |= {(str(Path(file).with_name("base.py")), function) for file, function in called}
+    for name in STEPS.keys() - ELSEWHERE.keys():
         file, function = STEPS[name]
         assert (str(ROOT / file), function) in called, name
 

@@ -32,7 +32,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
 
     monkeypatch.setattr(ray, "init", init)
     monkeypatch.setattr(ray_cluster, "_watch_raylet", lambda died: None)
-    monkeypatch.setattr(ray_cluster, "_knock", lambda address: None)
+    monkeypatch.setattr(ray_cluster, "_check_reachable", lambda address: None)
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     monkeypatch.syspath_prepend("/somewhere/else")
     return seen

@@ -26,7 +26,6 @@ from bfl.federation.wire import (
     ARRAYS,
     CONFIG,
     TrainTask,
-    arrays_beside,
     posterior_from_arrays,
     posterior_to_arrays,
     reply_content,
@@ -34,7 +33,7 @@ from bfl.federation.wire import (
 from bfl.posteriors import Posterior
 from clients.masked import masked_reply
 from clients.node import Node
-from clients.part_states import PartStates, keeps_state, taken_up
+from clients.part_states import PartStates, keeps_state, received_beside, taken_up
 from clients.process import cached_configuration
 from clients.state import client_state
 from strategies import PosteriorPooling
@@ -72,7 +71,8 @@ def make_part_app(parts: Sequence[Part], training: LocalTraining, faults: Faults
             raise RuntimeError("the node is down")
         store = client_state(context, Node.of(context), task) if keeps_state(parts) else None
         states = PartStates.of(parts, taken_up(store, task), task, received)
-        trained = training(task, received, arrays_beside(message.content), states)
+        beside = received_beside(message.content, parts, received)
+        trained = training(task, received, beside, states)
         exchange = cached_configuration(task.configuration).exchange
         packed = exchange.pack(trained.sent, received)
         trained = replace(trained, sent=exchange.unpack(packed, received))

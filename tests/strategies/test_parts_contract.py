@@ -320,8 +320,8 @@ class Forgetful(Correction):
     def broadcast(self, state: Arrays) -> Arrays:
         return {"count": np.full(D, len(self.server_rounds), np.float32)}
 
-    def replies(self, posterior: Posterior) -> tuple[DeclaredArray, ...]:
-        return ()
+    def sent(self, posterior: Posterior) -> tuple[DeclaredArray, ...]:
+        return (DeclaredArray("count", (D,)),)
 
     def fold(self, state: Arrays, combined: Arrays, counts: Counts) -> Arrays:
         self.server_rounds.append(counts.server_round)

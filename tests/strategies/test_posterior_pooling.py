@@ -106,7 +106,7 @@ def test_a_strategy_takes_its_rules_settings() -> None:
         ({"rule": "nwa", "configuration": '{"optimizer": "adma"}'}, ["did you mean 'adam'"]),
         (
             {"rule": "aalv", "weighting": "equal", "configuration": '{"strategy": "dp-fedavg"}'},
-            ["noise-at='server'", "this Strategy adds none"],
+            ["outgoing 'noise'", "this Strategy adds none", "noise-at='clients'"],
         ),
         (
             {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -13,14 +13,19 @@ from small_federation import make_app, make_grid
 
 import strategies.checks
 from bfl.aggregation.client_models import ClientModels
+from bfl.aggregation.on_server import UsesServer
 from bfl.aggregation.refinements import Refinement, refinements
 from bfl.aggregation.samplers import samplers
+from bfl.aggregation.samplers.gaussian import GaussianSampler
 from bfl.aggregation.server import RoundContext
+from bfl.configuration import resolve
+from bfl.data.datasets.server_data import ServerData
 from bfl.errors import ConfigurationError, RunError
 from bfl.evaluation.predictives import Predictive, predictives
 from bfl.federation.wire import posterior_to_arrays
 from bfl.posteriors import Posterior
 from strategies import NaiveWeightedAveraging
+from strategies.method import Method
 
 D, P = 4, 2
 
@@ -119,6 +124,24 @@ def test_a_strategy_without_a_server_refuses_to_weigh_by_accuracy() -> None:
     with pytest.raises(ConfigurationError, match="weighting 'accuracy' needs images and a network"):
         start(weighting="abavg")
     start(weighting="abavg", server=NumpyServer(D + P))
+
+
+class Asking(GaussianSampler, UsesServer):
+    """A sampler that asks the server, which none of bfl's does."""
+
+    name: ClassVar[str] = "asking"
+    needs_server: ClassVar[bool] = True
+
+    def check(self, data: ServerData | None) -> None:
+        raise ConfigurationError("these data do not serve")
+
+
+def test_a_part_of_any_kind_that_asks_the_server_is_held_to_it() -> None:
+    method = replace(Method.of(resolve({})), sampler=Asking())
+    with pytest.raises(ConfigurationError, match="sampler 'asking' needs images and a network of"):
+        strategies.checks.check_server_side(method, None)
+    with pytest.raises(ConfigurationError, match="these data do not serve"):
+        strategies.checks.check_server_side(method, NumpyServer(D + P))
 
 
 def test_models_that_do_not_fit_in_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

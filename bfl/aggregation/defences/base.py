@@ -24,9 +24,14 @@ class Defence(Component):
     It changes posteriors and leaves the rule alone, so every defence goes with every rule.
     """
 
+    @property
+    def idle(self) -> bool:
+        """Whether posteriors are pooled as they are sent, so that none waits for the others'."""
+        return False
+
     def has(self) -> frozenset[str]:
-        """Return that it changes what clients have sent."""
-        return frozenset({"changed-updates"})
+        """Return whether it changes what clients have sent."""
+        return frozenset() if self.idle else frozenset({"changed-updates"})
 
     @abstractmethod
     def protect(self, posteriors: Sequence[Posterior]) -> list[Posterior]:

@@ -12,9 +12,10 @@ from bfl.posteriors import Posterior
 class NoDefence(Defence):
     """Posteriors are pooled as they are sent."""
 
-    def has(self) -> frozenset[str]:
-        """Return nothing."""
-        return frozenset()
+    @property
+    def idle(self) -> bool:
+        """True."""
+        return True
 
     def protect(self, posteriors: Sequence[Posterior]) -> list[Posterior]:
         """Return the posteriors."""

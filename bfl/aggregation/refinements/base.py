@@ -5,14 +5,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
+from bfl.aggregation.on_server import UsesServer
 from bfl.aggregation.server import RoundContext
 from bfl.posteriors import Posterior
 from bfl.registry import Component, Registry
-
-if TYPE_CHECKING:
-    from bfl.data.datasets.server_data import ServerData
 
 
 @dataclass(frozen=True)
@@ -28,7 +26,7 @@ class Refined:
     metrics: Mapping[str, float] = field(default_factory=dict)
 
 
-class Refinement(Component, ABC):
+class Refinement(Component, UsesServer, ABC):
     """What the server makes of a pooled posterior beyond pooling.
 
     It keeps nothing from round to round and draws by (seed, round) alone, so that a round that is
@@ -37,11 +35,9 @@ class Refinement(Component, ABC):
     Attributes:
         needs_models: Whether it needs the models of all clients of a round at once, which the
             server then holds in memory.
-        needs_server: Whether it needs data and a network of the server's own.
     """
 
     needs_models: ClassVar[bool] = False
-    needs_server: ClassVar[bool] = False
 
     def has(self) -> frozenset[str]:
         """Return whether another posterior is sent than the pooled one, made of single models."""
@@ -51,14 +47,6 @@ class Refinement(Component, ABC):
     def requires(self) -> frozenset[str]:
         """Return that the server has data of its own, if it is to use any."""
         return frozenset({"server-images"}) if self.needs_server else frozenset()
-
-    def check(self, data: ServerData | None) -> None:
-        """Raise, before the first round, what is wrong with the server's data.
-
-        Raises:
-            ConfigurationError: They do not serve.
-        """
-        return
 
     @abstractmethod
     def refine(self, context: RoundContext) -> Refined:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from bfl.aggregation.on_server import UsesServer
 from bfl.errors import ConfigurationError
 from bfl.posteriors.posterior import Posterior
 from bfl.registry import Component, Registry
@@ -20,8 +21,10 @@ if TYPE_CHECKING:
 Array = npt.NDArray[np.float64]
 
 
-class Weighting(Component, ABC):
+class Weighting(Component, UsesServer, ABC):
     """A scheme that gives each of K clients a weight ω_k, with Σ ω_k = 1.
+
+    One that ``needs_server`` needs labelled images as well, and is a ``ServerWeighting``.
 
     Attributes:
         requires_gaussian: Whether it reads means and variances, and so says nothing about networks
@@ -30,14 +33,11 @@ class Weighting(Component, ABC):
         counts_only: Whether a client's γ follows from its own number of examples and nothing else,
             so that it is known before the client has replied. ``gamma`` is then also called without
             posteriors.
-        needs_server: Whether it needs labelled images and a network of the server's own; then it is
-            a ``ServerWeighting``.
     """
 
     requires_gaussian: ClassVar[bool] = False
     requires_previous: ClassVar[bool] = False
     counts_only: ClassVar[bool] = False
-    needs_server: ClassVar[bool] = False
 
     def has(self) -> frozenset[str]:
         """Return whether the weights follow from the numbers of examples."""

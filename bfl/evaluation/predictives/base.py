@@ -31,6 +31,11 @@ class Predictive(Component, ABC):
 
     needs_models: ClassVar[bool] = False
 
+    @property
+    def idle(self) -> bool:
+        """Whether nothing predicts beside the posterior, so that it asks for no network."""
+        return False
+
     def has(self) -> frozenset[str]:
         """Return whether the server has clients' models judged, one by one and whole."""
         return frozenset({"judged-ensemble", "single-models"} if self.needs_models else ())

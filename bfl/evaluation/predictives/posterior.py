@@ -20,6 +20,11 @@ class PosteriorPredictive(Predictive):
     Source: Fischer et al. (2024), equation (7).
     """
 
+    @property
+    def idle(self) -> bool:
+        """True."""
+        return True
+
     def models(
         self,
         kept: Arrays,

@@ -18,9 +18,14 @@ class Attack(Component):
     would not train honestly before it lies, and what is measured would be another attack.
     """
 
+    @property
+    def idle(self) -> bool:
+        """Whether it sends what was learned, so that no client is a hostile one."""
+        return False
+
     def has(self) -> frozenset[str]:
-        """Return that updates are corrupted."""
-        return frozenset({"corrupted-updates"})
+        """Return whether updates are corrupted."""
+        return frozenset() if self.idle else frozenset({"corrupted-updates"})
 
     @abstractmethod
     def corrupt(

@@ -12,9 +12,10 @@ from bfl.posteriors import Posterior
 class NoAttack(Attack):
     """Nobody is hostile."""
 
-    def has(self) -> frozenset[str]:
-        """Return nothing."""
-        return frozenset()
+    @property
+    def idle(self) -> bool:
+        """True."""
+        return True
 
     def corrupt(
         self, learned: Posterior, received: Posterior, generator: np.random.Generator

@@ -42,6 +42,11 @@ class Outgoing(Component, ABC):
         """Whether ``change`` draws random numbers."""
         return False
 
+    @property
+    def draws_on_pool(self) -> bool:
+        """Whether ``change_pool`` draws random numbers: the noise is the server's."""
+        return False
+
     def mechanism(self) -> Mechanism | None:
         """Return what an account reckons with; None: there is no noise, and no ε."""
         return None

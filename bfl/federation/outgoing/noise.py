@@ -74,6 +74,11 @@ class Noise(Outgoing):
         return self.active and not self.by_server
 
     @property
+    def draws_on_pool(self) -> bool:
+        """Whether the server adds it."""
+        return self.active and self.by_server
+
+    @property
     def by_server(self) -> bool:
         """Whether it is the server that adds it."""
         return self.noise_at == "server"

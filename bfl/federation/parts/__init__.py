@@ -1,7 +1,7 @@
 """What a part of a method is: what it keeps, sends and folds, on the server and on a client.
 
 - ``part``: the two halves of a part, and the numbers and declarations they work with.
-- ``replies``: what a client's half sends and keeps, held to what is declared.
+- ``replies``: what either half sends, and what a client keeps, held to what is declared.
 """
 
 from bfl.federation.parts.part import (
@@ -12,7 +12,7 @@ from bfl.federation.parts.part import (
     Part,
     Trained,
 )
-from bfl.federation.parts.replies import check_concluded
+from bfl.federation.parts.replies import check_broadcast, check_concluded, check_received
 
 __all__ = [
     "GREATEST_BESIDE",
@@ -21,5 +21,7 @@ __all__ = [
     "DeclaredArray",
     "Part",
     "Trained",
+    "check_broadcast",
     "check_concluded",
+    "check_received",
 ]

@@ -6,6 +6,7 @@ A round goes through a part in this order; whatever it does not override does no
 | --- | --- | --- |
 | server | ``begin_server`` | once, before the first round |
 | server | ``broadcast`` | in each round, once for all clients |
+| client | ``sent`` | what ``broadcast`` sends, declared, so that it can be checked |
 | client | ``begin_client`` | once, before the client's first round |
 | client | ``commit`` | in each round, with what it kept in the last round that was pooled |
 | client | ``conclude`` | in each round, after training |
@@ -13,7 +14,13 @@ A round goes through a part in this order; whatever it does not override does no
 | server | ``fold`` | in each round, with the sums over the pooled clients |
 
 States are arrays by name. They go into checkpoints and into a client's snapshots as they are, so a
-part keeps nothing anywhere else.
+part keeps nothing anywhere else. Parts of one method with the same ``state_name`` share one state:
+what they begin with is put together, ``commit`` and ``fold`` get what the part before has made of
+it, and each ``conclude`` gets the whole.
+
+The server's half of partitioned variational inference is no part's state: by how much a pool was
+damped (``ServerState.damping``) and what it was before rounding (``ServerState.pooled``) are fields
+that any pooling rule may fill.
 
 **A client's state commits only when the server has pooled the update.** What ``conclude`` keeps is
 taken up, by ``commit``, if the server says in a later round that it was pooled; otherwise it is
@@ -45,16 +52,17 @@ gradient or momentum that training survives, and far from what overflows in trai
 
 @dataclass(frozen=True)
 class DeclaredArray:
-    """An array that a client sends beside its posterior.
+    """An array that travels beside a posterior, from a client or from the server.
 
-    One with a value outside its bounds is refused, and the client's update with it. Whoever
-    declares wider bounds sees to it that one client at the bound cannot spoil the others' training.
+    One with a value outside its bounds is refused: a client's, and its update with it; the
+    server's, and the client does not train. Whoever declares wider bounds of what clients send sees
+    to it that one client at the bound cannot spoil the others' training.
 
     Attributes:
         name: Its name, unique among the parts of a method.
         shape: Its shape.
         combined: How the clients' arrays become one: their ``sum``, or their ``mean`` with the
-            weights of the pooling.
+            weights of the pooling. Says nothing of what the server sends.
         low: The least value that is allowed.
         high: The greatest value that is allowed.
         dtype: Its floating-point type.
@@ -68,7 +76,7 @@ class DeclaredArray:
     dtype: str = "float32"
 
     def problem(self, array: npt.NDArray[Any]) -> str | None:
-        """Return what is wrong with an array that a client has sent; None if nothing is."""
+        """Return what is wrong with an array that has been sent; None if nothing is."""
         if array.dtype != np.dtype(self.dtype):
             return f"{self.name} has type {array.dtype}; expected {self.dtype}"
         if array.shape != self.shape:
@@ -182,8 +190,15 @@ class Part(Component):
         return {}
 
     def broadcast(self, state: Arrays) -> Arrays:
-        """Return what all clients of a round are sent beside the posterior, by unique names."""
+        """Return what all clients of a round are sent beside the posterior, by unique names.
+
+        These are the arrays that ``sent`` declares, no more and no fewer, in every round.
+        """
         return {}
+
+    def sent(self, posterior: Posterior) -> tuple[DeclaredArray, ...]:
+        """Return what ``broadcast`` sends; ``posterior``, the global one, gives the sizes."""
+        return ()
 
     def replies(self, posterior: Posterior) -> tuple[DeclaredArray, ...]:
         """Return what every client sends beside its posterior; ``posterior`` gives the sizes."""

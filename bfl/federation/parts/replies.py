@@ -1,4 +1,4 @@
-"""What a client's half of a part gives to send and to keep, held to what the part has declared."""
+"""What the halves of a part send, and what a client keeps, held to what the part has declared."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bfl.errors import ConfigurationError, public
+from bfl.errors import ConfigurationError, RunError, public
 from bfl.federation.parts.part import Arrays, DeclaredArray, Part
 from bfl.posteriors import Posterior
 
@@ -42,6 +42,56 @@ def check_concluded(part: Part, sent: Arrays, kept: Arrays, received: Posterior)
             "keep it under; allowed: a state_name and keeps_on_clients=True, or nothing kept"
         )
         raise public(refusal)
+
+
+def check_broadcast(part: Part, sent: Arrays, posterior: Posterior) -> None:
+    """Refuse, on the server, arrays that a part's ``broadcast`` gives beyond what it declares.
+
+    Args:
+        part: The part.
+        sent: What it sends beside the posterior.
+        posterior: The global posterior, which gives the sizes.
+
+    Raises:
+        ConfigurationError: An array is sent that ``sent`` does not declare, or is missing, or is of
+            another type or shape.
+        RunError: One has values that are not finite, or out of its range.
+    """
+    declared = part.sent(posterior)
+    if problem := named_problem(sent, declared):
+        raise ConfigurationError(
+            f"part '{part.name}' broadcasts {problem} beside the posterior, and its sent declares "
+            f"{_declared(declared)}"
+        )
+    if problem := _values_problem(sent, declared):
+        raise RunError(f"part '{part.name}' broadcasts what clients refuse: {problem}")
+
+
+def check_received(parts: Iterable[Part], received: Arrays, posterior: Posterior) -> None:
+    """Refuse, on a client, arrays from the server that are not those that the parts declare.
+
+    Args:
+        parts: The parts of the method.
+        received: What came beside the posterior.
+        posterior: The posterior that came, which gives the sizes.
+
+    Raises:
+        RunError: An array is missing, is of another type or shape, or has values that are not
+            finite or out of its range; or no part declares it.
+    """
+    declared = [array for part in parts for array in part.sent(posterior)]
+    problem = named_problem(received, declared) or _values_problem(received, declared)
+    if problem:
+        refusal = RunError(
+            f"the server has sent, beside the posterior, {problem}; the parts of the method "
+            f"declare {_declared(declared)}"
+        )
+        raise public(refusal)
+
+
+def _values_problem(arrays: Arrays, declared: Iterable[DeclaredArray]) -> str:
+    problems = (array.problem(np.asarray(arrays[array.name])) for array in declared)
+    return next(filter(None, problems), "")
 
 
 def named_problem(arrays: Mapping[str, npt.NDArray[Any]], declared: Iterable[DeclaredArray]) -> str:

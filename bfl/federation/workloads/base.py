@@ -18,6 +18,11 @@ class Workload(Component, ABC):
     configuration that comes with a task.
     """
 
+    @property
+    def varies(self) -> bool:
+        """Whether clients may make another number of epochs than ``local-epochs``."""
+        return True
+
     @abstractmethod
     def epochs(
         self, seed: int, server_round: int, partition_id: int, clients: int, local_epochs: int

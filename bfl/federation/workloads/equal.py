@@ -12,6 +12,11 @@ class EqualWorkload(Workload):
     Source: McMahan et al. (2017), Algorithm 1.
     """
 
+    @property
+    def varies(self) -> bool:
+        """False."""
+        return False
+
     def epochs(
         self, seed: int, server_round: int, partition_id: int, clients: int, local_epochs: int
     ) -> int:

@@ -7,11 +7,15 @@ from typing import ClassVar, Literal
 import numpy as np
 from pydantic import Field
 
-from bfl.federation.parts import Arrays, Counts, DeclaredArray, Trained
+from bfl.federation.parts import GREATEST_BESIDE, Arrays, Counts, DeclaredArray, Trained
 from bfl.learning.corrections.base import Correction, corrections
 from bfl.posteriors import Posterior
 
 VECTORS = ("mean", "point")
+
+GREATEST_CONTROL = 1e6 * GREATEST_BESIDE
+"""The greatest absolute value of c. A round moves it by GREATEST_BESIDE at the most, the mean over
+all clients of changes within that: so it is in reach of none in a million rounds."""
 
 
 def _control(vector: str) -> str:
@@ -81,6 +85,14 @@ class Scaffold(Correction):
     def broadcast(self, state: Arrays) -> Arrays:
         """Return c."""
         return {_control(v): state[_control(v)].astype(np.float32) for v in VECTORS}
+
+    def sent(self, posterior: Posterior) -> tuple[DeclaredArray, ...]:
+        """Declare c."""
+        most = GREATEST_CONTROL
+        return tuple(
+            DeclaredArray(_control(v), getattr(posterior, v).shape, low=-most, high=most)
+            for v in VECTORS
+        )
 
     def replies(self, posterior: Posterior) -> tuple[DeclaredArray, ...]:
         """Declare the changes of control variates, whose sum the server uses."""

@@ -1,0 +1,146 @@
+"""What a part has the server send beside the posterior is what the part declares, or nothing is."""
+
+from __future__ import annotations
+
+import math
+from typing import Any, ClassVar
+
+import numpy as np
+import pytest
+from flwr.app import RecordDict
+from small_federation import make_app, make_grid
+
+import strategies
+from bfl.errors import ConfigurationError, RunError
+from bfl.federation.parts import Arrays, Counts, DeclaredArray, Part
+from bfl.federation.wire import TrainTask, posterior_to_arrays, reply_content
+from bfl.posteriors import Posterior
+from strategies.posterior_pooling import Round
+
+START = Posterior(np.zeros(3, np.float32), np.ones(3, np.float32), np.zeros(1, np.float32))
+ZEROS = np.zeros(3, np.float32)
+
+
+class Telling(Part):
+    """A part that sends what it is told, and declares one array within ±2."""
+
+    name: ClassVar[str] = "telling"
+    told: ClassVar[Any] = {"path": ZEROS}
+
+    def broadcast(self, state: Arrays) -> Arrays:
+        return self.told
+
+    def sent(self, posterior: Posterior) -> tuple[DeclaredArray, ...]:
+        return (DeclaredArray("path", (posterior.size,), low=-2, high=2),)
+
+
+class Undeclared(Telling):
+    """One that declares nothing."""
+
+    name: ClassVar[str] = "undeclared"
+
+    def sent(self, posterior: Posterior) -> tuple[DeclaredArray, ...]:
+        return ()
+
+
+class Growing(Telling):
+    """One that sends the sum of what clients have sent."""
+
+    name: ClassVar[str] = "growing"
+    state_name: ClassVar[str] = "growing"
+
+    def begin_server(self, posterior: Posterior, clients: int) -> Arrays:
+        return {"path": np.zeros(posterior.size, np.float32)}
+
+    def broadcast(self, state: Arrays) -> Arrays:
+        return state
+
+    def replies(self, posterior: Posterior) -> tuple[DeclaredArray, ...]:
+        return (DeclaredArray("path", (posterior.size,), "mean"),)
+
+    def fold(self, state: Arrays, combined: Arrays, counts: Counts) -> Arrays:
+        return {"path": state["path"] + combined["path"].astype(np.float32)}
+
+
+def play(part: Part, rounds: int = 1, hostile: float = 0.0) -> tuple[list[Round], list[str], int]:
+    """Return the rounds, what is told, and how often a client trained; client 2 sends a value."""
+    trained: list[int] = []
+    done: list[Round] = []
+    told: list[str] = []
+
+    def reply(task: TrainTask, received: Posterior) -> RecordDict:
+        trained.append(task.partition_id)
+        value = hostile if task.partition_id == 2 else 0.5
+        beside = {a.name: np.full(a.shape, value, np.float32) for a in part.replies(received)}
+        return reply_content(received, {"num-examples": 5}, beside)
+
+    strategy = strategies.PosteriorPooling(
+        rule="naive-weighted-averaging",
+        weighting="equal",
+        parts=(part,),
+        round_retries=0,
+        on_round=done.append,
+        on_warning=told.append,
+    )
+    grid = make_grid(make_app(reply))
+    try:
+        strategy.start(grid, posterior_to_arrays(START), num_rounds=rounds)
+    except (ConfigurationError, RunError) as error:
+        told.append(f"{type(error).__name__}: {error}")
+    return done, told, len(trained)
+
+
+@pytest.mark.parametrize(
+    ("sent", "problem"),
+    [
+        ({"path": ZEROS, "noise": ZEROS}, "an array 'noise'"),
+        ({}, "no array 'path'"),
+        ({"path": np.zeros(4, np.float32)}, "the array 'path' as float32 (4,)"),
+        ({"path": np.zeros(3)}, "the array 'path' as float64 (3,)"),
+    ],
+)
+def test_a_part_sends_the_arrays_that_it_declares(
+    sent: Arrays, problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody has trained when it is found out."""
+    assert play(Telling())[1:] == ([], 4)
+    monkeypatch.setattr(Telling, "told", sent)
+    _, told, trained = play(Telling())
+    assert told == [
+        f"ConfigurationError: part 'telling' broadcasts {problem} beside the posterior, and its "
+        "sent declares 'path' as float32 (3,)"
+    ]
+    assert trained == 0
+
+
+def test_a_part_that_declares_nothing_sends_nothing() -> None:
+    _, told, trained = play(Undeclared())
+    assert "part 'undeclared' broadcasts an array 'path' beside the posterior" in told[0]
+    assert told[0].endswith("its sent declares none")
+    assert trained == 0
+
+
+@pytest.mark.parametrize(
+    ("value", "problem"),
+    [
+        (3.0, "path has 3 of 3 values outside [-2, 2]"),
+        (math.inf, "path has 3 of 3 values that are not finite"),
+    ],
+)
+def test_what_clients_would_refuse_is_not_sent(
+    value: float, problem: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Telling, "told", {"path": np.full(3, value, np.float32)})
+    _, told, trained = play(Telling())
+    assert told == [f"RunError: part 'telling' broadcasts what clients refuse: {problem}"]
+    assert trained == 0
+
+
+def test_no_client_alone_makes_the_next_broadcast_impossible() -> None:
+    """It is refused as any other bad update is, and the run goes on."""
+    rounds, told, _ = play(Growing(), rounds=3, hostile=100.0)
+    assert [done.metrics["refused"] for done in rounds] == [1, 1, 1]
+    assert told[0].startswith("round 1, client 2: update refused: with the arrays beside")
+    assert (
+        "part 'growing' broadcasts what clients refuse: path has 3 of 3 values outside" in told[0]
+    )

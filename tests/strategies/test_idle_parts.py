@@ -1,0 +1,146 @@
+"""A part that does nothing is known by what it says of itself, whatever its name and its class."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from bfl.aggregation.defences import Defence
+from bfl.aggregation.pooling import pooling_rules
+from bfl.aggregation.weightings import weightings
+from bfl.configuration import resolve
+from bfl.configuration.without_network import needs_of_a_network
+from bfl.evaluation.predictives import Predictive
+from bfl.federation.attacks import Attack
+from bfl.federation.outgoing import Outgoing
+from bfl.federation.workloads import Workload
+from bfl.posteriors import Posterior
+from strategies.pool_updates import pool_updates
+from strategies.privacy import PoolNoise
+from strategies.updates import ClientUpdate
+
+START = Posterior(np.zeros(3, np.float32), np.ones(3, np.float32))
+
+
+class Watching(Defence):
+    """Changes nothing, and need not see all updates together."""
+
+    @property
+    def idle(self) -> bool:
+        return True
+
+    def protect(self, posteriors: Sequence[Posterior]) -> list[Posterior]:
+        raise AssertionError("all updates were held together")
+
+
+class Honest(Attack):
+    """Sends what was learned."""
+
+    @property
+    def idle(self) -> bool:
+        return True
+
+    def corrupt(self, learned: Any, received: Any, generator: Any) -> Posterior:
+        raise AssertionError("nobody is hostile")
+
+
+class AsTold(Workload):
+    """As many epochs as the run says."""
+
+    @property
+    def varies(self) -> bool:
+        return False
+
+    def epochs(self, seed: int, server_round: int, partition_id: int, *rest: int) -> int:
+        return rest[-1]
+
+    def expected_epochs(self, local_epochs: int) -> float:
+        return local_epochs
+
+
+class Alone(Predictive):
+    """Nothing predicts beside the posterior."""
+
+    @property
+    def idle(self) -> bool:
+        return True
+
+    def models(self, kept: Any, **given: Any) -> None:
+        return None
+
+
+class NoiseOnPools(Outgoing):
+    """Noise of the server's on differences of a length that is bounded."""
+
+    name = "noise-on-pools"
+
+    @property
+    def draws_on_pool(self) -> bool:
+        return True
+
+    def change(self, difference: Any, normals: Any) -> Any:
+        return difference
+
+    def holds(self, difference: Any) -> bool:
+        return bool(np.linalg.norm(difference) <= 1)
+
+
+def test_an_idle_defence_waits_for_no_other_update() -> None:
+    defence = Watching()
+    assert not defence.has()
+    pending: list[int] = []
+
+    def updates() -> Iterator[ClientUpdate]:
+        for client in range(3):
+            pending.append(client)
+            yield ClientUpdate(client, START, 5, {})
+
+    pooled = pool_updates(
+        updates(),
+        pooling_rules.create("conflation"),
+        weightings.create("train-size"),
+        defence,
+        previous=START,
+        num_examples=dict.fromkeys(range(3), 5),
+        asked=3,
+        generator=np.random.default_rng,
+        on_weighed=lambda update, weight: pending.remove(update.partition_id),
+    )
+    assert pooled.weights == (1 / 3, 1 / 3, 1 / 3)
+    assert not pending
+
+
+def test_with_an_idle_attack_nobody_is_hostile() -> None:
+    hostile = resolve({"attack": "sign-flip", "attackers": 1})
+    assert hostile.attacks(0)
+    honest = replace(hostile, attack=Honest())
+    assert not honest.attacks(0)
+    assert not honest.attack.has()
+
+
+def test_a_workload_that_does_not_vary_has_no_average() -> None:
+    drawn = resolve({"workload": "uniform", "local-epochs": 20})
+    assert "epochs on average" in drawn.title
+    assert "of 20 local epochs" in replace(drawn, workload=AsTold()).title
+    assert "average" not in replace(drawn, workload=AsTold()).title
+
+
+def test_an_idle_predictive_asks_for_no_network() -> None:
+    configuration = resolve({"server-evaluates": False})
+    for word, needs in (("ensemble", 1), ("posterior", 0)):
+        predictive = resolve({"predictive": word}).predictive
+        parts = replace(configuration, predictive=predictive)
+        assert len(list(needs_of_a_network(parts.keys, parts))) == needs
+    parts = replace(configuration, predictive=Alone())
+    assert not list(needs_of_a_network(parts.keys, parts))
+
+
+def test_noise_of_the_servers_hides_differences_as_its_chain_holds_them() -> None:
+    """Whichever part adds it: a longer one is refused."""
+    noise = PoolNoise((NoiseOnPools(),), 0, anew=False)
+    far = Posterior(np.full(3, 2, np.float32), np.ones(3, np.float32))
+    assert noise.problem(START, START) is None
+    assert "outgoing has ['noise-on-pools']" in str(noise.problem(far, START))
