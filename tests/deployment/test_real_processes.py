@@ -171,6 +171,7 @@ def test_nodes_train_on_data_of_their_own(tmp_path: Path, flower: Flower) -> Non
         TMPDIR=str(tmp_path),
     )
     assert done.returncode == 0, done.stdout
+    assert "warning: neither encryption nor authentication: any user of this machine" in done.stdout
     for entry in RunFolder(tmp_path / "run").rounds():
         assert (entry["clients"], entry["num-examples"]) == (2, sum(OWN_EXAMPLES))
     # TensorFlow leaves the code that it has generated in __pycache__; that is not ours to remove.

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from flwr.app import Array
 from masked_federation import SIZES, START, Fault, MaskedNodes, no_fault, trained, values
 from small_federation import make_grid
 
@@ -312,6 +313,26 @@ class Tampering(MaskedNodes):
             return reply
 
         return work
+
+
+def test_a_sum_that_is_no_posterior_ends_the_run_and_nobody_is_blamed():
+    class Liar(MaskedNodes):
+        """Clients of which one sends anything in place of its masked vector."""
+
+        def _train(self, message, context):
+            content = super()._train(message, context)
+            if int(context.node_config["partition-id"]) == 2:
+                vector = content["arrays"]["masked"].numpy()
+                anything = np.random.default_rng(0).integers(0, 2**63, vector.size, np.uint64)
+                content["arrays"]["masked"] = Array(anything.reshape(vector.shape))
+            return content
+
+    with pytest.raises(RunError) as caught:
+        Run(MASKED, rounds=1, nodes=Liar())
+    said = str(caught.value)
+    assert "only the sum of the clients' statistics is known (exchange 'masked')" in said
+    assert "not which of them has sent what" in said
+    assert "client 2" not in said
 
 
 @pytest.mark.parametrize(
