@@ -3,8 +3,8 @@
 
     python benchmarks/secure_aggregation.py --output FILE [--cells 300000x4 10000000x4 ...]
 
-Cells that are in the file are not made again. All clients are played one after the other, so a
-client's own time is about a K-th of the clients'.
+Of cells that are in the file, only what they lack is made. All clients are played one after the
+other, so a client's own time is about a K-th of the clients'; nothing is sent.
 """
 
 from __future__ import annotations
@@ -17,7 +17,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from flwr.common.secure_aggregation.ndarrays_arithmetic import (
+    get_parameters_shape,
+    parameters_addition,
+    parameters_mod,
+    parameters_subtraction,
+)
 from flwr.common.secure_aggregation.quantization import dequantize, quantize
+from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen
 from measuring import Report, Row, Timing, options, publish
 
 from bfl import randomness
@@ -38,12 +45,16 @@ from bfl.federation.secure_aggregation.value_range import agreed_exponents
 from bfl.posteriors import Posterior
 
 RULE = pooling_rules.create("log-linear-pool")
-CELLS = ("300000x4", "300000x16", "300000x64", "10000000x4", "10000000x16", "100000000x4")
+CELLS = (
+    *("300000x4", "300000x16", "300000x64"),
+    *("10000000x4", "10000000x16", "10000000x64"),
+    *("100000000x4", "100000000x16", "100000000x64"),
+)
 """Parameters and clients."""
 
 STAGES = ("keys-and-shares", "clients", "server")
 QUANTIZED_UP_TO = 300_000
-"""Parameters of the cells that are made with Flower's encoding as well."""
+"""Parameters of the cells that are made with Flower's encoding and masks as well."""
 
 CLIPPING, LEVELS, MODULUS = 8.0, 2**22, 2**32
 """The defaults of Flower's SecAgg+."""
@@ -97,11 +108,30 @@ def measured(size: int, count: int) -> dict[str, Any]:
         "parameters": size,
         "clients": count,
         "masked": errors(masked, direct),
-        "quantized": errors(quantized_pool(size, count, previous), direct)
-        if size <= QUANTIZED_UP_TO
-        else None,
         "seconds": clock.seconds,
+        **of_flower(size, count),
     }
+
+
+def of_flower(size: int, count: int) -> dict[str, Any]:
+    """Return the errors and the CPU seconds of a cell with Flower's own functions; None: not made.
+
+    The seconds are of the same work as ours, but for its keys and shares.
+    """
+    if size > QUANTIZED_UP_TO:
+        return {"quantized": None, "quantized-seconds": None}
+    clock, previous = Clock(), posterior(0, size)
+    found = quantized_pool(size, count, previous, clock)
+    direct = pool_weighted(RULE, _members(size, count), previous=previous).posterior
+    taken = {stage: clock.seconds[stage] for stage in STAGES if stage != "keys-and-shares"}
+    return {"quantized": errors(found, direct), "quantized-seconds": taken}
+
+
+def completed(cell: dict[str, Any]) -> dict[str, Any]:
+    """Return a cell with what it lacks."""
+    if cell["parameters"] > QUANTIZED_UP_TO or cell.get("quantized-seconds"):
+        return cell
+    return {**cell, **of_flower(cell["parameters"], cell["clients"])}
 
 
 def _members(size: int, count: int) -> Iterator[tuple[Posterior, float, None]]:
@@ -138,21 +168,44 @@ def added_up(
     return total
 
 
-def quantized_pool(size: int, count: int, previous: Posterior) -> Posterior:
-    """Return the pool of the same statistics as Flower's SecAgg+ encodes, adds and decodes them.
+def quantized_pool(size: int, count: int, previous: Posterior, clock: Clock) -> Posterior:
+    """Return the pool of the same statistics as Flower's SecAgg+ encodes, masks and adds them.
 
     Its workflow and its clients' mod (``flwr`` 1.41): clipped, rounded at random, summed modulo
-    2³²; every client with the greatest weight, where its grid is the finest. Masks change no sum.
+    2³², with as many neighbours as ours have; every client with the greatest weight, where its
+    grid is the finest. Seeds of masks are there already.
     """
     np.random.seed(0)  # noqa: NPY002 - what Flower's rounding draws from
-    total = np.zeros((RULE.statistics, size), np.int64)
-    for update, _, _ in _members(size, count):
-        statistics = client_statistics(RULE, update, 1.0, previous).gaussian
-        total += np.stack(quantize(list(statistics), CLIPPING, LEVELS))
-    total %= MODULUS
-    mean = np.stack(dequantize(list(total), CLIPPING, LEVELS)) - (count - 1) * CLIPPING
-    mean /= count
-    return pooled_statistics(RULE, Statistics(mean, np.zeros(0)), [1.0], previous).posterior
+    near = Masked().secure_sums.neighbourhood
+    total: list[Any] | None = None
+    for client, (update, _, _) in enumerate(_members(size, count)):
+        with clock("clients"):
+            statistics = client_statistics(RULE, update, 1.0, previous).gaussian
+            vector = quantize(list(statistics), CLIPPING, LEVELS)
+            shape = get_parameters_shape(vector)
+            vector = parameters_addition(vector, _mask(client, client, shape))
+            for other in near.of(client, range(count), "benchmark"):
+                change = parameters_addition if client > other else parameters_subtraction
+                vector = change(vector, _mask(client, other, shape))
+            vector = parameters_mod(vector, MODULUS)
+        with clock("server"):
+            total = vector if total is None else parameters_addition(total, vector)
+    assert total is not None
+    with clock("server"):
+        total = parameters_mod(total, MODULUS)
+        for client in range(count):
+            own = _mask(client, client, get_parameters_shape(total))
+            total = parameters_subtraction(total, own)
+        total = parameters_mod(total, MODULUS)
+        mean = np.stack(dequantize(total, CLIPPING, LEVELS)) - (count - 1) * CLIPPING
+        mean /= count
+        return pooled_statistics(RULE, Statistics(mean, np.zeros(0)), [1.0], previous).posterior
+
+
+def _mask(one: int, other: int, shape: list[tuple[int, ...]]) -> list[Any]:
+    """Return the mask that two clients share, or a client's own one, as Flower draws it."""
+    seed = randomness.generator(0, "benchmark", "masks", *sorted((one, other))).bytes(32)
+    return pseudo_rand_gen(seed, MODULUS, shape)
 
 
 def errors(found: Posterior, wanted: Posterior) -> dict[str, float]:
@@ -175,8 +228,9 @@ def rows_of(cell: Mapping[str, Any]) -> list[Row]:
         rows.append(Row(f"{what}: error of a {vector}", unit, Timing.of([ours]), *beside))
     named = {"keys-and-shares": "keys and shares", "clients": "all clients' vectors"}
     for stage in STAGES:
-        taken = Timing.of([cell["seconds"][stage]])
-        rows.append(Row(f"{what}: {named.get(stage, stage)}", "CPU s", taken))
+        taken, other = Timing.of([cell["seconds"][stage]]), cell.get("quantized-seconds") or {}
+        beside = ("Flower's SecAgg+", Timing.of([other[stage]])) if stage in other else ()
+        rows.append(Row(f"{what}: {named.get(stage, stage)}", "CPU s", taken, *beside))
     return rows
 
 
@@ -189,7 +243,8 @@ def report(cells: Sequence[Mapping[str, Any]]) -> Report:
         "posteriors as they are; of a mean in pooled standard deviations, of a variance as a "
         "share of it. Float32, in which the pool is rounded, has an eps of 1.2e-7.",
         "Flower's SecAgg+ encoding: the same statistics, clipped at ±8 and rounded to 2²² levels "
-        "by the functions of flwr itself, with the defaults of its workflow.",
+        "by the functions of flwr itself, with the defaults of its workflow. Its seconds: these "
+        "functions and those that draw, add and take off its masks, with as many neighbours.",
     )
     rows = [row for cell in cells for row in rows_of(cell)]
     return Report("secure_aggregation", "Secure aggregation in one process", rows, notes)
@@ -202,14 +257,14 @@ def main() -> None:
     given = parser.parse_args()
     output: Path | None = given.output
     cells = json.loads(output.read_text("utf-8"))["cells"] if output and output.exists() else []
-    done = {(cell["parameters"], cell["clients"]) for cell in cells}
     for text in given.cells:
         size, count = map(int, text.split("x"))
-        if (size, count) in done:
+        old = {(cell["parameters"], cell["clients"]): cell for cell in cells}
+        cell = old.get((size, count))
+        new = completed(cell) if cell else measured(size, count)
+        if new is cell:
             continue
-        cells = sorted(
-            [*cells, measured(size, count)], key=lambda c: (c["parameters"], c["clients"])
-        )
+        cells = [made for _, made in sorted({**old, (size, count): new}.items())]
         print(json.dumps(cells), flush=True)
         if output:
             write(cells, output)

@@ -59,7 +59,7 @@ from bfl.federation.wire import (
 from bfl.learning.training import LocalResult, LocalTask
 from bfl.plugins import activate
 from bfl.posteriors import Manifest, Posterior
-from clients.examples import client_examples, label_problem, labels_and_classes
+from clients.examples import client_examples, data_problem, label_problem, labels_and_classes
 from clients.guard import deadline, reason_for_server, reports_errors
 from clients.heads import Head
 from clients.judging import judged_metrics
@@ -98,15 +98,19 @@ def describe(message: Message, context: Context) -> Message:
     """Say which client this node plays, how much data of its own it has, and which code it runs."""
     node = Node.of(context)
     question: Any = message.content.get(CONFIG, {})
+    # Before the data, which a plugin may be the source of.
+    plugins = _plugin_problem(message, node)
+    data = "" if plugins else data_problem(message, node)
     description = NodeDescription(
         partition_id=node.partition_id,
         num_partitions=node.num_partitions,
-        own_examples=own_examples(node, private=question.get(PRIVATE) is True),
+        own_examples=0 if data else own_examples(node, private=question.get(PRIVATE) is True),
         code=code_digest(),
         allows_attack=node.allows_attack,
         keeps_state=node.simulated or bool(node.state_dir),
-        plugins=_plugin_problem(message, node),
-        labels=label_problem(message, node),
+        plugins=plugins,
+        data=data,
+        labels="" if data else label_problem(message, node),
         noise_anew=not node.simulated,
     )
     return Message(description.to_content(), reply_to=message)

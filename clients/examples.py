@@ -10,11 +10,11 @@ import numpy.typing as npt
 from flwr.app import Message
 
 from bfl.configuration import Configuration
-from bfl.errors import ConfigurationError, DataError, public
-from bfl.federation.wire import CONFIG, NUM_CLASSES, Positions, TrainTask
+from bfl.errors import BflError, ConfigurationError, DataError, public
+from bfl.federation.wire import CONFIG, DATA_DIR, DATASET, NUM_CLASSES, Positions, TrainTask
 from clients.heads import counted_from, own_classes
 from clients.node import Node
-from clients.process import TrainingData, own_data
+from clients.process import TrainingData, own_data, shared_data
 
 
 def client_examples(
@@ -98,6 +98,34 @@ def check_labels(labels: npt.NDArray[Any], classes: int, where: str) -> None:
             f"{where}: the training labels are from {low} to {high}, and the run has {classes} "
             f"classes; allowed: 0 to {classes - 1}"
         )
+
+
+def data_problem(message: Message, node: Node) -> str:
+    """Return why the data that a SuperNode would train on cannot be had there, or nothing.
+
+    They are read, as in the first round, which then need not read them. The server learns which
+    they are; the rest stands in the node's own log. A simulated node has the server's.
+
+    Args:
+        message: The query before the first round.
+        node: The node that is asked.
+    """
+    asked: Any = message.content.get(CONFIG, {})
+    dataset = str(asked.get(DATASET, ""))
+    if node.simulated or not (node.dataset or dataset):
+        return ""
+    try:
+        if node.dataset:
+            own_data(node.dataset)
+        else:
+            shared_data(*node.place_of(dataset, str(asked.get(DATA_DIR, ""))))
+    except BflError as error:
+        if error.public:
+            return str(error)
+        traceback.print_exception(error)
+        which = "its own data" if node.dataset else f"the run's data set '{dataset}'"
+        return f"{which} cannot be had there; its own log says where it has looked"
+    return ""
 
 
 def label_problem(message: Message, node: Node) -> str:

@@ -5,6 +5,9 @@ What it keeps lies in Flower's context of its node and nowhere else, and ends wi
 
 from __future__ import annotations
 
+import sys
+from functools import lru_cache
+
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from bfl.aggregation.pooling.client_statistics import client_statistics
@@ -21,6 +24,7 @@ from bfl.federation.secure_aggregation.client import (
 )
 from bfl.federation.secure_aggregation.encoding import encoded_statistics
 from bfl.federation.secure_aggregation.errors import ProtocolError
+from bfl.federation.secure_aggregation.identity import Unsigned
 from bfl.federation.secure_aggregation.messages import (
     Confirmations,
     Fields,
@@ -55,8 +59,23 @@ def advertised(message: Message, context: Context) -> Message:
             f"this node plays partition {node.partition_id} and is asked for keys of partition "
             f"{asked.client}"
         )
-    state, reply = advertise(asked, node.identity)
+    identity = node.identity
+    if isinstance(identity, Unsigned) and not node.simulated:
+        _say_unsigned(context.run_id)
+    state, reply = advertise(asked, identity)
     return _answer(message, context, state, reply)
+
+
+@lru_cache(maxsize=16)
+def _say_unsigned(run_id: int) -> None:
+    """Say once in a run, in the node's own log, what its operator has not asked for."""
+    print(
+        f"warning: run {run_id} masks updates, and this node has no clients-list: its keys are not "
+        "signed, it takes everybody's, and a server that plays clients of its own learns its "
+        "updates; see docs/secure-aggregation.md",
+        file=sys.stderr,
+        flush=True,
+    )
 
 
 def shared(message: Message, context: Context) -> Message:

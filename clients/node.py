@@ -114,16 +114,24 @@ class Node:
         Raises:
             ConfigurationError: The run names a path, and this node reads none for a server.
         """
+        return self.place_of(keys.dataset, keys.data_dir)
+
+    def place_of(self, dataset: str, data_dir: str) -> tuple[str, str]:
+        """Return the data set of a run by its keys ``dataset`` and ``data-dir``, and where it is.
+
+        Raises:
+            ConfigurationError: As for ``shared_dataset``.
+        """
         if self.allows_run_paths:
-            return keys.dataset, keys.data_dir if self.data_dir is None else self.data_dir
-        if _PATH.search(keys.dataset):
+            return dataset, data_dir if self.data_dir is None else self.data_dir
+        if _PATH.search(dataset):
             refusal = ConfigurationError(
-                f"dataset is '{keys.dataset}', and this node reads no path that a server names; "
+                f"dataset is '{dataset}', and this node reads no path that a server names; "
                 "allowed: data of its own (dataset in its own configuration), a named data set, "
                 "or allow-run-paths=true in the node's configuration"
             )
             raise public(refusal)
-        return keys.dataset, self.data_dir or ""
+        return dataset, self.data_dir or ""
 
 
 def _flag(given: Mapping[str, Any], key: str) -> bool:

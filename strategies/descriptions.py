@@ -12,7 +12,7 @@ from flwr.serverapp import Grid
 from bfl.deployment.bound_nodes import binding_problem
 from bfl.errors import ConfigurationError, RunError
 from bfl.federation.client_text import neutralized
-from bfl.federation.wire import NUM_CLASSES, PRIVATE, NodeDescription
+from bfl.federation.wire import DATA_DIR, DATASET, NUM_CLASSES, PRIVATE, NodeDescription
 from strategies.exchange import Outstanding
 
 AGAIN_AFTER_FAILURE = 5.0
@@ -31,6 +31,8 @@ class NodeDescriptions:
         plugins: The run's plugins, with their digests, which the nodes look for.
         private: Whether nodes shall not say how many examples they have.
         num_classes: The number of classes that nodes' own labels are held to; None: they are not.
+        dataset: The run's data set and where it looks for archives, which nodes without data of
+            their own look for; None: they do not.
 
     Attributes:
         known: The descriptions, by node id.
@@ -46,6 +48,7 @@ class NodeDescriptions:
         *,
         private: bool = False,
         num_classes: int | None = None,
+        dataset: tuple[str, str] | None = None,
     ) -> None:
         self.known: dict[int, NodeDescription] = {}
         self.failures: dict[int, str] = {}
@@ -56,6 +59,7 @@ class NodeDescriptions:
             **({"plugins": plugins} if plugins else {}),
             **({PRIVATE: True} if private else {}),
             **({NUM_CLASSES: num_classes} if num_classes is not None else {}),
+            **(dict(zip((DATASET, DATA_DIR), dataset, strict=True)) if dataset else {}),
         }
         self._outstanding = Outstanding(grid)
         self._ask_again: dict[int, float] = {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import islice
@@ -11,6 +11,7 @@ from itertools import islice
 from flwr.serverapp import Grid
 
 from bfl.code import code_digest
+from bfl.deployment.bound_nodes import called
 from bfl.errors import ConfigurationError, RunError
 from bfl.federation.wire import NodeDescription
 from strategies.descriptions import NodeDescriptions
@@ -21,10 +22,13 @@ REJOIN_WAIT = 15.0
 NAMED = 100
 """Missing partitions that an error names; there may be any number of them."""
 
+FEW = 10
+"""Nodes that an error names one after the other."""
+
 OTHER_CODE = (
-    "the server and some clients run different code: the engine imports bfl, clients or strategies "
-    "from another folder. Start it from a folder that holds none of them, or install one version "
-    "everywhere"
+    "the server and some clients run different code ({}): the engine imports bfl, clients or "
+    "strategies from another folder. Start it from a folder that holds none of them, or install "
+    "one version everywhere"
 )
 
 Described = Mapping[int, NodeDescription]
@@ -147,6 +151,7 @@ def discover(
     *,
     private: bool = False,
     num_classes: int | None = None,
+    dataset: tuple[str, str] | None = None,
 ) -> Federation:
     """Wait until all nodes have registered and said who they are, and return the federation.
 
@@ -163,15 +168,19 @@ def discover(
         plugins: The run's plugins, with their digests, which each node must have.
         private: Whether nodes shall not say how many examples they have.
         num_classes: The number of classes that nodes' own labels are held to; None: they are not.
+        dataset: The run's data set and where it looks for archives, which nodes without data of
+            their own look for; None: they do not.
 
     Raises:
         RunError: Nodes are missing when the time is over, which are named, or the engine has died.
         ConfigurationError: Two nodes still play one partition then; or, at once, the numbers
-            differ, or a node runs other code than the server, lacks a plugin, has labels of its own
-            that are none of the classes, or does not speak its wire format.
+            differ, or a node runs other code than the server, lacks a plugin or data, has labels
+            of its own that are none of the classes, or does not speak its wire format.
     """
     deadline = time.monotonic() + timeout
-    descriptions = NodeDescriptions(grid, plugins, private=private, num_classes=num_classes)
+    descriptions = NodeDescriptions(
+        grid, plugins, private=private, num_classes=num_classes, dataset=dataset
+    )
     while True:
         online = descriptions.ask()
         descriptions.listen(min(deadline, time.monotonic() + poll))
@@ -195,19 +204,23 @@ def _expected(clients: int, described: Described) -> int:
         ConfigurationError: The nodes do not agree with each other, or with the server.
     """
     # Clients of another framework, whose code is not this package's, name none.
-    if {description.code for description in described.values()} - {code_digest(), ""}:
-        raise ConfigurationError(OTHER_CODE)
+    if other := [n for n, d in described.items() if d.code not in (code_digest(), "")]:
+        raise ConfigurationError(OTHER_CODE.format(_named(other)))
     for node, description in described.items():
         if description.unfit:
-            where = f"node {node} (partition {description.partition_id})"
+            where = f"{called(node)} (partition {description.partition_id})"
             raise ConfigurationError(f"{where}: {description.unfit}")
-    numbers = {description.num_partitions for description in described.values()}
+    numbers: dict[int, list[int]] = {}
+    for node, description in described.items():
+        numbers.setdefault(description.num_partitions, []).append(node)
     if len(numbers) > 1:
+        said = "; ".join(f"{number} says {_named(numbers[number])}" for number in sorted(numbers))
         raise ConfigurationError(
-            f"the nodes disagree on num-partitions: {sorted(numbers)}; it is the number of clients "
-            "and the same for all"
+            f"the nodes disagree on num-partitions: {said}. It is the number of clients and the "
+            "same for all: after a change, each client needs its new identity.toml or node "
+            "configuration, and a new start"
         )
-    number = numbers.pop() if numbers else clients or 1
+    number = next(iter(numbers), clients or 1)
     if clients and number != clients:
         raise ConfigurationError(
             f"clients is {clients}, but there are {number} SuperNodes (num-partitions); "
@@ -216,10 +229,16 @@ def _expected(clients: int, described: Described) -> int:
     beyond = [n for n, d in described.items() if not 0 <= d.partition_id < number]
     if beyond:
         raise ConfigurationError(
-            f"the partition-id of node {beyond[0]} is {described[beyond[0]].partition_id}; "
+            f"the partition-id of {called(beyond[0])} is {described[beyond[0]].partition_id}; "
             f"expected 0 to {number - 1}"
         )
     return number
+
+
+def _named(nodes: Sequence[int]) -> str:
+    """Return what some nodes are called, the first of many."""
+    more = f" and {len(nodes) - FEW} others" if len(nodes) > FEW else ""
+    return f"{', '.join(map(called, nodes[:FEW]))}{more}"
 
 
 def _by_partition(described: Described) -> dict[int, list[int]]:
@@ -256,7 +275,7 @@ def _missing(
     for partition_id, several in nodes.items():
         if len(several) > 1:
             return ConfigurationError(
-                f"nodes {' and '.join(map(str, several))} all have partition-id {partition_id} in "
+                f"{_named(several)} all have partition-id {partition_id} in "
                 "their node configuration; each needs its own, from 0"
             )
     # A few: a node may say that there are any number of partitions.
@@ -267,7 +286,7 @@ def _missing(
         f"{' and others' if len(absent) > NAMED else ''}"
     )
     for node in descriptions.silent():
-        text += f"\nnode {node} does not say who it is"
+        text += f"\n{called(node)} does not say who it is"
     for node, reason in sorted(descriptions.failures.items()):
-        text += f"\nnode {node} cannot say who it is: {reason}"
+        text += f"\n{called(node)} cannot say who it is: {reason}"
     return RunError(f"{text}\nstart the missing SuperNodes, or set clients")

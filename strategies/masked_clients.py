@@ -44,6 +44,12 @@ Told = Callable[[int, str], None]
 """Told the partition and the reason when a client has failed or is refused."""
 
 
+UNSIGNED = (
+    "its keys of masked rounds are not signed, as its node has no clients-list: a server that "
+    "played clients of its own would learn its update (docs/secure-aggregation.md)"
+)
+
+
 class MaskedAttempt:
     """One attempt at a round of secure aggregation, with keys and masks of its own.
 
@@ -95,6 +101,7 @@ class MaskedAttempt:
         """
         total = self._sum
         self._stage(ADVERTISE_KEYS, total.invitations(), PublicKeys, total.take_keys)
+        self._say_who_signs_nothing()
         self._stage(SHARE_KEYS, total.rosters(), Shares, total.take_shares)
         self._train(total.deliveries())
         if len(total.survivors) < needed:
@@ -105,6 +112,17 @@ class MaskedAttempt:
         self._stage(CONFIRM, total.asked_to_confirm(), Confirmations, total.take_confirmations)
         self._stage(UNMASK, total.asked_to_unmask(), Unmasking, total.take_unmasking)
         return ClientsSum(total.survivors, total.total())
+
+    def _say_who_signs_nothing(self) -> None:
+        """Tell once in a run on SuperNodes which clients' keys are not signed."""
+        told, unsigned = self._federation.descriptions, self._sum.unsigned
+        if not unsigned or not self._federation.noise_anew or told is None:
+            return
+        if UNSIGNED not in told.told:
+            told.told.add(UNSIGNED)
+            others = ", ".join(map(str, unsigned[1:]))
+            more = f"; nor are those of clients {others}" if others else ""
+            self._warn(unsigned[0], f"{UNSIGNED}{more}")
 
     def _stage(
         self,

@@ -6,6 +6,12 @@ A rule from elsewhere (a plugin, a file of one's own) gets its Strategy in the s
 
 from __future__ import annotations
 
+from bfl.aggregation.pooling.clamped_partial_sums import (
+    ClampedNaiveWeightedAveraging as ClampedNaiveWeightedAveragingRule,
+)
+from bfl.aggregation.pooling.clamped_partial_sums import (
+    ClampedWeightedSumOfNormals as ClampedWeightedSumOfNormalsRule,
+)
 from bfl.aggregation.pooling.client_gaussian import ClientGaussian as ClientGaussianRule
 from bfl.aggregation.pooling.conflation import Conflation as ConflationRule
 from bfl.aggregation.pooling.distributed_weight_consolidation import (
@@ -26,6 +32,18 @@ from bfl.aggregation.pooling.weighted_sum_of_normals import (
     WeightedSumOfNormals as WeightedSumOfNormalsRule,
 )
 from strategies.posterior_pooling import PosteriorPooling
+
+
+class ClampedNaiveWeightedAveraging(PosteriorPooling):
+    """Pools by ``clamped-naive-weighted-averaging``, whose settings are keyword arguments."""
+
+    rule_class = ClampedNaiveWeightedAveragingRule
+
+
+class ClampedWeightedSumOfNormals(PosteriorPooling):
+    """Pools by ``clamped-weighted-sum-of-normals``, whose settings are keyword arguments."""
+
+    rule_class = ClampedWeightedSumOfNormalsRule
 
 
 class ClientGaussian(PosteriorPooling):

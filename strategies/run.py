@@ -88,6 +88,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
             private=is_private(configuration.outgoing),
             # With heads of their own, clients have classes of their own.
             num_classes=None if configuration.shared.partial else dataset.num_classes,
+            dataset=(keys.dataset, keys.data_dir),
         )
         configuration = evaluator.configuration = configuration.with_clients(federation.size)
         if isinstance(evaluator, Unjudged):

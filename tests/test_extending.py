@@ -31,8 +31,10 @@ SETTING = re.compile(r"^    (\w+): \w+ = Field\(", re.MULTILINE)
 OF_BFLS_OWN = (
     "test_readme.py::test_every_strategy_of_the_table_is_one",
     "learning/networks/test_keys.py::test_the_stochastic_inferences_are_all_here",
+    "strategies/test_rules.py::test_every_rule_of_bfls_own_has_a_written_class",
 )
-"""Tests that all methods are in the README, and that it is known what each inference draws."""
+"""Tests that all methods are in the README, that it is known what each inference draws, and that
+rules which belong to bfl have written Strategy classes."""
 
 USE = """
 import numpy as np

@@ -21,12 +21,14 @@ from bfl.aggregation.pooling import pooling_rules
 from bfl.aggregation.weightings import weightings
 from bfl.configuration import resolve, unread_settings
 from bfl.configuration.settings import default_values
-from bfl.engine.flower import FlowerApp, new_run
+from bfl.configuration.sources import parse_pairs
+from bfl.engine.flower import FlowerApp, new_run, run_serially
 from bfl.engine.serial import SerialGrid
 from bfl.errors import ConfigurationError
 from bfl.evaluation.metrics import Metric, metrics
 from bfl.evaluation.uncertainty import Uncertainty
 from bfl.experiments.results.figures.base import Figure
+from bfl.experiments.results.run_folder import RunFolder
 from bfl.registry import Component, Registry
 from clients.client_app import app as client_app
 from strategies.federation import discover
@@ -67,8 +69,33 @@ class MyMethod(Preset):
         "attackers": 1,
         "defence": "median",
         "log": "csv",
+        "outgoing": "largest-changes",
+        "exchange": "half-precision",
+        "broadcast": "values",
+        "personalization": "side-by-side",
+        "refinement": "halfway",
+        "sampler": "one-of-the-clients",
+        "predictive": "first-client",
     }
 '''
+OTHERS: dict[str, dict[str, Any]] = {
+    "private": {
+        "strategy": "careful-averaging",
+        "model": "perceptron",
+        "dataset": "stripes",
+        "inference": "dense-dropout",
+        "optimizer": "rmsprop",
+        "example-privacy": "automatic-clipping",
+        "round-retries": 0,
+    },
+    "normalization kept": {
+        "model": "resnet8",
+        "shared": "without-normalization",
+        "judged-by": "clients",
+    },
+}
+"""Runs of those documented parts that do not go with that method."""
+
 RULE = '''"""A rule."""
 
 from bfl.aggregation.pooling.base import pooling_rules
@@ -119,8 +146,9 @@ def test_parts_of_all_kinds_resolve_from_files(
     own = [c for registry in Registry.known for c in registry.classes() if is_plugin(c)]
     assert len(own) == len(list(tmp_path.iterdir())), "every file has one part"
     parts = {type(part) for part in configuration.components}
-    # All but what a run has one of, such as its optimizer, is used, or of every run.
-    assert len(set(own) & parts) >= 16
+    left = {c.name for c in set(own) - parts if not issubclass(c, (Metric, Uncertainty, Figure))}
+    others = {word for values in OTHERS.values() for word in values.values()}
+    assert left - others == {"my-method"}  # all others are of this run, of others or of every run
     for base in (Metric, Uncertainty, Figure):
         assert any(issubclass(c, base) for c in own)
     assert unread_settings(configuration, given) == []
@@ -348,6 +376,22 @@ def test_a_run_outside_the_checkout_is_made_of_parts_of_ones_own(serial_run: Pat
     assert [[c["client"] for c in done["per-client"]] for done in rounds] == [[0, 2], [1, 3]]
     lines = (serial_run / "rounds.csv").read_text(encoding="utf-8").splitlines()
     assert {line.split(",")[0] for line in lines} == {"1", "2", "end"}
+
+
+@pytest.mark.slow
+@pytest.mark.long
+@pytest.mark.parametrize("values", OTHERS.values(), ids=OTHERS)
+def test_parts_that_do_not_go_with_that_method_make_runs_as_well(
+    values: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    named = write_examples(tmp_path)
+    small = parse_pairs(SMALL.replace("rounds=2", "rounds=1").replace("clients=4", "clients=2"))
+    given = {**small, "plugins": named, "output-dir": "runs", "name": "a", **values}
+    run_serially(FlowerApp.read(ROOT), given, 2, {})
+    made = RunFolder(tmp_path / "runs" / "a")
+    assert values.items() <= made.config().items()
+    assert len(made.rounds()) == 1
 
 
 @pytest.mark.slow

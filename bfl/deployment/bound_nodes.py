@@ -90,6 +90,20 @@ def binding_problem(node: int, partition_id: int) -> str | None:
     return None
 
 
+def called(node: int) -> str:
+    """Return what a node is called in a message: Flower's id, and its client's name if it is known.
+
+    Args:
+        node: Flower's id of the node.
+
+    Raises:
+        DataError: The file that binds nodes is damaged.
+    """
+    place = _place()
+    bound = read_bound_nodes(place).get(node) if place else None
+    return f"node {node} of client {bound.name}" if bound else f"node {node}"
+
+
 def mark(home: Path, nodes: Path) -> None:
     """Say in a server's Flower home that its nodes are bound, and by which file."""
     write_atomically(home / MARK, f"{nodes}\n".encode())

@@ -41,6 +41,9 @@ time, and takes what is 5 s from the future to 305 s old."""
 RUNTIME_CA, RUNTIME_CERTIFICATE, RUNTIME_KEY = "runtime-ca.crt", "runtime.crt", "runtime.key"
 
 CALL_TIMEOUT = 10.0
+CALL_INTERVAL = 2.0
+"""Seconds between calls of a server that does not answer yet."""
+
 LOOK_INTERVAL = 0.1
 """Seconds between looks for a task, on this machine."""
 
@@ -100,6 +103,25 @@ def check_connection(identity: Identity, authority: Path) -> str | None:
     return None
 
 
+def wait_for_server(identity: Identity, authority: Path, say: Say) -> None:
+    """Call the server until it answers: before that, nobody knows its certificate and its clock.
+
+    Args:
+        identity: Who calls whom.
+        authority: The file with the authority's certificate.
+        say: Told why it does not answer, each reason once.
+
+    Raises:
+        DataError: As for ``check_connection``.
+    """
+    told = ""
+    while later := check_connection(identity, authority):
+        if later != told:
+            say(f"client {identity.name}: {later}; it is called again until it does")
+        told = later
+        time.sleep(CALL_INTERVAL)
+
+
 def check_clock(node: str, ahead: float) -> None:
     """Refuse a clock with which Flower would not let the node in.
 
@@ -131,6 +153,8 @@ def node_config(identity: Identity, node: NodeSettings, state: Path, key: Path) 
     own = {"dataset": node.dataset} if node.dataset else {}
     if node.exchange:
         own["exchange"] = node.exchange
+    if node.personal_model:
+        own["personal-model"] = node.personal_model
     if node.clients_list:
         own |= {"signing-key": str(key), "clients-list": node.clients_list}
     return {
@@ -141,6 +165,8 @@ def node_config(identity: Identity, node: NodeSettings, state: Path, key: Path) 
         "data-dir": str(node.data_dir),
         "plugins-dir": str(node.plugins_dir),
         "allow-run-paths": node.allow_run_paths,
+        "private": node.private,
+        "allow-attack": node.allow_attack,
         **own,
     }
 
@@ -160,8 +186,7 @@ def run_client(folder: Path, state: Path, say: Say) -> None:
     """
     folder = folder.resolve()
     identity, node = check_client(folder, datetime.now(UTC))
-    if later := check_connection(identity, folder / names.CA):
-        say(f"client {identity.name}: {later}; it is called again until it does")
+    wait_for_server(identity, folder / names.CA, say)
     state = private_folder(state.resolve())
     home, work = private_folder(state / "flower"), private_folder(state / "work")
     config = state / "node-config.toml"
@@ -176,7 +201,7 @@ def run_client(folder: Path, state: Path, say: Say) -> None:
     _certify_port(state, datetime.now(UTC))
     with (
         Processes(environment, work) as processes,
-        WarmWorker(port, environment, work, say, node.task_timeout) as worker,
+        WarmWorker(port, environment, work, say, node.task_timeout, node.bundles) as worker,
     ):
         processes.start(
             f"the SuperNode of client {identity.name}",

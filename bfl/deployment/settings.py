@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pydantic
 import tomli_w
 
 from bfl.configuration.sources import read_toml
+from bfl.data.datasets import validate_dataset
 from bfl.deployment.authority import general_name
 from bfl.errors import ConfigurationError, unknown_name
 from bfl.federation.exchanges import exchanges
 from bfl.files import write_atomically
+from bfl.learning.models import create_architecture
 
 EVERY_ADDRESS = "0.0.0.0"
 PORT, SUPERLINK_PORT = 8443, 9443
@@ -49,6 +53,21 @@ NODE_FILE = """\
 # machine's own copy of the server's clients.toml: masks are exchanged with the clients in it alone.
 # exchange = "masked"
 # clients-list = "clients.toml"
+
+# The code that this client runs, by the SHA-256 of a run's bundle: it refuses all other. Without
+# it, the client runs whatever the server sends. docs/deployment.md says how to have the hash of
+# code that you have looked at.
+# bundles = ["..."]
+
+# Whether this client sends nothing without noise of its own and does not say how much data it has,
+# whatever the server says (docs/privacy.md). It takes part in no other run.
+# private = true
+
+# The architecture of this client's personal model, in place of what a run's personal-models say.
+# personal-model = "lenet5"
+
+# Whether a run may have this client play a hostile one (attack, attackers), for experiments.
+# allow-attack = true
 """
 
 NODE_KEYS = (
@@ -60,7 +79,13 @@ NODE_KEYS = (
     "allow-run-paths",
     "exchange",
     "clients-list",
+    "bundles",
+    "private",
+    "personal-model",
+    "allow-attack",
 )
+
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 
 TASK_TIMEOUT = 86400.0
 """Seconds."""
@@ -190,6 +215,10 @@ class NodeSettings:
         allow_run_paths: Whether it reads archives that a run names by their paths.
         exchange: The one exchange that it takes part in; empty: any.
         clients_list: Its own copy of the list of clients, with an absolute path; empty: none.
+        bundles: The SHA-256 of each bundle that it runs; none: it runs all.
+        private: Whether it sends nothing without noise of its own, and no number of examples.
+        personal_model: The architecture of its personal model; empty: as the run says.
+        allow_attack: Whether it may play a hostile client.
     """
 
     dataset: str
@@ -200,6 +229,10 @@ class NodeSettings:
     allow_run_paths: bool
     exchange: str
     clients_list: str
+    bundles: tuple[str, ...]
+    private: bool
+    personal_model: str
+    allow_attack: bool
 
     @classmethod
     def read(cls, path: Path, client: str) -> NodeSettings:
@@ -219,11 +252,6 @@ class NodeSettings:
             raise ConfigurationError(
                 f"client {client}: cpus is {cpus!r}; allowed: a whole number, 0 for all"
             )
-        allow = given.get("allow-run-paths", False)
-        if not isinstance(allow, bool):
-            raise ConfigurationError(
-                f"client {client}: allow-run-paths is {allow!r}; allowed: true or false"
-            )
         timeout = given.get("task-timeout", TASK_TIMEOUT)
         # TOML has inf and nan: neither ends a task.
         if type(timeout) not in (int, float) or not 0.0 < timeout < math.inf:
@@ -231,16 +259,53 @@ class NodeSettings:
                 f"client {client}: task-timeout is {timeout!r}; allowed: seconds, above 0"
             )
         here = path.parent.resolve()
+        plugins_dir = _folder(given, "plugins-dir", here, client)
         return cls(
-            dataset=_own_data(given.get("dataset", ""), here, client),
+            dataset=_own_data(given.get("dataset", ""), here, client, plugins_dir),
             data_dir=_folder(given, "data-dir", here, client),
-            plugins_dir=_folder(given, "plugins-dir", here, client),
+            plugins_dir=plugins_dir,
             cpus=cpus,
             task_timeout=float(timeout),
-            allow_run_paths=allow,
+            allow_run_paths=_flag(given, "allow-run-paths", client),
             exchange=exchanges.get(str(given["exchange"])).name if "exchange" in given else "",
             clients_list=_list(given, here, client),
+            bundles=_bundles(given, client),
+            private=_flag(given, "private", client),
+            personal_model=_model(given, client),
+            allow_attack=_flag(given, "allow-attack", client),
         )
+
+
+def _flag(given: Mapping[str, Any], key: str, client: str) -> bool:
+    flag = given.get(key, False)
+    if not isinstance(flag, bool):
+        raise ConfigurationError(f"client {client}: {key} is {flag!r}; allowed: true or false")
+    return flag
+
+
+def _bundles(given: Mapping[str, Any], client: str) -> tuple[str, ...]:
+    if "bundles" not in given:
+        return ()
+    bundles = given["bundles"]
+    hashes = [str(each).lower() for each in bundles] if isinstance(bundles, list) else []
+    # An empty list is no way to say all, nor of use to say none.
+    if not hashes or not all(map(_SHA256.fullmatch, hashes)):
+        raise ConfigurationError(
+            f"client {client}: bundles is {bundles!r}; allowed: a list of SHA-256, each 64 digits "
+            "from 0 to f, or no such key, to run whatever the server sends"
+        )
+    return tuple(hashes)
+
+
+def _model(given: Mapping[str, Any], client: str) -> str:
+    word = given.get("personal-model", "")
+    if word == "":
+        return ""
+    try:
+        create_architecture(str(word))
+    except (ConfigurationError, pydantic.ValidationError) as error:
+        raise ConfigurationError(f"client {client}: personal-model is {word!r}: {error}") from error
+    return str(word)
 
 
 def _list(given: Mapping[str, Any], here: Path, client: str) -> str:
@@ -254,11 +319,17 @@ def _list(given: Mapping[str, Any], here: Path, client: str) -> str:
     return str(path)
 
 
-def _own_data(dataset: object, here: Path, client: str) -> str:
+def _own_data(dataset: object, here: Path, client: str, plugins_dir: Path) -> str:
     if not isinstance(dataset, str):
         raise ConfigurationError(f"client {client}: dataset is {dataset!r}; allowed: a text")
     kind, colon, name = dataset.partition(":")
     if not (colon and kind == "npz"):
+        # What a file of plugins brings is known in a run that names it, and asked before round 1.
+        if dataset and not any(plugins_dir.glob("*.py")):
+            try:
+                validate_dataset(dataset)
+            except ConfigurationError as error:
+                raise ConfigurationError(f"client {client}: {error}") from error
         return dataset
     path = here / name
     if not path.is_file():

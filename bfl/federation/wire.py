@@ -32,12 +32,14 @@ WIRE_FORMAT = 3
 task does; it grows with every change that one side could misunderstand."""
 
 VERSION = "wire-format"
-
 PRIVATE = "private"
 """What a query says where clients keep what they measure, their numbers of examples included."""
 
 NUM_CLASSES = "num-classes"
 """How many classes the run has, in a task and in a query that asks of a node's own labels."""
+
+DATASET, DATA_DIR = "dataset", "data-dir"
+"""The run's data set, in a query: a node looks for it, unless it has data of its own."""
 
 Positions = npt.NDArray[np.int64]
 
@@ -250,6 +252,7 @@ class NodeDescription:
         keeps_state: Whether what its client keeps outlives the node and Flower's run.
         noise_anew: Whether the noise of an update that it makes again is drawn anew.
         plugins: Why the run's plugins cannot be used on it; empty: they can, or there are none.
+        data: Why the data that it would train on cannot be had; empty: they can, or were not asked.
         labels: Why the labels of its own data are not the run's; empty: they are, or it has none.
     """
 
@@ -260,34 +263,30 @@ class NodeDescription:
     allows_attack: bool = False
     keeps_state: bool = False
     plugins: str = ""
+    data: str = ""
     labels: str = ""
     noise_anew: bool = True
 
     @property
     def unfit(self) -> str:
         """Why it cannot take part; empty: it can."""
-        return self.plugins or self.labels
+        return self.plugins or self.data or self.labels
 
     def to_content(self) -> RecordDict:
         """Return the description as a message's content."""
-        return RecordDict(
-            {
-                CONFIG: ConfigRecord(
-                    {
-                        VERSION: WIRE_FORMAT,
-                        "partition-id": self.partition_id,
-                        "num-partitions": self.num_partitions,
-                        "own-examples": self.own_examples,
-                        "code": self.code,
-                        "allows-attack": self.allows_attack,
-                        "keeps-state": self.keeps_state,
-                        "noise-anew": self.noise_anew,
-                        **({"plugins": self.plugins} if self.plugins else {}),
-                        **({"labels": self.labels} if self.labels else {}),
-                    }
-                )
-            }
-        )
+        problems = {"plugins": self.plugins, "data": self.data, "labels": self.labels}
+        said: dict[str, Any] = {
+            VERSION: WIRE_FORMAT,
+            "partition-id": self.partition_id,
+            "num-partitions": self.num_partitions,
+            "own-examples": self.own_examples,
+            "code": self.code,
+            "allows-attack": self.allows_attack,
+            "keeps-state": self.keeps_state,
+            "noise-anew": self.noise_anew,
+            **{name: problem for name, problem in problems.items() if problem},
+        }
+        return RecordDict({CONFIG: ConfigRecord(said)})
 
     @classmethod
     def from_content(cls, content: RecordDict) -> NodeDescription:
@@ -314,6 +313,7 @@ class NodeDescription:
             allows_attack=record.get("allows-attack") is True,
             keeps_state=record.get("keeps-state") is True,
             plugins=neutralized(str(record.get("plugins", ""))),
+            data=neutralized(str(record.get("data", ""))),
             labels=neutralized(str(record.get("labels", ""))),
             noise_anew=record.get("noise-anew") is not False,
         )

@@ -127,6 +127,18 @@ def test_a_server_names_no_path_on_a_supernode(word: str, tmp_path: Path) -> Non
         assert "reads no path" not in reason(content, **config)
 
 
+def test_a_supernode_says_before_the_first_round_that_it_reads_no_path(tmp_path: Path) -> None:
+    """And a simulated node, whose data the server has looked at, does not look."""
+    asked = RecordDict({"config": ConfigRecord({"dataset": f"npz:{tmp_path}/gone.npz"})})
+
+    def said(**config: Any) -> str:
+        return NodeDescription.from_content(ask(describe, asked, **config).content).data
+
+    assert "this node reads no path that a server names" in said()
+    assert "cannot be had there" in said(**{"allow-run-paths": True})
+    assert said(simulation=True) == ""
+
+
 def test_a_supernode_looks_for_named_data_where_it_says_itself(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,4 +1,4 @@
-"""The order of defaults, presets and what the user says; chains; declared requirements."""
+"""The order of defaults, presets and what the user says; declared requirements."""
 
 from __future__ import annotations
 
@@ -6,17 +6,16 @@ import json
 import tomllib
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
-import pydantic
 import pytest
-from pydantic import Field
 
 from bfl.aggregation.pooling import pooling_rules
 from bfl.aggregation.server_optimizers import server_optimizers
 from bfl.configuration import default_values, expanded, resolve
-from bfl.configuration.kinds import KINDS, REGISTRIES, Kind
+from bfl.configuration.kinds import KINDS, REGISTRIES
 from bfl.configuration.requirements import brought_problems, properties
 from bfl.configuration.settings import settings_of, unset_values
 from bfl.configuration.sources import read_run_config
@@ -30,7 +29,6 @@ from bfl.federation.parts import Trained
 from bfl.learning.inferences import inferences
 from bfl.posteriors import Posterior
 from bfl.presets import presets
-from bfl.registry import Component, Registry
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 Values = dict[str, Any]
@@ -49,7 +47,13 @@ def as_flower_simulation(given: Values) -> Values:
 
 def as_study(given: Values) -> Values:
     """Return what a study's only run is given, where all stands in its base."""
-    return dict(given)
+    lines = [f"{key} = {json.dumps(value)}" for key, value in given.items()]
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "study.toml"
+        path.write_text("\n".join(['title = "one run"', "[base]", *lines]), encoding="utf-8")
+        [run] = read_study(path).runs()
+    assert given.items() <= run.values.items()
+    return dict(run.values)
 
 
 WAYS = [as_flwr_run, as_flower_simulation, as_study]
@@ -196,51 +200,6 @@ def test_another_strategy_replaces_that_of_a_finished_run(tmp_path: Path) -> Non
     own.write_text('server-optimizer = "adam"\n', encoding="utf-8")
     mixed = resolve(read_run_config([str(own), 'strategy="fedavgm"']))
     assert mixed.server_optimizer.name == "adam"
-
-
-class Link(Component):
-    """A link."""
-
-
-@pytest.fixture
-def chain() -> Kind:
-    registry: Registry[Link] = Registry("links", "bfl.presets")
-    registry._discovered = True
-
-    @registry.register("clip", aliases=("clipping",))
-    class Clip(Link):
-        """Clips."""
-
-        clip_norm: float = Field(1.0, gt=0.0, description="norm")
-
-    @registry.register("noise")
-    class Noise(Link):
-        """Adds noise."""
-
-    return Kind("links", "links", registry, "noise", "links", registry.create, chain=True)
-
-
-def test_a_chain_picks_its_links_in_their_order(chain: Kind) -> None:
-    picked = chain.pick("clipping + noise", {"clip-norm": 2.0, "rounds": 3})
-    assert [link.name for link in picked] == ["clip", "noise"]
-    assert picked[0].model_dump() == {"clip_norm": 2.0}
-    assert chain.word(picked, "clipping + noise") == "clip+noise"
-    assert chain.pick(chain.word(picked, ""), {"clip-norm": 2.0}) == picked
-    assert [link.name for link in chain.pick("noise+clip", {})] == ["noise", "clip"]
-
-
-@pytest.mark.parametrize(
-    ("word", "said"),
-    [("clip+nois", "did you mean 'noise'"), ("clip+clipping", "'clip' twice"), ("clip+", "links")],
-)
-def test_a_bad_chain_is_explained(chain: Kind, word: str, said: str) -> None:
-    with pytest.raises(ConfigurationError, match=said):
-        chain.pick(word, {})
-
-
-def test_a_link_refuses_its_settings(chain: Kind) -> None:
-    with pytest.raises(pydantic.ValidationError, match="clip-norm"):
-        chain.pick("noise+clip", {"clip-norm": -1.0})
 
 
 @pytest.mark.parametrize(

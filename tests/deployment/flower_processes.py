@@ -20,6 +20,8 @@ from bfl.experiments.results.run_folder import RunFolder
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SETTINGS = 'model="resnet8" rounds=1 local-epochs=1 mc-samples=2 evaluate-mc-samples=1'
+PRESET_SET_BACK = 'strategy="fedprox" pooling="weighted-sum-of-normals" objective="elbo"'
+"""A preset each of whose values a user sets back to the default: the bits are those of none."""
 
 
 def free_ports(count: int) -> list[int]:

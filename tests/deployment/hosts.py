@@ -19,10 +19,14 @@ def why_not() -> str:
     if os.geteuid() != 0:
         return "network namespaces are root's to make"
     name = f"bfl-try-{os.getpid()}"
-    tried = subprocess.run(["ip", "netns", "add", name], capture_output=True, text=True)
-    if tried.returncode:
-        return f"network namespaces cannot be made: {tried.stderr.strip()}"
-    subprocess.run(["ip", "netns", "delete", name], check=True)
+    veth = ("link", "add", "name", "eth0", "netns", name, "type", "veth", "peer", "name", "eth1")
+    try:
+        for words in (("netns", "add", name), (*veth, "netns", name)):
+            tried = subprocess.run(["ip", *words], capture_output=True, text=True)
+            if tried.returncode:
+                return f"ip {words[0]} add does not work here: {tried.stderr.strip()}"
+    finally:
+        subprocess.run(["ip", "netns", "delete", name], capture_output=True)
     return ""
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from flwr.app import Context, Message
@@ -18,7 +20,7 @@ from bfl.deployment.bound_nodes import (
 )
 from bfl.engine.flower import new_run
 from bfl.engine.serial import SerialGrid
-from bfl.errors import DataError, RunError
+from bfl.errors import ConfigurationError, DataError, RunError
 from bfl.federation.wire import NodeDescription
 from strategies.federation import discover
 
@@ -68,9 +70,43 @@ def test_a_node_cannot_play_anothers_partition(bind: Path) -> None:
     said = str(caught.value)
     assert "0 of 2 nodes are there" in said or "0 of 1 nodes are there" in said
     assert (
-        f"node {nodes[0]} cannot say who it is: it has the key of client client-0, which the list "
-        "of clients binds to partition 0, and says that it plays partition 1"
+        f"node {nodes[0]} of client client-0 cannot say who it is: it has the key of client "
+        "client-0, which the list of clients binds to partition 0, and says that it plays "
+        "partition 1"
     ) in said
+
+
+@pytest.mark.parametrize(
+    ("says", "message"),
+    [
+        ({"num_partitions": 3}, "2 says {0}; 3 says {1}. It is the number of clients"),
+        ({"code": "other"}, "run different code ({1}): "),
+        ({"data": "no data"}, "{1} (partition 1): no data"),
+        ({"partition_id": 2}, "the partition-id of {1} is 2; expected 0 to 1"),
+    ],
+)
+def test_a_node_that_does_not_fit_is_called_by_its_clients_name(
+    bind: Path, says: dict[str, Any], message: str
+) -> None:
+    app = ClientApp()
+
+    @app.query()
+    def describe(message: Message, context: Context) -> Message:
+        partition_id = int(context.node_config["partition-id"])
+        description = NodeDescription(partition_id, 2, 0, "")
+        if partition_id:
+            description = replace(description, **says)
+        return Message(description.to_content(), reply_to=message)
+
+    grid = SerialGrid(app, 2, new_run({}), {})
+    nodes = sorted(grid.get_node_ids())
+    write(bind, nodes, [0, says.get("partition_id", 1)])
+    names = [f"node {n} of client client-{p}" for n, p in zip(nodes, (0, 1), strict=True)]
+    if "partition_id" in says:
+        names[1] = f"node {nodes[1]} of client client-2"
+    with pytest.raises(ConfigurationError) as caught:
+        discover(grid, 0, timeout=5.0)
+    assert message.format(*names) in str(caught.value)
 
 
 def test_a_node_whose_key_is_not_in_the_list_is_not_used(bind: Path) -> None:

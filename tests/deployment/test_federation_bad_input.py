@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import socket
 import threading
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from federation_folders import HOSTS, NOW, listed
@@ -17,8 +20,9 @@ from bfl.deployment.authority import SERVER_DAYS
 from bfl.deployment.client import check_client, check_clock, check_connection, node_config
 from bfl.deployment.folder import FederationFolder
 from bfl.deployment.server import check_server
-from bfl.deployment.settings import Identity, ServerSettings
+from bfl.deployment.settings import NODE_FILE, NODE_KEYS, Identity, ServerSettings
 from bfl.errors import BflError, ConfigurationError, DataError
+from clients.node import Node
 
 
 def edit(path: Path, old: str, new: str) -> None:
@@ -94,9 +98,17 @@ def test_a_wrong_list_is_refused_by_client(
     ("node", "message"),
     [
         ('dataset = "npz:data.npz"', "client client-0: dataset is npz:data.npz, and there is no"),
+        ('dataset = "mnst"', "client client-0: unknown dataset 'mnst'; did you mean 'mnist'"),
+        ('dataset = "padded:32:npz:gone.npz"', "client client-0: dataset 'npz:gone.npz': there"),
         ('data-dir = "/nowhere/data"', "client client-0: data-dir is /nowhere/data, and there"),
         ("cpus = -1", "client client-0: cpus is -1"),
         ("allow-run-paths = 1", "client client-0: allow-run-paths is 1; allowed: true or false"),
+        ('bundles = "00"', "client client-0: bundles is '00'; allowed: a list of SHA-256"),
+        ('bundles = ["00"]', "client client-0: bundles is ['00']; allowed: a list of SHA-256"),
+        ("bundles = []", "client client-0: bundles is []; allowed: a list of SHA-256"),
+        ("private = 1", "client client-0: private is 1; allowed: true or false"),
+        ('allow-attack = "no"', "client client-0: allow-attack is 'no'; allowed: true or false"),
+        ('personal-model = "cnn7"', "client client-0: personal-model is 'cnn7': "),
         ("task-timeout = 0", "client client-0: task-timeout is 0; allowed: seconds, above 0"),
         ("task-timeout = inf", "client client-0: task-timeout is inf"),
         ("task-timeout = true", "client client-0: task-timeout is True"),
@@ -126,6 +138,8 @@ def test_a_clients_data_are_below_its_folder_or_absolute(federation: FederationF
         "data-dir": str(place.resolve() / "data"),
         "plugins-dir": str(place.resolve() / "plugins"),
         "allow-run-paths": False,
+        "private": False,
+        "allow-attack": False,
         "dataset": f"npz:{place.resolve() / 'data.npz'}",
     }
     (place / "clients.toml").touch()
@@ -134,6 +148,57 @@ def test_a_clients_data_are_below_its_folder_or_absolute(federation: FederationF
     assert config["exchange"] == "masked"
     assert config["clients-list"] == str(place.resolve() / "clients.toml")
     assert config["signing-key"] == str(place / "key")
+
+
+def test_data_of_a_plugins_own_source_are_looked_for_in_a_run(federation: FederationFolder) -> None:
+    place = federation.client("client-0")
+    (place / "plugins").mkdir()
+    (place / "plugins" / "my_source.py").touch()
+    (place / "node.toml").write_text('dataset = "my-source:site"\n')
+    assert check_client(place, NOW)[1].dataset == "my-source:site"
+
+
+class Asked(dict[str, Any]):
+    """A node's configuration that notes what is looked up in it."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        self.keys_asked: set[str] = set()
+
+    def __contains__(self, key: object) -> bool:
+        self.keys_asked.add(str(key))
+        return super().__contains__(key)
+
+    def get(self, key: str, default: Any = None) -> Any:
+        self.keys_asked.add(key)
+        return super().get(key, default)
+
+
+OF_THE_START = {"partition-id", "num-partitions", "state-dir", "signing-key", "simulation"}
+"""What a node is told by who starts it, and not by its operator."""
+
+OF_THE_PROCESSES = {"cpus", "task-timeout", "bundles"}
+"""What decides how a node's processes are started, and is nothing to the client's app."""
+
+
+def test_all_that_a_client_reads_of_its_node_can_be_said_in_its_file() -> None:
+    """And the file that the setup writes names it."""
+    asked = Asked({"partition-id": 0, "num-partitions": 1})
+    context: Any = SimpleNamespace(node_config=asked)
+    Node.of(context)
+    assert asked.keys_asked - OF_THE_START == set(NODE_KEYS) - OF_THE_PROCESSES
+    named = re.findall(r"^# ([a-z-]+) = ", NODE_FILE, re.MULTILINE)
+    assert sorted(named) == sorted(NODE_KEYS)
+
+
+def test_what_a_clients_operator_says_reaches_its_app(federation: FederationFolder) -> None:
+    place = federation.client("client-0")
+    said = 'private = true\npersonal-model = "lenet5"\nallow-attack = true\n'
+    (place / "node.toml").write_text(said)
+    config = node_config(*check_client(place, NOW), Path("/state"), place / "key")
+    node = Node.of(SimpleNamespace(node_config=config))  # type: ignore[arg-type]
+    assert (node.private, node.personal_model, node.allows_attack) == (True, "lenet5", True)
+    assert not node.simulated
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from flower_processes import (
+    PRESET_SET_BACK,
     ROOT,
     Flower,
     check_complete,
@@ -16,6 +17,8 @@ from flower_processes import (
     run_config,
     take_back_last_round,
 )
+
+from bfl.experiments.results.run_folder import RunFolder
 
 pytestmark = [pytest.mark.slow, pytest.mark.long]
 
@@ -38,12 +41,14 @@ def superlink(flower: Flower) -> Iterator[Flower]:
 def test_same_posterior_as_in_one_process(
     superlink: Flower, serial_digest: str, tmp_path: Path
 ) -> None:
+    """With a preset, before which a user's values come that equal pyproject.toml's."""
     done = superlink.run(
         *(str(ROOT / "scripts" / "flwr-run.sh"), "local", "--federation-config", FEDERATION),
-        *("--run-config", run_config(tmp_path, "run")),
+        *("--run-config", run_config(tmp_path, "run", PRESET_SET_BACK)),
     )
     assert done.returncode == 0, done.stdout + superlink.logs()
     check_complete(tmp_path / "run", {"rounds": 1, "clients": 2, "model": "resnet8"})
+    assert RunFolder(tmp_path / "run").config()["strategy"] == "federated-proximal"
     assert final_digest(tmp_path / "run") == serial_digest
     assert serial_digest in done.stdout
 

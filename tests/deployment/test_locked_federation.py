@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import signal
@@ -9,6 +10,7 @@ import ssl
 import subprocess
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -246,7 +248,9 @@ def test_nobody_else_gets_anything_while_a_run_waits(server: Server, tmp_path: P
     assert "0 of 2 nodes are there" in text or "0 of 1 nodes are there" in text
     assert not (tmp_path / "run").exists()
     assert "train message" not in node_log.read_text()
+    _check_ports(node)
     _check_revoked(server, node, impostor)
+    _check_ctrl_c(server)
 
 
 def _check_outsiders(server: Server) -> None:
@@ -284,6 +288,43 @@ def _check_the_door(server: Server) -> None:
         assert unsigned.status_code == 401
     with pytest.raises(httpx.TransportError):
         httpx.get(f"http://localhost:{server.port}/", trust_env=False)
+
+
+def _listening(pids: set[int]) -> set[str]:
+    """Return the addresses (hexadecimal) on which processes take connections."""
+    found, inodes = set(), set()
+    for pid in pids:
+        for descriptor in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(FileNotFoundError):  # closed since
+                inodes.add(descriptor.readlink().name.removeprefix("socket:").strip("[]"))
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and fields[9] in inodes:
+                found.add(fields[1])
+    return found
+
+
+def _check_ports(node: int) -> None:
+    """A client's worker, which is warm by now, opens no port; its SuperNode has one on loopback."""
+    family = descendants({node})
+    [worker] = [
+        pid for pid in family if b"warm_worker.py" in Path(f"/proc/{pid}/cmdline").read_bytes()
+    ]
+    assert not _listening(descendants({worker}))
+    [address] = _listening(family)
+    assert address.startswith("0100007F:")
+
+
+def _check_ctrl_c(server: Server) -> None:
+    """Ctrl-C at start.sh stops the server and all that it has started."""
+    family = descendants({server.process})
+    assert len(family) > 3
+    os.kill(server.process, signal.SIGINT)
+    try:
+        wait_for(lambda: all(_has_ended(pid) for pid in family), 30)
+    finally:
+        end_processes(family)
 
 
 def _check_revoked(server: Server, node: int, folder: Path) -> None:

@@ -25,6 +25,7 @@ from bfl.configuration.sources import parse_pairs
 from bfl.data.datasets import load_dataset
 from bfl.engine.flower import FlowerApp, run_serially
 from bfl.experiments.results.run_folder import RunFolder
+from bfl.federation.state import Snapshots
 
 pytestmark = pytest.mark.slow
 
@@ -93,9 +94,11 @@ def test_same_posterior_as_in_one_process(
 
 @pytest.mark.long
 def test_resumed_with_states_of_the_nodes(superlink: tuple[Flower, int], tmp_path: Path) -> None:
-    """The run goes on after its first round, with other processes and the states of the first."""
+    """The run goes on after its first round, with other processes and the states of the first:
+    clients' factors and their optimizers."""
     flower, port = superlink
-    config = run_config(tmp_path, "run", 'optimizer-state="keep"').replace("rounds=1", "rounds=2")
+    both = 'strategy="pvi" optimizer-state="keep"'
+    config = run_config(tmp_path, "run", both).replace("rounds=1", "rounds=2")
     states = (f'state-dir="{tmp_path / "first"}"', f'state-dir="{tmp_path / "second"}"')
     digests = []
     for resume in ("", "resume=true"):
@@ -112,6 +115,12 @@ def test_resumed_with_states_of_the_nodes(superlink: tuple[Flower, int], tmp_pat
         if not resume:
             take_back_last_round(tmp_path / "run")
     assert digests[0] == digests[1]
+    for name in ("first", "second"):
+        [folder] = (tmp_path / name).glob("*/*")
+        kept = Snapshots(folder, kept=3).at(2)
+        assert kept is not None
+        assert np.abs(kept["part.factors.factor-precision"]).max() > 0
+        assert any(key.startswith("optimizer.") for key in kept)
 
 
 @pytest.mark.long
@@ -162,6 +171,7 @@ def test_nodes_train_on_data_of_their_own(tmp_path: Path, flower: Flower) -> Non
         TMPDIR=str(tmp_path),
     )
     assert done.returncode == 0, done.stdout
+    assert "warning: neither encryption nor authentication: any user of this machine" in done.stdout
     for entry in RunFolder(tmp_path / "run").rounds():
         assert (entry["clients"], entry["num-examples"]) == (2, sum(OWN_EXAMPLES))
     # TensorFlow leaves the code that it has generated in __pycache__; that is not ours to remove.

@@ -28,12 +28,14 @@ def seconds(value: float) -> str:
 
 def of_secure_sum(cell: dict[str, Any]) -> str:
     ours, other = cell["masked"], cell["quantized"]
+    others = cell.get("quantized-seconds")
     return line(
         f"{cell['parameters'] / 1e6:g} M",
         str(cell["clients"]),
         *(f"{ours[what]:.0e}" for what in ("mean", "variance")),
         *(f"{other[what]:,.0f}" if other else "" for what in ("mean", "variance")),
         *(seconds(cell["seconds"][stage]) for stage in ("keys-and-shares", "clients", "server")),
+        *(seconds(others[stage]) if others else "" for stage in ("clients", "server")),
     )
 
 

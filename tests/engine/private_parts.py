@@ -242,6 +242,7 @@ PARTS = (
         parameters=("module_attribute_str", "error_type", "project_dir"),
     ),
     Part("flwr.cli.build", "build_fab_from_disk", "tests/deployment/test_bundle.py"),
+    Part("flwr.cli.build", "build", "tests/deployment/test_bundle.py", parameters=("app",)),
     Part("flwr.supernode", "fleet_http_client", "tests/deployment/test_proxy.py"),
     # The process that plays a SuperNode's tasks.
     Part("flwr.proto.runtime_pb2", "AcquireTaskRequest", WARM),
@@ -269,7 +270,15 @@ PARTS = (
         "run_clientapp",
         WARM_WORKER,
         parameters=("runtime_api_address", "token", "insecure", "certificates"),
-        looks_up=("flwr_exit", "install_from_fab", "Error"),
+        looks_up=("flwr_exit", "pull_task_input", "install_from_fab", "Error", "hash_str"),
+    ),
+    Part("flwr.common.constant", "APP_DIR", WARM_WORKER),
+    Part("flwr.supercore.utils", "get_flwr_home", WARM_WORKER),
+    Part(
+        "flwr.supercore.fab",
+        "Fab",
+        "tests/engine/test_warm_worker.py",
+        parameters=("hash_str", "content", "verifications"),
     ),
     Part(
         "flwr.supercore.exit.exit_handler",

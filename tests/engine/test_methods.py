@@ -108,6 +108,23 @@ def test_methods_differ_and_without_what_makes_them_they_are_averaging(
         assert digests(run(tmp_path / strategy, strategy=strategy, **values)) == averaging
 
 
+def test_fedprox_and_conflation_go_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The term is on, beside the rule; off, it is the rule alone."""
+    small = {"model": "mlp", "mc_samples": 1, "train_examples": 60, "batch_size": 10}
+    alone = digests(run(tmp_path / "alone", **small, strategy="conflation"))
+    both = {**small, "strategy": "fedprox", "pooling": "conflation"}
+    assert digests(run(tmp_path / "off", **both, proximal_mu=0.0)) == alone
+    path = tmp_path / "run"
+    interrupt(monkeypatch, path, lambda: run(path, **both, proximal_mu=1.0))
+    resumed = run(path, **both, proximal_mu=1.0, resume=True)
+    whole = run(tmp_path / "whole", **both, proximal_mu=1.0)
+    assert digests(resumed) == digests(whole)
+    assert resumed.metrics() == whole.metrics()
+    assert len({*digests(whole), *alone}) == 2 * ROUNDS
+
+
 def test_the_servers_control_variate_is_the_mean_of_the_clients(whole: Any) -> None:
     folder = whole("scaffold")
     server = state_of(folder).parts["scaffold"]

@@ -9,8 +9,10 @@ import pytest
 from runs_in_process import digests, make_run
 
 import strategies.final_evaluation
+from bfl.engine.serial import SerialGrid
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.federation.privacy.accountant import gaussian_epsilon, sampled_gaussian_epsilon
+from strategies.privacy import LEDGER
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PLAIN: dict[str, Any] = {
@@ -32,6 +34,15 @@ NOISY: dict[str, Any] = {"outgoing": "clip+noise", "noise_multiplier": 4.0, "cli
 pytestmark = pytest.mark.slow
 
 
+class DeployedGrid(SerialGrid):
+    """Nodes that say of themselves what SuperNodes say: that they are in no simulation."""
+
+    def __init__(self, *given: Any) -> None:
+        super().__init__(*given)
+        for context in self._contexts.values():
+            del context.node_config["simulation"]
+
+
 def run(folder: Path, **changes: Any) -> RunFolder:
     return make_run(PLAIN, 2, folder, **changes)
 
@@ -43,7 +54,7 @@ def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_epsilon_stands_in_the_record_and_the_budget_ends_the_run(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     budget = gaussian_epsilon(2.0, 2, 1e-5) + 1e-6
     folder = run(tmp_path / "private", **NOISY, epsilon_budget=budget)
@@ -68,8 +79,14 @@ def test_epsilon_stands_in_the_record_and_the_budget_ends_the_run(
     # The same seed gives the same noise, by whomever; who adds it changes the result, and not ε.
     [by_server] = run(tmp_path / "server", **NOISY, noise_at="server", rounds=1).rounds()
     assert by_server["epsilon"] == found[0]
+    assert not (tmp_path / "server" / LEDGER).exists()
     [again] = run(tmp_path / "again", **NOISY, rounds=1).rounds()
     assert again["posterior-sha256"] == digests(folder)[0] != by_server["posterior-sha256"]
+    # Not so with nodes that are in no simulation: the server's noise is then another one each time.
+    monkeypatch.setattr("bfl.engine.serial.SerialGrid", DeployedGrid)
+    [anew] = run(tmp_path / "anew", **NOISY, noise_at="server", rounds=1).rounds()
+    assert anew["posterior-sha256"] != by_server["posterior-sha256"]
+    assert (tmp_path / "anew" / LEDGER).read_text() == "1\n"
 
 
 def test_epsilon_of_examples_stands_in_the_record_and_its_budget_ends_the_run(

@@ -32,6 +32,10 @@ VALUES: dict[str, Any] = {
     "fraction-train": 0.67,
     "partition": "dirichlet",
     "alpha": 1.0,
+    # Rates and images that differ from round to round.
+    "lr-silent-rounds": 0,
+    "lr-decay": 0.5,
+    "augmentation": "crop-flip",
 }
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("undrawn_figures")]

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ runtime.install_from_fab = lambda content, skip_prompt: runtime.installed.append
 class Error:
     pass
 runtime.Error = Error
+runtime.pull_task_input = lambda client: ("message", "context", "run", None)
 def run_clientapp(address, token, insecure, certificates):
     from flwr.supercore.exit.exit_handler import add_exit_handler
     add_exit_handler(lambda: print(f"handed in {token}", flush=True))
@@ -224,6 +226,75 @@ def test_flowers_end_of_a_task_is_not_the_workers(tmp_path: Path) -> None:
         *("address first False b'ca' 1", error, "handed in first"),
         *("address second False b'ca' 1", error, "handed in second"),
     ]
+
+
+# As Flower plays a task: its bundle is pulled, installed, and loaded by its hash.
+WITH_BUNDLE = """
+import os, runpy, sys, types
+from flwr.supercore.fab import Fab
+runtime = types.ModuleType("runtime")
+runtime.Error = None
+runtime.install_from_fab = lambda content, skip_prompt: print(f"installed {content}", flush=True)
+content = os.environ["BUNDLE"].encode()
+runtime.pull_task_input = lambda client: (0, 0, 0, Fab("another", content, {}))
+def run_clientapp(address, token, insecure, certificates):
+    *_, fab = runtime.pull_task_input("client")
+    try:
+        runtime.install_from_fab(fab.content, skip_prompt=True)
+        print(f"loaded {fab.hash_str}", flush=True)
+    except Exception as error:
+        reason = str(type(error)) + ":<'" + str(error) + "'>"
+        print(runtime.Error(2, reason).reason, flush=True)
+    runtime.flwr_exit(0)
+runtime.run_clientapp = run_clientapp
+sys.modules["flwr.supernode.runtime.run_clientapp"] = runtime
+runpy.run_path(sys.argv.pop(1), run_name="__main__")
+"""
+
+
+def played_with(folder: Path, bundle: str, *approved: str) -> list[str]:
+    """Return what the worker does with a bundle of which the server says a hash that is not its."""
+    (folder / "ca.crt").write_bytes(b"ca")
+    (folder / "apps" / "bfl.bfl.1.another").mkdir(parents=True, exist_ok=True)
+    done = subprocess.run(
+        [sys.executable, "-P", "-c", WITH_BUNDLE, str(warm.WORKER), "address", "ca.crt", *approved],
+        input="token\n",
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "FLWR_HOME": str(folder), "BUNDLE": bundle},
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout == "0\n"
+    return done.stderr.splitlines()
+
+
+def test_a_worker_runs_the_bundles_alone_that_its_operator_has_approved(tmp_path: Path) -> None:
+    """By the hash of the bytes that it is given, whatever the server says; and none of before."""
+    approved, other = (sha256(name).hexdigest() for name in (b"approved", b"other"))
+    taken = ["installed b'approved'", f"loaded {approved}"]
+    assert played_with(tmp_path, "approved") == taken
+    assert (tmp_path / "apps" / "bfl.bfl.1.another").exists()
+    assert played_with(tmp_path, "approved", other, approved) == taken
+    assert not (tmp_path / "apps").exists()
+    assert played_with(tmp_path, "other", approved) == [
+        "this node runs no bundle that its operator has not approved, and the run has "
+        f"{other}; if its code has been looked at, add that to bundles in node.toml and "
+        "start the client anew"
+    ]
+
+
+def test_a_worker_is_told_which_bundles_are_approved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told = "import sys\nfor _ in sys.stdin: print(*sys.argv[3:], file=open('told', 'w')); print(0)"
+    (tmp_path / "stand_in.py").write_text(told.replace("print(0)", "print(0, flush=True)"))
+    monkeypatch.setattr(warm, "WORKER", tmp_path / "stand_in.py")
+    port = NodePort("address", tmp_path / "ca.crt")
+    with WarmWorker(port, os.environ, tmp_path, print, 60.0, ("aa", "bb")) as worker:
+        worker.play(Task("a", "bundle"), nothing)
+    assert (tmp_path / "told").read_text() == "aa bb\n"
 
 
 def test_the_worker_imports_nothing_of_ours(tmp_path: Path) -> None:

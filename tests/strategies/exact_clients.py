@@ -57,9 +57,13 @@ def training(problems: Sequence[Problem]) -> LocalTraining:
     return solved
 
 
-def strategy(sampling: Sampling, damping: float = 1.0, **more: Any) -> PosteriorPooling:
+def strategy(
+    sampling: Sampling, damping: float = 1.0, least: float = 0.1, **more: Any
+) -> PosteriorPooling:
+    """Return the strategy; ``least`` is the share of its precision that a round leaves at least."""
+    settings = {"damping": damping, "least-precision-share": least}
     return PosteriorPooling(
-        rule=pooling_rules.create("factor-changes", {"damping": damping}),
+        rule=pooling_rules.create("factor-changes", settings),
         weighting="train-size",
         sampling=sampling,
         parts=(PRIOR,),

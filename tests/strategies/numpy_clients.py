@@ -17,10 +17,13 @@ from flwr.clientapp import ClientApp
 from masked_federation import add_masked_stages
 from small_federation import make_grid, make_training_app
 
+from bfl import randomness
+from bfl.configuration import Configuration
 from bfl.engine.serial import SerialGrid
 from bfl.experiments.results.identity import run_key
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.resume import Checkpoint, Checkpoints
+from bfl.federation.outgoing import sent as sent_update
 from bfl.federation.parts import Arrays, Part, Trained
 from bfl.federation.wire import (
     ARRAYS,
@@ -58,6 +61,18 @@ def no_faults(server_round: int, partition_id: int) -> Fault:
     return ""
 
 
+def outgoing(
+    configuration: Configuration, task: TrainTask, learned: Posterior, received: Posterior
+) -> Posterior:
+    """Return what a simulated client sends of what it has learned: a lie, if it is hostile."""
+    seed, labels = configuration.keys.seed, (task.server_round, task.partition_id)
+    if configuration.attacks(task.partition_id):
+        drawn = randomness.generator(seed, "attack", *labels)
+        return configuration.attack.corrupt(learned, received, drawn)
+    normals = randomness.generator(seed, "outgoing", *labels)
+    return sent_update(configuration.outgoing, learned, received, normals)
+
+
 def make_part_app(parts: Sequence[Part], training: LocalTraining, faults: Faults) -> ClientApp:
     """Return a ClientApp whose clients have the client half of some parts."""
 
@@ -73,8 +88,9 @@ def make_part_app(parts: Sequence[Part], training: LocalTraining, faults: Faults
         states = PartStates.of(parts, taken_up(store, task), task, received)
         beside = received_beside(message.content, parts, received)
         trained = training(task, received, beside, states)
-        exchange = cached_configuration(task.configuration).exchange
-        packed = exchange.pack(trained.sent, received)
+        configuration = cached_configuration(task.configuration)
+        exchange = configuration.exchange
+        packed = exchange.pack(outgoing(configuration, task, trained.sent, received), received)
         trained = replace(trained, sent=exchange.unpack(packed, received))
         replies, kept = states.conclude(trained)
         if store:
@@ -82,7 +98,6 @@ def make_part_app(parts: Sequence[Part], training: LocalTraining, faults: Faults
         if fault == "lost":
             raise RuntimeError("the connection is lost")
         if exchange.secure_sums:
-            configuration = cached_configuration(task.configuration)
             return masked_reply(
                 message, context, configuration, trained.sent, received, trained.examples
             )
@@ -96,10 +111,15 @@ def make_part_app(parts: Sequence[Part], training: LocalTraining, faults: Faults
 
 
 class FaultyGrid(SerialGrid):
-    """A grid that asks clients in any order and hands late replies over in a later round."""
+    """A grid that asks clients in any order and hands late replies over in a later round.
+
+    Attributes:
+        handed_late: The rounds and partition ids of the replies that came when theirs was over.
+    """
 
     faults: Faults = staticmethod(no_faults)
     order: Callable[[Sequence[Message]], Iterable[Message]] = staticmethod(list)
+    handed_late: list[tuple[int, int]]
     _late: list[Message]
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
@@ -114,6 +134,7 @@ class FaultyGrid(SerialGrid):
         asked = set(message_ids)
         now = [reply for reply in overdue if reply.metadata.reply_to_message_id not in asked]
         self._late = [reply for reply in overdue if reply not in now]
+        self.handed_late += [(int(r.metadata.group_id), r.metadata.src_node_id - 1) for r in now]
         while replies := list(super().pull_messages(asked)):
             for reply in replies:
                 server_round = int(reply.metadata.group_id or 0)
@@ -140,6 +161,10 @@ class PartFederation:
         initial: What the first round begins with.
         faults: What goes wrong.
         order: The order in which clients are asked and reply.
+
+    Attributes:
+        finished: The rounds that are done.
+        handed_late: The rounds and partition ids of the replies that came when theirs was over.
     """
 
     def __init__(
@@ -156,6 +181,7 @@ class PartFederation:
         self.folder = folder
         self.checkpoints = Checkpoints(RunFolder(folder))
         self.finished: list[Round] = []
+        self.handed_late: list[tuple[int, int]] = []
         self._make_strategy = make_strategy
         self._training = training
         self._clients = clients
@@ -204,6 +230,7 @@ class PartFederation:
         grid = make_grid(app, self._clients, FaultyGrid)
         assert isinstance(grid, FaultyGrid)
         grid.faults, grid.order = self._faults, self._order
+        grid.handed_late = self.handed_late
         first = state.posterior if state else self._initial
         strategy.start(grid, posterior_to_arrays(first), num_rounds=rounds, timeout=SILENCE)
         return self.finished

@@ -59,6 +59,7 @@ def make_training_app(train: Train, *, code: str | None = None, **described: Any
             "num_partitions": int(context.node_config["num-partitions"]),
             "own_examples": 0,
             "code": code or code_digest(),
+            "noise_anew": context.node_config.get("simulation") is not True,
             **described,
         }
         return Message(NodeDescription(**description).to_content(), reply_to=message)

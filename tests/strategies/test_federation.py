@@ -149,7 +149,7 @@ def test_a_duplicate_may_be_a_node_that_is_not_known_to_be_gone() -> None:
 
 def test_a_duplicate_that_stays_is_refused_with_both_nodes() -> None:
     grid = DeploymentGrid(make_app(), [0, 1, 0], 2)
-    with pytest.raises(ConfigurationError, match=f"nodes {FIRST_ID} and {FIRST_ID + 2} all have"):
+    with pytest.raises(ConfigurationError, match=f"node {FIRST_ID}, node {FIRST_ID + 2} all have"):
         discover(grid, 2, timeout=0.1, poll=0.01)
 
 

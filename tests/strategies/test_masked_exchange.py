@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import numpy as np
 import pytest
+from flwr.app import Array
 from masked_federation import SIZES, START, Fault, MaskedNodes, no_fault, trained, values
 from small_federation import make_grid
 
 from bfl.configuration import resolve
+from bfl.deployment import setup
+from bfl.deployment.settings import ServerSettings
 from bfl.errors import ConfigurationError, RunError
 from bfl.federation.outgoing import sent
 from bfl.federation.sampling.random import RandomSampling
@@ -33,6 +38,7 @@ class Run:
         rounds: int = 2,
         nodes: MaskedNodes | None = None,
         start: Posterior = START,
+        node_configs: Sequence[dict[str, Any]] = (),
         **more: Any,
     ) -> None:
         configuration = resolve({"dataset": "digits", **given})
@@ -40,6 +46,8 @@ class Run:
         self.rounds: list[Round] = []
         self.warnings: list[str] = []
         grid = make_grid(self.nodes.app(), len(SIZES))
+        for context, config in zip(grid._contexts.values(), node_configs, strict=False):
+            context.node_config.update(config)
         strategy = PosteriorPooling(
             rule=configuration.pooling,
             weighting=configuration.weighting,
@@ -104,6 +112,28 @@ def test_a_client_that_drops_out_is_left_out_where_its_update_has_not_come(stage
     assert run.rounds[0].metrics["failures"] == (0 if heard else 1)
     assert "client 2: failed" in run.warnings[0]
     assert f"{stage}: the node is down" in run.warnings[0]
+
+
+@pytest.mark.parametrize("who", ["simulated", "nobody signs", "all sign"])
+def test_it_is_said_once_on_supernodes_that_keys_are_not_signed(who, tmp_path, capsys):
+    """On the server, and in the log of each node, whose operator can mend it."""
+    configs = [{"simulation": who == "simulated"} for _ in SIZES]
+    if who == "all sign":
+        made = setup.init(tmp_path / "made", ServerSettings(("a",)), len(SIZES), datetime.now(UTC))
+        listed = {"clients-list": str(made.server / "clients.toml")}
+        for k, config in enumerate(configs):
+            config |= {**listed, "signing-key": str(made.client(f"client-{k}") / "client.key")}
+    run = Run(MASKED, rounds=2, node_configs=configs)
+    log = capsys.readouterr().err
+    if who == "nobody signs":
+        (said,) = run.warnings
+        assert said.startswith("round 1, client 0: its keys of masked rounds are not signed")
+        assert said.endswith("nor are those of clients 1, 2, 3, 4, 5")
+        assert log.count("masks updates, and this node has no clients-list") == 1  # one process
+    else:
+        assert run.warnings == []
+        assert "clients-list" not in log
+    assert [each.metrics["clients"] for each in run.rounds] == [6, 6]
 
 
 @pytest.mark.parametrize("stage", ["advertise_keys", "train"])
@@ -283,6 +313,26 @@ class Tampering(MaskedNodes):
             return reply
 
         return work
+
+
+def test_a_sum_that_is_no_posterior_ends_the_run_and_nobody_is_blamed():
+    class Liar(MaskedNodes):
+        """Clients of which one sends anything in place of its masked vector."""
+
+        def _train(self, message, context):
+            content = super()._train(message, context)
+            if int(context.node_config["partition-id"]) == 2:
+                vector = content["arrays"]["masked"].numpy()
+                anything = np.random.default_rng(0).integers(0, 2**63, vector.size, np.uint64)
+                content["arrays"]["masked"] = Array(anything.reshape(vector.shape))
+            return content
+
+    with pytest.raises(RunError) as caught:
+        Run(MASKED, rounds=1, nodes=Liar())
+    said = str(caught.value)
+    assert "only the sum of the clients' statistics is known (exchange 'masked')" in said
+    assert "not which of them has sent what" in said
+    assert "client 2" not in said
 
 
 @pytest.mark.parametrize(

@@ -119,15 +119,15 @@ def assert_close(found: Posterior, expected: Posterior, tolerance: float = EXACT
     np.testing.assert_allclose(found.mean, expected.mean, rtol=tolerance, atol=tolerance)
 
 
-def assert_exact(rounds: Sequence[Round]) -> None:
+def assert_exact(rounds: Sequence[Round], data: Sequence[Data] = DATA) -> None:
     """Assert that q is p ∏ L_k^(1 − r_k) after each round."""
-    left = np.ones(K)
+    left = np.ones(len(data))
     for done in rounds:
         pooled = done.state.pooled_rounds == done.number
         assert pooled.sum() == len(done.clients) > 0
         left[pooled] *= 1.0 - done.metrics["damping"]
         assert done.posterior.mean.dtype == np.float64
-        assert_close(done.posterior, posterior_of((1.0 - left).tolist()))
+        assert_close(done.posterior, posterior_of((1.0 - left).tolist(), data))
 
 
 def same(first: Sequence[Round], second: Sequence[Round]) -> bool:
@@ -292,6 +292,40 @@ def test_correlated_designs_end_where_variational_inference_on_all_data_does(
     precision = np.diag(np.full(D, 1 / SCALE**2)) + gram
     together = Posterior(np.linalg.solve(precision, moment), 1.0 / np.diag(precision))
     assert_close(done.posterior, together, 1e-3)
+
+
+def test_a_round_that_would_lose_precision_is_damped_and_its_clients_commit_that(
+    tmp_path: Path,
+) -> None:
+    """Two clients' likelihoods take certainty away from one parameter, and the third one's, which
+    gives more than that, is not there in the first round."""
+    less = np.array([-0.15, 1.0, 2.0, 0.5])
+    grams = (less, less, np.array([1.0, 0.5, 1.0, 3.0]))
+    data = [Data(9, np.diag(gram), np.arange(1.0, 1.0 + D) + k) for k, gram in enumerate(grams)]
+
+    def faults(server_round: int, partition_id: int) -> Fault:
+        return "lost" if (server_round, partition_id) == (1, 2) else ""
+
+    run = federation(tmp_path, ALL, faults, data, damping=1.0, least=0.5)
+    # Of a precision of 1/4 the two would leave −0.05; a half of it stays.
+    damping = 0.5 * 0.25 / 0.3
+    prior = NaturalParameters(np.zeros(D), np.full(D, 1 / SCALE**2))
+    for number, expected in ((1, (damping, 1.0)), (2, (1.0, 0.0)), (3, (1.0, 0.0))):
+        done = run.run(number)[-1]
+        assert done.metrics["damping"] == pytest.approx(expected[0], rel=1e-12)
+        assert done.metrics["damped-further"] == expected[1]
+        factors = committed(tmp_path, done)
+        assert len(factors) == len(done.clients) == (2 if number == 1 else 3)
+        if number == 1:
+            for factor in factors:
+                np.testing.assert_allclose(factor.precision, damping * less, rtol=EXACT)
+        product = sum(factors, start=prior)
+        global_one = NaturalParameters.of(done.posterior.mean, done.posterior.variance)
+        np.testing.assert_allclose(product.precision, global_one.precision, rtol=EXACT)
+        np.testing.assert_allclose(product.weighted_mean, global_one.weighted_mean, rtol=1e-9)
+    # What the first round has left out came in the second one, since the clients knew of it.
+    assert_exact(run.finished, data)
+    assert_close(run.finished[1].posterior, posterior_of([1.0] * 3, data))
 
 
 class Float32(Data):

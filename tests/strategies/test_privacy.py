@@ -17,6 +17,7 @@ from bfl.aggregation.pooling.outcome import CLIPPED
 from bfl.configuration import resolve
 from bfl.errors import ConfigurationError
 from bfl.federation.outgoing.noise import Noise
+from bfl.federation.parts import Counts
 from bfl.federation.privacy.accountant import gaussian_epsilon, sampled_gaussian_epsilon
 from bfl.federation.privacy.ledger import Ledger
 from bfl.federation.sampling import samplings
@@ -349,6 +350,16 @@ def test_the_server_refuses_updates_that_its_noise_would_not_hide() -> None:
     by_clients = pool_noise(resolve(PRIVATE), anew=False)
     assert by_clients is not None
     assert by_clients.problem(pulled(2.0**28), pulled(0.0)) is None
+
+
+def test_the_server_draws_its_noise_anew_or_from_the_seed() -> None:
+    pooled, previous, counts = pulled(0.1), pulled(0.0), Counts(2, 2, 2, 1)
+    for anew in (False, True):
+        noise = pool_noise(resolve(BY_SERVER), anew=anew)
+        assert noise is not None
+        once, again = (noise(pooled, previous, counts).digest() for _ in range(2))
+        assert pooled.digest() != once
+        assert (once != again) is anew
 
 
 def test_an_update_that_is_too_long_is_left_out_of_the_round() -> None:

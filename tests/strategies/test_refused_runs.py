@@ -12,7 +12,7 @@ from flwr.app import RecordDict
 from small_federation import make_app, make_grid
 
 from bfl.configuration import resolve
-from bfl.errors import ConfigurationError
+from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.run.resume import Checkpoint
 from bfl.federation.wire import TrainTask, reply_content
 from bfl.posteriors import Posterior
@@ -99,6 +99,44 @@ def test_states_that_end_with_flowers_run() -> None:
         ConfigurationError, match="going on would not give its result\nbegin it again"
     ):
         lost_states(keep, without, begun, AGAIN)
+
+
+@pytest.mark.parametrize("missing", ["the run's", "its own"])
+def test_a_node_without_the_data_is_refused_at_once(
+    missing: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """By its partition, before it fails in each round; the other has them, in its own folder."""
+    monkeypatch.setattr("bfl.data.datasets.named.library_installed", lambda: False)
+    monkeypatch.setattr("bfl.data.datasets.named.load_from_hub", without_network)
+    images, labels = np.zeros((40, 28, 28), np.uint8), np.arange(40) % 10
+    for folder in ("server", "node"):
+        (tmp_path / folder).mkdir()
+        path = tmp_path / folder / "mnist.npz"
+        np.savez(path, x_train=images, y_train=labels, x_test=images[:2], y_test=labels[:2])
+    grid = DeploymentGrid(app, [], 2)
+    grid.start(0, **{"data-dir": str(tmp_path / "node")})
+    gone = str(tmp_path / "gone")
+    lacks = {"data-dir": gone} if missing == "the run's" else {"dataset": f"npz:{gone}"}
+    grid.start(1, **lacks)
+    values = {"model": "mlp", "dataset": "mnist", "data-dir": str(tmp_path / "server")}
+    values |= {"output-dir": str(tmp_path / "runs"), "node-timeout": 5.0}
+    with pytest.raises(ConfigurationError) as caught:
+        run_federation(grid, resolve({**values, "server-evaluates": False, "evaluate-every": 0}))
+    which = "the run's data set 'mnist'" if missing == "the run's" else "its own data"
+    assert str(caught.value) == (
+        f"node {FIRST_ID + 1} (partition 1): {which} cannot be had there; its own log says where "
+        "it has looked"
+    )
+    assert gone in capsys.readouterr().err
+    assert {kind for _, kind in grid.asked} == {"query"}
+    assert not (tmp_path / "runs").exists()
+
+
+def without_network(*_: object) -> None:
+    raise DataError("the hub cannot be reached")
 
 
 @pytest.mark.parametrize("simulated", [True, False])

@@ -5,10 +5,12 @@ import inspect
 import pytest
 
 import strategies
+from bfl.aggregation import pooling
 from bfl.aggregation.pooling import PoolingRule, pooling_rules
 from strategies import rules
 from strategies.posterior_pooling import PosteriorPooling
 
+OWN = pooling.__name__
 WRITTEN = [
     cls
     for cls in vars(rules).values()
@@ -24,6 +26,13 @@ def test_a_written_class_is_that_of_a_registered_rule(written: type[PosteriorPoo
     assert strategies.strategy_class(rule) is getattr(strategies, rule.__name__) is written
     assert f"class {rule.__name__}(PosteriorPooling):" in inspect.getsource(written)
     assert isinstance(written().method.pooling, rule)
+
+
+def test_every_rule_of_bfls_own_has_a_written_class() -> None:
+    """Rules from elsewhere get theirs when they are asked for."""
+    own = {rule for rule in pooling_rules.classes() if rule.__module__.startswith(f"{OWN}.")}
+    written = {cls.rule_class for cls in WRITTEN}
+    assert written == own, "strategies/rules.py has a class for each rule of bfl's own"
 
 
 @pytest.mark.parametrize("rule", pooling_rules.classes(), ids=lambda rule: rule.name)

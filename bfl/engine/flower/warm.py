@@ -6,7 +6,7 @@ import select
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -129,6 +129,7 @@ class WarmWorker(StoppedWhenLeft):
         work: Its working folder, which holds no code.
         say: Told when a worker has died, or was ended.
         timeout: Seconds that a task may take; then the worker is ended.
+        bundles: The SHA-256 of each bundle that the worker runs; none: it runs all.
     """
 
     def __init__(
@@ -138,12 +139,14 @@ class WarmWorker(StoppedWhenLeft):
         work: Path,
         say: Callable[[str], None],
         timeout: float,
+        bundles: Sequence[str] = (),
     ) -> None:
         self._port = port
         self._environment = dict(environment)
         self._work = work
         self._say = say
         self._timeout = timeout
+        self._bundles = tuple(bundles)
         self._process: subprocess.Popen[str] | None = None
         self._bundle = ""
 
@@ -232,7 +235,11 @@ class WarmWorker(StoppedWhenLeft):
     def _started(self) -> subprocess.Popen[str]:
         return subprocess.Popen(
             # -P: not the folder of the file, whose modules have names that an app may use.
-            with_parent(sys.executable, "-P", WORKER, self._port.address, self._port.authority),
+            with_parent(
+                *(sys.executable, "-P"),
+                *(WORKER, self._port.address, self._port.authority),
+                *self._bundles,
+            ),
             cwd=self._work,
             env=self._environment,
             stdin=subprocess.PIPE,

@@ -8,22 +8,32 @@ ends when its input does, that is, with whoever has started it.
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import os
 import runpy
+import shutil
 import sys
+from collections.abc import Callable, Collection
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, NoReturn
 
 from flwr.app import Error
+from flwr.common.constant import APP_DIR
 from flwr.supercore.exit.exit_handler import trigger_exit_handlers
+from flwr.supercore.utils import get_flwr_home
 
 PAUSES = Path(__file__).with_name("pauses.py")
 
 
 class TaskIsOverError(Exception):
     """A task is over, where Flower would end the process."""
+
+
+class BundleNotApprovedError(Exception):
+    """A bundle that the node's operator has not approved; its message is for the server too."""
 
 
 def end_task(code: int, *_: object, **__: object) -> NoReturn:
@@ -37,18 +47,57 @@ def without_message(code: int, reason: str | None = None) -> Error:
     """Return what is sent of an exception that the app has not caught: its kind alone.
 
     Flower sends what it says as well, which may hold data or paths of this machine; that is in this
-    process's log.
+    process's log. That a bundle is not approved is said in words: of it the server knows all.
     """
-    kind = (reason or "").partition(":<")[0]
+    kind, _, said = (reason or "").partition(":<")
+    if kind == str(BundleNotApprovedError):
+        return Error(code, said.strip("'>"))
     return Error(code, f"{kind} (its message is in the client's own log)")
 
 
-def main(address: str, authority: str) -> None:
+def by_their_bytes(pull: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what pulls a task, such that its bundle has the hash of its bytes.
+
+    Flower takes the server's word for it, and loads the app of that hash: also one that is
+    installed here already, and another than the bundle.
+    """
+
+    def pulled(*words: Any) -> tuple[Any, Any, Any, Any]:
+        message, context, run, bundle = pull(*words)
+        digest = hashlib.sha256(bundle.content).hexdigest()
+        return message, context, run, replace(bundle, hash_str=digest)
+
+    return pulled
+
+
+def only(approved: Collection[str], install: Callable[..., Any]) -> Callable[..., Any]:
+    """Return what installs a bundle if its operator has approved it.
+
+    Args:
+        approved: The SHA-256 of such bundles; none: all are.
+        install: What installs the bytes of one.
+    """
+
+    def installed(content: bytes, **options: Any) -> Any:
+        digest = hashlib.sha256(content).hexdigest()
+        if approved and digest not in approved:
+            raise BundleNotApprovedError(
+                f"this node runs no bundle that its operator has not approved, and the run has "
+                f"{digest}; if its code has been looked at, add that to bundles in node.toml and "
+                "start the client anew"
+            )
+        return install(content, **options)
+
+    return installed
+
+
+def main(address: str, authority: str, *approved: str) -> None:
     """Play the tasks of a SuperNode.
 
     Args:
         address: The port for its processes, on this machine.
         authority: The file with the certificate by which it is known.
+        approved: The SHA-256 of each bundle that it runs; none: it runs all.
     """
     # What the app prints goes to the log; the lines that say that a task is over to the parent.
     answers = os.fdopen(os.dup(1), "w", buffering=1)
@@ -57,8 +106,13 @@ def main(address: str, authority: str) -> None:
     runtime.flwr_exit = end_task
     runtime.Error = without_message
     runpy.run_path(str(PAUSES))["quick_pulls"]()
+    installed = get_flwr_home() / APP_DIR
+    if approved and installed.exists():
+        # Flower finds what is installed by 8 digits of its hash, which others can be made to have.
+        shutil.rmtree(installed)
+    runtime.pull_task_input = by_their_bytes(runtime.pull_task_input)
     # The parent starts a new process for a new bundle.
-    runtime.install_from_fab = lru_cache(maxsize=1)(runtime.install_from_fab)
+    runtime.install_from_fab = lru_cache(maxsize=1)(only(approved, runtime.install_from_fab))
     certificates = Path(authority).read_bytes()
     for line in sys.stdin:
         try:

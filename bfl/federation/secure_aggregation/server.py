@@ -98,6 +98,11 @@ class SecureSum:
             KeyPair(new_secret()).agreed(public, "a check")
         self._keys[client] = keys
 
+    @property
+    def unsigned(self) -> list[int]:
+        """The clients whose keys nobody can tell from the server's own, sorted."""
+        return sorted(client for client, keys in self._keys.items() if not keys.signature)
+
     def rosters(self) -> dict[int, Roster]:
         """Return what tells each client of its neighbours.
 

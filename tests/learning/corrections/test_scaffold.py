@@ -6,18 +6,21 @@ from typing import Any
 
 import numpy as np
 import pytest
+from quadratics import (
+    BEGINNING,
+    CENTRES,
+    CURVATURES,
+    OPTIMUM,
+    RATE,
+    STEPS,
+    gradient,
+    posterior,
+    train,
+)
 
 from bfl.federation.parts import Arrays, Counts, Trained
 from bfl.federation.sampling import samplings
 from bfl.learning.corrections import Correction, corrections
-from bfl.posteriors import Posterior
-
-CURVATURES = np.array([[1.0, 0.3], [4.0, 2.0], [0.5, 3.0], [2.0, 0.1]])
-CENTRES = np.array([[1.0, -2.0], [-3.0, 0.5], [4.0, 1.0], [0.0, 6.0]])
-"""f_k(x) = ½ Σ_d a_kd (x_d − m_kd)², four clients, two dimensions, a mean and a point parameter."""
-
-OPTIMUM = (CURVATURES * CENTRES).sum(0) / CURVATURES.sum(0)
-RATE, STEPS = 0.1, 7
 
 
 def averagings_fixed_point() -> np.ndarray:
@@ -26,26 +29,13 @@ def averagings_fixed_point() -> np.ndarray:
     return np.asarray((shares * CENTRES).sum(0) / shares.sum(0))
 
 
-def posterior(values: np.ndarray) -> Posterior:
-    return Posterior(values[:1], np.ones(1), values[1:])
-
-
-def train(client: int, received: np.ndarray, offsets: Arrays) -> np.ndarray:
-    """Return where a client's plain steps lead, each along the exact gradient and its offset."""
-    correction = np.concatenate([offsets["mean"], offsets["point"]]) if offsets else np.zeros(2)
-    values = received.copy()
-    for _ in range(STEPS):
-        values -= RATE * (CURVATURES[client] * (values - CENTRES[client]) + correction)
-    return values
-
-
 def federate(
     correction: Correction, rounds: int, fraction: float, lost: float = 0.0
 ) -> tuple[np.ndarray, Arrays, dict[int, Any]]:
     """Return the values, the server's control variate and the clients', after some rounds."""
     sampling = samplings.create("random", {"fraction-train": fraction})
     chance = np.random.default_rng(5)
-    values = np.array([10.0, -10.0])
+    values = BEGINNING
     server = correction.begin_server(posterior(values), 4)
     clients = {k: correction.begin_client(posterior(values)) for k in range(4)}
     for number in range(1, rounds + 1):
@@ -57,7 +47,7 @@ def federate(
         for k in asked:
             offsets = correction.offsets(clients[k], broadcast, posterior(received))
             after = train(k, received, offsets)
-            gradient = CURVATURES[k] * (received - CENTRES[k])
+            full = gradient(k, received)
             trained = Trained(
                 received=posterior(received),
                 sent=posterior(after),
@@ -66,7 +56,7 @@ def federate(
                 steps=STEPS,
                 learning_rate=RATE,
                 trainable=np.ones(1, bool),
-                gradient={"mean": gradient[:1], "point": gradient[1:]},
+                gradient={"mean": full[:1], "point": full[1:]},
             )
             sent, kept = correction.conclude(clients[k], trained)
             if chance.random() < lost:

@@ -1,0 +1,179 @@
+"""A client calls its server before anything starts: certificate, name and clock."""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from email.utils import formatdate
+from pathlib import Path
+from typing import Any
+
+import pytest
+from federation_folders import HOSTS, NOW
+
+from bfl.deployment import client, setup
+from bfl.deployment.client import check_connection, run_client, wait_for_server
+from bfl.deployment.folder import FederationFolder
+from bfl.deployment.settings import Identity, ServerSettings
+from bfl.errors import DataError
+
+
+@contextmanager
+def server(
+    folder: Path, port: int = 0, ahead: float = 0.0, host: str = "127.0.0.1"
+) -> Iterator[int]:
+    """Answer one call with TLS, by a clock that is ahead; give the port."""
+    context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    context.load_cert_chain(folder / "server.crt", folder / "server.key")
+
+    def answer() -> None:
+        called, _ = listening.accept()
+        try:
+            with context.wrap_socket(called, server_side=True) as connection:
+                connection.recv(1000)
+                date = formatdate(time.time() + ahead, usegmt=True)
+                answer = f"HTTP/1.1 404 Not Found\r\nDate: {date}\r\nContent-Length: 0\r\n\r\n"
+                connection.sendall(answer.encode())
+        except OSError:  # the caller has ended the handshake
+            called.close()
+
+    with socket.create_server((host, port)) as listening:
+        thread = threading.Thread(target=answer)
+        thread.start()
+        try:
+            yield listening.getsockname()[1]
+        finally:
+            thread.join()
+
+
+def caller(port: int, host: str = "127.0.0.1") -> Identity:
+    return Identity("a", host, port, 0, 1)
+
+
+@pytest.mark.parametrize(
+    ("ahead", "message"),
+    [
+        (3600.0, r"clock is 3[56]\d\d s behind the server"),
+        (-3600.0, r"clock is 3[56]\d\d s ahead of"),
+    ],
+)
+def test_a_clock_that_is_an_hour_off_is_refused_by_the_call(
+    made: Path, ahead: float, message: str
+) -> None:
+    with server(made / "server", ahead=ahead) as port, pytest.raises(DataError, match=message):
+        check_connection(caller(port), made / "server" / "ca.crt")
+
+
+def test_a_server_by_the_same_clock_is_taken(made: Path) -> None:
+    with server(made / "server") as port:
+        assert check_connection(caller(port), made / "server" / "ca.crt") is None
+
+
+def test_a_server_that_is_called_by_another_name_is_refused(made: Path) -> None:
+    """127.0.0.2 is this machine as well, and stands in no certificate."""
+    with (
+        server(made / "server", host="127.0.0.2") as port,
+        pytest.raises(DataError, match=r"does not hold: .*; it has to .* name 127\.0\.0\.2"),
+    ):
+        check_connection(caller(port, "127.0.0.2"), made / "server" / "ca.crt")
+
+
+def test_a_server_of_another_authority_is_refused_by_the_call(made: Path, tmp_path: Path) -> None:
+    other = setup.init(tmp_path / "other", ServerSettings(HOSTS), 1, NOW)
+    with (
+        server(other.server) as port,
+        pytest.raises(DataError, match=r"client a: the certificate of .* does not hold"),
+    ):
+        check_connection(caller(port), made / "server" / "ca.crt")
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@pytest.mark.parametrize("ahead", [0.0, -3600.0])
+def test_a_server_that_comes_later_is_looked_at_then(
+    made: Path, monkeypatch: pytest.MonkeyPatch, ahead: float
+) -> None:
+    monkeypatch.setattr(client, "CALL_INTERVAL", 0.05)
+    port, said = free_port(), list[str]()
+    found: list[BaseException] = []
+
+    def wait() -> None:
+        try:
+            wait_for_server(caller(port), made / "server" / "ca.crt", said.append)
+        except DataError as error:
+            found.append(error)
+
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    time.sleep(0.3)
+    assert waiting.is_alive()
+    with server(made / "server", port, ahead):
+        waiting.join(10.0)
+    assert not waiting.is_alive()
+    assert len(said) == 1  # and not at each call
+    assert "does not answer yet" in said[0]
+    assert [("ahead of" in str(error)) for error in found] == ([True] if ahead else [])
+
+
+def test_the_wait_can_be_stopped(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(seconds: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(client.time, "sleep", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        wait_for_server(caller(free_port()), made / "server" / "ca.crt", print)
+
+
+class Ends(Exception):  # noqa: N818
+    """The client's start is followed no further."""
+
+
+class Started:
+    """What a client starts, noted in the order in which it is."""
+
+    def __init__(self, order: list[str]) -> None:
+        self.order = order
+
+    def __enter__(self) -> Started:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def start(self, name: str, *words: object) -> None:
+        self.order.append(name)
+        raise Ends
+
+
+def test_no_supernode_starts_before_the_server_is_known(
+    federation: FederationFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what its operator has approved is what its worker is told."""
+    place, order = federation.client("client-0"), list[str]()
+    (place / "node.toml").write_text(f'bundles = ["{"ab" * 32}"]\n')
+    answers = iter(["it does not answer yet", None])
+
+    def call(*_: object) -> str | None:
+        order.append("call")
+        return next(answers)
+
+    def worker(*given: Any) -> Started:
+        order.append(f"worker for {' '.join(given[-1])}")
+        return Started(order)
+
+    monkeypatch.setattr(client, "CALL_INTERVAL", 0.0)
+    monkeypatch.setattr(client, "check_connection", call)
+    monkeypatch.setattr(client, "Processes", lambda *_: Started(order))
+    monkeypatch.setattr(client, "WarmWorker", worker)
+    with pytest.raises(Ends):
+        run_client(place, tmp_path / "state", print)
+    supernode = "the SuperNode of client client-0"
+    assert order == ["call", "call", f"worker for {'ab' * 32}", supernode]

@@ -1,0 +1,78 @@
+"""Rounds of FedBE and V-Distillation: killed while distilling, and what is distilled from what."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from numpy_clients import KilledError
+from numpy_server import NumpyServer
+from test_parts_contract import BASE, CASES, ROUNDS, D, P, bits, federation, training
+
+from bfl.aggregation.server import DistillationTask, Distilled
+from bfl.configuration import resolve
+from bfl.federation.parts import Trained
+from bfl.federation.wire import TrainTask
+
+
+class Killed(NumpyServer):
+    """Ends while it distils, the first time in a round."""
+
+    def distil(self, task: DistillationTask) -> Distilled:
+        if task.labels not in [before.labels for before in self.tasks]:
+            self.tasks.append(task)
+            raise KilledError
+        return super().distil(task)
+
+
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_kill_while_distilling_costs_that_step_and_no_training(lost: int, tmp_path: Path) -> None:
+    """Nobody trains again in a round that has been pooled, unless its checkpoint is lost too."""
+    values = {**CASES["fedbe"], "fraction-train": 0.75}
+    whole = federation(tmp_path / "whole", values).run(ROUNDS)
+    trained: list[tuple[int, int]] = []
+    train = training(resolve({**BASE, **values}))
+
+    def counted(task: TrainTask, *given: Any) -> Trained:
+        trained.append((task.server_round, task.partition_id))
+        return train(task, *given)
+
+    killed = federation(tmp_path / "killed", values, server=Killed(D + P), training=counted)
+    for _ in range(ROUNDS):
+        with pytest.raises(KilledError):
+            killed.run(ROUNDS)
+    assert bits(killed.run(ROUNDS, lost_checkpoints=lost)) == bits(whole)
+    assert (len(trained) == len(set(trained))) == (lost == 0)
+
+
+def test_what_is_distilled_nears_the_ensemble(tmp_path: Path) -> None:
+    for done in federation(tmp_path, CASES["fedbe"]).run(ROUNDS):
+        assert done.metrics["distillation-after"] < done.metrics["distillation-before"]
+        assert done.metrics["distillation-models"] > 1
+
+
+def test_v_distillation_is_fedbe_with_clients_alone_and_sgd(tmp_path: Path) -> None:
+    """Bit for bit."""
+    alone = {
+        "ensemble-samples": 0,
+        "ensemble-average": False,
+        "distillation-optimizer": "sgd",
+    }
+    fedbe = federation(tmp_path / "fedbe", {"strategy": "fedbe", **alone})
+    vanilla = federation(tmp_path / "v", {"strategy": "v-distillation"})
+    assert bits(fedbe.run(ROUNDS)) == bits(vanilla.run(ROUNDS))
+    averaging = federation(tmp_path / "fedavg", {"strategy": "fedavg"})
+    assert bits(averaging.run(1))[0][1] != bits(vanilla.run(1))[0][1]
+
+
+def test_the_student_begins_at_the_moved_average(tmp_path: Path) -> None:
+    """With momentum as well: the paper initialises distillation with FedAvgM's model."""
+    server = NumpyServer(D + P)
+    values = {**CASES["fedbe + fedavgm, watched"], "distillation-learning-rate": 1e-30}
+    values["swa-lowest-rate"] = 1e-30
+    done = federation(tmp_path / "fedbe", values, server=server).run(2)
+    plain = federation(tmp_path / "fedavgm", {"strategy": "fedavgm"}).run(2)
+    for task, after, expected in zip(server.tasks, done, plain, strict=True):
+        assert task.start.digest() == after.posterior.digest() == expected.posterior.digest()
+        assert after.state.predictive["average.mean"].tobytes() == task.start.mean.tobytes()
