@@ -11,8 +11,6 @@ import gc
 import logging
 import os
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from bfl.cpus import available_cpus
 from bfl.quiet import quiet_start
@@ -39,27 +37,9 @@ finally:
 
 tf.get_logger().setLevel(logging.ERROR)
 
-__all__ = ["configure", "has_gpu", "keras", "sums_as_written", "tf", "tfp"]
+__all__ = ["configure", "has_gpu", "keras", "tf", "tfp"]
 
 _configured_threads: int | None = None
-
-_REWRITES_SUMS = "arithmetic_optimization"
-
-
-@contextmanager
-def sums_as_written() -> Iterator[None]:
-    """Have what is computed inside add up in the order in which it is written.
-
-    TensorFlow's optimizer of graphs makes one operation of sums of three numbers or more, whose
-    order follows from addresses in memory: it is another one in another process, and with it the
-    last digits.
-    """
-    given = tf.config.optimizer.get_experimental_options().get(_REWRITES_SUMS, True)
-    tf.config.optimizer.set_experimental_options({_REWRITES_SUMS: False})
-    try:
-        yield
-    finally:
-        tf.config.optimizer.set_experimental_options({_REWRITES_SUMS: given})
 
 
 def configure(threads: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -57,6 +58,7 @@ class Network:
             layer for layer in self.model.layers if isinstance(layer, VariationalLayer)
         )
         self._prior = PriorVariables(self.manifest.gaussian_size)
+        self._joined: dict[str, Any] = {}
 
     def _of_layer(self, layer: Any) -> list[ParameterVariables]:
         if isinstance(layer, keras.layers.BatchNormalization | keras.layers.GroupNormalization):
@@ -171,6 +173,7 @@ class Network:
 
     def logits(self, images: Any, key: Any, *, training: bool) -> Any:
         """Return float32 logits (N, classes), the layers' random draws keyed by ``key`` (2,)."""
+        self._joined.clear()  # a graph of its own
         with keyed(key):
             return tf.cast(self.model(images, training=training), tf.float32)
 
@@ -187,6 +190,7 @@ class Network:
 
     def take_deviations(self) -> None:
         """Have divergences take the standard deviations as they are now, without any images."""
+        self._joined.clear()  # a graph of its own
         for layer in self._variational:
             layer.take_deviations()
 
@@ -198,8 +202,8 @@ class Network:
 
     def trainable_points(self) -> Any:
         """Return the point parameters that training moves by their gradient, as one tensor."""
-        values = [p.value for p in self._point if p.parameter.trainable]
-        return _flat(values) if values else tf.zeros([0])
+        trained = [p.value for p in self._point if p.parameter.trainable]
+        return self._copy("point", lambda: trained) if trained else tf.zeros([0])
 
     def places(self) -> list[tuple[Any, str, slice]]:
         """Return the variables of means and point values, each with where it lies.
@@ -216,8 +220,24 @@ class Network:
         return found
 
     def _mean_and_deviation(self) -> tuple[Any, Any]:
-        deviation = _flat([s for layer in self._variational for s in layer.standard_deviations])
-        return _flat([p.value for p in self._gaussian]), deviation
+        """Return the means and the standard deviations, (D,) each, as they are in this graph."""
+        return (
+            self._copy("mean", lambda: [p.value for p in self._gaussian]),
+            self._copy(
+                "deviation", lambda: [s for v in self._variational for s in v.standard_deviations]
+            ),
+        )
+
+    def _copy(self, name: str, tensors: Callable[[], list[Any]]) -> Any:
+        """Return tensors of this graph as one vector: of each call a copy of what is before it.
+
+        However many terms an objective has, a gradient is then a sum of two again and again, and
+        those have the same bits in either order: TensorFlow adds three in an order that differs
+        between processes.
+        """
+        last = self._joined.get(name)
+        self._joined[name] = _flat(tensors()) if last is None else tf.identity(last)
+        return tf.identity(self._joined[name])
 
     def _assign(self, variables: list[Any], vector: Array, *, gaussian: bool) -> None:
         parts = self.manifest.split(vector, gaussian=gaussian)

@@ -5,7 +5,6 @@ Source: Fischer et al. (2024), section 2.1, Algorithm 1, and section 3.3.
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from functools import lru_cache
 from typing import Any
 
@@ -14,7 +13,7 @@ import numpy.typing as npt
 
 from bfl import randomness
 from bfl.federation.parts import Arrays
-from bfl.keras import sums_as_written, tf
+from bfl.keras import tf
 from bfl.learning.augmentations import Augmentation
 from bfl.learning.corrections import Correction, corrections
 from bfl.learning.example_privacy import ExamplePrivacy
@@ -95,9 +94,6 @@ class LocalTrainer:
             corrected=self.correction.active,
         )
         self.companion = Companion(personal, temperature) if personal else None
-        # The ELBO alone has no gradient of more than two parts, whose order does not matter.
-        many_parts = len(self.meme.terms) > 1 or self.companion is not None
-        self._adding = sums_as_written if many_parts else nullcontext
         self.private_steps = (
             PrivateSteps(self.meme, example_privacy, augmentation, self._rate_of)
             if example_privacy and example_privacy.active
@@ -164,14 +160,13 @@ class LocalTrainer:
         """Train on shuffled batches; return what was measured in each step, (steps, 4)."""
         count = int(task.examples.size)
         generator = randomness.generator(task.seed, "batches", *task.key_labels)
-        with self._adding():
-            measured = self._run(
-                *own,
-                *map(tf.constant, batches(count, self.batch_size, task.epochs, generator)),
-                tf.constant(randomness.key(task.seed, "steps", *task.key_labels)),
-                tf.constant(count, tf.float32),
-                tf.constant(task.learning_rate, tf.float32),
-            )
+        measured = self._run(
+            *own,
+            *map(tf.constant, batches(count, self.batch_size, task.epochs, generator)),
+            tf.constant(randomness.key(task.seed, "steps", *task.key_labels)),
+            tf.constant(count, tf.float32),
+            tf.constant(task.learning_rate, tf.float32),
+        )
         return np.asarray(measured.numpy())
 
     def _personal_state(self, task: LocalTask, steps: int) -> Arrays:
@@ -189,13 +184,12 @@ class LocalTrainer:
         """
         count = int(task.examples.size)
         self._begin(task, task.received)
-        with self._adding():
-            joined = self._run_gradient(
-                *own,
-                *(tf.constant(array) for array in batches_in_order(count, self.batch_size)),
-                tf.constant(randomness.key(task.seed, "gradient", *task.key_labels)),
-                tf.constant(count, tf.float32),
-            )
+        joined = self._run_gradient(
+            *own,
+            *(tf.constant(array) for array in batches_in_order(count, self.batch_size)),
+            tf.constant(randomness.key(task.seed, "gradient", *task.key_labels)),
+            tf.constant(count, tf.float32),
+        )
         return vectors(self.network, self.meme.optimized.split(joined.numpy()))
 
     def _begin(self, task: LocalTask, start: Posterior) -> None:
