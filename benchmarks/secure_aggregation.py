@@ -177,7 +177,7 @@ def quantized_pool(size: int, count: int, previous: Posterior, clock: Clock) -> 
     """
     np.random.seed(0)  # noqa: NPY002 - what Flower's rounding draws from
     near = Masked().secure_sums.neighbourhood
-    total: list[Any] | None = None
+    total: list[Any] = []
     for client, (update, _, _) in enumerate(_members(size, count)):
         with clock("clients"):
             statistics = client_statistics(RULE, update, 1.0, previous).gaussian
@@ -189,8 +189,7 @@ def quantized_pool(size: int, count: int, previous: Posterior, clock: Clock) -> 
                 vector = change(vector, _mask(client, other, shape))
             vector = parameters_mod(vector, MODULUS)
         with clock("server"):
-            total = vector if total is None else parameters_addition(total, vector)
-    assert total is not None
+            total = parameters_addition(total, vector) if total else vector
     with clock("server"):
         total = parameters_mod(total, MODULUS)
         for client in range(count):

@@ -9,11 +9,10 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from flwr.app import RecordDict
-from small_federation import make_app, make_grid
+from one_part import play_part
 
-import strategies
 from bfl.federation.parts import GREATEST_BESIDE, Arrays, Counts, DeclaredArray, Part
-from bfl.federation.wire import TrainTask, posterior_to_arrays, reply_content
+from bfl.federation.wire import TrainTask, reply_content
 from bfl.learning.corrections.scaffold import Scaffold
 from bfl.posteriors import Posterior
 from strategies.posterior_pooling import Round
@@ -66,16 +65,7 @@ def play(part: Part, name: str, value: float | None) -> tuple[list[Round], list[
             beside[name].fill(value)
         return reply_content(received, {"num-examples": 5}, beside)
 
-    strategy = strategies.PosteriorPooling(
-        rule="naive-weighted-averaging",
-        weighting="equal",
-        parts=(part,),
-        round_retries=0,
-        on_round=rounds.append,
-        on_warning=told.append,
-    )
-    grid = make_grid(make_app(reply))
-    strategy.start(grid, posterior_to_arrays(START), num_rounds=ROUNDS)
+    play_part(part, reply, START, ROUNDS, rounds, told)
     return rounds, told
 
 

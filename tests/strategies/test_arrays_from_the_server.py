@@ -8,12 +8,11 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 from flwr.app import RecordDict
-from small_federation import make_app, make_grid
+from one_part import play_part
 
-import strategies
 from bfl.errors import ConfigurationError, RunError
 from bfl.federation.parts import Arrays, Counts, DeclaredArray, Part
-from bfl.federation.wire import TrainTask, posterior_to_arrays, reply_content
+from bfl.federation.wire import TrainTask, reply_content
 from bfl.posteriors import Posterior
 from strategies.posterior_pooling import Round
 
@@ -74,17 +73,8 @@ def play(part: Part, rounds: int = 1, hostile: float = 0.0) -> tuple[list[Round]
         beside = {a.name: np.full(a.shape, value, np.float32) for a in part.replies(received)}
         return reply_content(received, {"num-examples": 5}, beside)
 
-    strategy = strategies.PosteriorPooling(
-        rule="naive-weighted-averaging",
-        weighting="equal",
-        parts=(part,),
-        round_retries=0,
-        on_round=done.append,
-        on_warning=told.append,
-    )
-    grid = make_grid(make_app(reply))
     try:
-        strategy.start(grid, posterior_to_arrays(START), num_rounds=rounds)
+        play_part(part, reply, START, rounds, done, told)
     except (ConfigurationError, RunError) as error:
         told.append(f"{type(error).__name__}: {error}")
     return done, told, len(trained)

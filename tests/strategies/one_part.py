@@ -1,0 +1,34 @@
+"""Rounds of a method that has one part, with clients whose replies a test makes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from flwr.app import RecordDict
+from small_federation import make_app, make_grid
+
+import strategies
+from bfl.federation.parts import Part
+from bfl.federation.wire import TrainTask, posterior_to_arrays
+from bfl.posteriors import Posterior
+from strategies.posterior_pooling import Round
+
+
+def play_part(
+    part: Part,
+    reply: Callable[[TrainTask, Posterior], RecordDict],
+    start: Posterior,
+    rounds: int,
+    done: list[Round],
+    told: list[str],
+) -> None:
+    """Average in rounds, which go to ``done`` as they end; ``told`` gets the warnings."""
+    strategy = strategies.PosteriorPooling(
+        rule="naive-weighted-averaging",
+        weighting="equal",
+        parts=(part,),
+        round_retries=0,
+        on_round=done.append,
+        on_warning=told.append,
+    )
+    strategy.start(make_grid(make_app(reply)), posterior_to_arrays(start), num_rounds=rounds)
