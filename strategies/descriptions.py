@@ -38,7 +38,6 @@ class NodeDescriptions:
         known: The descriptions, by node id.
         failures: What nodes have answered that could not say who they are.
         malformed: Those of them whose answer is not as docs/wire-format.md says.
-        told: What has been said of nodes already, for whoever says it.
     """
 
     def __init__(
@@ -53,7 +52,7 @@ class NodeDescriptions:
         self.known: dict[int, NodeDescription] = {}
         self.failures: dict[int, str] = {}
         self.malformed: dict[int, str] = {}
-        self.told: set[str] = set()
+        self._told: set[str] = set()
         self._grid = grid
         self._question: dict[str, Any] = {
             **({"plugins": plugins} if plugins else {}),
@@ -97,6 +96,12 @@ class NodeDescriptions:
                 if time.monotonic() >= until:
                     return
                 self._outstanding.pause()
+
+    def is_new(self, text: str) -> bool:
+        """Return whether a warning about nodes is new, for whoever gives it; it is not again."""
+        new = text not in self._told
+        self._told.add(text)
+        return new
 
     def silent(self) -> list[int]:
         """Return the nodes that have been asked and have not answered yet."""

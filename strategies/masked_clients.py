@@ -115,11 +115,10 @@ class MaskedAttempt:
 
     def _say_who_signs_nothing(self) -> None:
         """Tell once in a run on SuperNodes which clients' keys are not signed."""
-        told, unsigned = self._federation.descriptions, self._sum.unsigned
-        if not unsigned or not self._federation.noise_anew or told is None:
+        descriptions, unsigned = self._federation.descriptions, self._sum.unsigned
+        if not unsigned or not self._federation.noise_anew or descriptions is None:
             return
-        if UNSIGNED not in told.told:
-            told.told.add(UNSIGNED)
+        if descriptions.is_new(UNSIGNED):
             others = ", ".join(map(str, unsigned[1:]))
             more = f"; nor are those of clients {others}" if others else ""
             self._warn(unsigned[0], f"{UNSIGNED}{more}")
