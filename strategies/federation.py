@@ -73,6 +73,12 @@ class Federation:
         """Return the partition id that a node plays."""
         return self._partitions[node_id]
 
+    def reads_run_paths(self, partition_id: int) -> bool:
+        """Return whether a partition's node looks for the run's data where the server has them."""
+        known = self.descriptions.known if self.descriptions else {}
+        description = known.get(self.nodes[partition_id])
+        return self.simulated or (description is not None and description.reads_run_paths)
+
     @cached_property
     def _partitions(self) -> Mapping[int, int]:
         return {node: partition_id for partition_id, node in self.nodes.items()}

@@ -56,6 +56,8 @@ class TaskTemplate:
 
     Attributes:
         configuration: The run's configuration as a JSON object of flat keys.
+        configuration_without_paths: The same for nodes that do not look for the run's data where
+            the server has them.
         num_classes: The number of classes.
         partition: The examples of each client, by partition id; None where nodes have their own.
         test_partition: The test examples of each client, likewise; None where clients do not judge.
@@ -65,6 +67,7 @@ class TaskTemplate:
     """
 
     configuration: str
+    configuration_without_paths: str
     num_classes: int
     partition: Sequence[Positions | None] | None
     test_partition: Sequence[Positions | None] | None
@@ -72,12 +75,16 @@ class TaskTemplate:
     run_key: str
     more: ConfigRecord
 
-    def task(self, request: TrainingRequest, partition_id: int) -> TrainTask:
-        """Return what a client is asked in a round."""
+    def text(self, paths: bool) -> str:
+        """Return the configuration for a node that looks where the server has the data, or not."""
+        return self.configuration if paths else self.configuration_without_paths
+
+    def task(self, request: TrainingRequest, partition_id: int, paths: bool) -> TrainTask:
+        """Return what a client is asked in a round; for ``paths`` see ``text``."""
         return TrainTask(
             server_round=request.server_round,
             partition_id=partition_id,
-            configuration=self.configuration,
+            configuration=self.text(paths),
             num_classes=self.num_classes,
             examples=None if self.partition is None else self.partition[partition_id],
             test_examples=None
@@ -206,12 +213,15 @@ class FlowerClients:
                 number,
                 wanted,
                 {client: content for client, content in contents if client not in left_out},
-                configuration=self._template.configuration,
+                configuration=self._text,
                 silence=patience.silence,
                 warn=warn,
             ).run(needed)
 
         return with_attempts(attempt, patience.retries, number, warn)
+
+    def _text(self, partition_id: int) -> str:
+        return self._template.text(self.federation.reads_run_paths(partition_id))
 
     def _messages(self, request: TrainingRequest) -> list[Message]:
         return [
@@ -232,7 +242,10 @@ class FlowerClients:
         template = self._template
         return {
             partition_id: train_content(
-                arrays, template.task(request, partition_id), template.more, beside
+                arrays,
+                template.task(request, partition_id, self.federation.reads_run_paths(partition_id)),
+                template.more,
+                beside,
             )
             for partition_id in request.partition_ids
         }

@@ -270,6 +270,7 @@ class PosteriorPooling(Strategy):
     ) -> FlowerClients:
         template = TaskTemplate(
             configuration=text_for_clients(self.configuration),
+            configuration_without_paths=text_for_clients(self.configuration, paths=False),
             num_classes=self.num_classes,
             partition=self.partition,
             test_partition=self.test_partition,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from bfl.federation.client_text import neutralized
 from bfl.federation.network_query import MESSAGE_TYPE, NetworkQuery, manifest_from_content
 from bfl.federation.wire import WireFormatError
 from bfl.posteriors import Manifest, Posterior
+from strategies.checks import text_for_clients
 from strategies.exchange import exchange_with_retries
 from strategies.federation import Federation
 from strategies.flower_clients import Patience
@@ -77,14 +77,12 @@ def manifest_of_clients(
     keys = configuration.keys
     patience = Patience(keys.client_timeout, keys.min_clients, keys.round_retries)
     needed = patience.needed(federation.size)
-    query = NetworkQuery(
-        json.dumps(configuration.for_clients()),
-        dataset.image_shape,
-        dataset.num_classes,
-    )
-    messages = [
-        Message(query.to_content(), node, MESSAGE_TYPE) for node in federation.nodes.values()
-    ]
+    shape, classes = dataset.image_shape, dataset.num_classes
+    texts = {paths: text_for_clients(configuration, paths=paths) for paths in (False, True)}
+    messages = []
+    for partition_id, node in federation.nodes.items():
+        query = NetworkQuery(texts[federation.reads_run_paths(partition_id)], shape, classes)
+        messages.append(Message(query.to_content(), node, MESSAGE_TYPE))
     said: dict[str, list[int]] = defaultdict(list)
     failed: list[str] = []
     replies = exchange_with_retries(

@@ -5,20 +5,17 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
-import numpy as np
 import pytest
 from flwr.app import Context, Message
+from untrained import train_nothing
 
 from bfl.configuration.keys import Keys
 from bfl.engine.flower import new_run
 from bfl.engine.flower.messages import new_context
 from bfl.engine.serial import SerialGrid
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.learning.training import LocalResult, LocalTask
-from bfl.posteriors import Manifest, Parameter
 from bfl.registry import Component
 from clients import client_app, process
 from strategies import server_app
@@ -33,15 +30,6 @@ GIVEN = {
     "node-timeout": 10.0,
     "name": "run",
 }
-
-
-class Untrained:
-    """Stands for a trainer, which would need TensorFlow: it gives back what was received."""
-
-    network = SimpleNamespace(manifest=Manifest((Parameter("a/kernel", (4,), True, "he-normal"),)))
-
-    def train(self, images: Any, labels: Any, task: LocalTask) -> LocalResult:
-        return LocalResult(task.received, 1.0, 1.0, 0.0, {}, 1, np.ones(1, bool))
 
 
 @dataclass
@@ -81,9 +69,7 @@ def validations(monkeypatch: pytest.MonkeyPatch, folder: Path, **more: Any) -> V
 
     monkeypatch.setattr(Keys, "__init__", count_keys)
     monkeypatch.setattr(Component, "__init__", count_part)
-    monkeypatch.setattr(client_app, "trainer_for", lambda *_: Untrained())
-    monkeypatch.setattr(client_app, "start_tensorflow", lambda: None)
-    monkeypatch.setattr("strategies.final_evaluation.draw_all", lambda folder: [])
+    train_nothing(monkeypatch)
     process._resolved.cache_clear()
     values = {**GIVEN, "output-dir": str(folder), **more}
     run = new_run(values)
