@@ -6,20 +6,28 @@ import os
 import re
 import shutil
 import signal
+import subprocess
 import time
-from collections.abc import Iterator
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pytest
-from flower_processes import ROOT, Flower, end_processes, run_config, wait_for
+from flower_processes import ROOT, Flower, descendants, end_processes, run_config, wait_for
 from hosts import Hosts, why_not
+from installed import executable
 
+from bfl import randomness
+from bfl.configuration import resolve
 from bfl.configuration.sources import parse_pairs
-from bfl.deployment import setup
-from bfl.deployment.settings import ServerSettings
+from bfl.data.datasets import load_dataset
+from bfl.deployment.folder import FederationFolder
 from bfl.engine.flower import FlowerApp, run_serially
 from bfl.experiments.results.run_folder import RunFolder
+from strategies.division import clients_positions
 
 pytestmark = pytest.mark.long
 
@@ -45,6 +53,16 @@ def hosts() -> Iterator[Hosts]:
         made.remove()
 
 
+def part_of_masked(client: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """Return the images and labels that a client of the masked round has in one process."""
+    configuration = resolve(parse_pairs(MASKED))
+    digits = load_dataset("digits")
+    used = clients_positions(configuration, digits, None)
+    generator = randomness.generator(configuration.keys.seed, "partition")
+    part = configuration.partition.split(digits.train_labels[used], len(CLIENTS), generator)[client]
+    return digits.train_images[used[part]], digits.train_labels[used[part]]
+
+
 class Federation:
     """A server and three clients, each on a host of its own.
 
@@ -56,13 +74,60 @@ class Federation:
 
     def __init__(self, flower: Flower, hosts: Hosts, folder: Path) -> None:
         self.flower, self.hosts = flower, hosts
-        self.made = setup.init(folder / "federation", ServerSettings((NAME,)), 3, datetime.now(UTC))
-        for name in CLIENTS:  # of masked rounds: whom each of them knows by itself
-            shutil.copy(self.made.server / "clients.toml", self.made.client(name))
-            (self.made.client(name) / "node.toml").write_text('clients-list = "clients.toml"\n')
+        self.made = FederationFolder(folder / "federation")
+        self.bfl("init", "--host", NAME, "--clients", "2")
         flower.environment["FLWR_HOME"] = str(self.made.server / "state" / "flower")
         self.logs: dict[str, list[Path]] = {}
         self.pids: dict[str, int] = {}
+
+    def bfl(self, command: str, *words: str) -> None:
+        """Change the federation's folder, as its operator does."""
+        folder = str(self.made.path)
+        done = self.flower.run(executable("bfl"), "federation", command, folder, *words)
+        assert done.returncode == 0, done.stdout
+
+    def add_client(self, name: str, folder: Path) -> None:
+        """Add a client with a key that it has made by itself and data of its own; then each client
+        knows all of them.
+        """
+        key = folder / "client.key"
+        words = ("ssh-keygen", "-t", "ecdsa", "-b", "384", "-N", "", "-f", str(key))
+        subprocess.run(words, check=True, stdout=subprocess.DEVNULL)
+        self.bfl("add-client", name, "--public-key", f"{key}.pub")
+        key.rename(self.made.client(name) / "client.key")
+        for each in CLIENTS:  # of masked rounds: whom each of them knows by itself
+            shutil.copy(self.made.server / "clients.toml", self.made.client(each))
+            data = 'dataset = "npz:data.npz"\n' if each == name else ""
+            node = self.made.client(each) / "node.toml"
+            node.write_text(f'clients-list = "clients.toml"\n{data}')
+        images, labels = part_of_masked(CLIENTS.index(name))
+        np.savez(
+            self.made.client(name) / "data.npz",
+            x_train=images,
+            y_train=labels,
+            x_test=images,
+            y_test=labels,
+        )
+
+    def server_app_maps(self) -> str:
+        """Return which files the processes of the server's app have in memory, if there are any."""
+        found = ""
+        for pid in descendants({self.pids[SERVER]}):
+            with suppress(OSError):  # it has ended since
+                if b"flwr-serverapp" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    found += Path(f"/proc/{pid}/maps").read_text()
+        return found
+
+    def end_of_run(self, seconds: float) -> str:
+        """Wait for the end of a run; return what its server had in memory at any time."""
+        maps: set[str] = set()
+
+        def over() -> bool:
+            maps.update(self.server_app_maps().splitlines())
+            return self.has_ended("run")
+
+        wait_for(over, seconds)
+        return "\n".join(maps)
 
     def start(self, host: str) -> None:
         """Start the server or a client on its host."""
@@ -96,6 +161,13 @@ class Federation:
         except ChildProcessError:
             return True
 
+    def wait_until(self, what: Callable[[], bool], seconds: float) -> None:
+        """Wait until something is so; if it is not, all have their say."""
+        try:
+            wait_for(what, seconds)
+        except TimeoutError:
+            pytest.fail(self.flower.logs())
+
     def wait_for(self, name: str, text: str, seconds: float) -> None:
         """Wait until a process has said something."""
         try:
@@ -108,21 +180,26 @@ def test_a_run_outlives_links_clients_and_the_server(
     flower: Flower, hosts: Hosts, tmp_path: Path
 ) -> None:
     federation = Federation(flower, hosts, tmp_path)
-    for host in (SERVER, *CLIENTS):
-        federation.start(host)
+    federation.start(SERVER)
     federation.wait_for(SERVER, "clients call", 120)
-    config = run_config(tmp_path, "run", "evaluate-every=0 node-timeout=150").replace(
-        "rounds=1", f"rounds={ROUNDS}"
-    )
+    federation.add_client(CLIENTS[2], tmp_path)  # the server sees it, and takes it over
+    for host in CLIENTS:
+        federation.start(host)
+    limits = "evaluate-every=0 node-timeout=150 client-timeout=120"
+    config = run_config(tmp_path, "run", limits).replace("rounds=1", f"rounds={ROUNDS}")
     federation.run(config)
     folder = RunFolder(tmp_path / "run")
     wait_for(lambda: len(folder.rounds()) >= 1, 200)
 
-    # In the second round a client is killed, and the link of another one is cut for a while.
+    # In the second round a client is killed, and the link of another one is cut for a while: when
+    # it has its task, for one that is on its way then is lost, and the round waits for it.
     federation.kill("client-1")
+    task = r"ROUND 2\] INFO : Receiving: train message \S+ \S+ INFO : Received successfully"
+    federation.wait_until(lambda: re.search(task, federation.said("client-2")) is not None, 60)
     hosts.link("client-2", "down")
     time.sleep(8)
     hosts.link("client-2", "up")
+    federation.bfl("renew")
 
     def second_round() -> bool:
         if federation.has_ended("client-1"):  # as systemd does
@@ -130,10 +207,13 @@ def test_a_run_outlives_links_clients_and_the_server(
             federation.start("client-1")
         return len(folder.rounds()) >= 2
 
-    wait_for(second_round, 200)
+    federation.wait_until(second_round, 200)
     # What has happened is in the logs, in words; those of a run come by and by.
     federation.wait_for("run", "client 1: failed: Error: Node Unavailable", 60)
-    # The server's host fails, with all that runs on it.
+    # The client whose link was cut has lost nothing by it.
+    assert 2 in {client["client"] for client in folder.rounds()[1]["per-client"]}
+    assert "tensorflow" in federation.server_app_maps()
+    # The server's host fails, with all that runs on it; when it is back, with the new certificate.
     end_processes({federation.pids["run"]})
     federation.kill(SERVER)
     federation.start(SERVER)
@@ -148,19 +228,25 @@ def test_a_run_outlives_links_clients_and_the_server(
     assert 0.0 <= folder.metrics()["accuracy"] <= 1.0
     assert f"going on after round {rounds}" in federation.said("run")
     assert "client client-1 plays partition 1 of 3" in federation.said("client-1")
-    for name in ("client-0", "client-2"):
-        assert "Connection attempt failed, retrying" in federation.said(name)
-        assert "Connection successful after" in federation.said(name)
+    for name in ("client-0", "client-2"):  # when the server was killed
+        _, failed, after = federation.said(name).rpartition("Connection attempt failed, retrying")
+        assert failed, flower.logs()
+        assert f"ROUND {ROUNDS}] INFO : Sending: train message" in after, flower.logs()
     _check_masked(federation, tmp_path)
 
 
 def _check_masked(federation: Federation, folder: Path) -> None:
-    """A round whose updates are masked, with signed keys: as in one process, without a client."""
+    """A round whose updates are masked, with signed keys and data of a client's own: as in one
+    process, without a client.
+    """
     for name in ("one-process", "masked"):
         config = f'{MASKED} output-dir="{folder}" name="{name}"'
         if name == "masked":
             federation.run(config)
-            wait_for(lambda: federation.has_ended("run"), 120)
+            maps = federation.end_of_run(120)
+            # The server, which evaluates nothing, has not imported it.
+            assert "numpy" in maps
+            assert "tensorflow" not in maps
         else:
             run_serially(FlowerApp.read(ROOT), parse_pairs(config), len(CLIENTS), {})
     [wanted], [found] = (RunFolder(folder / name).rounds() for name in ("one-process", "masked"))
