@@ -97,8 +97,8 @@ class NodeDescriptions:
                     return
                 self._outstanding.pause()
 
-    def is_new(self, text: str) -> bool:
-        """Return whether a warning about nodes is new, for whoever gives it; it is not again."""
+    def take_note(self, text: str) -> bool:
+        """Note what somebody warns of; return whether it is the first time."""
         new = text not in self._told
         self._told.add(text)
         return new

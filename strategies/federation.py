@@ -113,7 +113,7 @@ class Federation:
                 nodes[partition_id], own[partition_id] = node, description.own_examples
             else:
                 text = f"node {' and '.join(map(str, newcomers))} is not used: {problem}"
-            if descriptions.is_new(text):
+            if descriptions.take_note(text):
                 warn(partition_id, text)
         return replace(self, nodes=nodes, own_examples=own, descriptions=descriptions)
 

@@ -118,7 +118,7 @@ class MaskedAttempt:
         descriptions, unsigned = self._federation.descriptions, self._sum.unsigned
         if not unsigned or not self._federation.noise_anew or descriptions is None:
             return
-        if descriptions.is_new(UNSIGNED):
+        if descriptions.take_note(UNSIGNED):
             others = ", ".join(map(str, unsigned[1:]))
             more = f"; nor are those of clients {others}" if others else ""
             self._warn(unsigned[0], f"{UNSIGNED}{more}")

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
 from bfl.errors import RunError
 from bfl.federation.exchanges import Exchange
-from bfl.federation.exchanges.direct import Direct
 from bfl.federation.parts import Arrays, Counts, DeclaredArray
 from bfl.posteriors import Posterior
 from strategies.combination import Combination
@@ -47,7 +46,7 @@ class TrainingRequest:
     problem_beside: Callable[[Arrays], str | None]
     pooled_rounds: Mapping[int, int]
     damping: Mapping[int, float]
-    exchange: Exchange = field(default_factory=Direct)
+    exchange: Exchange
 
 
 def training_request(
