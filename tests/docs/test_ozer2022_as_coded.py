@@ -11,6 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bfl.configuration import resolve
+from bfl.experiments.studies import read_study
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 SCRIPT = ROOT / "scripts" / "ozer2022_as_coded.py"
 
@@ -75,6 +78,34 @@ def test_the_rules_as_written_give_other_spreads(
             assert written[key].mean == pytest.approx(averaging.mean, rel=0.001)
             if key[0] == 100:
                 assert 27 < coded[key].mean / coded[100, "AALV", key[2]].mean < 29
+
+
+@pytest.mark.parametrize("table", ["table1", "table3", "table4"])
+def test_the_study_as_written_has_the_settings_that_the_rules_are_derived_with(
+    spreads: ModuleType, table: str
+) -> None:
+    study = read_study(ROOT / "configs" / "ozer2022" / f"{table}.toml")
+    runs = [run for run in study.runs() if run.labels["seed"] == "0"]
+    assert len(runs) == len(study.cells())
+    for run in runs:
+        settings = resolve(dict(run.values), check_data=False).values
+        assert settings["scale-floor"] == 0.0
+        for key, asked in (
+            ("weight-decay", spreads.DECAY),
+            ("learning-rate", spreads.RATE),
+            ("momentum", spreads.MOMENTUM),
+        ):
+            assert settings[key] == pytest.approx(float(asked), rel=1e-6)
+        assert settings["weight-decay-of"] == "everything"
+        assert settings["batch-size"] == spreads.BATCH
+        assert settings["local-epochs"] == spreads.EPOCHS
+        assert settings["rounds"] == spreads.ROUNDS[settings["clients"]]
+        if settings["inference"] != "deterministic":
+            assert settings["scale-parametrization"] == "log-variance"
+            assert settings["log-variance-clamp"] == 0.0
+            assert 2 * np.log(settings["initial-scale"]) == pytest.approx(spreads.BEGIN, abs=0.002)
+            assert settings["prior"] == "fixed"
+            assert settings["prior-scale"] == 1.0
 
 
 def test_a_step_is_that_of_pytorch(spreads: ModuleType) -> None:
