@@ -48,6 +48,8 @@ from ozer2022_spreads import (
 ROOT = Path(__file__).resolve().parent.parent
 PUBLISHED = ROOT / "configs" / "ozer2022" / "published"
 PAGE = ROOT / "docs" / "results" / "ozer2022-as-coded.md"
+FEWER = {"fmnist": (1200,) * 10}
+"""The images of the reduced studies, a fifth of all."""
 RUNS = PAGE.with_suffix("")
 """What is kept of runs made, one JSON file each."""
 
@@ -77,21 +79,28 @@ Cells = dict[tuple[int, str, str], Spread]
 """By clients, aggregation and data set."""
 
 
-def derived(rules: Mapping[str, Rule], *, clamp: bool, rounds: Mapping[int, int] = ROUNDS) -> Cells:
+def derived(
+    rules: Mapping[str, Rule],
+    *,
+    clamp: bool,
+    rounds: Mapping[int, int] = ROUNDS,
+    classes: Mapping[str, tuple[int, ...]] = CLASSES,
+) -> Cells:
     """Return the spread √(Σ σ²) of the final models, D exp(α) under the root.
 
     Args:
         rules: The pooling rules.
         clamp: Whether log-variances are clamped in the forward pass.
         rounds: How many of the rounds are made, by the number of clients.
+        classes: Training examples of each class, by the data set.
     """
     cells: Cells = {}
-    for clients in ROUNDS:
+    for clients in rounds:
         # (data sets, seeds, rounds, clients of a round)
         sizes = np.stack(
-            [[trained_sizes(seed, CLASSES[name], clients) for seed in SEEDS] for name in CLASSES]
+            [[trained_sizes(seed, classes[name], clients) for seed in SEEDS] for name in classes]
         )
-        alpha = np.full((len(rules), len(CLASSES), len(SEEDS)), BEGIN)
+        alpha = np.full((len(rules), len(classes), len(SEEDS)), BEGIN)
         for number in range(rounds[clients]):
             examples = sizes[:, :, number]
             weights = examples / examples.sum(-1, keepdims=True)
@@ -101,7 +110,7 @@ def derived(rules: Mapping[str, Rule], *, clamp: bool, rounds: Mapping[int, int]
                 [rule(a, weights) for rule, a in zip(rules.values(), own, strict=True)]
             )
         for at, rule in enumerate(rules):
-            for which, name in enumerate(CLASSES):
+            for which, name in enumerate(classes):
                 runs = np.sqrt(WEIGHTS[name] * np.exp(alpha[at, which]))
                 cells[clients, rule, name] = Spread.of(runs)
     return cells
@@ -293,8 +302,25 @@ def agreement_table() -> list[str]:
     return lines
 
 
+def fewer_images_table() -> list[str]:
+    """Return the spreads with all of Fashion-MNIST and with a fifth, in batches of one size."""
+    lines = [
+        "| clients | rule | code, 60,000 images | code, 12,000 | rule, 60,000 | rule, 12,000 |",
+        "| --- | --- | --- | --- | --- | --- |",
+    ]
+    of: list[Cells] = []
+    for rules, clamp in ((AS_CODED, True), (AS_WRITTEN, False)):
+        of += [derived(rules, clamp=clamp), derived(rules, clamp=clamp, classes=FEWER)]
+    for clients, rule, name in of[1]:
+        if rule != "PPA":
+            cells = (str(cells[clients, rule, name]) for cells in of)
+            lines.append(f"| {clients} | {rule} | {' | '.join(cells)} |")
+    return lines
+
+
 TABLES: Mapping[str, Callable[[], list[str]]] = {
     "spreads": spread_table,
+    "fewer images": fewer_images_table,
     "agreement": agreement_table,
     "runs": run_table,
 }
