@@ -302,6 +302,13 @@ def test_the_orders_of_fischers_reduced_tables_are_the_published_ones(name: str)
     assert looked_at == {"table2-fashion-mnist": 20, "table3-fashion-mnist": 4}[name]
 
 
+def test_what_the_paper_does_not_say_stands_in_fischers_files() -> None:
+    chosen = {"initial-means": "he-normal", "biases": "gaussian", "scale-floor": 1e-5}
+    for path in FISCHER.glob("*.toml"):
+        base = read_toml(path)["base"]
+        assert {key: base[key] for key in chosen} == chosen, path
+
+
 def test_an_updated_prior_is_published_to_be_worse_with_every_rule() -> None:
     study = read_study(FISCHER / "table5-digits.toml")
     fixed, updated = (_published_of_flipout(f"table{number}.csv") for number in (2, 5))
