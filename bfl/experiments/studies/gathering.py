@@ -84,7 +84,7 @@ def gather(
         configuration = resolve(values_of(run), check_data=False)
         found = []
         for result in _candidates(folder, run.name, places):
-            text = _unfit(result, configuration)
+            text = unfit(result, configuration)
             if text:
                 problems.append(text)
             else:
@@ -120,7 +120,7 @@ def _candidates(folder: StudyFolder, name: str, places: Sequence[Path]) -> Itera
         yield result_of(own, name)
 
 
-def _unfit(result: RunResult, configuration: Configuration) -> str:
+def unfit(result: RunResult, configuration: Configuration) -> str:
     """Return why a result is not that of a configuration; empty: it is, or of fewer rounds."""
     now = portable(configuration.values)
     # Other keys may need those that may change, which results do not keep.

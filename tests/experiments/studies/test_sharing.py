@@ -109,10 +109,14 @@ def test_what_contradicts_is_not_put_together(
     said = capsys.readouterr().err
     assert all(str(path) in said for path in files)
     assert "batch-size is 32 and 7" in said
-    # A longer run replaces a shorter one.
+    # More rounds than the study has: no table would have it.
     _change(files[1], configuration={**content.configuration, "rounds": 9})
-    assert bfl("study", "merge", tmp_path / "all", *sources) == 0
-    assert read_result(tmp_path / "all" / "runs" / f"{ONE}.json").number_of_rounds == 9
+    assert bfl("study", "merge", tmp_path / "all", *sources) == 2
+    said = capsys.readouterr().err
+    assert str(files[1]) in said
+    assert str(sources[0] / "study.json") in said
+    assert "rounds was 9 and is 4" in said
+    assert not (tmp_path / "all").exists()
     assert bfl("study", "merge", tmp_path / "all", tmp_path / "files") == 2
     assert "holds no result" in capsys.readouterr().err
 
