@@ -8,13 +8,13 @@ from pathlib import Path
 
 from bfl.errors import ConfigurationError, DataError, RunError
 from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.studies.contradictions import different_numbers
 from bfl.experiments.studies.folder import STUDY_JSON, STUDY_TOML, StudyFolder, is_begun, is_done
 from bfl.experiments.studies.gathering import unfit
 from bfl.experiments.studies.growing import DescribedStudy, configuration_of, largest_study
 from bfl.experiments.studies.reading import study_in
 from bfl.experiments.studies.run_result import (
     RunResult,
-    different_numbers,
     digest,
     read_result,
     result_of,
@@ -138,7 +138,7 @@ def _conflict(one: RunResult, other: RunResult) -> str:
             f"and {digest(other.configuration)[:12]}): {differing}"
         )
     different = different_numbers(one, other)
-    if one.number_of_rounds == other.number_of_rounds and different:
+    if different:
         name, (mine, theirs) = next(iter(different.items()))
         return (
             f"{claimed} and differ in {len(different)} numbers: {name} is {mine!r} and {theirs!r}"
