@@ -214,6 +214,35 @@ def test_runs_that_are_one_computation_are_made_once(
     assert engine.asked == []
 
 
+@pytest.mark.parametrize("order", [("equal", "train-size"), ("train-size", "equal")])
+def test_runs_that_are_one_computation_are_made_once_in_two_calls_as_well(
+    order: tuple[str, str],
+    tmp_path: Path,
+    engine: PretendingEngine,
+    capsys: Output,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    _images(tmp_path, 90)
+    file = write_study(tmp_path / "files", WEIGHTED, None)
+    first, second = (f"iid_{weighting}_seed-0" for weighting in order)
+    assert bfl("study", file, "--only", first) == 0
+    # The other one may have been made by another machine, which has sent its results alone.
+    shutil.move(tmp_path / "runs", tmp_path / "theirs")
+    theirs = ("--results", tmp_path / "theirs" / "small")
+    assert bfl("study", file, "--only", second, *theirs) == 0
+    assert [name for name, _ in engine.asked] == [first]
+    assert f"{second}: the same computation as {first}, made once" in capsys.readouterr().out
+    runs = tmp_path / "runs" / "small" / "runs"
+    assert read_result(runs / f"{second}.json").made_as == first
+    assert bfl("table", file, *theirs) == 0
+    assert f"made once: {second} = {first}." in capsys.readouterr().out
+    # Both are there: none takes over the other's.
+    assert bfl("study", file, "--only", "iid_", "--shard", "1/1", *theirs) == 0
+    assert [name for name, _ in engine.asked] == [first, "iid_distance_seed-0"]
+    assert read_result(runs / f"{first}.json").made_as == ""
+
+
 def test_clients_of_unequal_size_make_two_computations(
     tmp_path: Path, engine: PretendingEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
