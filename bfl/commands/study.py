@@ -34,7 +34,7 @@ from bfl.experiments.studies.progress import StudyProgress
 from bfl.experiments.studies.reading import GIVEN_BY_THE_RUNNER, read_study
 from bfl.experiments.studies.run_result import RunResult
 from bfl.experiments.studies.runner import Outcome, StudyRunner
-from bfl.experiments.studies.same_runs import same_runs
+from bfl.experiments.studies.same_runs import same_runs, taken_from
 from bfl.experiments.studies.scale import REDUCIBLE, Scale, ScaledStudy
 from bfl.experiments.studies.study import Run
 
@@ -94,7 +94,7 @@ def add_place_to(options: argparse.ArgumentParser) -> None:
         default="",
         metavar="NAME=AMOUNT,...",
         help="a reduction, such as rounds=0.05,train-examples=0.2,seeds=1: below 1 a share, from 1 "
-        f"a number; of {', '.join(REDUCIBLE)}",
+        f"a number, of seeds also a greater one; of {', '.join(REDUCIBLE)}",
     )
     options.add_argument(
         "--only",
@@ -141,13 +141,14 @@ def run_study(given: argparse.Namespace) -> None:
     here = [run for run in chosen if _has_data(run, checked)]
     check_image_side(scaled, here)
     check_steps(scaled, here, app.client_sizes)
-    same = same_runs(here, app.client_sizes)
+    same = same_runs(checked.runs, app.client_sizes, {run.name for run in here})
     runs = sharded(chosen, same, given.shard)
-    same = {name: first for name, first in same.items() if name in {run.name for run in runs}}
-    results = gather(folder, scaled.runs, places_of(given, scaled), wanted)
+    counts = {run.name for run in chosen} | {*same} | {*same.values()}
+    results = gather(folder, scaled.runs, places_of(given, scaled), lambda run: run.name in counts)
     suffix = scaled.scale.suffix
     others = [StudyFolder(folder.path.parent / f"{n}{suffix}") for n in scaled.study.reuse]
     reused = reusable(checked.runs, others)
+    same = taken_from(runs, same, results.finished)
     if given.dry_run:
         _show_plan(console, folder, checked, runs, {**reused, **_sources(results)})
         _say_same(console, same)
@@ -251,7 +252,7 @@ def sharded(runs: Sequence[PlannedRun], same: Mapping[str, str], text: str) -> l
         raise ConfigurationError(
             f"--shard is '{text}'; allowed: I/N with I from 1 to N, such as 1/4 to 4/4"
         )
-    firsts = [run.name for run in runs if run.name not in same]
+    firsts = list(dict.fromkeys(same.get(run.name, run.name) for run in runs))
     kept = set(firsts[int(part) - 1 :: int(parts)])
     return [run for run in runs if same.get(run.name, run.name) in kept]
 
@@ -295,7 +296,7 @@ def make_runs(
         runs: The runs.
         make_engine: Makes the engine that all runs share.
         finished: Results that are there already, by the run's name.
-        same: Runs that are the computation of an earlier one, and this one's name.
+        same: Runs that are the computation of another one, and this one's name.
         console: Where to; standard output by default.
         verbose: Whether the runs' own lines are shown as well.
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -111,6 +112,10 @@ def merge_results(given: argparse.Namespace) -> None:
         print(f"{name}: from {source}")
     for path in merged.sealed:
         print(f"{path}: got a digest of its content, and had none: check who has written it")
+    for path in merged.unlisted:
+        print(f"warning: {path}: no run of the study in {merged.study}", file=sys.stderr)
+    if merged.grown_from:
+        print(f"{merged.study}: the study is now that of {merged.grown_from}")
     print(f"{len(merged.new)} results are new in {given.into}")
 
 

@@ -6,6 +6,7 @@
 - ``checks``: everything that can be refused before the first run.
 - ``folder``: a study's folder; ``runner``, ``engines``, ``estimate``, ``progress``: running it.
 - ``run_result``, ``gathering``: what finished runs have given, from wherever it lies.
+- ``merging``, ``growing``: results of several machines put together, of a study that has grown.
 - ``paired``, ``resolution``, ``comparisons``: which orders the results carry.
 - ``orders``, ``verdicts``: the sentences that say so.
 - ``table``, ``formats``: ours beside the published numbers, as Markdown, CSV and LaTeX.

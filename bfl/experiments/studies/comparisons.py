@@ -77,7 +77,7 @@ class Pairing:
 
     def values(self, cell: Cell, column: Column) -> list[float]:
         """Return a line's numbers in a column, in its unit."""
-        found = (r.number(column.metric) for r in self._results(cell))
+        found = (r.number(column.metric) for r in self.results(cell))
         return [column.scale * number for number in found if number is not None]
 
     def compare(self, one: Cell, other: Cell, column: Column) -> Paired:
@@ -92,7 +92,7 @@ class Pairing:
         paired = compare_pairs(mine, theirs, higher_is_better=better)
         if not paired.without_width:
             return paired
-        step = resolution(column, [*self._results(one), *self._results(other)])
+        step = resolution(column, [*self.results(one), *self.results(other)])
         return compare_pairs(mine, theirs, higher_is_better=better, resolution=step)
 
     def both(self, one: Cell, other: Cell, column: Column) -> list[tuple[float, float]]:
@@ -120,8 +120,9 @@ class Pairing:
         pairs = self._pairs(one, other)
         return bool(pairs) and all((a.made_as or a.name) == (b.made_as or b.name) for a, b in pairs)
 
-    def _results(self, cell: Cell) -> Iterable[RunResult]:
-        return self._runs.get(cell.key, {}).values()
+    def results(self, cell: Cell) -> list[RunResult]:
+        """Return a line's finished runs."""
+        return list(self._runs.get(cell.key, {}).values())
 
     def _common(self, one: Cell, other: Cell) -> list[tuple[RunResult, RunResult]]:
         mine, theirs = self._runs.get(one.key, {}), self._runs.get(other.key, {})

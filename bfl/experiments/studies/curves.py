@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from bfl.aggregation.precision_spread import DISTANCE, SPREAD
 from bfl.evaluation.metrics import Metric, metrics
 from bfl.evaluation.predictives.judged import ENSEMBLE
+from bfl.posteriors.floor import FRACTION_AT_FLOOR
 
 BEST = "best-"
 """What the names of metrics in a run's best evaluated round begin with."""
@@ -28,13 +29,13 @@ Rounds = Sequence[Mapping[str, float]]
 def kept_of_rounds() -> tuple[str, ...]:
     """Return the names of what results keep of each evaluated round."""
     of_ensembles = (f"{ENSEMBLE}{name}" for name in metrics.names())
-    return ("round", *metrics.names(), *of_ensembles, *OF_POOLING)
+    return ("round", *metrics.names(), *of_ensembles, *OF_POOLING, FRACTION_AT_FLOOR)
 
 
 def names_of_curves() -> tuple[str, ...]:
     """Return all names that ``number_of_curves`` knows, without those that have a value in them."""
     best = [f"{BEST}{name}" for name in metrics.names()]
-    return (*best, *(f"{MEAN}{name}" for name in OF_POOLING))
+    return (*best, *(f"{MEAN}{name}" for name in OF_POOLING), FRACTION_AT_FLOOR)
 
 
 def rounds_to(name: str) -> tuple[type[Metric], float] | None:
@@ -57,7 +58,8 @@ def number_of_curves(name: str, rounds: Rounds) -> float | None:
         name: ``best-METRIC``, the metric of the best evaluated round, NaN where none has a finite
             one; ``rounds-to-METRIC-VALUE``, the first evaluated round whose metric is as good as
             the value, infinite where none is; ``mean-log-precision-spread`` or
-            ``mean-distance-from-average``, the mean over the evaluated rounds, likewise.
+            ``mean-distance-from-average``, the mean over the evaluated rounds, likewise;
+            ``fraction-at-scale-floor``, that of the last evaluated round.
         rounds: Their ``round`` and metrics.
 
     Source:
@@ -65,6 +67,8 @@ def number_of_curves(name: str, rounds: Rounds) -> float | None:
     """
     if reached := rounds_to(name):
         return _first(rounds, *reached)
+    if name == FRACTION_AT_FLOOR:
+        return next((row[name] for row in reversed(rounds) if name in row), None)
     if name in names_of_curves() and name.startswith(BEST):
         metric = metrics.get(name.removeprefix(BEST))
         return _of_finite(rounds, metric.name, max if metric.higher_is_better else min)

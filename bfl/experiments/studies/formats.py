@@ -154,7 +154,7 @@ def _labels(table: StudyTable, line: Line, *, compared: bool) -> tuple[str, ...]
 
 def _latex_number(line: Line | None, number: int, column: Column) -> str:
     if line is None or line.numbers[number].ours is None:
-        return ABSENT
+        return _latex_cell(ABSENT)
     ours = line.numbers[number]
     text = _latex_cell(_with_spread(ours.ours, ours.ours_spread, column.decimals))
     sign = _SIGNS.get(ours.mark, "")
@@ -163,7 +163,7 @@ def _latex_number(line: Line | None, number: int, column: Column) -> str:
 
 def _latex_published(line: Line | None, number: int, column: Column) -> str:
     if line is None:
-        return ABSENT
+        return _latex_cell(ABSENT)
     there = line.numbers[number]
     return _latex_cell(_with_spread(there.published, there.published_spread, column.decimals))
 
@@ -171,6 +171,20 @@ def _latex_published(line: Line | None, number: int, column: Column) -> str:
 def _latex_row(cells: Iterable[str]) -> str:
     return f"{' & '.join(map(_latex_cell, cells))} \\\\"
 
+
+_GREEK = {
+    "α": "alpha",
+    "β": "beta",
+    "γ": "gamma",
+    "δ": "delta",
+    "ε": "varepsilon",
+    "η": "eta",
+    "λ": "lambda",
+    "μ": "mu",
+    "ρ": "rho",
+    "σ": "sigma",
+    "τ": "tau",
+}
 
 _LATEX = {
     "\\": r"\textbackslash{}",
@@ -182,7 +196,10 @@ _LATEX = {
     "→": r"$\to$",
     "√": r"$\surd$",
     "–": "--",
-    "α": r"$\alpha$",
+    **{sign: f"${sign}$" for sign in "<>"},  # in text other signs are printed for these
+    "|": r"\textbar{}",
+    "×": r"$\times$",
+    **{sign: f"$\\{name}$" for sign, name in _GREEK.items()},
     "≈": r"$\approx$",
     "≤": r"$\le$",
     "†": r"$^\dagger$",

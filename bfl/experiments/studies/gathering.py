@@ -10,10 +10,10 @@ from typing import Any
 from bfl.configuration import Configuration, resolve
 from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.run.resume import FREE_TO_CHANGE, changed_keys
+from bfl.experiments.studies.contradictions import different_numbers
 from bfl.experiments.studies.folder import StudyFolder, is_begun, state
 from bfl.experiments.studies.run_result import (
     RunResult,
-    different_numbers,
     digest,
     portable,
     read_result,
@@ -71,8 +71,8 @@ def gather(
 
     Raises:
         ConfigurationError: A result has another configuration than the study has now, or two claim
-            one run with different numbers, or are of one data set and were made with other images
-            or labels; the message names the files.
+            one run with different numbers, also of the rounds that both have, or are of one data
+            set and were made with other images or labels; the message names the files.
         DataError: A file is corrupt.
     """
     finished: dict[str, RunResult] = {}
@@ -84,7 +84,7 @@ def gather(
         configuration = resolve(values_of(run), check_data=False)
         found = []
         for result in _candidates(folder, run.name, places):
-            text = _unfit(result, configuration)
+            text = unfit(result, configuration)
             if text:
                 problems.append(text)
             else:
@@ -92,7 +92,8 @@ def gather(
         of_data += [(configuration.keys.dataset, result) for result in found]
         rounds = configuration.keys.rounds
         whole = [r for r in found if r.over and r.number_of_rounds == rounds]
-        problems += _contradictions(whole)
+        over = (result for result in found if result.over)
+        problems += _contradictions(sorted(over, key=lambda r: r.number_of_rounds, reverse=True))
         if whole:
             finished[run.name] = whole[0]
             continue
@@ -120,7 +121,7 @@ def _candidates(folder: StudyFolder, name: str, places: Sequence[Path]) -> Itera
         yield result_of(own, name)
 
 
-def _unfit(result: RunResult, configuration: Configuration) -> str:
+def unfit(result: RunResult, configuration: Configuration) -> str:
     """Return why a result is not that of a configuration; empty: it is, or of fewer rounds."""
     now = portable(configuration.values)
     # Other keys may need those that may change, which results do not keep.

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bfl.errors import ConfigurationError, DataError, RunError
 from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.studies.contradictions import different_numbers
 from bfl.experiments.studies.folder import STUDY_JSON, STUDY_TOML, StudyFolder, is_begun, is_done
+from bfl.experiments.studies.gathering import unfit
+from bfl.experiments.studies.growing import DescribedStudy, configuration_of, largest_study
 from bfl.experiments.studies.reading import study_in
 from bfl.experiments.studies.run_result import (
     RunResult,
-    different_numbers,
     digest,
     read_result,
     result_of,
@@ -30,10 +32,16 @@ class Merged:
         new: Where the results come from that are new in the folder, by the run's name.
         sealed: The files in which nothing said whether they had been changed, and which are
             written, as they are, with a digest of their content.
+        unlisted: The files of results of which the folder's study has no run.
+        study: The study's description in the folder; None: it has none.
+        grown_from: Where that comes from, if it is new in the folder.
     """
 
     new: dict[str, Path]
     sealed: tuple[Path, ...]
+    unlisted: tuple[Path, ...]
+    study: Path | None
+    grown_from: Path | None
 
 
 def merge(into: Path, sources: Sequence[Path]) -> Merged:
@@ -41,8 +49,8 @@ def merge(into: Path, sources: Sequence[Path]) -> Merged:
 
     Files in ``into`` that have no digest of their content yet are written anew, with one. Each
     result keeps the environment that it was made on. Of two results of one run the one with more
-    rounds is kept. The folder gets the study's own files from the first source that has them,
-    unless it has them already.
+    rounds is kept. The folder gets the study's own files from the source whose study contains those
+    of the others and of the folder (see ``largest_study``): a study grows by runs and by rounds.
 
     Args:
         into: The folder, new or with results.
@@ -50,8 +58,9 @@ def merge(into: Path, sources: Sequence[Path]) -> Merged:
 
     Raises:
         ConfigurationError: A source is no folder of results; two results of one run have different
-            configurations or numbers, or of one data set other images or labels; the message names
-            the files.
+            configurations or numbers, or of one data set other images or labels; of two studies
+            neither contains the other, or a result is not that of the study's run; the message
+            names the files.
         DataError: A result is corrupt.
         RunError: A file cannot be written.
     """
@@ -71,6 +80,9 @@ def merge(into: Path, sources: Sequence[Path]) -> Merged:
             elif known is None or result.number_of_rounds > known.number_of_rounds:
                 found[result.name] = result
     problems += different_data(of_data)
+    study = largest_study((into, *sources))
+    if study and not problems:
+        problems += _unfit(study, found)
     if problems:
         raise ConfigurationError("\n".join(problems))
     folder = StudyFolder(into)
@@ -84,8 +96,14 @@ def merge(into: Path, sources: Sequence[Path]) -> Merged:
             new[name] = result.source
         if not result.sealed:
             sealed.append(path)
-    _copy_study(into, sources)
-    return Merged(new, tuple(sealed))
+    grown_from = _copy_study(study, into) if study and study.place != into else None
+    return Merged(
+        new,
+        tuple(sealed),
+        tuple(folder.result_file(name) for name in found if study and name not in study.runs),
+        folder.path / STUDY_JSON if study else None,
+        grown_from,
+    )
 
 
 def _results(place: Path) -> Iterator[RunResult]:
@@ -120,7 +138,7 @@ def _conflict(one: RunResult, other: RunResult) -> str:
             f"and {digest(other.configuration)[:12]}): {differing}"
         )
     different = different_numbers(one, other)
-    if one.number_of_rounds == other.number_of_rounds and different:
+    if different:
         name, (mine, theirs) = next(iter(different.items()))
         return (
             f"{claimed} and differ in {len(different)} numbers: {name} is {mine!r} and {theirs!r}"
@@ -128,13 +146,20 @@ def _conflict(one: RunResult, other: RunResult) -> str:
     return ""
 
 
-def _copy_study(into: Path, sources: Sequence[Path]) -> None:
-    """Copy the study's description and its tables of published numbers, if it is not there."""
-    source = next((place for place in sources if (place / STUDY_JSON).is_file()), None)
-    if source is None or (into / STUDY_JSON).exists():
-        return
+def _unfit(study: DescribedStudy, found: Mapping[str, RunResult]) -> list[str]:
+    """Return which results are not those of the study's runs, so that no table has them."""
+    return [
+        f"{text} (the study is that of {study.file})"
+        for name, result in found.items()
+        if name in study.runs and (text := unfit(result, configuration_of(study.runs[name])))
+    ]
+
+
+def _copy_study(described: DescribedStudy, into: Path) -> Path:
+    """Copy a study's description and its table of published numbers; return what of."""
+    source = described.place
     study = study_in(StudyFolder(source)).study
-    files = [STUDY_JSON, STUDY_TOML]
+    files = [STUDY_TOML, STUDY_JSON]
     if study.published is not None:
         files.append(str(study.published.path.relative_to(study.source.parent)))
     for file in files:
@@ -143,3 +168,4 @@ def _copy_study(into: Path, sources: Sequence[Path]) -> None:
             write_atomically(into / file, (source / file).read_bytes())
         except OSError as error:
             raise RunError(f"cannot copy {source / file}: {error.strerror or error}") from error
+    return described.file

@@ -8,10 +8,11 @@ from bfl.experiments.studies.curves import rounds_to
 from bfl.experiments.studies.paired import Paired
 from bfl.experiments.studies.study import Cell, Order
 
-_HOW_SURE = {
+HOW_SURE = {
     TEST: "by interval and exact test",
     INTERVAL: "by the interval (too few seeds for the exact test, or it does not reject)",
 }
+"""How sure an order is, in words, by its mark."""
 _BY_THE_TEST_ALONE = "by the exact test alone"
 _NO_ORDER = "no significant order"
 
@@ -67,7 +68,7 @@ def order_of(paired: Paired, column: Column, better: str, worse: str) -> str:
     sure = mark(paired)
     if sure == NOT:
         return _NO_ORDER
-    how = _HOW_SURE[sure] if paired.finite else _BY_THE_TEST_ALONE
+    how = HOW_SURE[sure] if paired.finite else _BY_THE_TEST_ALONE
     return f"{better if (paired.direction > 0) == bool(column.higher_is_better) else worse}, {how}"
 
 

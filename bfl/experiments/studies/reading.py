@@ -81,11 +81,12 @@ _TABLES: dict[str, type[pydantic.BaseModel]] = {
 """The tables within a study's file whose keys are fixed."""
 
 
-def read_study(path: Path) -> Study:
+def read_study(path: Path, *, with_published: bool = True) -> Study:
     """Return the study that a TOML file describes; ``docs/studies.md`` says what may stand in it.
 
     Args:
         path: The file. A published table is looked up beside it.
+        with_published: Whether the published table is read; without, the study has none.
 
     Raises:
         ConfigurationError: The file cannot be read or has an unknown key, an axis is empty, two
@@ -126,21 +127,26 @@ def read_study(path: Path) -> Study:
     )
     _raise_if_any(path, _same_names(study) + _figure_problems(study) + _compare_problems(study))
     _raise_if_any(path, _order_problems(study))
-    if file.published is None:
+    if file.published is None or not with_published:
         return study
     study = replace(study, published=_published(path, file.published, study))
     _raise_if_any(path, _unmatched(study, study.published))
     return study
 
 
-def study_in(folder: StudyFolder) -> ScaledStudy:
+def study_in(folder: StudyFolder, *, with_published: bool = True) -> ScaledStudy:
     """Return the study that lies in a folder, at its scale.
+
+    Args:
+        folder: The folder.
+        with_published: Whether the published table is read.
 
     Raises:
         ConfigurationError: The folder holds none.
         DataError: Its files are corrupt.
     """
-    return folder.scale().apply(read_study(folder.study_file))
+    study = read_study(folder.study_file, with_published=with_published)
+    return folder.scale().apply(study)
 
 
 def _refused(path: Path, problems: Iterable[str]) -> ConfigurationError:

@@ -133,7 +133,7 @@ class RunResult:
             "rounds": _columns(self.rounds),
             "retention": self.retention,
         }
-        lines = [f' "{name}": {json.dumps(_short(curve))}' for name, curve in curves.items()]
+        lines = [f' "{name}": {json.dumps(short(curve))}' for name, curve in curves.items()]
         whole = ",\n".join([text.removesuffix("\n}"), *lines]) + "\n}\n"
         seal = f'{{\n "{CONTENT}": "{digest(json.loads(whole))}",\n'
         return seal + whole.removeprefix("{\n")
@@ -278,19 +278,6 @@ def _is_sealed(content: Mapping[str, Any]) -> bool:
     return said != UNSEALED
 
 
-def different_numbers(one: RunResult, other: RunResult) -> dict[str, tuple[Any, Any]]:
-    """Return the metrics in which two results differ, with both values; NaN equals NaN.
-
-    Of two that were made by one version all are compared; what another version did not measure is
-    no difference.
-    """
-    names = {**one.metrics, **other.metrics}
-    if one.environment.get(COMMIT) != other.environment.get(COMMIT):
-        names = {n: v for n, v in names.items() if n in one.metrics and n in other.metrics}
-    pairs = {name: (one.metrics.get(name), other.metrics.get(name)) for name in names}
-    return {name: pair for name, pair in pairs.items() if repr(pair[0]) != repr(pair[1])}
-
-
 def _columns(rows: tuple[Mapping[str, float], ...]) -> dict[str, list[float | None]]:
     names = dict.fromkeys(name for row in rows for name in row)
     return {name: [row.get(name) for row in rows] for name in names}
@@ -304,10 +291,10 @@ def _rows(columns: Mapping[str, list[float | None]]) -> tuple[dict[str, float], 
     )
 
 
-def _short(value: Any) -> Any:
-    """Return a value with its floats to seven significant digits."""
+def short(value: Any) -> Any:
+    """Return a value with its floats to seven significant digits, as files keep curves."""
     if isinstance(value, Mapping):
-        return {str(key): _short(entry) for key, entry in value.items()}
+        return {str(key): short(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
-        return [_short(entry) for entry in value]
+        return [short(entry) for entry in value]
     return float(f"{value:.{DIGITS}g}") if isinstance(value, float) else value

@@ -52,7 +52,8 @@ class StudyRunner:
         make_engine: Makes the engine that all runs share.
         progress: What is shown.
         finished: Results that are there already, by the run's name.
-        same: Runs that are the computation of an earlier one, and this one's name.
+        same: Runs that are the computation of another one, which is finished or comes before; and
+            that one's name.
     """
 
     def __init__(
@@ -124,7 +125,8 @@ class StudyRunner:
     def _take_over(self, run: PlannedRun, first: str) -> None:
         """Give a run the result of the one whose computation it is."""
         path = self.folder.result_file(first)
-        if path.is_file() and (result := read_result(path)).number_of_rounds == run.rounds:
+        result = self.finished.get(first) or (read_result(path) if path.is_file() else None)
+        if result and result.number_of_rounds == run.rounds:
             write_result(self.folder.result_file(run.name), as_run(result, run))
             self.folder.forget_failure(run.name)
             self.outcome.made.append(run.name)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -46,20 +47,55 @@ def _weighs_equally(weighting: Weighting, sizes: Sequence[int]) -> bool:
     )
 
 
-def same_runs(runs: Sequence[PlannedRun], sizes: Sizes) -> dict[str, str]:
-    """Return which runs need not be made, by name: the earlier run that is the same computation.
+def same_runs(
+    runs: Sequence[PlannedRun], sizes: Sizes, wanted: Collection[str] | None = None
+) -> dict[str, str]:
+    """Return which runs are one computation, by name: the earliest run that is the same.
 
     Args:
-        runs: Runs whose data are on this machine; a run whose data cannot be had is its own.
+        runs: All runs of the study, so that it is the same whichever of them are made in one call.
         sizes: Tells the clients' numbers of examples.
+        wanted: The names of the runs that are asked about, whose data are on this machine; those
+            that are no computation of theirs are left out. None: all.
     """
+    alike = {run.name: _but_for_the_weighting(run) for run in runs}
+    asked = {key for name, key in alike.items() if wanted is None or name in wanted}
+    several = {key for key, count in Counter(alike.values()).items() if count > 1} & asked
     first: dict[str, str] = {}
     same = {}
-    for run in runs:
+    for run in (run for run in runs if alike[run.name] in several):
         known = first.setdefault(_of(run, sizes), run.name)
         if known != run.name:
             same[run.name] = known
     return same
+
+
+def taken_from(
+    runs: Sequence[PlannedRun], same: Mapping[str, str], finished: Mapping[str, RunResult]
+) -> dict[str, str]:
+    """Return which of some runs need not be made, by name: the run whose result they get.
+
+    That is one which is finished, also in an earlier call or elsewhere; else the first of the runs.
+
+    Args:
+        runs: The runs that are to be made in this call.
+        same: See ``same_runs``.
+        finished: The results that there are, by the run's name.
+    """
+    source: dict[str, str] = {}
+    for name in (*finished, *(run.name for run in runs)):
+        source.setdefault(same.get(name, name), name)
+    taken = {run.name: source[same.get(run.name, run.name)] for run in runs}
+    own = {name for name, result in finished.items() if not result.made_as}
+    return {name: other for name, other in taken.items() if name != other and name not in own}
+
+
+def _but_for_the_weighting(run: PlannedRun) -> str:
+    """Return a digest of what two runs have in common at least if they are one computation."""
+    values = portable(run.configuration.values)
+    for setting in (weightings.kind, *run.configuration.weighting.model_dump(by_alias=True)):
+        values.pop(setting, None)
+    return digest(values)
 
 
 def _of(run: PlannedRun, sizes: Sizes) -> str:

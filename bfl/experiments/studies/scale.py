@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import count, islice
 
 import pydantic
 
 from bfl.configuration import expanded
 from bfl.configuration.messages import refused_values
 from bfl.errors import ConfigurationError, unknown_name
-from bfl.experiments.studies.study import Axis, Run, Study
+from bfl.experiments.studies.study import SEED, Axis, Choice, Run, Study
 from bfl.learning.models import create_architecture
 
 SEEDS = "seeds"
@@ -25,6 +26,9 @@ model, which takes the place of the study's."""
 IN_FILE = "at the scale of the study's file"
 """What is said of a study that is not scaled down."""
 
+MORE_SEEDS = "more seeds than the study's file has"
+"""What is said of a study that has further seeds."""
+
 GROWING = ("rounds", SEEDS)
 """What may become more in a study that has begun; runs that are there are gone on with."""
 
@@ -35,7 +39,8 @@ class Scale:
 
     Attributes:
         amounts: What is reduced to how much: below 1 a share of what the study has, from 1 a
-            number, which never raises anything; a word for the model. Sorted by name.
+            number, which raises nothing but the number of seeds; a word for the model. Sorted by
+            name.
     """
 
     amounts: Mapping[str, float | str] = field(default_factory=dict)
@@ -74,19 +79,23 @@ class Scale:
         """Return the study with the runs that the reduction leaves, changed as it says.
 
         Raises:
-            ConfigurationError: Seeds are to be fewer, and the study has no axis of seeds.
+            ConfigurationError: Seeds are to be fewer or more, and the study has no axis of seeds,
+                or to be more, and it is not known which it has.
         """
-        fewer = self._fewer_seeds(study)
-        runs = tuple(self._reduced(run) for run in fewer.runs())
-        return ScaledStudy(fewer, self, runs, self._described(study, fewer, runs))
+        with_seeds = self._with_seeds(study)
+        runs = tuple(self._reduced(run) for run in with_seeds.runs())
+        return ScaledStudy(with_seeds, self, runs, self._described(study, with_seeds, runs))
 
-    def _fewer_seeds(self, study: Study) -> Study:
+    def _with_seeds(self, study: Study) -> Study:
+        """Return the study with its first seeds, or with further ones, as many as are asked for."""
         if SEEDS not in self.amounts:
             return study
         if study.seeds is None:
             raise ConfigurationError(f"--scale: {study.source} has no axis 'seed'")
-        seeds = study.seeds.choices
-        kept = Axis(study.seeds.name, seeds[: reduced(len(seeds), float(self.amounts[SEEDS]))])
+        seeds, amount = study.seeds.choices, float(self.amounts[SEEDS])
+        number = int(amount) if amount >= 1 else reduced(len(seeds), amount)
+        more = _further_seeds(study, number - len(seeds))
+        kept = Axis(study.seeds.name, (*seeds[:number], *more))
         axes = tuple(kept if axis.name == kept.name else axis for axis in study.axes)
         return replace(study, axes=axes)
 
@@ -105,9 +114,9 @@ class Scale:
                 )
         return replace(run, values=values)
 
-    def _described(self, before: Study, fewer: Study, after: Sequence[Run]) -> str:
+    def _described(self, before: Study, with_seeds: Study, after: Sequence[Run]) -> str:
         """Return the reduction in words, with what the study has and what is left of it."""
-        said = []
+        said, more = [], ""
         for name, amount in self.amounts.items():
             pairs: list[tuple[float | None, float | None]]
             if name in (IMAGE_SIDE, MODEL):
@@ -115,16 +124,21 @@ class Scale:
                 was = "full" if name == IMAGE_SIDE else " and ".join(sorted(words))
                 said.append(f"{name} {was} → {_said(amount)}")
                 continue
-            if name == SEEDS and before.seeds and fewer.seeds:
-                pairs = [(len(before.seeds.choices), len(fewer.seeds.choices))]
+            if name == SEEDS and before.seeds and with_seeds.seeds:
+                was_, is_ = (len(axis.choices) for axis in (before.seeds, with_seeds.seeds))
+                if is_ > was_:
+                    more = f"{MORE_SEEDS}: {was_} → {is_}"
+                    continue
+                pairs = [(was_, is_)]
             else:
-                full = {run.name: _number(run, name) for run in before.runs()}
+                full = {run.name: _number(run, name) for run in with_seeds.runs()}
                 pairs = [(full[run.name], _number(run, name)) for run in after]
             changes = " and ".join(
                 f"{_shown(name, old)} → {_shown(name, new)}" for old, new in dict.fromkeys(pairs)
             )
             said.append(f"{name} {changes}")
-        return f"scaled down: {', '.join(said)}" if said else ""
+        down = f"scaled down: {', '.join(said)}" if said else ""
+        return ", ".join(filter(None, (down, more)))
 
 
 @dataclass(frozen=True)
@@ -132,10 +146,10 @@ class ScaledStudy:
     """A study with the runs that are made of it.
 
     Attributes:
-        study: The study, with the seeds that are left.
+        study: The study, with the seeds that are left or added.
         scale: The reduction.
         runs: The runs.
-        note: The reduction in words; empty: none.
+        note: The reduction in words, and seeds added; empty: none.
     """
 
     study: Study
@@ -149,7 +163,7 @@ class ScaledStudy:
 
         A file may be a reduction of its own, so a study that is not scaled down is not called full.
         """
-        if self.note:
+        if self.note and not self.note.startswith(MORE_SEEDS):
             return self.note
         left = []
         for name in EXAMPLES:
@@ -157,7 +171,7 @@ class ScaledStudy:
             numbers = [number for number in given if isinstance(number, int | float)]
             if any(numbers):
                 left.append(f"{name} {' and '.join(_shown(name, n) for n in numbers)}")
-        return ", ".join([IN_FILE, *left])
+        return ", ".join(filter(None, [IN_FILE, *left, self.note]))
 
     @property
     def folder_name(self) -> str:
@@ -173,6 +187,26 @@ def reduced(number: int, amount: float) -> int:
         (20, 1, 20, 5)
     """
     return max(1, round(number * amount)) if amount < 1 else min(number, int(amount))
+
+
+def _further_seeds(study: Study, number: int) -> list[Choice]:
+    """Return further seeds of a study: the smallest whole numbers that it does not have.
+
+    Raises:
+        ConfigurationError: A value of the axis does not say which seed it is.
+    """
+    if number <= 0 or study.seeds is None:
+        return []
+    there = [choice.values.get(SEED) for choice in study.seeds.choices]
+    if not all(type(seed) is int for seed in there):
+        raise ConfigurationError(
+            f"--scale: seeds can be at most {len(there)}, as the axis 'seed' of {study.source} has "
+            "values that set no seed; write more of them into the file"
+        )
+    free = (seed for seed in count() if seed not in there)
+    return [
+        Choice({SEED: str(seed)}, {SEED: seed}, f"{SEED}-{seed}") for seed in islice(free, number)
+    ]
 
 
 def reduced_examples(now: float, amount: float, key: str) -> float:

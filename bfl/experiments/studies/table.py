@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bfl.experiments.results.environment import PACKAGES
+from bfl.experiments.studies.chance import floor_said
 from bfl.experiments.studies.columns import Column
 from bfl.experiments.studies.comparisons import Pairing, marks
 from bfl.experiments.studies.folder import FAILED, StudyFolder
@@ -180,7 +181,11 @@ def study_table(
     ]
     return StudyTable(
         title=study.title,
-        notes=(*_notes(scaled, lines), *_notes_of_runs(scaled, results)),
+        notes=(
+            *_notes(scaled, lines),
+            *_notes_of_floors(pairing, lines),
+            *_notes_of_runs(scaled, results),
+        ),
         scale=scaled.said,
         label_columns=study.label_columns,
         columns=study.columns,
@@ -231,6 +236,17 @@ def _published(table: PublishedTable | None, cell: Cell, column: Column) -> Entr
     if table is None or not cell.published:
         return Entry(None, None)
     return table.entry(cell.key, column.metric)
+
+
+def _notes_of_floors(pairing: Pairing, lines: Sequence[Line]) -> Iterator[str]:
+    """Yield which lines have most of their standard deviations at the floor."""
+    said = [
+        f"{' '.join(line.labels.values())} {floor}"
+        for line in lines
+        if (floor := floor_said(pairing.results(Cell(line.labels))))
+    ]
+    if said:
+        yield f"In the last evaluated round, of seeds on average: {'; '.join(said)}."
 
 
 def _notes_of_runs(scaled: ScaledStudy, results: StudyResults) -> Iterator[str]:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Sequence
 
 from bfl.errors import ConfigurationError, unknown_name
+from bfl.experiments.studies.chance import against_chance, chance_said, floor_said
 from bfl.experiments.studies.columns import Column
 from bfl.experiments.studies.orders import (
     numbers_of,
@@ -24,7 +25,8 @@ def verdicts(table: StudyTable) -> str:
     """Return what the results say of orders, as a Markdown list: an entry a group and column.
 
     Each line of a group is compared with the one of the best mean, over the seeds that both have;
-    and the lines between which the study expects an order with each other.
+    the gains of sorting by an uncertainty with what an order at random reaches by chance; and the
+    lines between which the study expects an order with each other.
     """
     entries = [
         entry
@@ -32,6 +34,12 @@ def verdicts(table: StudyTable) -> str:
         for number, column in enumerate(table.columns)
         if column.higher_is_better is not None
         for entry in _entry(table, lines, number)
+    ]
+    entries += [
+        entry
+        for lines in _groups(table)
+        for column in table.columns
+        if (entry := _against_chance(table, lines, column))
     ]
     entries += order_entries(table.pairing)
     return "\n".join([f"{' '.join(table.notes[:2])}\n", *entries]) + "\n"
@@ -86,6 +94,21 @@ def _against(
     numbers = numbers_of(paired, column, _name(table, cell), _name(table, other))
     told = f"against {_name(table, other)} {numbers}" if len(best) > 1 else numbers
     return order_of(paired, column, _BETTER_WHERE_BOTH_ARE, "worse"), told
+
+
+def _against_chance(table: StudyTable, lines: Sequence[Line], column: Column) -> str:
+    """Return the entry of how the gains of a group's lines stand to chance; empty: no gains."""
+    said = []
+    for line in lines:
+        cell = Cell(line.labels)
+        results = table.pairing.results(cell)
+        if found := against_chance(column, results):
+            floor = floor_said(results)
+            text = f"{_name(table, cell)} {chance_said(column, found)}"
+            said.append(f"{text}, {floor}" if floor else text)
+    where = [text for name, text in lines[0].labels.items() if name not in table.compared]
+    title = ", ".join([*where, column.heading])
+    return f"- {title}, against an order at random: {'; '.join(said)}." if said else ""
 
 
 def _without_a_number(table: StudyTable, cells: Sequence[Cell], column: Column) -> list[str]:

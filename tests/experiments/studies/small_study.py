@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,10 @@ from bfl.experiments.run.resume import check_output
 from bfl.experiments.studies import Scale, read_study
 from bfl.experiments.studies.checks import PlannedRun, plan
 from bfl.experiments.studies.folder import StudyFolder
+from bfl.experiments.studies.growing import configuration_of
+from bfl.experiments.studies.run_result import RunResult, portable
 from bfl.experiments.studies.scale import ScaledStudy
+from bfl.experiments.studies.study import Run
 from bfl.experiments.studies.table import StudyTable, study_table
 
 STUDY = """
@@ -90,6 +94,23 @@ def finish_run(folder: StudyFolder, name: str, values: Mapping[str, Any], **numb
     run = RunFolder.create(folder.runs, name, resolve(values).values, {})
     run.append_round({"round": 1, "seconds": 2.0, "accuracy": 0.1})
     run.write_metrics({key.replace("_", "-"): value for key, value in numbers.items()})
+
+
+def made_up_result(run: Run, **changes: Any) -> RunResult:
+    """Return the result of a study's run in which the accuracy grows by a tenth a round."""
+    configuration = portable(configuration_of(run).values)
+    rounds = [{"round": n, "accuracy": n / 10} for n in range(1, configuration["rounds"] + 1)]
+    result = RunResult(
+        name=run.name,
+        configuration=configuration,
+        metrics={"accuracy": 0.5, "negative-log-likelihood": 1.0},
+        rounds=tuple(rounds),
+        retention={},
+        seconds=4.0,
+        partition="",
+        environment={},
+    )
+    return replace(result, **changes)
 
 
 def finished_study(

@@ -36,11 +36,36 @@ def test_the_order_of_a_scale_does_not_matter() -> None:
 
 
 def test_numbers_never_raise_anything(tmp_path: Path) -> None:
-    small = scaled_study(tmp_path, "rounds=100,seeds=9,mc-samples=7")
+    small = scaled_study(tmp_path, "rounds=100,seeds=2,mc-samples=7")
     assert len(small.runs) == 8
     assert {run.values["rounds"] for run in small.runs} == {4}
     assert {run.values["mc-samples"] for run in small.runs} == {7}
     assert "mc-samples 20 → 7" in small.note  # the default counts where the study is silent
+
+
+def test_a_study_grows_by_seeds_that_its_file_does_not_have(tmp_path: Path) -> None:
+    full, more = scaled_study(tmp_path), scaled_study(tmp_path, "seeds=4")
+    assert [run.name for run in more.runs[:8]] == [run.name for run in full.runs]
+    assert [run.values["seed"] for run in more.runs[8:]] == [2, 2, 2, 2, 3, 3, 3, 3]
+    assert more.folder_name == full.folder_name
+    assert more.note == "more seeds than the study's file has: 2 → 4"
+    assert more.said == f"at the scale of the study's file, {more.note}"
+    # As if the file itself had them.
+    in_file = scaled_study(tmp_path, text=STUDY.replace("seed = [0, 1]", "seed = [0, 1, 2, 3]"))
+    assert more.runs == in_file.runs
+    assert more.study.seeds == in_file.study.seeds
+    less = scaled_study(tmp_path, "rounds=0.5,seeds=3")
+    assert less.said == f"scaled down: rounds 4 → 2, {more.note.replace('4', '3')}"
+    others = scaled_study(tmp_path, "seeds=4", text=STUDY.replace("[0, 1]", "[1, 7]"))
+    assert [run.values["seed"] for run in others.runs[::4]] == [1, 7, 0, 2]
+
+
+def test_seeds_that_are_not_known_are_not_added_to(tmp_path: Path) -> None:
+    text = STUDY.replace("[0, 1]", '[{ label = "a", seed = 3 }, { label = "b", alpha = 0.5 }]')
+    text = text.replace(", alpha = 0.5 }]\n\n", " }]\n\n")
+    assert len(scaled_study(tmp_path, "seeds=2", text=text).runs) == 8
+    with pytest.raises(ConfigurationError, match=r"--scale: seeds can be at most 2.*set no seed"):
+        scaled_study(tmp_path, "seeds=3", text=text)
 
 
 def test_rows_with_numbers_of_their_own_are_both_named(tmp_path: Path) -> None:

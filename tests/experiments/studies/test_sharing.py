@@ -109,10 +109,14 @@ def test_what_contradicts_is_not_put_together(
     said = capsys.readouterr().err
     assert all(str(path) in said for path in files)
     assert "batch-size is 32 and 7" in said
-    # A longer run replaces a shorter one.
+    # More rounds than the study has: no table would have it.
     _change(files[1], configuration={**content.configuration, "rounds": 9})
-    assert bfl("study", "merge", tmp_path / "all", *sources) == 0
-    assert read_result(tmp_path / "all" / "runs" / f"{ONE}.json").number_of_rounds == 9
+    assert bfl("study", "merge", tmp_path / "all", *sources) == 2
+    said = capsys.readouterr().err
+    assert str(files[1]) in said
+    assert str(sources[0] / "study.json") in said
+    assert "rounds was 9 and is 4" in said
+    assert not (tmp_path / "all").exists()
     assert bfl("study", "merge", tmp_path / "all", tmp_path / "files") == 2
     assert "holds no result" in capsys.readouterr().err
 
@@ -208,6 +212,35 @@ def test_runs_that_are_one_computation_are_made_once(
     engine.asked.clear()
     assert bfl("study", file) == 0
     assert engine.asked == []
+
+
+@pytest.mark.parametrize("order", [("equal", "train-size"), ("train-size", "equal")])
+def test_runs_that_are_one_computation_are_made_once_in_two_calls_as_well(
+    order: tuple[str, str],
+    tmp_path: Path,
+    engine: PretendingEngine,
+    capsys: Output,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    _images(tmp_path, 90)
+    file = write_study(tmp_path / "files", WEIGHTED, None)
+    first, second = (f"iid_{weighting}_seed-0" for weighting in order)
+    assert bfl("study", file, "--only", first) == 0
+    # The other one may have been made by another machine, which has sent its results alone.
+    shutil.move(tmp_path / "runs", tmp_path / "theirs")
+    theirs = ("--results", tmp_path / "theirs" / "small")
+    assert bfl("study", file, "--only", second, *theirs) == 0
+    assert [name for name, _ in engine.asked] == [first]
+    assert f"{second}: the same computation as {first}, made once" in capsys.readouterr().out
+    runs = tmp_path / "runs" / "small" / "runs"
+    assert read_result(runs / f"{second}.json").made_as == first
+    assert bfl("table", file, *theirs) == 0
+    assert f"made once: {second} = {first}." in capsys.readouterr().out
+    # Both are there: none takes over the other's.
+    assert bfl("study", file, "--only", "iid_", "--shard", "1/1", *theirs) == 0
+    assert [name for name, _ in engine.asked] == [first, "iid_distance_seed-0"]
+    assert read_result(runs / f"{first}.json").made_as == ""
 
 
 def test_clients_of_unequal_size_make_two_computations(

@@ -117,7 +117,7 @@ def test_latex_is_escaped(tmp_path: Path) -> None:
     *_, table = made(tmp_path, text=STUDY.replace('title = "Small"', 'title = "50 % & more_"'))
     text = latex(table)
     assert r"50 \% \& more\_" in text
-    assert r"Flipout & WS & 92.00 $\pm$ 2.83 & – \\" in text
+    assert r"Flipout & WS & 92.00 $\pm$ 2.83 & -- \\" in text
     assert r" & published & 90.50 $\pm$ 1.00 & 80.00 $\pm$ 2.00 \\" in text
     assert text.count(r"\\") == 2 * 5
     assert text.count("{") == text.count("}")
