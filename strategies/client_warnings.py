@@ -5,12 +5,32 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+from bfl.configuration import Configuration
 from bfl.federation.client_text import CONTINUED
 from strategies.round import RoundReport
 
 FEW_EFFECTIVE_CLIENTS = 2.0 + 1e-6
 """So many or fewer are worth a warning where three clients or more were pooled: one of them, or two
 that send the same, outweigh all others."""
+
+
+def unjudged_personal_models(configuration: Configuration) -> list[str]:
+    """Return what is to be said before the first round of personal models that nobody judges.
+
+    Only a client has its own: what the server judges is the global model.
+    """
+    personalization = configuration.personalization
+    if not personalization.active or configuration.keys.judged_by == "clients":
+        return []
+    what = (
+        "the global model alone is judged"
+        if personalization.trains_meme
+        else "what is judged is the global model, which nobody trains"
+    )
+    return [
+        f"personalization is '{personalization.name}' and judged-by is 'server': nobody judges the "
+        f'clients\' personal models, and {what}; judged-by="clients" has each client judge its own'
+    ]
 
 
 class Warnings:

@@ -38,7 +38,7 @@ def split(
     keys = configuration.keys
     if all(federation.own_examples.values()):
         return [None] * federation.size
-    used = clients_positions(configuration, dataset, own)
+    used = clients_positions(configuration, dataset, own, federation.size)
     if dataset.tasks:
         parts = _by_task(configuration, dataset, used, federation.size)
     else:
@@ -92,7 +92,7 @@ def check_partition(
     Raises:
         ConfigurationError: Naming the keys.
     """
-    used = clients_positions(configuration, dataset, own)
+    used = clients_positions(configuration, dataset, own, clients)
     if not dataset.tasks:
         configuration.partition.check(len(used), dataset.num_classes, clients)
         return
@@ -110,10 +110,10 @@ def check_partition(
 
 
 def clients_positions(
-    configuration: Configuration, dataset: Dataset, own: ServerData | None
+    configuration: Configuration, dataset: Dataset, own: ServerData | None, clients: int = 0
 ) -> Positions:
-    """Return the positions of the training images that clients share."""
-    used = train_positions(dataset, configuration.keys.train_examples)
+    """Return the positions of the training images that clients share; see ``train_positions``."""
+    used = train_positions(dataset, configuration.keys.train_examples, clients)
     return without(used, own.held_back) if own else used
 
 

@@ -29,6 +29,7 @@ from bfl.federation.outgoing import is_private
 from bfl.federation.wire import Positions, posterior_from_arrays, posterior_to_arrays
 from bfl.posteriors import Posterior
 from strategies.advice import how_to_begin_again, how_to_go_on
+from strategies.client_warnings import unjudged_personal_models
 from strategies.configured import make_strategy
 from strategies.data_digests import data_digests
 from strategies.division import check_partition, own_test_positions, split
@@ -78,7 +79,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         progress.say(configuration.title)
         whole = cached_dataset(keys.dataset, keys.data_dir)
         dataset = with_test_examples(whole, keys.test_examples)
-        for text in absent_classes(dataset):
+        for text in (*unjudged_personal_models(configuration), *absent_classes(dataset)):
             progress.say(text)
         # It is built while the clients' processes start.
         network = _network(configuration, dataset)

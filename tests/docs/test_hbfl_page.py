@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from functools import cache
 from pathlib import Path
 
@@ -15,7 +16,14 @@ from bfl.experiments.studies import read_study
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = ROOT / "configs" / "hbfl2023"
 SAID = " ".join((ROOT / "docs/results/hbfl2023.md").read_text("utf-8").split())
-STUDIES = ("digits", "cifar10-1000-images")
+STUDIES = (
+    "digits",
+    "cifar10-1000-images",
+    "mnist-1000-images",
+    "cifar10-1000-images-mixed",
+    "tasks-1000-images",
+    "slow-clients-1000-images",
+)
 
 
 @cache
@@ -39,9 +47,13 @@ def test_what_all_runs_have_in_common(study: str) -> None:
         assert keys.local_epochs == 5
         assert keys.clients == 10
         assert configuration.values["fraction-train"] == 1.0
+        assert (configuration.workload.name == "slow-share") == (
+            study == "slow-clients-1000-images"
+        )
     seeds = {configuration.keys.seed for configuration in configurations(study)}
     assert len(seeds) == 3
-    assert "ten clients, five local epochs, all clients in every round, three seeds" in SAID
+    said = "ten clients, five local epochs (slow clients fewer), all clients in every round, three"
+    assert f"{said} seeds" in SAID
 
 
 def test_the_images_and_steps_of_cifar10() -> None:
@@ -52,6 +64,42 @@ def test_the_images_and_steps_of_cifar10() -> None:
         assert keys.local_epochs * -(-each // keys.batch_size) == 160
         assert (keys.rounds, keys.evaluate_every, keys.test_examples) == (20, 2, 0)
     assert "1,000 images a client on average, batches of 32 (160 steps a round), 20 rounds" in SAID
+
+
+def test_the_images_and_rounds_of_the_others() -> None:
+    for study in STUDIES[2:]:
+        for configuration in configurations(study):
+            keys = configuration.keys
+            servers = keys.server_examples if keys.server_data else 0
+            each = (keys.train_examples - servers) / keys.clients
+            assert each == 1000
+            assert keys.local_epochs * -(-each // keys.batch_size) == 160
+            rounds = (10, 1) if study == "mnist-1000-images" else (20, 2)
+            assert (keys.rounds, keys.evaluate_every) == rounds
+    assert {c.values["slow-share"] for c in configurations("slow-clients-1000-images")} == {0.9}
+    assert "nine of ten clients making 1 to 5 local epochs" in SAID
+
+
+def differences(one: str, other: str) -> dict[str, str]:
+    """Return what the page says of two lines on digits, by partition."""
+    block = SAID.split(f"<!-- difference hbfl2023-digits: {one} against {other} -->")[1]
+    entries = block.split("<!-- end of difference -->")[0].split(f", {one} against {other}: ")
+    names = [text.split("- ")[-1].strip() for text in entries[:-1]]
+    return dict(zip(names, entries[1:], strict=True))
+
+
+def test_what_is_said_of_other_variances_to_begin_with() -> None:
+    control, first = "FedAvg with Adam", "dirichlet-100"
+    lines = ("HBFL", "HBFL, σ 0.005", "HBFL, own variances")
+    of_accuracy = {}
+    for line in lines:
+        said = differences(line, control)
+        assert list(said) == [first, "dirichlet-0.05"]
+        assert all(" better, by" not in text for text in said.values())
+        accuracy = {name: text.split(";")[0] for name, text in said.items()}
+        assert all(text.startswith("global accuracy") for text in accuracy.values())
+        of_accuracy[line] = [name for name, text in accuracy.items() if "worse, by" in text]
+    assert of_accuracy == dict(zip(lines, ([first], [], [first]), strict=True))
 
 
 def test_the_images_of_the_digits() -> None:
@@ -66,6 +114,34 @@ def test_the_images_of_the_digits() -> None:
     assert "about 134 images a client, batches of 16, 10 rounds, 360 test images" in SAID
 
 
+def test_the_numbers_of_runs_in_the_table_of_studies() -> None:
+    """A line has one or more files, and a number for each or one for all."""
+    text = (ROOT / "docs" / "studies.md").read_text("utf-8")
+    said: dict[str, int] = {}
+    for line in text.splitlines():
+        if line.startswith("| `hbfl2023/"):
+            files, numbers = line.split("|")[1:3]
+            names = [name.removeprefix("hbfl2023/") for name in re.findall("`([^`]*)`", files)]
+            counts = [int(number) for number in re.findall("[0-9]+", numbers)]
+            assert len(counts) in (1, len(names))
+            said |= dict(zip(names, counts * (len(names) // len(counts)), strict=True))
+    assert said == {path.name: len(read_study(path).runs()) for path in CONFIGS.glob("*.toml")}
+
+
+def test_what_there_is_with_1000_images() -> None:
+    found = {path.stem for path in CONFIGS.glob("*-1000-images*.toml")}
+    assert found == set(STUDIES[1:])
+    told = {c.keys.dataset for study in STUDIES[1:] for c in configurations(study)}
+    assert not any("cifar100" in dataset for dataset in told)
+    alphas = {
+        c.values["alpha"]
+        for study in STUDIES[1:]
+        for c in configurations(study)
+        if c.values["partition"] == "dirichlet"
+    }
+    assert alphas == {100.0, 0.05}
+
+
 def test_the_published_accuracies() -> None:
     text = (CONFIGS / "published" / "tables1-3.csv").read_text("utf-8")
     rows = [row for row in csv.DictReader(text.splitlines()) if row["dataset"] == "cifar10"]
@@ -75,3 +151,27 @@ def test_the_published_accuracies() -> None:
     assert words.format(accuracy[first, "HBFL"], accuracy[first, "FML"]) in SAID
     words = "{:.2f} against {:.2f} % under α = 100"
     assert words.format(accuracy[second, "HBFL"], accuracy[second, "FML"]) in SAID
+
+
+def test_the_published_accuracies_of_clients() -> None:
+    text = (CONFIGS / "published" / "tables1-3.csv").read_text("utf-8")
+    rows = [row for row in csv.DictReader(text.splitlines()) if row["dataset"] == "cifar10"]
+    means = {
+        (row["partition"], row["method"]): sum(float(row[f"client{k}_pct"]) for k in range(1, 11))
+        / 10
+        for row in rows
+    }
+    near, far = ("dirichlet-0.05", "dirichlet-100")
+    words = "{:.2f} % (HBFL) against {:.2f} % (FML) under α = 0.05, {:.2f} against {:.2f} % under"
+    numbers = [means[partition, method] for partition in (near, far) for method in ("HBFL", "FML")]
+    assert words.format(*numbers) in SAID
+    text = (CONFIGS / "published" / "table4.csv").read_text("utf-8")
+    tasks = {row["method"]: row for row in csv.DictReader(text.splitlines())}
+    for column, words in (
+        ("cifar10_pct", "{}, {} and {} % of the former"),
+        ("cifar100_pct", "{}, {} and {} % of the latter"),
+    ):
+        published = [
+            f"{float(tasks[method][column]):.2f}" for method in ("Independent", "FML", "HBFL")
+        ]
+        assert words.format(*published) in SAID

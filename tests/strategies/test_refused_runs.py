@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +13,13 @@ from flwr.app import RecordDict
 from small_federation import make_app, make_grid
 
 from bfl.configuration import resolve
-from bfl.errors import ConfigurationError, DataError
+from bfl.errors import ConfigurationError, DataError, RunError
+from bfl.experiments.results.progress import ProgressReport
 from bfl.experiments.run.resume import Checkpoint
 from bfl.federation.wire import TrainTask, reply_content
 from bfl.posteriors import Posterior
 from clients.client_app import app
+from strategies import run
 from strategies.federation import Federation, discover
 from strategies.refusals import lost_states, refuse_attackers
 from strategies.run import run_federation
@@ -53,6 +56,35 @@ def test_a_refused_run_leaves_nothing(tmp_path: Path, tensorflow: Any) -> None:
         run_federation(grid, resolve(values))
     assert {kind for _, kind in grid.asked} == {"query"}
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"strategy": "local"}, "nobody judges the clients' personal models, .* nobody trains"),
+        ({"strategy": "hbfl"}, "nobody judges the clients' personal models, .* alone is judged"),
+        ({"strategy": "hbfl", "judged-by": "clients"}, ""),
+        ({"strategy": "hbfl", "personalization": "none"}, ""),
+        ({}, ""),
+    ],
+)
+def test_personal_models_that_nobody_judges_are_said_first(
+    changes: dict[str, Any], said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines: list[str] = []
+
+    def enough(*_: Any) -> None:
+        """End the run where its networks would be built."""
+        raise RunError("enough")
+
+    monkeypatch.setattr(ProgressReport, "say", lambda _, text: lines.append(text))
+    monkeypatch.setattr(run, "_evaluator", enough)
+    grid, configuration = make_grid(make_app(), 2), resolve({"dataset": "digits", **changes})
+    with pytest.raises(RunError, match="enough"):
+        run_federation(grid, configuration)
+    found = [line for line in lines if "personal" in line]
+    assert len(found) == bool(said)
+    assert all(re.search(said, line) and 'judged-by="clients"' in line for line in found)
 
 
 @pytest.mark.slow

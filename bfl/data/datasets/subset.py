@@ -56,13 +56,42 @@ def _count(amount: float, available: int, key: str) -> int:
     return int(amount)
 
 
-def train_positions(dataset: Dataset, amount: float) -> Labels:
+def train_positions(dataset: Dataset, amount: float, clients: int = 0) -> Labels:
     """Return the positions of the training examples that ``train-examples`` keeps, (n,) int64.
 
+    Of a data set of several tasks a number is that of all clients together, and each task gets as
+    many as its clients have parts of it: by its classes alone, a task of 10 classes and one of 200
+    would have images of each other's number. A share is one of every class.
+
+    Args:
+        dataset: The data set.
+        amount: How many, see ``stratified_positions``.
+        clients: The number of clients; 0: not known, and tasks are as one data set.
+
     Raises:
-        ConfigurationError: There are not so many.
+        ConfigurationError: There are not so many, or the tasks are not for so many clients.
     """
-    return stratified_positions(dataset.train_labels, amount, "train-examples")
+    key = "train-examples"
+    if not (dataset.tasks and clients and amount >= 1):
+        return stratified_positions(dataset.train_labels, amount, key)
+    count = _count(amount, dataset.train_labels.size, key)
+    having = dataset.task_of_each(clients)
+    parts, before = [], 0
+    for task in dataset.tasks:
+        after = before + having.count(task)
+        mine = np.flatnonzero(task.holds(dataset.train_labels))
+        # Rounded so that the parts sum to the number.
+        wanted = count * after // clients - count * before // clients
+        before = after
+        labels = dataset.train_labels[mine] - task.first_class
+        if wanted > mine.size:
+            raise ConfigurationError(
+                f"{key} is {amount:g}, of which {wanted} are for the {having.count(task)} clients "
+                f"of '{task.name}', which has {mine.size}; allowed: at most "
+                f"{mine.size * clients // having.count(task)}"
+            )
+        parts.append(mine[stratified_positions(labels, float(wanted), key)] if wanted else mine[:0])
+    return np.sort(np.concatenate(parts))
 
 
 def with_test_examples(dataset: Dataset, amount: float) -> Dataset:

@@ -43,7 +43,8 @@ def _sentence(pairing: Pairing, column: Column, order: Order, lines: tuple[Cell,
     if not paired.testable:
         return ""
     differing = [name for name in order.worse if better.labels[name] != worse.labels[name]]
-    told = {*order.better, *differing}
+    # What only the better line's labels name says which line it is; what both name, where.
+    told = {*(order.better.keys() - order.worse.keys()), *differing}
     cells = pairing.study.cells()
     shared = [
         label

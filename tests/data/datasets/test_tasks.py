@@ -96,6 +96,29 @@ def test_a_client_has_images_of_its_own_task_alone(folder: Path) -> None:
             assert set(labels[part] < 3) == {client < 2}
 
 
+@pytest.mark.parametrize(("amount", "sizes"), [(10, [2] * 5), (0.4, [3, 3, 2, 1, 1]), (12, None)])
+def test_a_number_of_training_images_is_the_same_for_clients_of_every_task(
+    amount: float, sizes: list[int] | None, folder: Path
+) -> None:
+    """However many classes a task has; a share is one of every class of them all."""
+    configuration = resolve({"strategy": "fedper", "dataset": WORD, "train-examples": amount})
+    dataset = cached_dataset(configuration.keys.dataset, "")
+    nodes = Federation(dict.fromkeys(range(5), 1), dict.fromkeys(range(5), 0))
+    parts = [part for part in split(configuration, dataset, nodes) if part is not None]
+    found = [part.size for part in parts]
+    assert max(found) - min(found) <= 1 if sizes is None else found == sizes
+    assert sum(found) == round(amount if amount >= 1 else amount * 25)
+    for client, part in enumerate(parts):
+        labels = dataset.train_labels[part]
+        assert set(labels < 3) == {client < 2}
+
+
+def test_more_training_images_than_a_task_has_are_refused(folder: Path) -> None:
+    configuration = resolve({"strategy": "fedper", "dataset": WORD, "train-examples": 20})
+    with pytest.raises(ConfigurationError, match=r"12 are for the 3 clients .*b.npz.* at most 16"):
+        check_before_start(configuration, 5)
+
+
 @pytest.mark.parametrize(
     ("changes", "clients", "said"),
     [

@@ -197,6 +197,21 @@ def test_own_test_accuracy_has_a_panel_where_a_client_has_it(folder: RunFolder) 
     assert [line.get_label() for line in axes.lines] == ["client 1"]
 
 
+def test_both_models_of_clients_that_judge_have_a_panel_each(folder: RunFolder) -> None:
+    """Yang et al. (2023), Figs. 5 to 7; only rounds in which clients have judged have points."""
+    for number in (1, 2, 3):
+        judged = {"personal-accuracy": 0.1 * number, "meme-accuracy": 0.2} if number != 2 else {}
+        folder.append_round({"round": number, "per-client": clients(2, number, **judged)})
+    *_, personal, meme = draw("client-curves", folder).axes
+    assert personal.get_ylabel() == "personal model's accuracy (%)"
+    assert meme.get_ylabel() == "meme's accuracy (%)"
+    for axes, values in ((personal, [0.1, 0.3]), (meme, [0.2, 0.2])):
+        assert len(axes.lines) == 2
+        for line in axes.lines:
+            assert list(line.get_xdata()) == [1, 3]
+            assert list(line.get_ydata()) == pytest.approx(values)
+
+
 def test_rounds_of_older_runs_and_corrupt_ones(folder: RunFolder) -> None:
     folder.append_round({"round": 1})
     assert figures.create("client-curves").draw(folder) is None

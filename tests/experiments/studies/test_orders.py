@@ -36,9 +36,9 @@ BETTER = [0.90, 0.91, 0.92, 0.93, 0.94, 0.95]
 WORSE = [0.80, 0.82, 0.79, 0.81, 0.83, 0.845]
 
 
-def made(folder: Path, ws: list[float], nwa: list[float]) -> StudyTable:
+def made(folder: Path, ws: list[float], nwa: list[float], text: str = TEXT) -> StudyTable:
     """Make a study of two rules with these accuracies by seed, with IID data."""
-    scaled = scaled_study(folder / "files", text=TEXT)
+    scaled = scaled_study(folder / "files", text=text)
     study = StudyFolder(folder / "study")
     study.begin(scaled, {}, {})
     for run in scaled.runs:
@@ -67,6 +67,16 @@ def test_an_expected_order_is_found_or_not(
     for line, title in zip(lines, ("accuracy (%)", "NLL"), strict=True):
         assert line.startswith(f"- Expected of {title}: iid WS better than NWA: {found}")
         assert f"{len(ws)} seeds" in line
+
+
+def test_an_order_in_one_setting_says_in_which(tmp_path: Path) -> None:
+    """A paper may claim the one order of one partition and the reverse of another."""
+    one = '{ rule = "WS", partition = "iid" }', '{ rule = "NWA", partition = "iid" }'
+    text = TEXT.replace('{ rule = "WS" }', one[0]).replace('{ rule = "NWA" }', one[1])
+    lines = verdicts(made(tmp_path, BETTER, WORSE, text)).splitlines()
+    expected = [line for line in lines if "Expected" in line]
+    assert len(expected) == 2
+    assert all("iid WS better than NWA: found" in line for line in expected)
 
 
 def test_of_one_seed_nothing_is_said_of_expected_orders(tmp_path: Path) -> None:

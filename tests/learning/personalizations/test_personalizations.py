@@ -93,11 +93,20 @@ def arrays_of(posterior: Posterior) -> dict[str, Any]:
     return {name: getattr(posterior, name) for name in VECTORS}
 
 
-def train(trainer: Any, *, epochs: int = 2, state: Any = None, round_: int = 1) -> Any:
+def train(
+    trainer: Any,
+    *,
+    epochs: int = 2,
+    state: Any = None,
+    round_: int = 1,
+    scale: float | None = None,
+) -> Any:
     personal = trainer.companion and PersonalTask(
         state=arrays_of(start_of(trainer.companion.network, 2)) if state is None else state,
         seed=5,
-        prior=lambda begun: priors.create("fixed").density(begun, {}),
+        prior=lambda begun: (
+            NormalPrior(0.0, scale) if scale else priors.create("fixed").density(begun, {})
+        ),
         learning_rate=PERSONAL_RATE,
         keeps_optimizer=True,
     )
@@ -267,3 +276,21 @@ def test_a_variational_personal_model_has_an_elbo_of_its_own() -> None:
     assert result.personal["mean"].size == result.personal["variance"].size == 15
     started = trainer.companion.network.initial_posterior(5)
     assert np.abs(result.personal["variance"] - started.variance).max() > 1e-6
+
+
+def test_the_divergence_of_a_variational_personal_model_is_whole() -> None:
+    """One step on all N examples from N(m, s²) under two priors N(0, p²), with the same draws.
+
+    The gradients of KL / N by m are m / (N p²), so the steps differ by the rate times the
+    difference of these.
+    """
+    trainer = trainer_of("distillation", personal="flipout", batch=COUNT, personal_label_share=1.0)
+    wide, narrow = 1.0, 0.2
+    means = [
+        train(trainer, epochs=1, scale=scale).personal["mean"].astype(np.float64)
+        for scale in (wide, narrow)
+    ]
+    own = start_of(trainer.companion.network, 2).mean
+    expected = PERSONAL_RATE / COUNT * own * (1 / narrow**2 - 1 / wide**2)
+    np.testing.assert_allclose(means[0] - means[1], expected, rtol=1e-3, atol=1e-5)
+    assert np.abs(expected).max() > 0.1

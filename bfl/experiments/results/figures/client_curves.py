@@ -23,6 +23,8 @@ from bfl.experiments.results.figures.style import (
 from bfl.experiments.results.round_log import PER_CLIENT, ROUNDS
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.federation.client_metrics import (
+    MEME,
+    PERSONAL,
     TEST_ACCURACY,
     TRAIN_DIVERGENCE,
     TRAIN_LIKELIHOOD,
@@ -39,10 +41,12 @@ PANELS = {
     "weight": "weight (%)",
     TRAIN_SECONDS: "seconds",
     TEST_ACCURACY: "own test accuracy (%)",
+    f"{PERSONAL}accuracy": "personal model's accuracy (%)",
+    f"{MEME}accuracy": "meme's accuracy (%)",
 }
 """What is drawn, one panel each where clients have it, and what it is called."""
 
-PERCENTS = {"weight", TEST_ACCURACY}
+PERCENTS = {"weight", TEST_ACCURACY, f"{PERSONAL}accuracy", f"{MEME}accuracy"}
 
 TOLD_APART = 10
 """Up to so many clients have a colour and a name; of more, the median and the spread are drawn."""
@@ -58,11 +62,13 @@ class ClientCurves(Figure):
 
     The negative log-likelihood is that per training example, the divergence from the prior the
     whole one, both of the client's last epoch. Where clients have test data of their own, their
-    accuracy on them as well. Clients of a heterogeneous partition that learn what the others do
-    not show here, as do stragglers.
+    accuracy on them as well; where they judge, those of their personal models and of their copies
+    of the global model, the memes. Clients of a heterogeneous partition that learn what the others
+    do not show here, as do stragglers.
 
     Reference:
-        Fischer et al. (2024), Eq. 6 (likelihood and divergence) and section 2.6 (the weights).
+        Fischer et al. (2024), Eq. 6 (likelihood and divergence) and section 2.6 (the weights); Yang
+        et al. (2023), Figs. 5 to 7 (the accuracies of each client's models).
     """
 
     def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
