@@ -131,3 +131,34 @@ def test_a_proximal_mu_is_of_its_own_distance(folder: str) -> None:
                 found[label] = (values["proximal-mu"], values["proximal-distance"])
     assert {(path, "FedBE + FedProx") for path, _ in found} <= found.keys()
     assert set(found.values()) == {wanted}
+
+
+def test_under_systems_heterogeneity_epochs_are_drawn_in_each_round() -> None:
+    """As FedProx, whom the paper follows, has it; the default draws them once."""
+    for run in read_study(CONFIGS / "fedbe2021" / "table6.toml").runs():
+        values = resolve(dict(run.values), check_data=False).values
+        assert (values["workload"], values["epochs-drawn"]) == ("uniform", "each-round")
+
+
+def test_table_1_has_each_published_line_in_one_of_two_studies() -> None:
+    """The row of 1-Ensemble is that of its ensemble, the others are those of their model."""
+    model, ensemble = (
+        read_study(CONFIGS / "fedbe2021" / f"{name}.toml")
+        for name in ("table1", "table1-one-ensemble")
+    )
+    text = (CONFIGS / "fedbe2021" / "published" / "table1.csv").read_text("utf-8")
+    published = [
+        (row["partition"], row["method"], row["network"])
+        for row in csv.DictReader(text.splitlines())
+    ]
+    lines = [
+        (cell.labels["partition"], cell.labels["method"], cell.labels["network"])
+        for study in (model, ensemble)
+        for cell in study.cells()
+    ]
+    assert sorted(lines) == sorted(published)
+    for study, metric in ((model, "accuracy"), (ensemble, "ensemble-accuracy")):
+        assert [c.metric for c in study.columns if c.published] == [metric]
+    for run in ensemble.runs():
+        values = resolve(dict(run.values), check_data=False).values
+        assert (values["rounds"], values["local-epochs"]) == (1, 200)
