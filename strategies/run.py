@@ -14,13 +14,12 @@ from bfl.data.datasets.server_data import ServerData
 from bfl.data.datasets.subset import with_test_examples
 from bfl.data.partitions.manifest import describe
 from bfl.engine.flower.pauses import quick_pulls
-from bfl.engine.resources import cpus_of_this_process
 from bfl.engine.run import run_of
 from bfl.errors import LostStateError, RunError
 from bfl.experiments.results.environment import describe_environment
 from bfl.experiments.results.identity import run_key
 from bfl.experiments.results.progress import ProgressReport
-from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import NETWORK, RunFolder
 from bfl.experiments.run.network import NetworkDescription
 from bfl.experiments.run.resume import Checkpoint, Checkpoints, open_run
 from bfl.experiments.run.run_name import made_up_name
@@ -51,6 +50,7 @@ from strategies.refusals import (
 from strategies.round_recorder import RoundRecorder
 from strategies.run_context import RunContext, account_of, best_posterior
 from strategies.server_state import ServerState
+from strategies.server_threads import check_same_threads, start_tensorflow
 from strategies.unjudged import Unjudged
 from strategies.validation import evaluation, judging, own_server, server_data
 
@@ -78,7 +78,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         for text in absent_classes(dataset):
             progress.say(text)
         # Its networks are built while the clients' processes start.
-        evaluator = _evaluator(configuration, dataset)
+        evaluator = _evaluator(configuration, dataset, engine_run.client_threads)
         check_privacy(configuration)
         federation = discover(
             grid,
@@ -111,6 +111,8 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         ):
             advice = _advice(configuration, federation, folder, checkpoint, progress)
             engine_run.advise(advice)
+            if checkpoint and folder.holds(NETWORK):
+                check_same_threads(configuration, folder.network().get("threads"))
             threads = None if isinstance(evaluator, Unjudged) else _threads()
             folder.write_network(NetworkDescription.of(configuration, dataset, threads).to_dict())
             folder.write_partition(_described(dataset, partition, own))
@@ -124,14 +126,13 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
     return folder
 
 
-def _evaluator(configuration: Configuration, dataset: Dataset) -> Any:
+def _evaluator(configuration: Configuration, dataset: Dataset, client_threads: int | None) -> Any:
     """Return what judges posteriors; without TensorFlow, what stands for it."""
     if not configuration.keys.server_evaluates:
         return Unjudged(configuration, dataset)
     from bfl.experiments.run.evaluator import Evaluator
-    from bfl.keras import configure
 
-    configure(cpus_of_this_process())
+    start_tensorflow(configuration, client_threads)
     return Evaluator(configuration, dataset)
 
 
