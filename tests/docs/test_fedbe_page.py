@@ -185,3 +185,10 @@ def test_table_1_has_each_published_line_in_one_of_two_studies() -> None:
     for run in ensemble.runs():
         values = resolve(dict(run.values), check_data=False).values
         assert (values["rounds"], values["local-epochs"]) == (1, 200)
+
+
+@pytest.mark.parametrize("strategy", ["fedbe", "v-distillation", "one-ensemble"])
+def test_a_strategy_of_the_server_says_nothing_of_the_clients_networks(strategy: str) -> None:
+    values = resolve({"strategy": strategy}).values
+    assert (values["inference"], values["optimizer"]) == ("flipout", "adam")
+    assert "alone they are Flipout networks, trained by Adam" in SAID
