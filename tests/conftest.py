@@ -34,6 +34,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Begin with the slow tests, so that no process waits at the end for another's last file."""
     items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    for item in items:
+        if item.get_closest_marker("alone") and not item.get_closest_marker("long"):
+            raise pytest.UsageError(f"{item.nodeid} is marked alone, which only long tests can be")
     if parts := [_part(words) for words in config.getoption("--part") or ()]:
         chosen = [item for item in items if any(_concerns(item, *part) for part in parts)]
         config.hook.pytest_deselected(items=[item for item in items if item not in set(chosen)])

@@ -1,4 +1,4 @@
-"""Continuous integration runs both halves of the tests, and fails when one of them fails."""
+"""Continuous integration runs all parts of the tests, and fails when one of them fails."""
 
 from __future__ import annotations
 
@@ -11,22 +11,28 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 
 
-@pytest.mark.parametrize(("tests", "long"), [(0, 0), (1, 0), (0, 3), (1, 3)])
-def test_both_halves_are_run_and_judged(tests: int, long: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("tests", "long", "alone"), [(0, 0, 0), (1, 0, 0), (0, 3, 0), (0, 0, 4), (1, 3, 4)]
+)
+def test_all_parts_are_run_and_judged(tests: int, long: int, alone: int, tmp_path: Path) -> None:
     for folder in (".ci", "scripts"):
         (tmp_path / folder).mkdir()
     shutil.copy(ROOT / ".ci" / "run", tmp_path / ".ci" / "run")
     stand_in = tmp_path / "scripts" / "test.sh"
     stand_in.write_text(
         "#!/usr/bin/env bash\n"
-        f'case " $* " in *" -m long "*) echo "== 5 long =="; exit {long} ;; esac\n'
+        'case "$2" in\n'
+        f'"long and not alone") echo "== 5 long =="; exit {long} ;;\n'
+        f'"long and alone") echo "== 6 alone =="; exit {alone} ;;\n'
+        "esac\n"
         f'echo "== 7 quick =="; exit {tests}\n',
         encoding="utf-8",
     )
     stand_in.chmod(0o755)
     done = subprocess.run([tmp_path / ".ci" / "run"], capture_output=True, text=True, timeout=60)
-    assert done.returncode == (tests or long)
-    assert done.stdout.splitlines()[-2:] == [
+    assert done.returncode == (tests or long or alone)
+    assert done.stdout.splitlines()[-3:] == [
         f"tests (status {tests}): == 7 quick ==",
         f"long tests (status {long}): == 5 long ==",
+        f"long tests, alone (status {alone}): == 6 alone ==",
     ]

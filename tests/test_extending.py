@@ -155,6 +155,7 @@ def test_an_unknown_part_is_refused_with_the_nearest() -> None:
 
 
 @pytest.mark.long
+@pytest.mark.alone
 def test_all_quick_tests_pass_with_all_examples(copy: Path) -> None:
     """After the lines that pyproject.toml lacks have been added, as the tests say."""
     code = "from bfl.commands.main import main; main(['keys', '--toml'])"

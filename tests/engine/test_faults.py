@@ -126,6 +126,7 @@ def raylets(pid: int) -> list[int]:
 
 
 @pytest.mark.long
+@pytest.mark.alone
 def test_a_dead_engine_ends_the_run_within_seconds(federation: Federation) -> None:
     process = federation.start("dead", "hang:0:2:9", config=SMALL)
     records = federation.folder / "dead" / "rounds.jsonl"
