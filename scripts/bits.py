@@ -7,9 +7,10 @@
     git worktree add ../before COMMIT
     python scripts/bits.py record --checkout ../before    # the digests of another commit
 
-Twelve small runs of digits on the serial engine: rules, weightings, inferences, priors, defences,
-pre-training, kept optimizer states. The digests depend on the kind of processor and on the versions
-of the libraries, so both are recorded, and a comparison on another machine is refused.
+Thirteen small runs of digits on the serial engine: rules, weightings, inferences, priors, defences,
+pre-training, kept optimizer states, distillation. The digests depend on the kind of processor and
+on the versions of the libraries, so both are recorded, and a comparison on another machine is
+refused.
 """
 
 from __future__ import annotations
@@ -67,6 +68,16 @@ RUNS: dict[str, dict[str, Any]] = {
         "inference": "deterministic",
         "pretrain-examples": 60,
         "pretrain-epochs": 2,
+    },
+    "distilled-ensemble": {
+        "strategy": "fedbe",
+        "inference": "deterministic",
+        "model": "convnet",
+        "dataset": "resized:32x32x3:digits",
+        "server-examples": 60,
+        "distillation-epochs": 3,
+        "swa-start": 2.0,
+        "swa-cycle": 1,
     },
     "hostile-winsorized": {"attack": "sign-flip", "attackers": 1, "defence": "winsorization"},
 }

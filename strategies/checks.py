@@ -210,7 +210,9 @@ def check_memory(method: Method, posterior: Posterior, asked: int) -> None:
     parameters = posterior.size + posterior.point.size
     model = sum(getattr(posterior, name).nbytes for name in VECTORS)
     # What pooling, sampling and averaging have in float64 at a time.
-    needed, free = asked * model + WORKING_VECTORS * 8 * parameters, available_memory()
+    # A predictive keeps all models in arrays of their own, beside those that were sent.
+    held = asked * model * (2 if method.predictive.needs_models else 1)
+    needed, free = held + WORKING_VECTORS * 8 * parameters, available_memory()
     if needed > free:
         parts = [p.name for p in (method.refinement, method.predictive) if p.needs_models]
         raise ConfigurationError(

@@ -6,7 +6,12 @@ from bfl.aggregation.on_server import UsesServer
 from bfl.configuration import Configuration
 from bfl.data.datasets import Dataset
 from bfl.data.datasets.cache import cached_dataset
-from bfl.data.datasets.server_data import HELD_BACK, ServerData, check_no_overlap
+from bfl.data.datasets.server_data import (
+    HELD_BACK,
+    ServerData,
+    check_no_overlap,
+    check_no_test_images,
+)
 from bfl.data.datasets.subset import with_test_examples
 from bfl.errors import ConfigurationError
 from bfl.experiments.run.resume import Checkpoint, check_output
@@ -109,7 +114,9 @@ def _split(configuration: Configuration, dataset: Dataset, clients: int) -> list
 def check_own_images(
     configuration: Configuration, dataset: Dataset, own: ServerData | None
 ) -> None:
-    """Raise if the server's own images do not serve who needs them, or are the clients' as well.
+    """Raise if the server's own images do not serve who needs them, or are others' as well.
+
+    They are to be neither the clients' nor those that the run is judged on.
 
     Raises:
         ConfigurationError: Naming the key.
@@ -118,7 +125,11 @@ def check_own_images(
     for part in parts:
         part.check(own)
     needed = any(part.needs_server for part in parts)
-    if own and needed and configuration.keys.server_data != HELD_BACK:
+    if own is None or configuration.keys.server_data == HELD_BACK:
+        return
+    if configuration.server_network_decides:
+        check_no_test_images(own, dataset, configuration.keys.server_data)
+    if needed:
         theirs = clients_positions(configuration, dataset, own)
         check_no_overlap(own, dataset, theirs, configuration.keys.server_data)
 

@@ -14,13 +14,12 @@ from bfl.data.datasets.server_data import ServerData
 from bfl.data.datasets.subset import with_test_examples
 from bfl.data.partitions.manifest import describe
 from bfl.engine.flower.pauses import quick_pulls
-from bfl.engine.resources import cpus_of_this_process
 from bfl.engine.run import run_of
 from bfl.errors import LostStateError, RunError
 from bfl.experiments.results.environment import describe_environment
 from bfl.experiments.results.identity import run_key
 from bfl.experiments.results.progress import ProgressReport
-from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import NETWORK, RunFolder
 from bfl.experiments.run.network import NetworkDescription
 from bfl.experiments.run.resume import Checkpoint, Checkpoints, open_run
 from bfl.experiments.run.run_name import made_up_name
@@ -52,6 +51,7 @@ from strategies.refusals import (
 from strategies.round_recorder import RoundRecorder
 from strategies.run_context import RunContext, account_of, best_posterior
 from strategies.server_state import ServerState
+from strategies.server_threads import check_same_threads, start_tensorflow
 from strategies.unjudged import Unjudged, manifest_of_clients, refuse_without_network
 from strategies.validation import evaluation, judging, own_server, server_data
 
@@ -82,7 +82,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         for text in (*unjudged_personal_models(configuration), *absent_classes(dataset)):
             progress.say(text)
         # It is built while the clients' processes start.
-        network = _network(configuration, dataset)
+        network = _network(configuration, dataset, engine_run.client_threads)
         check_privacy(configuration)
         federation = discover(
             grid,
@@ -118,6 +118,8 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         ):
             advice = _advice(configuration, federation, folder, checkpoint, progress)
             engine_run.advise(advice)
+            if checkpoint and folder.holds(NETWORK):
+                check_same_threads(configuration, folder.network().get("threads"))
             threads = None if isinstance(evaluator, Unjudged) else _threads()
             folder.write_network(NetworkDescription.of(configuration, dataset, threads).to_dict())
             folder.write_partition(_described(dataset, partition, own))
@@ -131,7 +133,9 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
     return folder
 
 
-def _network(configuration: Configuration, dataset: Dataset) -> EvaluationNetwork | None:
+def _network(
+    configuration: Configuration, dataset: Dataset, client_threads: int | None
+) -> EvaluationNetwork | None:
     """Return the network that the server judges posteriors with; None: it judges none.
 
     Raises:
@@ -141,9 +145,8 @@ def _network(configuration: Configuration, dataset: Dataset) -> EvaluationNetwor
         refuse_without_network(configuration)
         return None
     from bfl.experiments.run.evaluator import EvaluationNetwork
-    from bfl.keras import configure
 
-    configure(cpus_of_this_process())
+    start_tensorflow(configuration, client_threads)
     return EvaluationNetwork.of(configuration, dataset)
 
 

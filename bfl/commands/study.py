@@ -273,10 +273,30 @@ def _engine(
     backend_config: dict[str, object],
 ) -> MakeEngine:
     """Return what makes the engine of a study's runs."""
+    _share_threads(runs)
     if given.backend == "serial":
         return lambda: SerialEngine(app, backend_config)
     most = max((run.clients for run in runs), default=1)
     return lambda: RayEngine(app, backend_config, most_clients=most, verbose=given.verbose)
+
+
+def _share_threads(runs: Sequence[PlannedRun]) -> None:
+    """Have the server's threads be those of the runs that depend on them, in all runs.
+
+    All share one process, and TensorFlow keeps the threads that the first of them has given it.
+
+    Raises:
+        ConfigurationError: They depend on different numbers of threads.
+    """
+    of_runs = [run.configuration for run in runs if run.configuration.server_network_decides]
+    threads = {configuration.keys.server_threads for configuration in of_runs}
+    if len(threads) > 1:
+        raise ConfigurationError(
+            f"server-threads is {' and '.join(map(str, sorted(threads)))} in runs of one study, "
+            "which share a process; allowed: one number for all that are made at once (--only)"
+        )
+    for number in threads:
+        os.environ["BFL_CPUS"] = str(number)
 
 
 def make_runs(

@@ -10,6 +10,7 @@ from typing import Any
 
 import pydantic
 
+from bfl.aggregation.on_server import UsesServer
 from bfl.configuration.compatibility import all_contradictions
 from bfl.configuration.keys import SERVER_ONLY_KEYS, Keys
 from bfl.configuration.kinds import JUDGING, KINDS, OF_EVERY_RUN, REGISTRIES, Kind, Parts
@@ -76,6 +77,17 @@ class Configuration(Parts):
             for component in self.picked(kind)
             if isinstance(component, Part)
         )
+
+    @property
+    def server_network_decides(self) -> bool:
+        """Whether what the server's network computes enters the result, and so do its threads.
+
+        It does where a part needs it (distillation, weights by accuracy), and where an epoch or a
+        round is picked by what it predicts (pre-training, validation).
+        """
+        keys = self.keys
+        needed = any(isinstance(c, UsesServer) and c.needs_server for c in self.components)
+        return needed or bool(keys.pretrain_examples or (keys.server_data and keys.server_labels))
 
     def picked(self, kind: Kind) -> tuple[Component, ...]:
         """Return the components of a kind: one or, of a chain, several."""

@@ -57,6 +57,13 @@ class Keys(pydantic.BaseModel):
         description="whether the server has these images' labels, by which rounds are validated",
         json_schema_extra=SERVER_ONLY,
     )
+    server_threads: Count = Field(
+        1,
+        description="threads of the server's process where its network has a say in the result: "
+        "it distils, weighs clients by what they predict, or picks a round or an epoch by its "
+        "images; the bits depend on it",
+        json_schema_extra=SERVER_ONLY,
+    )
     clients: int = Field(
         0,
         ge=0,

@@ -71,6 +71,7 @@ def _switches() -> tuple[Switch, ...]:
         Switch(_if_other_is("attack", "none"), frozenset({"attackers"})),
         Switch(_if_other_is("pretrain-examples", 0.0), beginning="pretrain-"),
         Switch(_if_other_is("server-data", ""), frozenset({"server-examples", "best-metric"})),
+        Switch(_if_the_servers_network_decides_nothing, frozenset({"server-threads"})),
         Switch(_if_other_is("lr-decay", 0.0), frozenset({"lr-silent-rounds"})),
         Switch(_if_no_round_is_judged, frozenset({"evaluate-mc-samples"})),
         Switch(
@@ -99,6 +100,11 @@ def _if_no_round_is_judged(configuration: Configuration) -> str:
     # Clients judge their last round, whatever else they do.
     judged = keys.evaluate_every or keys.server_data or keys.judged_by == "clients"
     return "" if judged else "evaluate-every is 0"
+
+
+def _if_the_servers_network_decides_nothing(configuration: Configuration) -> str:
+    decides = configuration.server_network_decides
+    return "" if decides else "nothing that the server's network computes enters the result"
 
 
 def _if_nobody_judges(configuration: Configuration) -> str:

@@ -29,6 +29,8 @@ class EngineRun:
 
     def __init__(self, follower: Follower | None = None, advice: str = "") -> None:
         self.follower = follower
+        self.client_threads: int | None = None
+        """The threads of clients that compute in this process; None: they have their own."""
         self._advice = advice
         self._fixed = bool(advice)
         self._reason = ""

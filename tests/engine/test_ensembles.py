@@ -153,7 +153,10 @@ def test_variational_clients_have_ensembles_of_their_own(tmp_path: Path) -> None
 
 
 def test_on_the_swiss_roll_the_ensemble_is_better_than_its_members(tmp_path: Path) -> None:
-    """Section 3.3 of FedBE: samples of a Dirichlet are models that together know three classes."""
+    """Section 3.3 of FedBE: samples of a Dirichlet are models that together know three classes.
+
+    That they are better than their average as well is not found: docs/results/fedbe2021-swiss-roll.
+    """
     study = read_study(ROOT / "configs" / "fedbe2021" / "swiss-roll.toml")
     values = dict(study.runs()[0].values) | {"output-dir": str(tmp_path), "name": "run"}
     run_serially(FlowerApp.read(ROOT), values, CLIENTS, {})

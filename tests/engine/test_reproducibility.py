@@ -20,6 +20,26 @@ CLIENTS = 5
 pytestmark = pytest.mark.slow
 
 
+DISTILLED = (
+    'strategy="fedbe" inference="deterministic" model="convnet" dataset="resized:32x32x3:digits" '
+    "train-examples=340 server-examples=100 test-examples=20 rounds=1 local-epochs=1 mc-samples=1 "
+    "evaluate-every=0 batch-size=40 ensemble-samples=1 distillation-epochs=3 swa-start=2 "
+    "swa-cycle=1 learning-rate=0.01"
+)
+"""A student in whose steps TensorFlow adds by threads: on two of them it has other bits."""
+
+
+@pytest.mark.long
+def test_what_the_server_learns_does_not_depend_on_its_cpus(tmp_path: Path) -> None:
+    """Under Ray its process may use all of the machine's, here as many as the clients."""
+    here = parse_pairs(f'{DISTILLED} output-dir="{tmp_path}" name="serial"')
+    run_serially(FlowerApp.read(ROOT), here, 2, {})
+    ray = simulate(tmp_path, "ray", "--num-supernodes", "2", config=DISTILLED)
+    assert ray.network()["threads"] == 1
+    found = [run.rounds()[0]["posterior-sha256"] for run in (RunFolder(tmp_path / "serial"), ray)]
+    assert found[0] == found[1]
+
+
 @pytest.mark.parametrize(
     ("actors", "config"),
     [

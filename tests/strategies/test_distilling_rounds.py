@@ -64,6 +64,12 @@ def test_v_distillation_is_fedbe_with_clients_alone_and_sgd(tmp_path: Path) -> N
     assert bits(fedbe.run(ROUNDS)) == bits(vanilla.run(ROUNDS))
     averaging = federation(tmp_path / "fedavg", {"strategy": "fedavg"})
     assert bits(averaging.run(1))[0][1] != bits(vanilla.run(1))[0][1]
+    # What the student here does not read (momentum, decay, augmentation) is the same too.
+    one, other = (
+        resolve(values).values
+        for values in ({"strategy": "fedbe", **alone}, {"strategy": "v-distillation"})
+    )
+    assert {k for k in {**one, **other} if one.get(k) != other.get(k)} == {"strategy"}
 
 
 def test_the_student_begins_at_the_moved_average(tmp_path: Path) -> None:

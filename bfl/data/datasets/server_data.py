@@ -141,6 +141,27 @@ def check_no_overlap(data: ServerData, dataset: Dataset, clients: Labels, word: 
         )
 
 
+def check_no_test_images(data: ServerData, dataset: Dataset, word: str) -> None:
+    """Raise if some of the server's images are those that the run is judged on, bit for bit.
+
+    Args:
+        data: The server's own images.
+        dataset: The run's data set, with the test images that are used.
+        word: The key ``server-data``.
+
+    Raises:
+        ConfigurationError: Saying how many.
+    """
+    judged = {image.tobytes() for image in dataset.test_images}
+    both = sum(image.tobytes() in judged for image in data.images)
+    if both:
+        raise ConfigurationError(
+            f"server-data is '{word}', and {both} of its {len(data.images)} images are test images "
+            f"of dataset {dataset.name}: the run would be judged on what it has learnt from, or "
+            f"has been picked by; allowed: '{HELD_BACK}', or a data set without them"
+        )
+
+
 def _check_goes_with(source: Dataset, dataset: Dataset, word: str, labelled: bool) -> None:
     if source.image_shape != dataset.image_shape:
         raise ConfigurationError(

@@ -8,6 +8,7 @@ from typing import Any
 
 from bfl.engine.flower.app import FlowerApp, client_resources, prepare
 from bfl.engine.flower.messages import new_context, new_run
+from bfl.engine.resources import cpus_of_this_process
 from bfl.engine.run import EngineRun
 
 
@@ -40,6 +41,7 @@ def run_serially(
     run = new_run(overrides)
     client_app, server_app = app.load_client(), app.load_server()
     engine_run = engine_run or EngineRun()
+    engine_run.client_threads = cpus_of_this_process()
     grid = SerialGrid(client_app, num_supernodes, run, values, engine_run)
     with engine_run.in_progress():
         server_app(grid=grid, context=new_context(run.run_id, values))

@@ -16,7 +16,7 @@ from bfl.errors import ConfigurationError
 from strategies.division import split
 from strategies.federation import Federation
 from strategies.pretraining import split_off
-from strategies.refusals import check_before_start
+from strategies.refusals import check_before_start, check_own_images
 from strategies.validation import server_data
 
 FEDERATION = Federation(nodes={0: 10, 1: 11, 2: 12}, own_examples={0: 0, 1: 0, 2: 0})
@@ -96,6 +96,28 @@ def test_another_data_set_leaves_the_clients_all_of_theirs(archive: Any) -> None
     dataset = load_dataset("digits")
     parts = split(resolve({}), dataset, FEDERATION, own)
     assert sum(len(part) for part in parts if part is not None) == dataset.train_labels.size
+
+
+@pytest.mark.parametrize("values", [{}, {"strategy": "abavg"}, {"strategy": "v-distillation"}])
+def test_images_that_the_run_is_judged_on_are_refused(
+    values: dict[str, Any], tmp_path: Path
+) -> None:
+    """Whoever learns from them, weighs by them, or picks a round by them; one is enough."""
+    dataset, labels = load_dataset("digits"), np.arange(10)
+    others = np.random.default_rng(0).integers(0, 17, (10, 8, 8, 1), dtype=np.uint8)
+    mixed = np.concatenate([others[:9], dataset.test_images[[5]]])
+    for name, images in (("others", others), ("mixed", mixed)):
+        given = {"x_train": images, "y_train": labels, "x_test": images, "y_test": labels}
+        np.savez(tmp_path / f"{name}.npz", **given)
+    for name in ("others", "mixed"):
+        place = {"server-data": f"npz:{tmp_path}/{name}.npz", "server-examples": 0.0}
+        configuration = resolve({**values, **place})
+        own = server_data(configuration, dataset, FEDERATION)
+        if name == "others":
+            check_own_images(configuration, dataset, own)
+            continue
+        with pytest.raises(ConfigurationError, match="1 of its 10 images are test images of"):
+            check_own_images(configuration, dataset, own)
 
 
 def test_what_does_not_go_with_the_data_set_is_refused(archive: Any) -> None:

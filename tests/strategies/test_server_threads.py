@@ -1,0 +1,118 @@
+"""The threads of the server's network where its bits enter the result, and where they do not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import bfl.keras
+from bfl.commands.study import _share_threads
+from bfl.configuration import resolve
+from bfl.configuration.unread import unread_settings
+from bfl.errors import ConfigurationError
+from bfl.experiments.studies.checks import PlannedRun
+from bfl.experiments.studies.study import Cell, Run
+from strategies import server_threads
+from strategies.server_threads import check_same_threads, start_tensorflow
+
+DECIDES: dict[str, dict[str, Any]] = {
+    "distillation": {"strategy": "fedbe"},
+    "v-distillation": {"strategy": "v-distillation"},
+    "weights by accuracy": {"strategy": "abavg", "server-data": "held-back"},
+    "validation": {"server-data": "held-back"},
+    "pre-training": {"pretrain-examples": 60},
+}
+IDLE: dict[str, dict[str, Any]] = {
+    "averaging": {"strategy": "fedavg"},
+    "images that nobody looks at": {"server-data": "held-back", "server-labels": False},
+    "an ensemble that is watched": {"strategy": "fedavg", "predictive": "ensemble"},
+}
+
+
+class Process:
+    """TensorFlow's threads in a process that may use three CPUs."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, begun: int | None = None) -> None:
+        self.threads = begun
+        monkeypatch.setattr(bfl.keras, "configure", self.configure)
+        monkeypatch.setattr(bfl.keras, "configured_threads", lambda: self.threads)
+        monkeypatch.setattr(server_threads, "cpus_of_this_process", lambda: 3)
+
+    def configure(self, threads: int) -> None:
+        self.threads = self.threads or threads
+
+
+@pytest.mark.parametrize("what", DECIDES)
+@pytest.mark.parametrize("threads", [1, 2])
+def test_what_enters_the_result_has_the_configured_threads(
+    what: str, threads: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By default one, whatever the machine has."""
+    given = {} if threads == 1 else {"server-threads": threads}
+    process = Process(monkeypatch)
+    start_tensorflow(resolve({**DECIDES[what], **given}), None)
+    assert process.threads == threads
+
+
+@pytest.mark.parametrize("what", IDLE)
+def test_what_does_not_may_use_the_machine(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    process, configuration = Process(monkeypatch), resolve(IDLE[what])
+    start_tensorflow(configuration, 1)
+    assert process.threads == 3
+    check_same_threads(configuration, 2)
+
+
+def test_a_process_with_other_threads_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    Process(monkeypatch, begun=2)
+    with pytest.raises(ConfigurationError, match=r"computes with 2 threads.*server-threads=2"):
+        start_tensorflow(resolve(DECIDES["distillation"]), None)
+
+
+def test_clients_of_the_same_process_have_its_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TensorFlow has one number of them: neither the server nor the clients get the other's."""
+    process = Process(monkeypatch)
+    with pytest.raises(ConfigurationError, match=r"clients, which have 2.*server-threads=2"):
+        start_tensorflow(resolve(DECIDES["distillation"]), 2)
+    assert process.threads is None
+    start_tensorflow(resolve({**DECIDES["distillation"], "server-threads": 2}), 2)
+    assert process.threads == 2
+
+
+def test_a_run_is_not_gone_on_with_by_other_threads() -> None:
+    configuration = resolve(DECIDES["distillation"])
+    check_same_threads(configuration, 1)
+    check_same_threads(configuration, None)
+    with pytest.raises(ConfigurationError, match="begun this run with 2 threads"):
+        check_same_threads(configuration, 2)
+
+
+def test_they_stand_in_the_record_and_are_not_sent() -> None:
+    configuration = resolve({**DECIDES["distillation"], "server-threads": 2})
+    assert configuration.values["server-threads"] == 2
+    assert "server-threads" not in configuration.for_clients()
+
+
+def test_threads_that_nothing_depends_on_are_unread() -> None:
+    [said] = unread_settings(resolve({"server-threads": 2}), ["server-threads"])
+    assert "server-threads is given" in said
+    asked = {**DECIDES["distillation"], "server-threads": 2}
+    assert unread_settings(resolve(asked), ["server-threads"]) == []
+
+
+def planned(**values: Any) -> PlannedRun:
+    return PlannedRun(Run("run", Cell({}), {}, values), resolve(values), {})
+
+
+def test_the_runs_of_a_study_share_the_threads_of_those_that_distil(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """FedAvg's come first, and would take all CPUs of the machine."""
+    monkeypatch.setenv("BFL_CPUS", "3")
+    _share_threads([planned(strategy="fedavg")])
+    assert server_threads.cpus_of_this_process() == 3
+    two = {"server-threads": 2}
+    _share_threads([planned(strategy="fedavg"), planned(strategy="fedbe", **two)])
+    assert server_threads.cpus_of_this_process() == 2
+    with pytest.raises(ConfigurationError, match="1 and 2 in runs of one study"):
+        _share_threads([planned(strategy="fedbe"), planned(strategy="fedbe", **two)])
