@@ -112,6 +112,7 @@ def describe(message: Message, context: Context) -> Message:
         data=data,
         labels="" if data else label_problem(message, node),
         noise_anew=not node.simulated,
+        reads_run_paths=node.reads_run_paths,
     )
     return Message(description.to_content(), reply_to=message)
 

@@ -114,6 +114,8 @@ def data_problem(message: Message, node: Node) -> str:
     dataset = str(asked.get(DATASET, ""))
     if node.simulated or not (node.dataset or dataset):
         return ""
+    if node.reads_run_paths and DATA_DIR not in asked:
+        return ""  # it is asked again, and told where they are
     try:
         if node.dataset:
             own_data(node.dataset)

@@ -64,6 +64,11 @@ class Node:
     allows_attack: bool
 
     @property
+    def reads_run_paths(self) -> bool:
+        """Whether it is a SuperNode that looks for the run's data where the server has them."""
+        return self.allows_run_paths and not self.simulated and not self.dataset
+
+    @property
     def identity(self) -> Identity:
         """Who its client is to others: without a list of clients, nobody in particular.
 

@@ -56,9 +56,14 @@ def initial_posterior(arrays: ArrayRecord, manifest: Manifest | None) -> Posteri
     return posterior
 
 
-def text_for_clients(given: Configuration | str) -> str:
-    """Return what clients are sent of a configuration; a text of one's own as it is."""
-    return given if isinstance(given, str) else json.dumps(given.for_clients())
+def text_for_clients(given: Configuration | str, *, paths: bool = True) -> str:
+    """Return what clients are sent of a configuration; a text of one's own as it is.
+
+    Args:
+        given: The configuration.
+        paths: Whether the clients look for the run's data where the server has them.
+    """
+    return given if isinstance(given, str) else json.dumps(given.for_clients(paths=paths))
 
 
 def known_configuration(given: Configuration | str) -> Configuration | None:

@@ -37,7 +37,13 @@ class Combination:
             self._sums[array.name] += sent if array.combined == "sum" else weight * sent
 
     def combined(self) -> dict[str, npt.NDArray[np.float64]]:
-        """Return the sum or the weighted mean of each array, by name."""
+        """Return the sum or the weighted mean of each array, by name.
+
+        Raises:
+            ValueError: A mean is asked for, and no client with a weight has been added.
+        """
+        if self._weight <= 0 and any(array.combined != "sum" for array in self._declared):
+            raise ValueError("nothing to average: no client with a positive weight was added")
         return {
             array.name: self._sums[array.name]
             if array.combined == "sum"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from bfl.configuration import Configuration
@@ -10,12 +11,15 @@ from bfl.federation.wire import Positions
 from strategies import strategy_class
 from strategies.method import Method
 from strategies.posterior_pooling import PosteriorPooling
+from strategies.privacy import PoolNoise
 
 
 def make_strategy(
     configuration: Configuration,
     num_classes: int,
     partition: Sequence[Positions | None],
+    *,
+    pool_noise: PoolNoise | None = None,
     **more: Any,
 ) -> PosteriorPooling:
     """Return the configured Strategy: the subclass of its rule, with the other parts.
@@ -24,15 +28,12 @@ def make_strategy(
         configuration: The run's configuration.
         num_classes: The number of classes.
         partition: The examples of each client; None for nodes with data of their own.
+        pool_noise: What is done to the pool where the server adds noise; by default nothing.
         more: Other arguments of the Strategy.
     """
     keys, method = configuration.keys, Method.of(configuration)
-    parts: dict[str, Any] = {**method.picked()}
     return strategy_class(type(method.pooling))(
-        rule=parts.pop("pooling"),
-        **parts,
-        parts=method.parts,
-        scale_floor=method.scale_floor,
+        method=replace(method, pool_noise=pool_noise),
         configuration=configuration,
         num_classes=num_classes,
         partition=partition,

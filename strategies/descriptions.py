@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
+from bfl.data.datasets import portable_dataset
 from bfl.deployment.bound_nodes import binding_problem
 from bfl.errors import ConfigurationError, RunError
 from bfl.federation.client_text import neutralized
@@ -38,7 +39,6 @@ class NodeDescriptions:
         known: The descriptions, by node id.
         failures: What nodes have answered that could not say who they are.
         malformed: Those of them whose answer is not as docs/wire-format.md says.
-        told: What has been said of nodes already, for whoever says it.
     """
 
     def __init__(
@@ -53,14 +53,16 @@ class NodeDescriptions:
         self.known: dict[int, NodeDescription] = {}
         self.failures: dict[int, str] = {}
         self.malformed: dict[int, str] = {}
-        self.told: set[str] = set()
+        self._told: set[str] = set()
         self._grid = grid
         self._question: dict[str, Any] = {
             **({"plugins": plugins} if plugins else {}),
             **({PRIVATE: True} if private else {}),
             **({NUM_CLASSES: num_classes} if num_classes is not None else {}),
-            **(dict(zip((DATASET, DATA_DIR), dataset, strict=True)) if dataset else {}),
+            **({DATASET: portable_dataset(dataset[0])} if dataset else {}),
         }
+        self._where = dict(zip((DATASET, DATA_DIR), dataset, strict=True)) if dataset else {}
+        self._told_where: set[str] = set()
         self._outstanding = Outstanding(grid)
         self._ask_again: dict[int, float] = {}
 
@@ -77,11 +79,8 @@ class NodeDescriptions:
             for node in sorted(online - self.known.keys() - set(besides))
             if self._ask_again.get(node, now) <= now
         ]
-        question = RecordDict({"config": ConfigRecord(dict(self._question))})
         self._ask_again.update(dict.fromkeys(unknown, now + AGAIN_AFTER_SILENCE))
-        self._take(
-            self._outstanding.send([Message(question, n, MessageType.QUERY) for n in unknown])
-        )
+        self._send(self._question, unknown)
         return online
 
     def listen(self, until: float) -> None:
@@ -98,10 +97,23 @@ class NodeDescriptions:
                     return
                 self._outstanding.pause()
 
+    def take_note(self, text: str) -> bool:
+        """Note what somebody warns of; return whether it is the first time."""
+        new = text not in self._told
+        self._told.add(text)
+        return new
+
     def silent(self) -> list[int]:
         """Return the nodes that have been asked and have not answered yet."""
         asked = {message.metadata.dst_node_id for message in self._outstanding.messages.values()}
         return sorted(asked - self.known.keys())
+
+    def _send(self, question: Mapping[str, Any], nodes: Iterable[int]) -> list[Message]:
+        """Send a question and return the messages, which then have their ids."""
+        content = RecordDict({"config": ConfigRecord(dict(question))})
+        messages = [Message(content, node, MessageType.QUERY) for node in nodes]
+        self._take(self._outstanding.send(messages))
+        return messages
 
     def _take(self, replies: Iterable[Message]) -> None:
         for reply in replies:
@@ -112,6 +124,12 @@ class NodeDescriptions:
                 description = NodeDescription.from_content(reply.content)
                 if problem := binding_problem(node, description.partition_id):
                     raise RunError(problem)
+                told_where = reply.metadata.reply_to_message_id in self._told_where
+                if description.reads_run_paths and self._where and not told_where:
+                    # Whether it has the data is known when it has been told where they are.
+                    sent = self._send({**self._question, **self._where}, [node])
+                    self._told_where.update(message.metadata.message_id for message in sent)
+                    continue
                 self.known[node] = description
                 self.failures.pop(node, None)
             except (ConfigurationError, RunError) as error:

@@ -73,6 +73,12 @@ class Federation:
         """Return the partition id that a node plays."""
         return self._partitions[node_id]
 
+    def reads_run_paths(self, partition_id: int) -> bool:
+        """Return whether a partition's node looks for the run's data where the server has them."""
+        known = self.descriptions.known if self.descriptions else {}
+        description = known.get(self.nodes[partition_id])
+        return self.simulated or (description is not None and description.reads_run_paths)
+
     @cached_property
     def _partitions(self) -> Mapping[int, int]:
         return {node: partition_id for partition_id, node in self.nodes.items()}
@@ -107,8 +113,7 @@ class Federation:
                 nodes[partition_id], own[partition_id] = node, description.own_examples
             else:
                 text = f"node {' and '.join(map(str, newcomers))} is not used: {problem}"
-            if text not in descriptions.told:
-                descriptions.told.add(text)
+            if descriptions.take_note(text):
                 warn(partition_id, text)
         return replace(self, nodes=nodes, own_examples=own, descriptions=descriptions)
 

@@ -1,4 +1,4 @@
-"""The clients of a federation over Flower: records and messages out, checked updates in."""
+"""The clients of a federation over Flower: what they are asked, and what they answer."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
-from bfl.errors import ConfigurationError, LostStateError, RunError
-from bfl.experiments.results.client_numbers import impossible_numbers
+from bfl.errors import ConfigurationError, RunError
 from bfl.federation.client_text import neutralized
 from bfl.federation.wire import (
     Positions,
@@ -23,12 +22,10 @@ from bfl.posteriors import Manifest
 from strategies.examples import ExampleCounts
 from strategies.exchange import exchange_with_retries
 from strategies.federation import Federation
-from strategies.intake import Intake
 from strategies.masked_clients import MaskedAttempt, with_attempts
 from strategies.pool_sums import ClientsSum, WantedSum
-from strategies.round import TrainingRequest
-from strategies.tally import Tally
-from strategies.updates import ClientUpdate, RefusedUpdateError, read_update
+from strategies.training_request import TrainingRequest
+from strategies.updates import ClientUpdate, usable_updates
 
 
 @dataclass(frozen=True)
@@ -59,6 +56,8 @@ class TaskTemplate:
 
     Attributes:
         configuration: The run's configuration as a JSON object of flat keys.
+        configuration_without_paths: The same for nodes that do not look for the run's data where
+            the server has them.
         num_classes: The number of classes.
         partition: The examples of each client, by partition id; None where nodes have their own.
         test_partition: The test examples of each client, likewise; None where clients do not judge.
@@ -68,6 +67,7 @@ class TaskTemplate:
     """
 
     configuration: str
+    configuration_without_paths: str
     num_classes: int
     partition: Sequence[Positions | None] | None
     test_partition: Sequence[Positions | None] | None
@@ -75,12 +75,16 @@ class TaskTemplate:
     run_key: str
     more: ConfigRecord
 
-    def task(self, request: TrainingRequest, partition_id: int) -> TrainTask:
-        """Return what a client is asked in a round."""
+    def text(self, paths: bool) -> str:
+        """Return the configuration for a node that looks where the server has the data, or not."""
+        return self.configuration if paths else self.configuration_without_paths
+
+    def task(self, request: TrainingRequest, partition_id: int, paths: bool) -> TrainTask:
+        """Return what a client is asked in a round; for ``paths`` see ``text``."""
         return TrainTask(
             server_round=request.server_round,
             partition_id=partition_id,
-            configuration=self.configuration,
+            configuration=self.text(paths),
             num_classes=self.num_classes,
             examples=None if self.partition is None else self.partition[partition_id],
             test_examples=None
@@ -143,7 +147,9 @@ class FlowerClients:
         """How many examples the clients hold, by partition id, as far as the server knows."""
         return self._examples.known
 
-    def train(self, request: TrainingRequest, tally: Tally) -> Iterator[ClientUpdate]:
+    def train(
+        self, request: TrainingRequest, on_refused: Callable[[int], None]
+    ) -> Iterator[ClientUpdate]:
         """Yield the usable updates of a round; see ``strategies.round.Clients``.
 
         Raises:
@@ -151,8 +157,7 @@ class FlowerClients:
                 has died; a LostStateError where so many have lost what they kept that it will stay
                 so.
         """
-        number, asked = request.server_round, len(request.partition_ids)
-        needed = self.patience.needed(asked)
+        number, needed = request.server_round, self.patience.needed(len(request.partition_ids))
 
         def warn(partition_id: int, text: str) -> None:
             self._warn(number, partition_id, neutralized(text))
@@ -167,29 +172,18 @@ class FlowerClients:
             enough=lambda count: count >= needed,
             report=lambda node, reason: warn(partition_of(node), f"failed: {reason}"),
         )
-        intake = Intake(
-            request.partition_ids,
-            partition_of,
-            read=lambda reply, partition_id: self._read(request, reply, partition_id),
+        yield from usable_updates(
+            replies,
+            request,
+            partition_of=partition_of,
+            examples=self._examples,
+            manifest=self._manifest,
+            needed=needed,
             warn=warn,
+            on_refused=on_refused,
         )
-        usable = 0
-        for update in intake.updates(replies):
-            usable += 1
-            if lies := dict(impossible_numbers(update.metrics)):
-                said = ", ".join(f"{name} {value:g}" for name, value in lies.items())
-                warn(update.partition_id, f"says what cannot be, left out of means: {said}")
-            yield update
-        tally.refused = intake.refused
-        if usable < needed:
-            # Whether those that are left could do without the ones that cannot come back.
-            failure = LostStateError if asked - intake.lost < needed else RunError
-            raise failure(
-                f"round {number}: {usable} of {asked} clients have sent a usable posterior, and "
-                f"min-clients asks for {needed}"
-            )
 
-    def add_up(self, request: TrainingRequest, wanted: WantedSum, tally: Tally) -> ClientsSum:
+    def add_up(self, request: TrainingRequest, wanted: WantedSum) -> ClientsSum:
         """Return the sum of a round's clients; see ``strategies.round.Clients``.
 
         Raises:
@@ -219,15 +213,15 @@ class FlowerClients:
                 number,
                 wanted,
                 {client: content for client, content in contents if client not in left_out},
-                configuration=self._template.configuration,
+                configuration=self._text,
                 silence=patience.silence,
                 warn=warn,
             ).run(needed)
 
-        found = with_attempts(attempt, patience.retries, number, warn)
-        for partition_id in found.partition_ids:
-            tally.add_unseen(partition_id, self.num_examples[partition_id])
-        return found
+        return with_attempts(attempt, patience.retries, number, warn)
+
+    def _text(self, partition_id: int) -> str:
+        return self._template.text(self.federation.reads_run_paths(partition_id))
 
     def _messages(self, request: TrainingRequest) -> list[Message]:
         return [
@@ -248,25 +242,10 @@ class FlowerClients:
         template = self._template
         return {
             partition_id: train_content(
-                arrays, template.task(request, partition_id), template.more, beside
+                arrays,
+                template.task(request, partition_id, self.federation.reads_run_paths(partition_id)),
+                template.more,
+                beside,
             )
             for partition_id in request.partition_ids
         }
-
-    def _read(self, request: TrainingRequest, reply: Message, partition_id: int) -> ClientUpdate:
-        update = read_update(
-            reply,
-            partition_id,
-            request.posterior,
-            manifest=self._manifest,
-            num_examples=self._examples.known.get(partition_id),
-            most_examples=self._examples.most,
-            declared=request.declared,
-            exchange=request.exchange,
-        )
-        problem = request.problem_beside(update.beside) if update.beside else None
-        if problem:
-            raise RefusedUpdateError(f"with the arrays beside the posterior {problem}")
-        if problem := request.problem(update.posterior):
-            raise RefusedUpdateError(problem)
-        return update

@@ -59,7 +59,7 @@ class MaskedAttempt:
         server_round: The round.
         wanted: What the clients are to add up.
         tasks: The content of the message that asks each client to train, by partition id.
-        configuration: The run's configuration, which every message carries.
+        configuration: Gives the run's configuration for a client, which every message carries.
         silence: Seconds without any reply after which a stage goes on without the rest.
         warn: Told what goes wrong with a client.
     """
@@ -72,7 +72,7 @@ class MaskedAttempt:
         wanted: WantedSum,
         tasks: Mapping[int, RecordDict],
         *,
-        configuration: str,
+        configuration: Callable[[int], str],
         silence: float,
         warn: Told,
     ) -> None:
@@ -115,11 +115,10 @@ class MaskedAttempt:
 
     def _say_who_signs_nothing(self) -> None:
         """Tell once in a run on SuperNodes which clients' keys are not signed."""
-        told, unsigned = self._federation.descriptions, self._sum.unsigned
-        if not unsigned or not self._federation.noise_anew or told is None:
+        descriptions, unsigned = self._federation.descriptions, self._sum.unsigned
+        if not unsigned or not self._federation.noise_anew or descriptions is None:
             return
-        if UNSIGNED not in told.told:
-            told.told.add(UNSIGNED)
+        if descriptions.take_note(UNSIGNED):
             others = ", ".join(map(str, unsigned[1:]))
             more = f"; nor are those of clients {others}" if others else ""
             self._warn(unsigned[0], f"{UNSIGNED}{more}")
@@ -131,7 +130,7 @@ class MaskedAttempt:
         answer: type[Any],
         take: Callable[[int, Any], None],
     ) -> None:
-        contents = {c: stage_content(m, self._configuration) for c, m in messages.items()}
+        contents = {c: stage_content(m, self._configuration(c)) for c, m in messages.items()}
         self._ask(
             f"{MessageType.TRAIN}.{kind}",
             contents,

@@ -7,30 +7,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from logging import INFO, WARNING
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
-from bfl.aggregation.defences import Defence, defences
-from bfl.aggregation.pooling import PoolingRule, pooling_rules
-from bfl.aggregation.refinements import Refinement, refinements
-from bfl.aggregation.samplers import Sampler, samplers
+from bfl.aggregation.pooling import PoolingRule
 from bfl.aggregation.server import Server
-from bfl.aggregation.server_optimizers import ServerOptimizer, server_optimizers
-from bfl.aggregation.weightings import Weighting, weightings
 from bfl.configuration import Configuration
 from bfl.engine.flower import log
-from bfl.evaluation.predictives import Predictive, predictives
-from bfl.federation.broadcasts import Broadcast, broadcasts
-from bfl.federation.exchanges import Exchange, exchanges
-from bfl.federation.parts import Part
-from bfl.federation.sampling import Sampling, samplings
 from bfl.federation.wire import Positions, posterior_to_arrays
 from bfl.posteriors import Manifest, Posterior
-from bfl.posteriors.floor import SCALE_FLOOR
-from bfl.registry import Component, Registry
 from strategies.checks import (
     check_exchange,
     check_memory,
@@ -44,13 +32,10 @@ from strategies.federation import Federation, discover
 from strategies.flower_clients import FlowerClients, Patience, TaskTemplate
 from strategies.method import Method
 from strategies.pooled_round import PooledRounds
-from strategies.privacy import PoolNoise
 from strategies.round import federated_round
 from strategies.server_state import ServerState
 
 __all__ = ["PosteriorPooling", "Round"]
-
-C = TypeVar("C", bound=Component)
 
 UNFINISHED = "pooled-round"
 """The folder in a run's, with the round that is pooled and not yet refined."""
@@ -95,22 +80,11 @@ class PosteriorPooling(Strategy):
     their node ids and the order in which they finish, so that one seed gives one result.
 
     Args:
-        rule: The pooling rule, by its name or itself. The named subclasses
-            (``strategies.Conflation``, ...) make their own from keyword arguments.
-        weighting: What the clients' weights are, likewise.
-        defence: What is done to the clients' posteriors before, likewise; by default nothing.
-        sampling: Who takes part in a round, likewise; by default all.
-        server_optimizer: What becomes of the step to the pool, likewise; by default nothing.
-        broadcast: What of the global posterior clients are sent, likewise; by default all.
-        exchange: How clients' updates reach the pool, likewise; by default as they are.
-        refinement: What the server does beyond pooling, likewise; by default nothing.
-        sampler: The distribution that an ensemble's samples are from, likewise.
-        predictive: What predicts beside the posterior, likewise; by default nothing.
-        pool_noise: What is done to the pool, of (pooled, previous, counts); by default nothing.
+        method: The parts that its rounds are made of. Or they are keyword arguments, each a part
+            or its name, and the settings of the rule with them: see ``Method.of_parts``.
         server: The server's own data and network, for a refinement that needs them.
         judge: Judges the predictive's models after a round, given the state; what it returns stands
             in the round's metrics.
-        parts: Parts of the method with a half on either side.
         manifest: The parameters of the network, whose minima updates and pooled posteriors are held
             to; None where the server does not know them.
         configuration: The run's configuration, of which clients are sent what they read; or what
@@ -124,7 +98,6 @@ class PosteriorPooling(Strategy):
         max_examples: The most examples that a client may claim to hold of its own.
         seed: The run's seed.
         node_timeout: Seconds to wait for all nodes before the first round.
-        scale_floor: The least standard deviation of a pooled posterior; 0: none.
         min_clients: How many of the clients asked have to send a usable posterior: below 1 a share
             of them, from 1 a number.
         round_retries: How often clients that fail are asked again when there are fewer.
@@ -132,6 +105,11 @@ class PosteriorPooling(Strategy):
         state: Where to go on; None: before the first round.
         on_round: Called after each round; if it returns True, no other round follows.
         on_warning: Called with what goes wrong with clients; by default it is logged.
+
+    Raises:
+        TypeError: Both a method and parts are given, or a method with another rule than that of a
+            named subclass; or there is no rule.
+        ConfigurationError: There is no part of a name.
 
     Source: Fischer et al. (2024), Algorithm 1.
     """
@@ -141,20 +119,9 @@ class PosteriorPooling(Strategy):
     def __init__(
         self,
         *,
-        weighting: Weighting | str = "train-size",
-        rule: PoolingRule | str | None = None,
-        defence: Defence | str = "none",
-        sampling: Sampling | str = "random",
-        server_optimizer: ServerOptimizer | str = "none",
-        broadcast: Broadcast | str = "posterior",
-        exchange: Exchange | str = "direct",
-        refinement: Refinement | str = "none",
-        sampler: Sampler | str = "gaussian",
-        predictive: Predictive | str = "posterior",
-        pool_noise: PoolNoise | None = None,
+        method: Method | None = None,
         server: Server | None = None,
         judge: Callable[[ServerState], Mapping[str, float]] | None = None,
-        parts: Sequence[Part] = (),
         manifest: Manifest | None = None,
         configuration: Configuration | str = "{}",
         num_classes: int = 10,
@@ -166,30 +133,15 @@ class PosteriorPooling(Strategy):
         max_examples: int = 1_000_000,
         seed: int = 0,
         node_timeout: float = 300.0,
-        scale_floor: float = SCALE_FLOOR,
         min_clients: float = 0.5,
         round_retries: int = 2,
         federation: Federation | None = None,
         state: ServerState | None = None,
         on_round: Callable[[Round], bool | None] | None = None,
         on_warning: Callable[[str], None] | None = None,
-        **rule_settings: Any,
+        **parts: Any,
     ) -> None:
-        self.method = Method(
-            sampling=_part(samplings, sampling),
-            pooling=self._made(rule, rule_settings),
-            weighting=_part(weightings, weighting),
-            defence=_part(defences, defence),
-            server_optimizer=_part(server_optimizers, server_optimizer),
-            broadcast=_part(broadcasts, broadcast),
-            exchange=_part(exchanges, exchange),
-            scale_floor=scale_floor,
-            refinement=_part(refinements, refinement),
-            sampler=_part(samplers, sampler),
-            predictive=_part(predictives, predictive),
-            pool_noise=pool_noise,
-            parts=tuple(parts),
-        )
+        self.method = self._method(method, parts)
         self.server = server
         self.judge = judge
         self.manifest = manifest
@@ -210,16 +162,18 @@ class PosteriorPooling(Strategy):
         self.on_round = on_round
         self.on_warning = on_warning
 
-    def _made(self, rule: PoolingRule | str | None, settings: Mapping[str, Any]) -> PoolingRule:
-        """Return the rule that was given, or named, or that a subclass stands for."""
-        if isinstance(rule, PoolingRule):
-            if settings:
-                raise TypeError(f"unexpected arguments: {', '.join(settings)}")
-            return rule
-        cls = self.rule_class if rule is None else pooling_rules.get(rule)
-        if cls is None:
-            raise TypeError("PosteriorPooling needs a rule; its named subclasses have theirs")
-        return cls(**settings)
+    def _method(self, method: Method | None, parts: Mapping[str, Any]) -> Method:
+        """Return the method that was given, or the one of the parts that were."""
+        if method is None:
+            return Method.of_parts(self.rule_class, **parts)
+        if parts:
+            raise TypeError(f"a method is given, and beside it {', '.join(parts)}")
+        if self.rule_class and not isinstance(method.pooling, self.rule_class):
+            raise TypeError(
+                f"{type(self).__name__} is given a method that pools by '{method.pooling.name}'; "
+                "PosteriorPooling takes any"
+            )
+        return method
 
     def summary(self) -> None:
         """Log what the strategy is."""
@@ -316,6 +270,7 @@ class PosteriorPooling(Strategy):
     ) -> FlowerClients:
         template = TaskTemplate(
             configuration=text_for_clients(self.configuration),
+            configuration_without_paths=text_for_clients(self.configuration, paths=False),
             num_classes=self.num_classes,
             partition=self.partition,
             test_partition=self.test_partition,
@@ -364,11 +319,6 @@ class PosteriorPooling(Strategy):
     ) -> MetricRecord | None:
         """Return nothing; see ``configure_evaluate``."""
         return None
-
-
-def _part(registry: Registry[C], given: C | str) -> C:
-    """Return a part that is given by itself or by its name."""
-    return registry.create(given) if isinstance(given, str) else given
 
 
 def _log_warning(text: str) -> None:

@@ -23,7 +23,6 @@ noise is what would stop it.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -39,6 +38,7 @@ from bfl.data.datasets.subset import stratified_positions
 from bfl.errors import ConfigurationError, RunError
 from bfl.federation.wire import Positions, TrainTask, posterior_to_arrays, train_content
 from bfl.posteriors import Manifest, Posterior
+from strategies.checks import text_for_clients
 from strategies.exchange import exchange_with_retries
 from strategies.federation import Federation
 from strategies.updates import RefusedUpdateError, read_update
@@ -152,7 +152,9 @@ class Pretraining:
         self._node = federation.nodes[0]
         self._partition_id = federation.size
         self._keys = keys
-        self._task_values = json.dumps(configuration_of_pretraining(configuration).for_clients())
+        self._task_values = text_for_clients(
+            configuration_of_pretraining(configuration), paths=federation.reads_run_paths(0)
+        )
         self._num_classes = dataset.num_classes
         self._train, self._validation = split_off(
             dataset, keys.pretrain_examples, keys.pretrain_validation, held_back

@@ -7,10 +7,8 @@ answers for whom and who is asked again is behind ``Clients``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
-
-import numpy as np
 
 from bfl import randomness
 from bfl.aggregation.client_models import ClientModels
@@ -20,9 +18,7 @@ from bfl.aggregation.pooling.sums import DAMPING
 from bfl.aggregation.precision_spread import PrecisionSpread
 from bfl.aggregation.server import RoundContext, Server, ServerRound
 from bfl.errors import PosteriorError, RunError
-from bfl.federation.exchanges import Exchange
-from bfl.federation.exchanges.direct import Direct
-from bfl.federation.parts import Arrays, Counts, DeclaredArray
+from bfl.federation.parts import Arrays, Counts
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.floor import Floored, with_scale_floor
 from strategies.combination import Combination
@@ -31,41 +27,9 @@ from strategies.pool_sums import ClientsSum, WantedSum, pool_sums, wanted_sum
 from strategies.pool_updates import pool_updates
 from strategies.pooled_round import PooledRound, PooledRounds
 from strategies.server_state import ServerState
-from strategies.tally import Tally
+from strategies.tally import PooledClient, Tally
+from strategies.training_request import TrainingRequest, beyond_float32, training_request
 from strategies.updates import ClientUpdate
-
-
-@dataclass(frozen=True)
-class TrainingRequest:
-    """What the clients of a round are asked.
-
-    Attributes:
-        server_round: The round, from 1.
-        partition_ids: Which clients are asked, sorted.
-        posterior: The global posterior.
-        vectors: The names of those of its vectors that they are sent.
-        broadcast: What they are sent beside it.
-        declared: What they have to send beside theirs.
-        problem: Says what is wrong with a client's posterior beyond its form; None if nothing is.
-        problem_beside: Says what is wrong with what a client has sent beside its posterior, given
-            arrays that are as declared; None if nothing is.
-        pooled_rounds: By partition id, the last round in which a client's update was pooled; 0:
-            none yet.
-        damping: By partition id, by how much that round's change was damped.
-        exchange: How their updates travel.
-    """
-
-    server_round: int
-    partition_ids: Sequence[int]
-    posterior: Posterior
-    vectors: Sequence[str]
-    broadcast: Arrays
-    declared: tuple[DeclaredArray, ...]
-    problem: Callable[[Posterior], str | None]
-    problem_beside: Callable[[Arrays], str | None]
-    pooled_rounds: Mapping[int, int]
-    damping: Mapping[int, float]
-    exchange: Exchange = field(default_factory=Direct)
 
 
 class Clients(Protocol):
@@ -79,16 +43,22 @@ class Clients(Protocol):
     def num_examples(self) -> Mapping[int, int]:
         """How many examples the clients hold, by partition id, as far as the server knows."""
 
-    def train(self, request: TrainingRequest, tally: Tally) -> Iterator[ClientUpdate]:
+    def train(
+        self, request: TrainingRequest, on_refused: Callable[[int], None]
+    ) -> Iterator[ClientUpdate]:
         """Have clients train; yield the usable updates in the order of partition ids.
 
-        They come while others are still training. The tally gets what there is to count.
+        They come while others are still training.
+
+        Args:
+            request: What clients are asked.
+            on_refused: Told the partition id of each client whose update is refused.
 
         Raises:
             RunError: They are too few.
         """
 
-    def add_up(self, request: TrainingRequest, wanted: WantedSum, tally: Tally) -> ClientsSum:
+    def add_up(self, request: TrainingRequest, wanted: WantedSum) -> ClientsSum:
         """Have clients train, and return the sum of their statistics, which is all that is known.
 
         Raises:
@@ -177,8 +147,8 @@ def pooled_round(
     """
     number, previous = state.server_round + 1, state.posterior
     asked = method.sampling.sample(seed, number, clients.size)
-    request = _request(method, state, asked, clients.size)
-    tally, combination = Tally(), Combination(request.declared)
+    request = training_request(method, state, asked, clients.size)
+    combination = Combination(request.declared)
     seen = method.exchange.secure_sums is None
     spread = PrecisionSpread() if method.pooling.by_precision and seen else None
     kept: list[ClientUpdate] = []
@@ -186,13 +156,12 @@ def pooled_round(
     def add(update: ClientUpdate, weight: float) -> None:
         if method.needs_models:
             kept.append(update)
-        tally.add(update)
         combination.add(update.beside, weight)
         if spread:
             spread.add(update.posterior, weight)
 
     try:
-        pooled = _pooled(method, request, clients, state, seed, tally, add, server)
+        pooled, tally = _pooled(method, request, clients, state, seed, add, server)
         if manifest:
             manifest.check(pooled.posterior)
     except PosteriorError as error:
@@ -209,7 +178,7 @@ def pooled_round(
         parts=method.fold(state.parts, combination.combined(), counts),
     )
     metrics = {
-        **tally.metrics(asked=len(asked)),
+        **tally.metrics(),
         **_recorded(pooled.diagnostics, method),
         **(spread.metrics(previous, pooled.posterior) if spread else {}),
         **floored.diagnostics,
@@ -224,11 +193,12 @@ def _pooled(
     clients: Clients,
     state: ServerState,
     seed: int,
-    tally: Tally,
     on_weighed: Callable[[ClientUpdate, float], None],
     server: Server | None,
-) -> Pooled:
+) -> tuple[Pooled, Tally]:
     """Have clients train and return what they pool to, by single updates or by their sum.
+
+    With it comes what is counted of them.
 
     Raises:
         PosteriorError: What is pooled is no posterior.
@@ -238,10 +208,19 @@ def _pooled(
     sizes = _assigned(clients.num_examples, asked)
     if secure_sums := method.exchange.secure_sums:
         wanted = wanted_sum(secure_sums, method.pooling, method.weighting, previous, sizes)
-        added_up = clients.add_up(request, wanted, tally)
-        return pool_sums(method.pooling, wanted, added_up, previous, state.unrounded)
-    return pool_updates(
-        clients.train(request, tally),
+        added_up = clients.add_up(request, wanted)
+        unseen = tuple(PooledClient(i, sizes[i]) for i in added_up.partition_ids)
+        pooled = pool_sums(method.pooling, wanted, added_up, previous, state.unrounded)
+        return pooled, Tally(len(asked), 0, unseen)
+    refused: list[int] = []
+    seen: list[PooledClient] = []
+
+    def weighed(update: ClientUpdate, weight: float) -> None:
+        seen.append(PooledClient(update.partition_id, update.num_examples, update.metrics))
+        on_weighed(update, weight)
+
+    pooled = pool_updates(
+        clients.train(request, refused.append),
         method.pooling,
         method.weighting,
         method.defence,
@@ -250,9 +229,10 @@ def _pooled(
         num_examples=sizes,
         asked=len(asked),
         generator=lambda i: randomness.generator(seed, "pooling", number, i),
-        on_weighed=on_weighed,
+        on_weighed=weighed,
         server=ServerRound(server, number) if server else None,
     )
+    return pooled, Tally(len(asked), len(refused), tuple(seen))
 
 
 def _assigned(num_examples: Mapping[int, int], asked: Sequence[int]) -> dict[int, int]:
@@ -304,31 +284,10 @@ def _check(state: ServerState, manifest: Manifest | None) -> None:
     except PosteriorError as error:
         raise RunError(f"round {state.server_round}, after pooling: {error}") from error
     named = {"server-optimizer": state.server_optimizer, **state.parts}
-    if problem := _beyond_float32(named):
+    if problem := beyond_float32(named):
         raise RunError(
             f"round {state.server_round}: {problem}; clients may have sent too large ones"
         )
-
-
-def _beyond_float32(states: Mapping[str, Arrays]) -> str | None:
-    """Return which array of which state cannot be sent to clients; None if all can."""
-    for state, arrays in states.items():
-        for name, array in arrays.items():
-            # In float32, whatever they are kept in.
-            if array.dtype.kind == "f" and not (np.abs(array) <= np.finfo(np.float32).max).all():
-                return (
-                    f"the state '{state}' holds values of '{name}' that are not finite in float32"
-                )
-    return None
-
-
-def _unsendable(method: Method, parts: Mapping[str, Arrays], posterior: Posterior) -> str | None:
-    """Return why no client would take what the parts broadcast of their states; None if all do."""
-    try:
-        method.sent_beside(parts, posterior)
-    except RunError as error:
-        return str(error)
-    return None
 
 
 def _models(
@@ -344,37 +303,4 @@ def _models(
         previous=previous,
         average=average,
         manifest=manifest,
-    )
-
-
-def _request(
-    method: Method, state: ServerState, asked: Sequence[int], clients: int
-) -> TrainingRequest:
-    number, declared = state.server_round + 1, method.declared(state.posterior)
-    alone = Counts(len(asked), 1, clients, number)
-
-    def problem(posterior: Posterior) -> str | None:
-        noise = method.pool_noise
-        return noise.problem(posterior, state.posterior) if noise else None
-
-    def problem_beside(beside: Arrays) -> str | None:
-        # What one client has sent must not end the run of all: folded as if it were the only one.
-        single = Combination(declared)
-        single.add(beside, 1.0)
-        with np.errstate(over="ignore", invalid="ignore"):
-            folded = method.fold(state.parts, single.combined(), alone)
-            return _beyond_float32(folded) or _unsendable(method, folded, state.posterior)
-
-    return TrainingRequest(
-        server_round=number,
-        partition_ids=asked,
-        posterior=state.posterior,
-        vectors=method.broadcast.vectors,
-        broadcast=method.sent_beside(state.parts, state.posterior),
-        declared=declared,
-        problem=problem,
-        problem_beside=problem_beside,
-        pooled_rounds={i: int(state.pooled_rounds[i]) for i in asked},
-        damping={i: float(state.damping[i]) for i in asked},
-        exchange=method.exchange,
     )

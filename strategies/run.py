@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flwr.serverapp import Grid
 
@@ -51,8 +51,11 @@ from strategies.refusals import (
 from strategies.round_recorder import RoundRecorder
 from strategies.run_context import RunContext, account_of, best_posterior
 from strategies.server_state import ServerState
-from strategies.unjudged import Unjudged
+from strategies.unjudged import Unjudged, manifest_of_clients, refuse_without_network
 from strategies.validation import evaluation, judging, own_server, server_data
+
+if TYPE_CHECKING:
+    from bfl.experiments.run.evaluator import EvaluationNetwork
 
 SILENCE_BEYOND_TIMEOUT = 30.0
 """Seconds that the server waits longer than a client may take: for the message's way and back."""
@@ -77,8 +80,8 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         dataset = with_test_examples(whole, keys.test_examples)
         for text in absent_classes(dataset):
             progress.say(text)
-        # Its networks are built while the clients' processes start.
-        evaluator = _evaluator(configuration, dataset)
+        # It is built while the clients' processes start.
+        network = _network(configuration, dataset)
         check_privacy(configuration)
         federation = discover(
             grid,
@@ -90,11 +93,14 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
             num_classes=None if configuration.shared.partial else dataset.num_classes,
             dataset=(keys.dataset, keys.data_dir),
         )
-        configuration = evaluator.configuration = configuration.with_clients(federation.size)
-        if isinstance(evaluator, Unjudged):
-            evaluator.ask(grid, federation, progress.say)
+        configuration = configuration.with_clients(federation.size)
+        own = server_data(configuration, dataset, federation)
+        if network:
+            evaluator = _evaluator(configuration, dataset, network, own)
+        else:
+            said = manifest_of_clients(configuration, dataset, grid, federation, progress.say)
+            evaluator = Unjudged(configuration, dataset, said)
         check_no_moving_statistics(configuration, evaluator.manifest)
-        own = evaluator.server_data = server_data(configuration, dataset, federation)
         check_own_images(configuration, dataset, own)
         if not all(federation.own_examples.values()):
             check_partition(configuration, dataset, own, federation.size)
@@ -124,15 +130,32 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
     return folder
 
 
-def _evaluator(configuration: Configuration, dataset: Dataset) -> Any:
-    """Return what judges posteriors; without TensorFlow, what stands for it."""
+def _network(configuration: Configuration, dataset: Dataset) -> EvaluationNetwork | None:
+    """Return the network that the server judges posteriors with; None: it judges none.
+
+    Raises:
+        ConfigurationError: It judges none, and something that is configured needs a network.
+    """
     if not configuration.keys.server_evaluates:
-        return Unjudged(configuration, dataset)
-    from bfl.experiments.run.evaluator import Evaluator
+        refuse_without_network(configuration)
+        return None
+    from bfl.experiments.run.evaluator import EvaluationNetwork
     from bfl.keras import configure
 
     configure(cpus_of_this_process())
-    return Evaluator(configuration, dataset)
+    return EvaluationNetwork.of(configuration, dataset)
+
+
+def _evaluator(
+    configuration: Configuration,
+    dataset: Dataset,
+    network: EvaluationNetwork,
+    own: ServerData | None,
+) -> Any:
+    """Return what judges posteriors with the server's network."""
+    from bfl.experiments.run.evaluator import Evaluator
+
+    return Evaluator(configuration, dataset, network=network, server_data=own)
 
 
 def _advice(

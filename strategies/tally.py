@@ -3,43 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from bfl.federation.client_metrics import NUM_EXAMPLES, of_each_client
-from strategies.updates import ClientUpdate, mean_metrics
+import numpy as np
+
+from bfl.experiments.results.client_numbers import impossible_numbers
+from bfl.federation.client_metrics import NUM_EXAMPLES, of_each_client, recorded
 
 
-class Tally:
-    """Counts a round's clients while their updates pass on to the pool; it keeps no posterior.
+@dataclass(frozen=True)
+class PooledClient:
+    """A client whose update was pooled, without its posterior.
 
     Attributes:
-        refused: How many updates were refused.
-        partition_ids: The clients whose updates were pooled, in their order.
+        partition_id: Which client it is.
+        num_examples: Its number of training examples.
+        metrics: What it has measured; nothing where its update is a part of a sum alone.
     """
 
-    def __init__(self) -> None:
-        self.refused = 0
-        self.partition_ids: list[int] = []
-        self._measured: list[tuple[int, Mapping[str, float]]] = []
+    partition_id: int
+    num_examples: int
+    metrics: Mapping[str, float] = field(default_factory=dict)
 
-    def add(self, update: ClientUpdate) -> None:
-        """Count a client whose update is pooled."""
-        self.partition_ids.append(update.partition_id)
-        self._measured.append((update.num_examples, update.metrics))
 
-    def add_unseen(self, partition_id: int, num_examples: int) -> None:
-        """Count a client of whose update no more is known than that it is in a sum."""
-        self.partition_ids.append(partition_id)
-        self._measured.append((num_examples, {}))
+@dataclass(frozen=True)
+class Tally:
+    """What is counted of a round's clients when their updates are pooled.
 
-    def metrics(self, asked: int) -> dict[str, float]:
+    Attributes:
+        asked: How many clients were asked.
+        refused: How many updates were refused.
+        pooled: Those whose updates were pooled, in the order of partition ids.
+    """
+
+    asked: int
+    refused: int
+    pooled: tuple[PooledClient, ...]
+
+    @property
+    def partition_ids(self) -> list[int]:
+        """The clients whose updates were pooled, in their order."""
+        return [client.partition_id for client in self.pooled]
+
+    def metrics(self) -> dict[str, float]:
         """Return the counts, and the clients' metrics averaged, under the names of the record."""
-        pooled = len(self.partition_ids)
         return {
-            "clients": pooled,
-            "failures": asked - pooled - self.refused,
+            "clients": len(self.pooled),
+            "failures": self.asked - len(self.pooled) - self.refused,
             "refused": self.refused,
-            **mean_metrics(self._measured),
+            **_mean_metrics([(client.num_examples, client.metrics) for client in self.pooled]),
         }
 
     def clients(self, weights: Sequence[float]) -> list[dict[str, Any]]:
@@ -54,15 +67,40 @@ class Tally:
         Args:
             weights: (K,) weights with sum 1, in that order; none where updates are not seen.
         """
-        shares = [{"weight": weight} for weight in weights] or [{}] * len(self.partition_ids)
+        shares = [{"weight": weight} for weight in weights] or [{}] * len(self.pooled)
         return [
             {
-                "client": partition_id,
-                NUM_EXAMPLES: count,
-                **{name: sent[name] for name in sorted(filter(of_each_client, sent))},
+                "client": client.partition_id,
+                NUM_EXAMPLES: client.num_examples,
+                **{
+                    name: client.metrics[name]
+                    for name in sorted(filter(of_each_client, client.metrics))
+                },
                 **share,
             }
-            for partition_id, (count, sent), share in zip(
-                self.partition_ids, self._measured, shares, strict=True
-            )
+            for client, share in zip(self.pooled, shares, strict=True)
         ]
+
+
+def _mean_metrics(updates: Sequence[tuple[int, Mapping[str, float]]]) -> dict[str, float]:
+    """Return what a round's record says of its clients' metrics, under the names of the record.
+
+    Each is averaged with the numbers of examples of the clients that have sent it, and stands in
+    the clients' namespace; the total number of examples is the server's own. What cannot have been
+    measured is left out, so no client moves a mean beyond what honest ones could.
+
+    Args:
+        updates: Each client's number of examples and what it has measured.
+    """
+    means: dict[str, float] = {NUM_EXAMPLES: sum(count for count, _ in updates)}
+    believed = [(count, _believed(measured)) for count, measured in updates]
+    for name in dict.fromkeys(name for _, measured in believed for name in measured):
+        senders = [(measured[name], count) for count, measured in believed if name in measured]
+        values, counts = zip(*senders, strict=True)
+        means[recorded(name)] = float(np.average(values, weights=counts))
+    return means
+
+
+def _believed(measured: Mapping[str, float]) -> dict[str, float]:
+    impossible = dict(impossible_numbers(measured))
+    return {name: value for name, value in measured.items() if name not in impossible}

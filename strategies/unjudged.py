@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections import defaultdict
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 from flwr.app import Message
 from flwr.serverapp import Grid
@@ -19,89 +20,28 @@ from bfl.federation.client_text import neutralized
 from bfl.federation.network_query import MESSAGE_TYPE, NetworkQuery, manifest_from_content
 from bfl.federation.wire import WireFormatError
 from bfl.posteriors import Manifest, Posterior
+from strategies.checks import text_for_clients
 from strategies.exchange import exchange_with_retries
 from strategies.federation import Federation
 from strategies.flower_clients import Patience
 
 
+@dataclass(frozen=True)
 class Unjudged:
     """What a run's server knows of the network without one; it stands for the evaluator.
 
-    Args:
+    Attributes:
         configuration: The run's configuration.
         dataset: Its data set.
+        manifest: The parameters of the network, as the clients say.
     """
 
-    validates = False
-    server_data: ServerData | None = None
+    configuration: Configuration
+    dataset: Dataset
     manifest: Manifest
 
-    def __init__(self, configuration: Configuration, dataset: Dataset) -> None:
-        refuse_without_network(configuration)
-        self.configuration = configuration
-        self.dataset = dataset
-
-    def ask(self, grid: Grid, federation: Federation, say: Callable[[str], None]) -> None:
-        """Ask the clients for the network's parameters, on which they must agree.
-
-        As many have to answer as have to send a usable posterior in a round: one alone would
-        decide for all. Of the others it is said why they have not.
-
-        Args:
-            grid: Flower's grid.
-            federation: The nodes.
-            say: Told which clients have failed, where enough have not.
-
-        Raises:
-            ConfigurationError: They do not agree.
-            RunError: Fewer clients than ``min-clients`` have answered.
-        """
-        keys = self.configuration.keys
-        patience = Patience(keys.client_timeout, keys.min_clients, keys.round_retries)
-        needed = patience.needed(federation.size)
-        query = NetworkQuery(
-            json.dumps(self.configuration.for_clients()),
-            self.dataset.image_shape,
-            self.dataset.num_classes,
-        )
-        messages = [
-            Message(query.to_content(), node, MESSAGE_TYPE) for node in federation.nodes.values()
-        ]
-        said: dict[str, list[int]] = defaultdict(list)
-        failed: list[str] = []
-        replies = exchange_with_retries(
-            grid,
-            messages,
-            silence=patience.silence,
-            retries=patience.retries,
-            enough=lambda good: good >= needed,
-            report=lambda node, reason: None,
-        )
-        for reply in replies:
-            client = federation.partition_of(reply.metadata.src_node_id)
-            try:
-                if reply.has_error():
-                    raise RunError(reply.error.reason)
-                said[manifest_from_content(reply.content).to_json()].append(client)
-            except (RunError, WireFormatError) as error:
-                failed.append(f"client {client}: {neutralized(str(error))}")
-        reasons = "".join(f"\n{reason}" for reason in failed)
-        answers = sum(map(len, said.values()))
-        if answers < needed:
-            raise RunError(
-                f"server-evaluates is false, and {answers} of {federation.size} clients have said "
-                f"which parameters the network has; min-clients asks for {needed}{reasons}"
-            )
-        if len(said) > 1:
-            camps = " and ".join(f"clients {sorted(clients)}" for clients in said.values())
-            raise ConfigurationError(
-                f"the parameters of the network are not the same for {camps}: some run other code, "
-                f"or do not tell the truth{reasons}"
-            )
-        for reason in failed:
-            say(f"before round 1, asked for the network's parameters, {reason}")
-        [text] = said
-        self.manifest = Manifest.from_json(text)
+    validates: ClassVar[bool] = False
+    server_data: ClassVar[ServerData | None] = None
 
     @cached_property
     def initial(self) -> Posterior:
@@ -109,6 +49,75 @@ class Unjudged:
         return self.manifest.initial_posterior(
             self.configuration.keys.seed, self.configuration.inference.initial_standard_deviation
         )
+
+
+def manifest_of_clients(
+    configuration: Configuration,
+    dataset: Dataset,
+    grid: Grid,
+    federation: Federation,
+    say: Callable[[str], None],
+) -> Manifest:
+    """Return the network's parameters, for which clients are asked and on which they must agree.
+
+    As many have to answer as have to send a usable posterior in a round: one alone would decide for
+    all. Of the others it is said why they have not.
+
+    Args:
+        configuration: The run's configuration.
+        dataset: Its data set.
+        grid: Flower's grid.
+        federation: The nodes.
+        say: Told which clients have failed, where enough have not.
+
+    Raises:
+        ConfigurationError: They do not agree.
+        RunError: Fewer clients than ``min-clients`` have answered.
+    """
+    keys = configuration.keys
+    patience = Patience(keys.client_timeout, keys.min_clients, keys.round_retries)
+    needed = patience.needed(federation.size)
+    shape, classes = dataset.image_shape, dataset.num_classes
+    texts = {paths: text_for_clients(configuration, paths=paths) for paths in (False, True)}
+    messages = []
+    for partition_id, node in federation.nodes.items():
+        query = NetworkQuery(texts[federation.reads_run_paths(partition_id)], shape, classes)
+        messages.append(Message(query.to_content(), node, MESSAGE_TYPE))
+    said: dict[str, list[int]] = defaultdict(list)
+    failed: list[str] = []
+    replies = exchange_with_retries(
+        grid,
+        messages,
+        silence=patience.silence,
+        retries=patience.retries,
+        enough=lambda good: good >= needed,
+        report=lambda node, reason: None,
+    )
+    for reply in replies:
+        client = federation.partition_of(reply.metadata.src_node_id)
+        try:
+            if reply.has_error():
+                raise RunError(reply.error.reason)
+            said[manifest_from_content(reply.content).to_json()].append(client)
+        except (RunError, WireFormatError) as error:
+            failed.append(f"client {client}: {neutralized(str(error))}")
+    reasons = "".join(f"\n{reason}" for reason in failed)
+    answers = sum(map(len, said.values()))
+    if answers < needed:
+        raise RunError(
+            f"server-evaluates is false, and {answers} of {federation.size} clients have said "
+            f"which parameters the network has; min-clients asks for {needed}{reasons}"
+        )
+    if len(said) > 1:
+        camps = " and ".join(f"clients {sorted(clients)}" for clients in said.values())
+        raise ConfigurationError(
+            f"the parameters of the network are not the same for {camps}: some run other code, "
+            f"or do not tell the truth{reasons}"
+        )
+    for reason in failed:
+        say(f"before round 1, asked for the network's parameters, {reason}")
+    [text] = said
+    return Manifest.from_json(text)
 
 
 def refuse_without_network(configuration: Configuration) -> None:

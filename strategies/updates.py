@@ -1,24 +1,33 @@
-"""What clients send back: read, checked, and refused with a reason before it can reach the pool."""
+"""What clients send back: taken in order, and checked or refused before it can reach the pool."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
-from bfl.errors import BflError, PosteriorError
+from bfl.errors import BflError, LostStateError, PosteriorError, RunError
 from bfl.experiments.results.client_numbers import impossible_numbers
-from bfl.federation.client_metrics import NUM_EXAMPLES, recorded
+from bfl.federation.client_metrics import NUM_EXAMPLES
 from bfl.federation.exchanges import Exchange, unpacked
 from bfl.federation.exchanges.direct import Direct
 from bfl.federation.parts import Arrays, DeclaredArray
-from bfl.federation.wire import ARRAYS, METRICS, arrays_beside, vectors_from_arrays
+from bfl.federation.wire import (
+    ARRAYS,
+    METRICS,
+    RUN_CANNOT_GO_ON,
+    arrays_beside,
+    vectors_from_arrays,
+)
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.posterior import VECTORS
+from strategies.examples import ExampleCounts
+from strategies.training_request import TrainingRequest
 
 MOST_EXAMPLES = 2**53
 """More cannot be told apart as weights in float64."""
@@ -59,6 +68,136 @@ class ClientUpdate:
     num_examples: int
     metrics: dict[str, float]
     beside: Arrays = field(default_factory=dict)
+
+
+def usable_updates(
+    replies: Iterable[Message],
+    request: TrainingRequest,
+    *,
+    partition_of: Callable[[int], int],
+    examples: ExampleCounts,
+    manifest: Manifest | None,
+    needed: int,
+    warn: Callable[[int, str], None],
+    on_refused: Callable[[int], None],
+) -> Iterator[ClientUpdate]:
+    """Yield the updates of a round that can be pooled, in the order of partition ids.
+
+    Args:
+        replies: The clients' replies, in any order, while others are still training.
+        request: What they were asked.
+        partition_of: Gives the partition id that a node plays.
+        examples: How many examples the clients hold, as far as the server knows.
+        manifest: The parameters of the network, where the server knows them.
+        needed: How many usable updates a round goes on with.
+        warn: Told the client and the reason when it has failed or its update is refused, and what
+            it says that cannot be.
+        on_refused: Told the client whose update is refused.
+
+    Raises:
+        RunError: There are fewer than needed; a LostStateError where so many have lost what they
+            kept that it will stay so.
+    """
+    asked, lost, usable = len(request.partition_ids), set[int](), 0
+
+    def checked(reply: Message, partition_id: int) -> ClientUpdate | None:
+        if reply.has_error():
+            if reply.error.code == RUN_CANNOT_GO_ON:
+                lost.add(partition_id)
+            warn(partition_id, f"failed: {reply.error.reason}")
+            return None
+        try:
+            return checked_update(reply, partition_id, request, examples, manifest)
+        except RefusedUpdateError as error:
+            on_refused(partition_id)
+            warn(partition_id, f"update refused: {error}")
+            return None
+
+    for update in in_order(replies, request.partition_ids, partition_of, checked):
+        usable += 1
+        if lies := dict(impossible_numbers(update.metrics)):
+            said = ", ".join(f"{name} {value:g}" for name, value in lies.items())
+            warn(update.partition_id, f"says what cannot be, left out of means: {said}")
+        yield update
+    if usable < needed:
+        # Whether those that are left could do without the ones that cannot come back.
+        failure = LostStateError if asked - len(lost) < needed else RunError
+        raise failure(
+            f"round {request.server_round}: {usable} of {asked} clients have sent a usable "
+            f"posterior, and min-clients asks for {needed}"
+        )
+
+
+def in_order(
+    replies: Iterable[Message],
+    partition_ids: Sequence[int],
+    partition_of: Callable[[int], int],
+    checked: Callable[[Message, int], ClientUpdate | None],
+) -> Iterator[ClientUpdate]:
+    """Yield clients' updates in the order of partition ids, each as early as it can be.
+
+    A reply is checked as it comes, and its update handed on as soon as all clients before it have
+    been heard of. So what is held is what has come out of order, and nobody needs to hold all
+    updates of a round.
+
+    Args:
+        replies: The clients' replies, in any order.
+        partition_ids: The clients that were asked, sorted.
+        partition_of: Gives the partition id that a node plays.
+        checked: Returns the update in a client's reply; None if there is none that can be used.
+    """
+    held: dict[int, ClientUpdate | None] = {}
+    following = deque(partition_ids)
+    for reply in replies:
+        partition_id = partition_of(reply.metadata.src_node_id)
+        held[partition_id] = checked(reply, partition_id)
+        while following and following[0] in held:
+            yield from _handed_on(held.pop(following.popleft()))
+    for partition_id in sorted(held):  # some have not been heard of at all
+        yield from _handed_on(held.pop(partition_id))
+
+
+def _handed_on(update: ClientUpdate | None) -> Iterator[ClientUpdate]:
+    """Yield an update, if there is one; nobody holds it here while the next is waited for."""
+    if update is not None:
+        yield update
+
+
+def checked_update(
+    reply: Message,
+    partition_id: int,
+    request: TrainingRequest,
+    examples: ExampleCounts,
+    manifest: Manifest | None,
+) -> ClientUpdate:
+    """Return the update in a client's reply, with which the parts of the method can go on.
+
+    Args:
+        reply: The reply; it holds content and not an error.
+        partition_id: Which client it is from.
+        request: What the client was asked.
+        examples: How many examples the clients hold, as far as the server knows.
+        manifest: The parameters of the network, where the server knows them.
+
+    Raises:
+        RefusedUpdateError: It is not as ``read_update`` expects it, or a part cannot go on with it.
+    """
+    update = read_update(
+        reply,
+        partition_id,
+        request.posterior,
+        manifest=manifest,
+        num_examples=examples.known.get(partition_id),
+        most_examples=examples.most,
+        declared=request.declared,
+        exchange=request.exchange,
+    )
+    problem = request.problem_beside(update.beside) if update.beside else None
+    if problem:
+        raise RefusedUpdateError(f"with the arrays beside the posterior {problem}")
+    if problem := request.problem(update.posterior):
+        raise RefusedUpdateError(problem)
+    return update
 
 
 def read_update(
@@ -194,27 +333,3 @@ def _numbers(metrics: MetricRecord) -> dict[str, float]:
         for name, value in metrics.items()
         if name != NUM_EXAMPLES and isinstance(value, int | float) and abs(value) <= GREATEST_METRIC
     }
-
-
-def mean_metrics(updates: Sequence[tuple[int, Mapping[str, float]]]) -> dict[str, float]:
-    """Return what a round's record says of its clients' metrics, under the names of the record.
-
-    Each is averaged with the numbers of examples of the clients that have sent it, and stands in
-    the clients' namespace; the total number of examples is the server's own. What cannot have been
-    measured is left out, so no client moves a mean beyond what honest ones could.
-
-    Args:
-        updates: Each client's number of examples and what it has measured.
-    """
-    means: dict[str, float] = {NUM_EXAMPLES: sum(count for count, _ in updates)}
-    believed = [(count, _believed(measured)) for count, measured in updates]
-    for name in dict.fromkeys(name for _, measured in believed for name in measured):
-        senders = [(measured[name], count) for count, measured in believed if name in measured]
-        values, counts = zip(*senders, strict=True)
-        means[recorded(name)] = float(np.average(values, weights=counts))
-    return means
-
-
-def _believed(measured: Mapping[str, float]) -> dict[str, float]:
-    impossible = dict(impossible_numbers(measured))
-    return {name: value for name, value in measured.items() if name not in impossible}

@@ -17,7 +17,12 @@ from bfl.configuration.messages import refused_values, unknown_key, wrong_type
 from bfl.configuration.pairs import Value, parse_pairs
 from bfl.configuration.settings import default_values, given_values, settings_of
 from bfl.configuration.strategies import Strategy, named_strategy
-from bfl.data.datasets import absolute_dataset, dataset_sources, validate_dataset
+from bfl.data.datasets import (
+    absolute_dataset,
+    dataset_sources,
+    portable_dataset,
+    validate_dataset,
+)
 from bfl.data.datasets.server_data import absolute_server_data
 from bfl.errors import ConfigurationError
 from bfl.federation.parts import Part
@@ -95,12 +100,15 @@ class Configuration(Parts):
         """The flat keys and values that resolve to this configuration."""
         return {**self._merged(KINDS), **self.settings_of_every_run}
 
-    def for_clients(self) -> dict[str, Value]:
+    def for_clients(self, *, paths: bool = True) -> dict[str, Value]:
         """Return the flat keys and values that clients read.
 
         Of these a client resolves what it reads as the server has it. The rest, such as where the
         server's files lie, is declared to be the server's alone: ``SERVER_ONLY`` of a key,
         ``server_only`` of a kind of part; and the settings of figures are.
+
+        Args:
+            paths: Whether the clients look for the run's data where the server has them.
         """
         merged = self._merged(kind for kind in KINDS if not kind.server_only)
         judging = {
@@ -110,6 +118,8 @@ class Configuration(Parts):
             for key in settings_of(component)
         }
         merged.update({k: v for k, v in self.settings_of_every_run.items() if k in judging})
+        if not paths:
+            merged.update({"dataset": portable_dataset(self.keys.dataset), "data-dir": ""})
         return {key: value for key, value in merged.items() if key not in SERVER_ONLY_KEYS}
 
     def _merged(self, kinds: Iterable[Kind]) -> dict[str, Value]:

@@ -39,7 +39,8 @@ NUM_CLASSES = "num-classes"
 """How many classes the run has, in a task and in a query that asks of a node's own labels."""
 
 DATASET, DATA_DIR = "dataset", "data-dir"
-"""The run's data set, in a query: a node looks for it, unless it has data of its own."""
+"""The run's data set, in a query: a node looks for it, unless it has data of its own. Where it lies
+on the server's machine is told in another query, to nodes that have said that they look there."""
 
 Positions = npt.NDArray[np.int64]
 
@@ -254,6 +255,7 @@ class NodeDescription:
         plugins: Why the run's plugins cannot be used on it; empty: they can, or there are none.
         data: Why the data that it would train on cannot be had; empty: they can, or were not asked.
         labels: Why the labels of its own data are not the run's; empty: they are, or it has none.
+        reads_run_paths: Whether it is a SuperNode that looks for data where the server has them.
     """
 
     partition_id: int
@@ -266,6 +268,7 @@ class NodeDescription:
     data: str = ""
     labels: str = ""
     noise_anew: bool = True
+    reads_run_paths: bool = False
 
     @property
     def unfit(self) -> str:
@@ -284,6 +287,7 @@ class NodeDescription:
             "allows-attack": self.allows_attack,
             "keeps-state": self.keeps_state,
             "noise-anew": self.noise_anew,
+            **({"reads-run-paths": True} if self.reads_run_paths else {}),
             **{name: problem for name, problem in problems.items() if problem},
         }
         return RecordDict({CONFIG: ConfigRecord(said)})
@@ -316,6 +320,7 @@ class NodeDescription:
             data=neutralized(str(record.get("data", ""))),
             labels=neutralized(str(record.get("labels", ""))),
             noise_anew=record.get("noise-anew") is not False,
+            reads_run_paths=record.get("reads-run-paths") is True,
         )
 
 
@@ -348,12 +353,7 @@ def train_content(
 
 def record_beside(arrays: Arrays) -> ArrayRecord | None:
     """Return arrays by name as the record that travels beside a posterior; None without any."""
-    if not arrays:
-        return None
-    record = ArrayRecord()
-    for name, array in arrays.items():
-        record[name] = _packed(np.asarray(array))
-    return record
+    return vectors_to_arrays(arrays) if arrays else None
 
 
 def arrays_beside(content: RecordDict) -> dict[str, npt.NDArray[Any]]:

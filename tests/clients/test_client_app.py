@@ -129,14 +129,21 @@ def test_a_server_names_no_path_on_a_supernode(word: str, tmp_path: Path) -> Non
 
 def test_a_supernode_says_before_the_first_round_that_it_reads_no_path(tmp_path: Path) -> None:
     """And a simulated node, whose data the server has looked at, does not look."""
-    asked = RecordDict({"config": ConfigRecord({"dataset": f"npz:{tmp_path}/gone.npz"})})
+    where = {"dataset": f"npz:{tmp_path}/gone.npz", "data-dir": ""}
 
-    def said(**config: Any) -> str:
-        return NodeDescription.from_content(ask(describe, asked, **config).content).data
+    def said(asked: dict[str, str], **config: Any) -> tuple[str, bool]:
+        content = RecordDict({"config": ConfigRecord(dict(asked))})
+        found = NodeDescription.from_content(ask(describe, content, **config).content)
+        return found.data, found.reads_run_paths
 
-    assert "this node reads no path that a server names" in said()
-    assert "cannot be had there" in said(**{"allow-run-paths": True})
-    assert said(simulation=True) == ""
+    refused, reads = said({"dataset": "npz:gone.npz"})
+    assert "this node reads no path that a server names" in refused
+    assert not reads
+    assert said({"dataset": "npz:gone.npz"}, **{"allow-run-paths": True}) == ("", True)
+    missing, reads = said(where, **{"allow-run-paths": True})
+    assert "cannot be had there" in missing
+    assert reads
+    assert said(where, simulation=True) == ("", False)
 
 
 def test_a_supernode_looks_for_named_data_where_it_says_itself(

@@ -11,6 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bfl.configuration import resolve
+from bfl.experiments.studies import read_study
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 SCRIPT = ROOT / "scripts" / "ozer2022_as_coded.py"
 
@@ -77,6 +80,67 @@ def test_the_rules_as_written_give_other_spreads(
                 assert 27 < coded[key].mean / coded[100, "AALV", key[2]].mean < 29
 
 
+@pytest.mark.parametrize("table", ["table1", "table3", "table4"])
+def test_the_study_as_written_has_the_settings_that_the_rules_are_derived_with(
+    spreads: ModuleType, table: str
+) -> None:
+    study = read_study(ROOT / "configs" / "ozer2022" / f"{table}.toml")
+    chosen = {"seed": "0", "dataset": "fmnist"}
+    runs = [run for run in study.runs() if chosen.items() <= run.labels.items()]
+    assert len(runs) == len(study.cells()) / 3
+    for run in runs:
+        settings = resolve(dict(run.values), check_data=False).values
+        assert settings["scale-floor"] == 0.0
+        for key, asked in (
+            ("weight-decay", spreads.DECAY),
+            ("learning-rate", spreads.RATE),
+            ("momentum", spreads.MOMENTUM),
+        ):
+            assert settings[key] == pytest.approx(float(asked), rel=1e-6)
+        assert settings["weight-decay-of"] == "everything"
+        assert settings["batch-size"] == spreads.BATCH
+        assert settings["local-epochs"] == spreads.EPOCHS
+        assert settings["rounds"] == spreads.ROUNDS[settings["clients"]]
+        if settings["inference"] != "deterministic":
+            assert settings["scale-parametrization"] == "log-variance"
+            assert settings["log-variance-clamp"] == 0.0
+            assert 2 * np.log(settings["initial-scale"]) == pytest.approx(spreads.BEGIN, abs=0.002)
+            assert settings["prior"] == "fixed"
+            assert settings["prior-scale"] == 1.0
+
+
+def test_a_fifth_of_the_images_changes_the_spreads_that_steps_make(
+    script: ModuleType, coded: Any
+) -> None:
+    fewer = script.derived(script.AS_CODED, clamp=True, classes=script.FEWER)
+    ratios = {key: cell.mean / coded[key].mean for key, cell in fewer.items()}
+    for clients in script.ROUNDS:
+        for rule in ("AALV", "EAA"):
+            assert ratios[clients, rule, "fmnist"] < 0.93
+        for rule in ("GAA", "CF"):
+            assert ratios[clients, rule, "fmnist"] == pytest.approx(1, abs=0.03)
+
+
+def test_what_the_page_says_of_the_codes_log_variances(
+    script: ModuleType, spreads: ModuleType, coded: Any
+) -> None:
+    said = " ".join(script.PAGE.read_text(encoding="utf-8").split())
+    at_clamp = {name: np.sqrt(n) * np.exp(-4) for name, n in spreads.WEIGHTS.items()}
+    moved = [
+        2 * np.log(cell.mean / at_clamp[name]) - 8 - spreads.BEGIN
+        for (_, rule, name), cell in coded.items()
+        if rule == "AALV"
+    ]
+    assert f"by {min(moved):.1f} to {max(moved):.1f} in a whole run" in said
+    more = [cell.mean / at_clamp[name] for (_, rule, name), cell in coded.items() if rule == "GAA"]
+    assert more == pytest.approx([1.05] * len(more), abs=0.01)
+    assert "and 5 % more with GAA" in said
+    variances = np.full(13, np.exp(-8), np.float32)
+    assert np.prod(variances, dtype=np.float32) == 0
+    assert np.prod(variances[:12], dtype=np.float32) > 0
+    assert "the product is 0 from 13 clients on" in said
+
+
 def test_a_step_is_that_of_pytorch(spreads: ModuleType) -> None:
     """Against the formula in float64, where the divergence has a gradient and where it has none."""
     steps = spreads.EPOCHS * 2
@@ -118,18 +182,58 @@ def test_runs_of_ours_have_the_spreads_that_are_derived_for_their_clients(
     assert {script.OURS[run["configuration"]["pooling"]][0] for run in runs} >= {"AALV", "GAA"}
     for run in runs:
         rule, _ = script.OURS[run["configuration"]["pooling"]]
-        asked = script.derived_of(run, script.ROUNDS[10])
-        made = run["spreads"]
-        np.testing.assert_allclose(made, asked[: len(made)], rtol=within[rule])
+        asked = np.array(script.derived_of(run, script.ROUNDS[10]))
+        made = np.array(run["spreads"])
+        if rule == "PPA":
+            assert (made > 0.99 * asked[: len(made)]).all()
+        else:
+            np.testing.assert_allclose(made, asked[: len(made)], rtol=within[rule])
         published = script.published_spreads()[10, rule, "fmnist"].mean
         if rule in ("AALV", "GAA"):
             assert asked[-1] == pytest.approx(published, rel=0.02)
 
 
+def test_runs_with_all_rounds_end_within_2_percent_of_the_published_spreads(
+    script: ModuleType,
+) -> None:
+    assert script.unmet(script.runs()) == []
+    whole = {
+        rule: {"configuration": {"pooling": pooling}, "spreads": [1.0] * 49 + [end]}
+        for pooling, rule, end in (
+            ("log-variance-averaging", "AALV", 2.80),
+            ("weighted-conflation", "CF", 1.45),
+            ("clamped-weighted-sum-of-normals", "GAA", 3.99),
+            ("population-pooling", "PPA", 9.0),
+        )
+    }
+    assert script.unmet(list(whole.values())) == ["CF"], "PPA's comes from training"
+    other = {**whole["CF"], "spreads": [1.0] * 49 + [1.36]}
+    assert script.unmet([whole["CF"], other]) == [], "the mean over the seeds"
+    begun = {**whole["CF"], "spreads": [1.45]}
+    assert script.unmet([begun]) == []
+    assert script.last_spreads([begun]) == {}
+
+
+def test_every_row_of_the_spreads_study_can_be_recorded(script: ModuleType) -> None:
+    study = read_study(ROOT / "configs" / "ozer2022-as-coded" / "spread.toml")
+    rules = {}
+    for run in study.runs():
+        pooling = resolve(dict(run.values), check_data=False).values["pooling"]
+        rules[run.labels["aggregation"]] = script.OURS[pooling][0]
+    assert rules == {rule: rule for rule in ("AALV", "GAA", "CF", "EAA", "PPA")}
+
+
 def test_the_page_is_current(
     script: ModuleType, coded: Any, written: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(script, "derived", lambda rules, *, clamp: coded if clamp else written)
+    derived = script.derived
+
+    def known(rules: Any, *, clamp: bool, **reduced: Any) -> Any:
+        if reduced:
+            return derived(rules, clamp=clamp, **reduced)
+        return coded if clamp else written
+
+    monkeypatch.setattr(script, "derived", known)
     text = expected = script.PAGE.read_text(encoding="utf-8")
     for name, table in script.TABLES.items():
         expected = script.page_with(expected, name, table())

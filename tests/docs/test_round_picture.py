@@ -56,6 +56,16 @@ def test_steps_are_joined_to_one_another_in_their_order() -> None:
     assert len(STEPS) > 10
 
 
+def test_one_update_goes_through_three_files_on_the_server() -> None:
+    [steps] = re.findall(r"subgraph after .*?\n(.*?)\n    end", PAGE.read_text("utf-8"), re.DOTALL)
+    files = [file for _, file, _ in STEP.findall(steps)]
+    assert files == [
+        "strategies/updates.py",
+        "strategies/pool_updates.py",
+        "bfl/aggregation/pooling/clients.py",
+    ]
+
+
 def test_a_round_goes_through_every_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """All of a kind of part have what its base says, or do it in a file beside it."""
     called: set[tuple[str, str]] = set()

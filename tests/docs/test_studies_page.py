@@ -88,6 +88,20 @@ def test_ozers_order_by_the_means() -> None:
             assert set(sorted(spread, key=spread.__getitem__)[:2]) == {"GAA", "CF"}
 
 
+def test_averaged_log_variances_beside_the_other_averages() -> None:
+    found = rows("ozer2022-table1", model="FVBA", partition="iid", dataset="fmnist")
+    ours = numbers(found, "negative-log-likelihood")
+    published = numbers(found, "negative-log-likelihood_published")
+    assert "(NLL {AALV:.2f} and {EAA:.2f}), in the paper".format(**ours) in SAID
+    assert "as bad as GAA ({AALV:.2f} and {GAA:.2f})".format(**published) in SAID
+    spread = numbers(found, "degree-of-spread")
+    assert "EAA's spread is AALV's, {EAA:.2f}".format(**spread) in SAID
+    assert f"{spread['EAA']:.2f}" == f"{spread['AALV']:.2f}"
+    assert (
+        "spread is at the floor, {GAA:.0e}, since".format(**spread).replace("e-06", "e-6") in SAID
+    )
+
+
 def test_precisions_differ_by_no_more_than_the_page_says() -> None:
     columns = {"accuracy": 0.7, "negative-log-likelihood": 0.003, AREA: 0.004}
     assert "at most 0.7 points of accuracy, 0.003 of NLL and 0.004 of the area" in SAID

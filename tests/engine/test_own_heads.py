@@ -20,7 +20,7 @@ from bfl.learning.models.mlp import MultilayerPerceptron
 from bfl.learning.training.task import LocalTask
 from bfl.learning.training.trainer import LocalTrainer
 from bfl.posteriors.posterior import VECTORS
-from strategies import flower_clients
+from strategies import flower_clients, updates
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 CLIENTS, ROUNDS = 3, 3
@@ -75,7 +75,7 @@ def watched(values: Any, tmp_path_factory: pytest.TempPathFactory) -> Watched:
     replies: list[RecordDict] = []
     tasks: list[LocalTask] = []
     read, send, train = (
-        flower_clients.read_update,
+        updates.read_update,
         flower_clients.train_content,
         LocalTrainer.train,
     )
@@ -98,7 +98,7 @@ def watched(values: Any, tmp_path_factory: pytest.TempPathFactory) -> Watched:
         return result
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(flower_clients, "read_update", read_and_keep)
+        patch.setattr(updates, "read_update", read_and_keep)
         patch.setattr(flower_clients, "train_content", send_and_keep)
         patch.setattr(LocalTrainer, "train", check_and_train)
         folder = run(values, tmp_path_factory.mktemp("runs") / "watched")

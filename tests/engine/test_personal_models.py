@@ -22,7 +22,7 @@ from bfl.learning.training import LocalTask
 from bfl.learning.training.trainer import LocalTrainer
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import VECTORS
-from strategies import flower_clients
+from strategies import updates
 from strategies.division import own_test_positions, split
 from strategies.federation import Federation
 from strategies.refusals import check_before_start
@@ -100,7 +100,7 @@ def watch(
     tasks: list[Any],
     trainers: list[tuple[int, LocalTrainer]] | None = None,
 ) -> None:
-    read, train = flower_clients.read_update, LocalTrainer.train
+    read, train = updates.read_update, LocalTrainer.train
 
     def read_and_keep(reply: Any, *arguments: Any, **more: Any) -> Any:
         replies.append(reply.content)
@@ -114,7 +114,7 @@ def watch(
         assert trainer.traces == 1
         return result
 
-    patch.setattr(flower_clients, "read_update", read_and_keep)
+    patch.setattr(updates, "read_update", read_and_keep)
     patch.setattr(LocalTrainer, "train", watched)
 
 

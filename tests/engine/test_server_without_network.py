@@ -24,7 +24,7 @@ from bfl.posteriors import Manifest
 from bfl.posteriors.manifest import Parameter
 from strategies.federation import discover
 from strategies.run import run_federation
-from strategies.unjudged import Unjudged, refuse_without_network
+from strategies.unjudged import manifest_of_clients, refuse_without_network
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 BASE = {"dataset": "digits", "model": "resnet8", "clients": 2, "name": "run"}
@@ -127,9 +127,8 @@ def asked(*manifests: Manifest | str, told: list[str] | None = None) -> Manifest
     grid = grid_of(numpy_app(*manifests), len(manifests))
     federation = discover(grid, len(manifests), 5.0)
     configuration = resolve({**BASE, "server-evaluates": False})
-    server = Unjudged(configuration, load_dataset("digits"))
-    server.ask(grid, federation, (told if told is not None else []).append)
-    return server.manifest
+    say = (told if told is not None else []).append
+    return manifest_of_clients(configuration, load_dataset("digits"), grid, federation, say)
 
 
 def test_clients_have_to_agree_on_the_parameters() -> None:

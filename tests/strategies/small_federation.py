@@ -87,7 +87,7 @@ def make_clients(
     return FlowerClients(
         grid,
         discover(grid, size, 10.0),
-        TaskTemplate("{}", 10, None, None, "", "", ConfigRecord()),
+        TaskTemplate("{}", "{}", 10, None, None, "", "", ConfigRecord()),
         Patience(10.0, 1, 0),
         warn=warn,
         **{"max_examples": 1_000_000, "manifest": None, **more},

@@ -13,9 +13,9 @@ from bfl.configuration import resolve
 from bfl.errors import RunError
 from bfl.posteriors import Posterior
 from strategies.method import Method
-from strategies.round import TrainingRequest, federated_round
+from strategies.round import federated_round
 from strategies.server_state import ServerState
-from strategies.tally import Tally
+from strategies.training_request import TrainingRequest
 from strategies.updates import ClientUpdate
 
 SIZE, CLIENTS = 3, 4
@@ -33,7 +33,9 @@ class Sending:
     size: int = CLIENTS
     num_examples: Mapping[int, int] = field(default_factory=lambda: dict.fromkeys(range(4), 10))
 
-    def train(self, request: TrainingRequest, tally: Tally) -> Iterator[ClientUpdate]:
+    def train(
+        self, request: TrainingRequest, on_refused: Callable[[int], None]
+    ) -> Iterator[ClientUpdate]:
         return (self.update(client) for client in request.partition_ids)
 
 

@@ -15,6 +15,7 @@ from bfl.federation.parts import GREATEST_BESIDE, Arrays, Counts, DeclaredArray,
 from bfl.federation.wire import TrainTask, reply_content
 from bfl.learning.corrections.scaffold import Scaffold
 from bfl.posteriors import Posterior
+from strategies.combination import Combination
 from strategies.posterior_pooling import Round
 
 SIZE, HOSTILE, ROUNDS = 3, 2, 6
@@ -100,3 +101,14 @@ def test_what_the_bounds_allow_is_pooled(case: str) -> None:
     assert not told
     part = rounds[-1].state.parts[PARTS[case][0].state_name]
     assert max(np.abs(array).max() for array in part.values() if array.size) > 1e5
+
+
+def test_a_mean_of_nobody_is_refused_and_a_sum_of_nobody_is_zero() -> None:
+    summed, mean = DeclaredArray("s", (2,)), DeclaredArray("m", (1,), "mean")
+    assert Combination([summed]).combined()["s"].tolist() == [0.0, 0.0]
+    combination = Combination([summed, mean])
+    with pytest.raises(ValueError, match="nothing to average"):
+        combination.combined()
+    for value, weight in ((1.0, 1.0), (4.0, 2.0)):
+        combination.add({"s": np.ones(2, np.float32), "m": np.float32([value])}, weight)
+    assert {k: v.tolist() for k, v in combination.combined().items()} == {"s": [2, 2], "m": [3]}

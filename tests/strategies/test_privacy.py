@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -39,9 +39,9 @@ from strategies.privacy import (
     pool_noise,
     privacy_account,
 )
-from strategies.round import TrainingRequest, federated_round
+from strategies.round import federated_round
 from strategies.server_state import ServerState
-from strategies.tally import Tally
+from strategies.training_request import TrainingRequest
 from strategies.updates import ClientUpdate
 
 PRIVATE: dict[str, Any] = {
@@ -375,7 +375,9 @@ def test_an_update_that_is_too_long_is_left_out_of_the_round() -> None:
         size = 3
         num_examples: Mapping[int, int] = {0: 5, 1: 5, 2: 5}
 
-        def train(self, request: TrainingRequest, tally: Tally) -> Iterator[ClientUpdate]:
+        def train(
+            self, request: TrainingRequest, on_refused: Callable[[int], None]
+        ) -> Iterator[ClientUpdate]:
             sent = {0: pulled(0.1), 1: pulled(-0.1), 2: pulled(2.0**28)}
             for client, posterior in sent.items():
                 seen.append(request.problem(posterior))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 import numpy.typing as npt
 
@@ -21,6 +23,42 @@ from bfl.posteriors.posterior import at_its_mean
 Positions = npt.NDArray[np.int64]
 
 
+@dataclass(frozen=True)
+class EvaluationNetwork:
+    """A run's network, built to judge with: it takes seconds, and knows nothing of the clients.
+
+    Attributes:
+        initial: The global posterior that the run begins with.
+        manifest: Its parameters.
+        predictor: What predicts with posteriors of the whole network.
+    """
+
+    initial: Posterior
+    manifest: Manifest
+    predictor: Predictor
+
+    @classmethod
+    def of(cls, configuration: Configuration, dataset: Dataset) -> EvaluationNetwork:
+        """Return the network of a configuration for the images and classes of a data set."""
+        network = build_network(
+            configuration.architecture,
+            configuration.inference,
+            dataset.image_shape,
+            dataset.num_classes,
+        )
+        division = configuration.shared.division(network.manifest)
+        precision = configuration.keys.evaluate_precision
+        return cls(
+            initial=division.shared_of(network.initial_posterior(configuration.keys.seed)),
+            manifest=division.shared,
+            predictor=Predictor(
+                network.manifest,
+                build_predictor(network, configuration.architecture, precision),
+                parametrization=configuration.inference.parametrization,
+            ),
+        )
+
+
 class Evaluator:
     """Judges posteriors of a run's network on the test set.
 
@@ -30,33 +68,30 @@ class Evaluator:
     Attributes:
         initial: The global posterior that the run begins with.
         manifest: Its parameters.
-        server_data: The server's own images, on which rounds are validated where they have labels;
-            by default none.
 
     Args:
         configuration: The run's configuration.
         dataset: Its data set.
+        network: Its network; by default it is built here.
+        server_data: The server's own images, on which rounds are validated where they have labels;
+            by default none.
     """
 
-    def __init__(self, configuration: Configuration, dataset: Dataset) -> None:
+    def __init__(
+        self,
+        configuration: Configuration,
+        dataset: Dataset,
+        *,
+        network: EvaluationNetwork | None = None,
+        server_data: ServerData | None = None,
+    ) -> None:
+        built = network or EvaluationNetwork.of(configuration, dataset)
         self.configuration = configuration
         self.dataset = dataset
-        self.server_data: ServerData | None = None
-        network = build_network(
-            configuration.architecture,
-            configuration.inference,
-            dataset.image_shape,
-            dataset.num_classes,
-        )
-        division = configuration.shared.division(network.manifest)
-        self.initial = division.shared_of(network.initial_posterior(configuration.keys.seed))
-        self.manifest: Manifest = division.shared
-        precision = configuration.keys.evaluate_precision
-        self.predictor = Predictor(
-            network.manifest,
-            build_predictor(network, configuration.architecture, precision),
-            parametrization=configuration.inference.parametrization,
-        )
+        self.server_data = server_data
+        self.initial = built.initial
+        self.manifest = built.manifest
+        self.predictor = built.predictor
 
     def predict(
         self,

@@ -272,3 +272,13 @@ def test_seeds_outside_of_a_key_are_constant():
     with pytest.raises(RuntimeError), keyed(key(5, 6)):
         raise RuntimeError
     assert next_seed().numpy().tolist() == [0, 0]
+
+
+def test_biases_of_tensorflow_probabilitys_own_flipout_are_points() -> None:
+    """Which is why the studies of a paper that says "Flipout" name ``biases``."""
+    from bfl.keras import tfp
+
+    layer = tfp.layers.DenseFlipout(2)
+    layer.build((None, 3))
+    assert layer.bias_posterior.distribution.__class__.__name__ == "Deterministic"
+    assert layer.kernel_posterior.distribution.__class__.__name__ == "Normal"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from itertools import permutations
 from typing import Any
 
@@ -12,10 +12,8 @@ import numpy as np
 import pytest
 from flwr.app import Error, Message, RecordDict
 
-from bfl.engine.flower import new_run
 from bfl.posteriors import Posterior
-from strategies.intake import Intake
-from strategies.updates import ClientUpdate, RefusedUpdateError
+from strategies.updates import ClientUpdate, in_order
 
 
 def update(partition_id: int) -> ClientUpdate:
@@ -30,29 +28,20 @@ def reply(node: int, error: str = "") -> Message:
     return Message(RecordDict(), reply_to=message)
 
 
-def intake(
-    partition_ids: list[int], refused: frozenset[int] = frozenset()
-) -> tuple[Intake, list[tuple[int, str]]]:
-    """Return an intake for nodes 100, 101, ..., and the warnings that it gives."""
-    new_run({})
-    warnings: list[tuple[int, str]] = []
+def out(partition_ids: list[int], replies: Iterable[Message]) -> Iterator[ClientUpdate]:
+    """Yield the updates of nodes 100, 101, ...; an error gives none."""
 
-    def read(message: Message, partition_id: int) -> ClientUpdate:
+    def checked(message: Message, partition_id: int) -> ClientUpdate | None:
         assert message.metadata.src_node_id == 100 + partition_id
-        if partition_id in refused:
-            raise RefusedUpdateError("not finite")
-        return update(partition_id)
+        return None if message.has_error() else update(partition_id)
 
-    return Intake(
-        partition_ids, lambda node: node - 100, read, lambda *what: warnings.append(what)
-    ), warnings
+    return in_order(replies, partition_ids, lambda node: node - 100, checked)
 
 
 def test_any_order_of_arrival_gives_the_order_of_partitions() -> None:
     for order in permutations([1, 3, 4, 7]):
-        taken, _ = intake([1, 3, 4, 7])
-        out = [u.partition_id for u in taken.updates(reply(100 + p) for p in order)]
-        assert out == [1, 3, 4, 7]
+        found = out([1, 3, 4, 7], (reply(100 + p) for p in order))
+        assert [u.partition_id for u in found] == [1, 3, 4, 7]
 
 
 def test_updates_come_out_as_soon_as_their_turn_comes() -> None:
@@ -63,29 +52,25 @@ def test_updates_come_out_as_soon_as_their_turn_comes() -> None:
             heard.append(partition_id)
             yield reply(100 + partition_id)
 
-    taken, _ = intake(list(range(6)))
-    out = [(u.partition_id, len(heard)) for u in taken.updates(replies())]
-    assert out == [(0, 3), (1, 3), (2, 3), (3, 4), (4, 6), (5, 6)]
+    found = [(u.partition_id, len(heard)) for u in out(list(range(6)), replies())]
+    assert found == [(0, 3), (1, 3), (2, 3), (3, 4), (4, 6), (5, 6)]
 
 
-def test_failures_and_refusals_hold_nobody_up() -> None:
+def test_clients_without_an_update_hold_nobody_up() -> None:
     heard: list[int] = []
 
     def replies() -> Iterator[Message]:
         for partition_id in (0, 1, 2, 3):
             heard.append(partition_id)
-            yield reply(100 + partition_id, "out of memory" if partition_id == 0 else "")
+            yield reply(100 + partition_id, "out of memory" if partition_id in (0, 2) else "")
 
-    taken, warnings = intake([0, 1, 2, 3], refused=frozenset({2}))
-    out = [(u.partition_id, len(heard)) for u in taken.updates(replies())]
-    assert out == [(1, 2), (3, 4)]
-    assert taken.refused == 1
-    assert warnings == [(0, "failed: out of memory"), (2, "update refused: not finite")]
+    found = [(u.partition_id, len(heard)) for u in out([0, 1, 2, 3], replies())]
+    assert found == [(1, 2), (3, 4)]
 
 
 def test_those_that_are_never_heard_of_are_left_out() -> None:
-    taken, _ = intake([0, 1, 2, 3])
-    assert [u.partition_id for u in taken.updates([reply(103), reply(101)])] == [1, 3]
+    found = out([0, 1, 2, 3], [reply(103), reply(101)])
+    assert [u.partition_id for u in found] == [1, 3]
 
 
 @pytest.mark.usefixtures("quick_collections")
@@ -98,7 +83,6 @@ def test_whoever_takes_an_update_is_the_only_one_to_hold_it() -> None:
             assert sum(ref() is not None for ref in alive) <= 1
             yield reply(100 + partition_id)
 
-    taken, _ = intake(list(range(20)))
-    for got in taken.updates(replies()):
+    for got in out(list(range(20)), replies()):
         alive.append(weakref.ref(got.posterior))
     assert len(alive) == 20

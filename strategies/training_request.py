@@ -1,0 +1,114 @@
+"""What the clients of a round are asked, and what their updates are held to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from bfl.errors import RunError
+from bfl.federation.exchanges import Exchange
+from bfl.federation.parts import Arrays, Counts, DeclaredArray
+from bfl.posteriors import Posterior
+from strategies.combination import Combination
+from strategies.method import Method
+from strategies.server_state import ServerState
+
+
+@dataclass(frozen=True)
+class TrainingRequest:
+    """What the clients of a round are asked.
+
+    Attributes:
+        server_round: The round, from 1.
+        partition_ids: Which clients are asked, sorted.
+        posterior: The global posterior.
+        vectors: The names of those of its vectors that they are sent.
+        broadcast: What they are sent beside it.
+        declared: What they have to send beside theirs.
+        problem: Says what is wrong with a client's posterior beyond its form; None if nothing is.
+        problem_beside: Says what is wrong with what a client has sent beside its posterior, given
+            arrays that are as declared; None if nothing is.
+        pooled_rounds: By partition id, the last round in which a client's update was pooled; 0:
+            none yet.
+        damping: By partition id, by how much that round's change was damped.
+        exchange: How their updates travel.
+    """
+
+    server_round: int
+    partition_ids: Sequence[int]
+    posterior: Posterior
+    vectors: Sequence[str]
+    broadcast: Arrays
+    declared: tuple[DeclaredArray, ...]
+    problem: Callable[[Posterior], str | None]
+    problem_beside: Callable[[Arrays], str | None]
+    pooled_rounds: Mapping[int, int]
+    damping: Mapping[int, float]
+    exchange: Exchange
+
+
+def training_request(
+    method: Method, state: ServerState, asked: Sequence[int], clients: int
+) -> TrainingRequest:
+    """Return what the clients of the round after a state are asked.
+
+    Args:
+        method: The parts that the round is made of.
+        state: Where the federation stands.
+        asked: Which clients are asked, sorted.
+        clients: The number K of clients.
+
+    Raises:
+        RunError: What the parts would send has values that their declarations rule out.
+    """
+    number, declared = state.server_round + 1, method.declared(state.posterior)
+    alone = Counts(len(asked), 1, clients, number)
+
+    def problem(posterior: Posterior) -> str | None:
+        noise = method.pool_noise
+        return noise.problem(posterior, state.posterior) if noise else None
+
+    def problem_beside(beside: Arrays) -> str | None:
+        # What one client has sent must not end the run of all: folded as if it were the only one.
+        single = Combination(declared)
+        single.add(beside, 1.0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            folded = method.fold(state.parts, single.combined(), alone)
+            return beyond_float32(folded) or _unsendable(method, folded, state.posterior)
+
+    return TrainingRequest(
+        server_round=number,
+        partition_ids=asked,
+        posterior=state.posterior,
+        vectors=method.broadcast.vectors,
+        broadcast=method.sent_beside(state.parts, state.posterior),
+        declared=declared,
+        problem=problem,
+        problem_beside=problem_beside,
+        pooled_rounds={i: int(state.pooled_rounds[i]) for i in asked},
+        damping={i: float(state.damping[i]) for i in asked},
+        exchange=method.exchange,
+    )
+
+
+def beyond_float32(states: Mapping[str, Arrays]) -> str | None:
+    """Return which array of which state cannot be sent to clients; None if all can."""
+    for state, arrays in states.items():
+        for name, array in arrays.items():
+            # In float32, whatever they are kept in.
+            if array.dtype.kind == "f" and not (np.abs(array) <= np.finfo(np.float32).max).all():
+                return (
+                    f"the state '{state}' holds values of '{name}' that are not finite in float32"
+                )
+    return None
+
+
+def _unsendable(method: Method, parts: Mapping[str, Arrays], posterior: Posterior) -> str | None:
+    """Return why no client would take what the parts broadcast of their states; None if all do."""
+    try:
+        method.sent_beside(parts, posterior)
+    except RunError as error:
+        return str(error)
+    return None
