@@ -145,8 +145,8 @@ def study_in(folder: StudyFolder, *, with_published: bool = True) -> ScaledStudy
         ConfigurationError: The folder holds none.
         DataError: Its files are corrupt.
     """
-    study = read_study(folder.study_file, with_published=with_published)
-    return folder.scale().apply(study)
+    scale = folder.scale()
+    return scale.apply(read_study(folder.study_file, with_published=with_published))
 
 
 def _refused(path: Path, problems: Iterable[str]) -> ConfigurationError:

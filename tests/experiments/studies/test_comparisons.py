@@ -153,9 +153,9 @@ def test_latex_has_the_partitions_across_and_the_best_in_bold(tmp_path: Path) ->
     _, table = made(tmp_path, {"WS": BETTER, "NWA": WORSE}, text)
     accuracy, nll = latex(table).split("\\end{table}\n")[:2]
     assert "model & rule & iid & Dirichlet 0.5 \\\\" in accuracy
-    assert "Flipout & WS & \\textbf{92.50 $\\pm$ 1.87} & – \\\\" in accuracy
+    assert "Flipout & WS & \\textbf{92.50 $\\pm$ 1.87} & -- \\\\" in accuracy
     assert " & published & 90.50 $\\pm$ 1.00 & 80.00 $\\pm$ 2.00 \\\\" in accuracy
-    assert "Flipout & NWA & 81.58 $\\pm$ 2.01 $^\\ddagger$ & – \\\\" in accuracy
+    assert "Flipout & NWA & 81.58 $\\pm$ 2.01 $^\\ddagger$ & -- \\\\" in accuracy
     assert "Small: NLL." in nll
     assert accuracy.count("{") == accuracy.count("}")
 
