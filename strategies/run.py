@@ -19,7 +19,7 @@ from bfl.errors import LostStateError, RunError
 from bfl.experiments.results.environment import describe_environment
 from bfl.experiments.results.identity import run_key
 from bfl.experiments.results.progress import ProgressReport
-from bfl.experiments.results.run_folder import NETWORK, RunFolder
+from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.network import NetworkDescription
 from bfl.experiments.run.resume import Checkpoint, Checkpoints, open_run
 from bfl.experiments.run.run_name import made_up_name
@@ -51,7 +51,7 @@ from strategies.refusals import (
 from strategies.round_recorder import RoundRecorder
 from strategies.run_context import RunContext, account_of, best_posterior
 from strategies.server_state import ServerState
-from strategies.server_threads import check_same_threads, start_tensorflow
+from strategies.server_threads import start_tensorflow
 from strategies.unjudged import Unjudged, manifest_of_clients, refuse_without_network
 from strategies.validation import evaluation, judging, own_server, server_data
 
@@ -118,8 +118,6 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         ):
             advice = _advice(configuration, federation, folder, checkpoint, progress)
             engine_run.advise(advice)
-            if checkpoint and folder.holds(NETWORK):
-                check_same_threads(configuration, folder.network().get("threads"))
             threads = None if isinstance(evaluator, Unjudged) else _threads()
             folder.write_network(NetworkDescription.of(configuration, dataset, threads).to_dict())
             folder.write_partition(_described(dataset, partition, own))

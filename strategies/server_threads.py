@@ -45,22 +45,3 @@ def start_tensorflow(configuration: Configuration, client_threads: int | None) -
             f"its own, BFL_CPUS={wanted} in the environment before the process's first run, or "
             f"server-threads={has}"
         )
-
-
-def check_same_threads(configuration: Configuration, begun: int | None) -> None:
-    """Raise if a run to go on with was begun with other threads, as older versions could.
-
-    Args:
-        configuration: The run's configuration.
-        begun: What the run's network.json says; None: not known.
-
-    Raises:
-        ConfigurationError: They are others.
-    """
-    wanted = configuration.keys.server_threads
-    if configuration.server_network_decides and begun not in (None, wanted):
-        raise ConfigurationError(
-            f"server-threads is {wanted}, and an older version has begun this run with {begun} "
-            "threads on the server; going on would not give its result. Make the run again under "
-            "another name"
-        )

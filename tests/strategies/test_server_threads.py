@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
+import shutil
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import tomli_w
 
 import bfl.keras
 from bfl.commands.study import _share_threads
 from bfl.configuration import resolve
 from bfl.configuration.unread import unread_settings
 from bfl.errors import ConfigurationError
+from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.run.resume import Checkpoint, Checkpoints, check_output, open_run
 from bfl.experiments.studies.checks import PlannedRun
 from bfl.experiments.studies.study import Cell, Run
+from bfl.posteriors import Posterior
 from strategies import server_threads
-from strategies.server_threads import check_same_threads, start_tensorflow
+from strategies.server_threads import start_tensorflow
 
 DECIDES: dict[str, dict[str, Any]] = {
     "distillation": {"strategy": "fedbe"},
@@ -57,10 +64,9 @@ def test_what_enters_the_result_has_the_configured_threads(
 
 @pytest.mark.parametrize("what", IDLE)
 def test_what_does_not_may_use_the_machine(what: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    process, configuration = Process(monkeypatch), resolve(IDLE[what])
-    start_tensorflow(configuration, 1)
+    process = Process(monkeypatch)
+    start_tensorflow(resolve(IDLE[what]), 1)
     assert process.threads == 3
-    check_same_threads(configuration, 2)
 
 
 def test_a_process_with_other_threads_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,12 +85,59 @@ def test_clients_of_the_same_process_have_its_threads(monkeypatch: pytest.Monkey
     assert process.threads == 2
 
 
-def test_a_run_is_not_gone_on_with_by_other_threads() -> None:
-    configuration = resolve(DECIDES["distillation"])
-    check_same_threads(configuration, 1)
-    check_same_threads(configuration, None)
-    with pytest.raises(ConfigurationError, match="begun this run with 2 threads"):
-        check_same_threads(configuration, 2)
+def begun_by_an_older_version(folder: Path, values: dict[str, Any]) -> RunFolder:
+    """Return a finished run of two rounds whose server had two threads, and no key for them."""
+    given = {**values, "output-dir": str(folder), "name": "run", "rounds": 2}
+    with open_run(resolve(given), "run", {}) as (run, _):
+        vectors = np.zeros(3), np.ones(3), np.zeros(2)
+        Checkpoints(run).save(Checkpoint(2, Posterior(*vectors), {}))
+        config = {k: v for k, v in run.config().items() if k != "server-threads"}
+        run.write("config.toml", tomli_w.dumps(config).encode())
+        run.write_network({"threads": 2})
+        run.write_metrics({"accuracy": 0.5})
+    return run
+
+
+def go_on(run: RunFolder, values: dict[str, Any], **changes: Any) -> Checkpoint | None:
+    where = {"output-dir": str(run.path.parent), "name": "run", "resume": True}
+    configuration = resolve({"rounds": 2, **values, **where, **changes})
+    check_output(configuration)
+    with open_run(configuration, "run", {}) as (_, checkpoint):
+        return checkpoint
+
+
+@pytest.mark.parametrize("rounds", [2, 3])
+def test_a_run_is_not_gone_on_with_by_other_threads(tmp_path: Path, rounds: int) -> None:
+    """Refused with the folder as it was, and gone on with by the threads that the run has had."""
+    decides = DECIDES["distillation"]
+    run = begun_by_an_older_version(tmp_path, decides)
+    before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+    more = {"output-dir": str(tmp_path), "name": "run", "rounds": rounds, "resume": True}
+    wanted = resolve({**decides, **more})
+    # Before an engine starts, and where a name is made up, on opening.
+    for refused in (lambda: check_output(wanted), open_run(wanted, "run", {}).__enter__):
+        with pytest.raises(ConfigurationError, match="server-threads was 2 and is 1"):
+            refused()
+        assert {p: p.read_bytes() for p in before if p.exists()} == before
+    checkpoint = go_on(run, decides, rounds=rounds, **{"server-threads": 2})
+    assert checkpoint is not None
+    assert checkpoint.server_round == 2
+    assert (run.config()["server-threads"], run.config()["rounds"]) == (2, rounds)
+
+
+def test_threads_that_were_not_known_or_have_no_say_hinder_nobody(tmp_path: Path) -> None:
+    for number, values in enumerate(IDLE.values()):
+        assert go_on(begun_by_an_older_version(tmp_path / str(number), values), values, rounds=3)
+    decides = DECIDES["distillation"]
+    unknown = begun_by_an_older_version(tmp_path / "unknown", decides)
+    unknown.write_network({})
+    assert go_on(unknown, decides, rounds=3)
+    # One that has made no round makes them all by the threads that it is given now.
+    for threads in (1, 3):
+        none = begun_by_an_older_version(tmp_path / f"none-{threads}", decides)
+        shutil.rmtree(none.path / "checkpoints")
+        assert go_on(none, decides, **{"server-threads": threads}) is None
+        assert none.config()["server-threads"] == threads
 
 
 def test_they_stand_in_the_record_and_are_not_sent() -> None:

@@ -18,13 +18,21 @@ from bfl.configuration.sources import GIVEN
 from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.results.files import plain
 from bfl.experiments.results.identity import locked
-from bfl.experiments.results.run_folder import CONFIG, DATA, ENVIRONMENT, RunFolder
+from bfl.experiments.results.run_folder import (
+    CONFIG,
+    DATA,
+    ENVIRONMENT,
+    NETWORK,
+    RunFolder,
+)
 from bfl.federation.state import Arrays, Snapshots
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import VECTORS
 
 CHECKPOINTS = "checkpoints"
 _POSTERIOR, _STATE = "posterior.", "state."
+
+SERVER_THREADS = "server-threads"
 
 FREE_TO_CHANGE = frozenset(
     {
@@ -135,6 +143,9 @@ def open_run(
             _refuse_other_data(folder, configuration, data or {})
             if not folder.holds(ENVIRONMENT):  # an older version was killed before it wrote that
                 folder.write_environment(described)
+            if threads := _threads_of_older_version(folder, configuration):
+                config = {**folder.config(), **threads}
+                folder.write(CONFIG, tomli_w.dumps(config).encode())
             if keys.rounds > folder.config()["rounds"]:
                 folder.add_rounds(keys.rounds)
             checkpoint = Checkpoints(folder).latest()
@@ -188,6 +199,7 @@ def _refuse_changes(folder: RunFolder, configuration: Configuration) -> None:
             f"{folder.path / CONFIG} is not the configuration of a run: rounds is "
             f"{saved.get('rounds')!r}; expected a whole number"
         )
+    saved |= _threads_of_older_version(folder, configuration)
     changed = changed_keys(saved, configuration.values)
     was, now = changed.get("rounds", (0, 0))
     if now > was:
@@ -209,6 +221,20 @@ def _refuse_changes(folder: RunFolder, configuration: Configuration) -> None:
             f"cannot resume {folder.path} under another configuration: "
             + "; ".join(f"{key} was {was!r} and is {now!r}" for key, (was, now) in changed.items())
         )
+
+
+def _threads_of_older_version(folder: RunFolder, configuration: Configuration) -> dict[str, int]:
+    """Return ``server-threads`` of a run from before there was the key; nothing if there is no say.
+
+    Its server had those in network.json, and where its network has a say in the result, the bits
+    are theirs and not those of today's default. Before the first checkpoint there are no bits yet.
+    """
+    if not configuration.server_network_decides or SERVER_THREADS in folder.config():
+        return {}
+    if Checkpoints(folder).latest() is None:
+        return {SERVER_THREADS: configuration.keys.server_threads}
+    threads = folder.network().get("threads") if folder.holds(NETWORK) else None
+    return {SERVER_THREADS: threads} if threads else {}
 
 
 def _refuse_other_data(
