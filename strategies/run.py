@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
 from flwr.serverapp import Grid
@@ -109,18 +110,17 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         test_partition = own_test_positions(configuration, dataset, partition)
         refuse_attackers(configuration, federation)
         refuse_personal_models(configuration, federation.size, dataset.image_shape)
-        name = keys.name or made_up_name(configuration)
+        digests = data_digests(whole, federation, own)
+        described = _described(dataset, partition, own)
         with (
-            open_run(
-                configuration, name, describe_environment(), data_digests(whole, federation, own)
-            ) as (folder, checkpoint),
+            _opened(configuration, digests, described) as (folder, checkpoint),
             live_log(configuration.tracker, _tracked(folder), folder.rounds(), progress.say) as log,
         ):
             advice = _advice(configuration, federation, folder, checkpoint, progress)
             engine_run.advise(advice)
             threads = None if isinstance(evaluator, Unjudged) else _threads()
             folder.write_network(NetworkDescription.of(configuration, dataset, threads).to_dict())
-            folder.write_partition(_described(dataset, partition, own))
+            folder.write_partition(described)
             whose = (grid, federation, folder, evaluator, partition, test_partition)
             context = RunContext(*whose, progress, log, advice)
             if checkpoint:
@@ -129,6 +129,14 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
                 checkpoint = _pretrain(context)
             finish(context, _run_rounds(context, checkpoint))
     return folder
+
+
+def _opened(
+    configuration: Configuration, digests: Mapping[str, str], described: Mapping[str, Any]
+) -> AbstractContextManager[tuple[RunFolder, Checkpoint | None]]:
+    """Return ``open_run`` for a run that may have no name yet."""
+    name = configuration.keys.name or made_up_name(configuration)
+    return open_run(configuration, name, describe_environment(), digests, described)
 
 
 def _network(

@@ -15,14 +15,17 @@ from small_federation import make_app, make_grid
 from bfl.configuration import resolve
 from bfl.errors import ConfigurationError, DataError, RunError
 from bfl.experiments.results.progress import ProgressReport
-from bfl.experiments.run.resume import Checkpoint
+from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.run.resume import Checkpoint, Checkpoints
 from bfl.federation.wire import TrainTask, reply_content
-from bfl.posteriors import Posterior
+from bfl.posteriors import Manifest, Parameter, Posterior
 from clients.client_app import app
 from strategies import run
+from strategies.division import split
 from strategies.federation import Federation, discover
 from strategies.refusals import lost_states, refuse_attackers
 from strategies.run import run_federation
+from strategies.run_context import RunContext
 
 HOSTILE: dict[str, Any] = {"attack": "noise", "attackers": 2}
 
@@ -198,3 +201,59 @@ def test_a_node_whose_labels_are_none_of_the_runs_is_refused_at_once(
         assert "are none of the run's 10 classes, 0 to 9; its own log" in str(caught.value)
         assert str(tmp_path) not in str(caught.value)
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_is_not_gone_on_with_by_another_partition(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of a version that divides the images in another way; the folder stays as it was."""
+    manifest = Manifest((Parameter("dense/kernel", (2,), True, "he-normal"),))
+    posterior = Posterior(np.zeros(2), np.ones(2), np.zeros(0))
+    begun: list[int] = []
+
+    def killed(context: RunContext, checkpoint: Checkpoint | None) -> None:
+        """End the run after its first round."""
+        begun.append(checkpoint.server_round if checkpoint else 0)
+        Checkpoints(context.folder).save(Checkpoint(1, posterior, {}))
+        raise InterruptedError
+
+    monkeypatch.setattr(run, "manifest_of_clients", lambda *_: manifest)
+    monkeypatch.setattr(run, "_run_rounds", killed)
+    values = {"dataset": "digits", "rounds": 2, "output-dir": str(tmp_path), "name": "run"}
+    first = resolve({**values, "server-evaluates": False, "evaluate-every": 0})
+
+    def go_on(rounds: int = 2, nodes: tuple[dict[str, Any], ...] = ({}, {}, {})) -> None:
+        grid = DeploymentGrid(app, [], len(nodes))
+        for partition_id, config in enumerate(nodes):
+            grid.start(partition_id, **config)
+        resume = (tmp_path / "run" / "config.toml").exists()
+        run_federation(grid, first.replace(resume=resume, rounds=rounds))
+
+    for _ in range(2):
+        with pytest.raises(InterruptedError):
+            go_on()
+    assert begun == [0, 1]
+    folder = RunFolder(tmp_path / "run")
+    folder.write_metrics({"accuracy": 0.5})
+    was = folder.partition()
+
+    def reversed_parts(*given: Any) -> list[Any]:
+        return [None if part is None else part[::-1] for part in split(*given)]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run, "split", reversed_parts)
+        with pytest.raises(ConfigurationError, match=r"the clients' images .*partition\.json"):
+            go_on(rounds=3)
+        assert folder.metrics() == {"accuracy": 0.5}
+        assert (folder.config()["rounds"], folder.partition()) == (2, was)
+        # Where another node has come by data of its own, the digests are not of the same clients.
+        own = tmp_path / "own.npz"
+        images, labels = np.zeros((20, 8, 8), np.uint8), np.arange(20) % 10
+        np.savez(own, x_train=images, y_train=labels, x_test=images, y_test=labels)
+        with pytest.raises(InterruptedError):
+            go_on(nodes=({}, {}, {"dataset": f"npz:{own}"}))
+        assert len(folder.partition()["client_sha256"]) == 2
+        (folder.path / "partition.json").unlink()
+        with pytest.raises(InterruptedError):
+            go_on()
+    assert begun == [0, 1, 1, 1]

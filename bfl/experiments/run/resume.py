@@ -23,6 +23,7 @@ from bfl.experiments.results.run_folder import (
     DATA,
     ENVIRONMENT,
     NETWORK,
+    PARTITION,
     RunFolder,
 )
 from bfl.federation.state import Arrays, Snapshots
@@ -108,6 +109,7 @@ def open_run(
     name: str,
     environment: Mapping[str, Any],
     data: Mapping[str, str] | None = None,
+    partition: Mapping[str, Any] | None = None,
 ) -> Iterator[tuple[RunFolder, Checkpoint | None]]:
     """Give a block the folder of a run and, if it is one to go on with, its last checkpoint.
 
@@ -122,11 +124,12 @@ def open_run(
         name: The run's name.
         environment: See ``describe_environment``.
         data: Digests of the data that the run is made with, by what they are for.
+        partition: Who holds which data, as ``RunFolder.write_partition`` takes it.
 
     Raises:
         ConfigurationError: The folder cannot be written, holds another run, another server writes
-            to it, or the run in it was begun with another configuration or other data; the message
-            names what has changed.
+            to it, or the run in it was begun with another configuration, other data or another
+            partition; the message names what has changed.
         DataError: The run's files are corrupt.
     """
     keys = configuration.keys
@@ -141,6 +144,7 @@ def open_run(
         else:
             _refuse_changes(folder, configuration)
             _refuse_other_data(folder, configuration, data or {})
+            _refuse_other_partition(folder, partition or {})
             if not folder.holds(ENVIRONMENT):  # an older version was killed before it wrote that
                 folder.write_environment(described)
             if threads := _threads_of_older_version(folder, configuration):
@@ -259,6 +263,33 @@ def _refuse_other_data(
             f"cannot resume {folder.path} on other data: {'; '.join(other)}; restore them, or make "
             "the run again under another name"
         )
+
+
+def _refuse_other_partition(folder: RunFolder, partition: Mapping[str, Any]) -> None:
+    """Raise if the clients, or the server, would go on with other images than they have begun with.
+
+    Data that nodes have of their own are in no digest, and where other nodes than before have such,
+    the digests are not of the same clients and are not compared.
+    """
+    if not folder.holds(PARTITION) or Checkpoints(folder).latest() is None:
+        return
+    begun = folder.partition()
+    if len(begun.get("client_sha256", ())) != len(partition.get("client_sha256", ())):
+        return
+    of_whom = {
+        "clients'": (begun, partition),
+        "server's": (begun.get("server", {}), partition.get("server", {})),
+    }
+    for who, (was, now) in of_whom.items():
+        digests = was.get("sha256"), now.get("sha256")
+        if all(digests) and digests[0] != digests[1]:
+            raise ConfigurationError(
+                f"cannot resume {folder.path} on another partition: the positions of the {who} "
+                f"images had the SHA-256 {digests[0][:12]} ({folder.path / PARTITION}) and have "
+                f"{digests[1][:12]}. Another version of bfl has divided them, or other nodes have "
+                f"data of their own: go on with what {folder.path / ENVIRONMENT} names and with "
+                "the same nodes, or make the run again under another name"
+            )
 
 
 def changed_keys(saved: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:

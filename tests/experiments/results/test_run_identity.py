@@ -12,13 +12,15 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from bfl.configuration import resolve
 from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.results.identity import is_run_key, locked, read_run_key, run_key
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.experiments.run.resume import check_output, open_run
+from bfl.experiments.run.resume import Checkpoint, Checkpoints, check_output, open_run
+from bfl.posteriors import Posterior
 
 HOLD = """
 import sys
@@ -184,6 +186,24 @@ def test_a_run_goes_on_with_the_data_that_it_was_begun_with(tmp_path: Path) -> N
     opened({**DIGESTS, "test": 64 * "e"})
     with pytest.raises(ConfigurationError, match="on other data: the test images"):
         opened(DIGESTS)
+
+
+def test_the_servers_own_images_stay_its_own(tmp_path: Path) -> None:
+    """Also where no client has images of the run's; a run that has made no round may change."""
+    configuration = resolve({"output-dir": str(tmp_path), "name": "run", "resume": True})
+
+    def opened(digest: str) -> RunFolder:
+        partition = {"client_sha256": [], "sha256": "e" * 64, "server": {"sha256": digest}}
+        with open_run(configuration, "run", {}, None, partition) as (folder, _):
+            folder.write_partition(partition)
+            return folder
+
+    opened(64 * "a")
+    folder = opened(64 * "b")
+    Checkpoints(folder).save(Checkpoint(1, Posterior(np.zeros(1), np.ones(1)), {}))
+    with pytest.raises(ConfigurationError, match="the server's images had the SHA-256 bbbb"):
+        opened(64 * "a")
+    assert opened(64 * "b").partition()["server"] == {"sha256": 64 * "b"}
 
 
 def test_a_killed_server_lets_go(tmp_path: Path, other_server) -> None:
