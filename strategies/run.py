@@ -113,7 +113,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         digests = data_digests(whole, federation, own)
         described = _described(dataset, partition, own)
         with (
-            _opened(configuration, digests, described) as (folder, checkpoint),
+            _opened(configuration, federation, digests, described) as (folder, checkpoint),
             live_log(configuration.tracker, _tracked(folder), folder.rounds(), progress.say) as log,
         ):
             advice = _advice(configuration, federation, folder, checkpoint, progress)
@@ -132,10 +132,23 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
 
 
 def _opened(
-    configuration: Configuration, digests: Mapping[str, str], described: Mapping[str, Any]
+    configuration: Configuration,
+    federation: Federation,
+    digests: Mapping[str, str],
+    described: Mapping[str, Any],
 ) -> AbstractContextManager[tuple[RunFolder, Checkpoint | None]]:
-    """Return ``open_run`` for a run that may have no name yet."""
-    name = configuration.keys.name or made_up_name(configuration)
+    """Return ``open_run`` for a run that may have no name yet.
+
+    Raises:
+        ConfigurationError: The run is one to go on with, and clients' states are lost: before more
+            rounds cost it its results.
+    """
+    keys = configuration.keys
+    name = keys.name or made_up_name(configuration)
+    if keys.resume:
+        folder = RunFolder.named(keys.output_dir, name)
+        latest = Checkpoints(folder).latest()
+        lost_states(configuration, federation, latest, how_to_begin_again(folder))
     return open_run(configuration, name, describe_environment(), digests, described)
 
 

@@ -137,3 +137,14 @@ def test_a_run_whose_states_end_with_it_never_advises_to_go_on(
     for said in (str(caught.value), advised[-1], str(refused.value)):
         assert "begin the run again" in said
         assert "--resume" not in said
+
+
+def test_more_rounds_that_cannot_be_made_cost_a_finished_run_nothing(
+    values: dict[str, Any],
+) -> None:
+    folder = run(values, keeps_state=False)
+    before = folder.metrics(), folder.path.joinpath("config.toml").read_bytes()
+    with pytest.raises(ConfigurationError, match="going on would not give its result"):
+        run({**values, "resume": True, "rounds": 3}, keeps_state=False)
+    assert (folder.metrics(), folder.path.joinpath("config.toml").read_bytes()) == before
+    assert folder.holds("posterior.npz")
