@@ -14,6 +14,7 @@ import bfl.keras
 from bfl.commands.study import _share_threads
 from bfl.configuration import resolve
 from bfl.configuration.unread import unread_settings
+from bfl.engine.resources import cpus_of_this_process
 from bfl.errors import ConfigurationError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.resume import Checkpoint, Checkpoints, check_output, open_run
@@ -73,6 +74,24 @@ def test_a_process_with_other_threads_is_refused(monkeypatch: pytest.MonkeyPatch
     Process(monkeypatch, begun=2)
     with pytest.raises(ConfigurationError, match=r"computes with 2 threads.*server-threads=2"):
         start_tensorflow(resolve(DECIDES["distillation"]), None)
+
+
+def test_after_a_run_with_all_cpus_only_the_messages_ways_out_are_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    averaging, distils = resolve(IDLE["averaging"]), DECIDES["distillation"]
+    Process(monkeypatch)
+    start_tensorflow(averaging, None)
+    with pytest.raises(ConfigurationError, match=r"own, BFL_CPUS=1 in .* or server-threads=3"):
+        start_tensorflow(resolve(distils), None)
+    start_tensorflow(resolve({**distils, "server-threads": 3}), None)
+    monkeypatch.undo()
+    process = Process(monkeypatch)
+    monkeypatch.setenv("BFL_CPUS", "1")
+    monkeypatch.setattr(server_threads, "cpus_of_this_process", cpus_of_this_process)
+    start_tensorflow(averaging, None)
+    start_tensorflow(resolve(distils), None)
+    assert process.threads == 1
 
 
 def test_clients_of_the_same_process_have_its_threads(monkeypatch: pytest.MonkeyPatch) -> None:
