@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bfl.configuration import resolve
 from bfl.errors import ConfigurationError, DataError, RunError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.resume import completed
@@ -150,8 +152,15 @@ def _conflict(one: RunResult, other: RunResult) -> str:
 
 
 def _comparable(result: RunResult) -> dict[str, Any]:
-    """Return a result's configuration, with newer keys as its run resolves to, but its rounds."""
-    return {**completed(result.configuration, {}), "rounds": 0}
+    """Return a result's configuration, with newer keys as its run resolves to.
+
+    Without its rounds, unless the learning rates of the first ones depend on how many there are.
+    """
+    values = dict(completed(result.configuration, {}))
+    with suppress(ConfigurationError):
+        if resolve(values, check_data=False).schedule.depends_on_rounds():
+            return values
+    return {**values, "rounds": 0}
 
 
 def _unfit(study: DescribedStudy, found: Mapping[str, RunResult]) -> list[str]:
