@@ -95,14 +95,14 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
             dataset=(keys.dataset, keys.data_dir),
         )
         configuration = configuration.with_clients(federation.size)
-        own = server_data(configuration, dataset, federation)
+        own = server_data(configuration, dataset, federation.size, federation)
         if network:
             evaluator = _evaluator(configuration, dataset, network, own)
         else:
             said = manifest_of_clients(configuration, dataset, grid, federation, progress.say)
             evaluator = Unjudged(configuration, dataset, said)
         check_no_moving_statistics(configuration, evaluator.manifest)
-        check_own_images(configuration, dataset, own)
+        check_own_images(configuration, dataset, own, federation.size)
         if not all(federation.own_examples.values()):
             check_partition(configuration, dataset, own, federation.size)
         partition = split(configuration, dataset, federation, own)
