@@ -27,6 +27,9 @@ from bfl.experiments.studies.run_result import (
 from bfl.experiments.studies.same_data import different_data
 from bfl.files import write_atomically
 
+UNREPEATED = {"round-retries": 0}
+"""A key that results do not keep, at what goes with all others: private runs allow nothing else."""
+
 
 @dataclass(frozen=True)
 class Merged:
@@ -156,9 +159,10 @@ def _comparable(result: RunResult) -> dict[str, Any]:
 
     Without its rounds, unless the learning rates of the first ones depend on how many there are.
     """
-    values = dict(completed(result.configuration, {}))
+    values = dict(completed(result.configuration, UNREPEATED))
     with suppress(ConfigurationError):
-        if resolve(values, check_data=False).schedule.depends_on_rounds():
+        resolved = resolve({**UNREPEATED, **values}, check_data=False)
+        if resolved.schedule.depends_on_rounds():
             return values
     return {**values, "rounds": 0}
 

@@ -151,3 +151,16 @@ def test_keys_that_an_older_version_lacked_are_no_other_configuration(
         if other in pair:
             values = [result.configuration.get("server-threads", 1) for result in pair]
             assert f"): server-threads is {values[0]} and {values[1]}\n" in said
+
+
+def test_keys_that_a_private_result_lacks_are_filled_in_as_well(tmp_path: Path) -> None:
+    """Its run allows no second asking, which results do not keep."""
+    private = 'outgoing = "clip+noise"\nweighting = "equal"\nnormalization = "group"'
+    text = STUDY.replace("clients = 3", f"clients = 3\nround-retries = 0\n{private}")
+    now = made_up_result(scaled_study(tmp_path, text=text).runs[0])
+    kept = {key: value for key, value in now.configuration.items() if key != "server-threads"}
+    places = [tmp_path / side for side in ("one", "two")]
+    for place, configuration in zip(places, (now.configuration, kept), strict=True):
+        result = replace(now, configuration=configuration)
+        write_result(StudyFolder(place).result_file(now.name), result)
+    assert main(["study", "merge", str(tmp_path / "all"), *map(str, places)]) == 0
