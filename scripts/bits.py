@@ -69,6 +69,7 @@ RUNS: dict[str, dict[str, Any]] = {
         "pretrain-examples": 60,
         "pretrain-epochs": 2,
     },
+    "hostile-winsorized": {"attack": "sign-flip", "attackers": 1, "defence": "winsorization"},
     "distilled-ensemble": {
         "strategy": "fedbe",
         "inference": "deterministic",
@@ -79,7 +80,6 @@ RUNS: dict[str, dict[str, Any]] = {
         "swa-start": 2.0,
         "swa-cycle": 1,
     },
-    "hostile-winsorized": {"attack": "sign-flip", "attackers": 1, "defence": "winsorization"},
 }
 
 
