@@ -120,8 +120,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
             engine_run.advise(advice)
             if checkpoint and folder.holds(NETWORK):
                 check_same_threads(configuration, folder.network().get("threads"))
-            threads = None if isinstance(evaluator, Unjudged) else _threads()
-            folder.write_network(NetworkDescription.of(configuration, dataset, threads).to_dict())
+            _write_network(folder, configuration, dataset, judged=network is not None)
             folder.write_partition(_described(dataset, partition, own))
             whose = (grid, federation, folder, evaluator, partition, test_partition)
             context = RunContext(*whose, progress, log, advice)
@@ -131,6 +130,14 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
                 checkpoint = _pretrain(context)
             finish(context, _run_rounds(context, checkpoint))
     return folder
+
+
+def _write_network(
+    folder: RunFolder, configuration: Configuration, dataset: Dataset, *, judged: bool
+) -> None:
+    """Write which network it is, and on how many threads the server judges it, if it does."""
+    threads = _threads() if judged else None
+    folder.write_network(NetworkDescription.of(configuration, dataset, threads).to_dict())
 
 
 def _network(
