@@ -24,7 +24,7 @@ def main(clients: str, folder: str, *run_config: str) -> None:
     configuration = resolve({**read_run_config(run_config), "clients": int(clients)})
     keys = configuration.keys
     dataset = cached_dataset(keys.dataset, keys.data_dir)
-    used = train_positions(dataset, keys.train_examples)
+    used = train_positions(dataset, keys.train_examples, keys.clients)
     parts = configuration.partition.split(
         dataset.train_labels[used], keys.clients, randomness.generator(keys.seed, "partition")
     )

@@ -110,7 +110,7 @@ def check_partition(
 
 
 def clients_positions(
-    configuration: Configuration, dataset: Dataset, own: ServerData | None, clients: int = 0
+    configuration: Configuration, dataset: Dataset, own: ServerData | None, clients: int
 ) -> Positions:
     """Return the positions of the training images that clients share; see ``train_positions``."""
     used = train_positions(dataset, configuration.keys.train_examples, clients)

@@ -40,8 +40,8 @@ def check_before_start(configuration: Configuration, clients: int) -> None:
     whole = cached_dataset(keys.dataset, keys.data_dir)
     dataset = with_test_examples(whole, keys.test_examples)
     configuration.tracker.check()
-    own = server_data(configuration, dataset)
-    check_own_images(configuration, dataset, own)
+    own = server_data(configuration, dataset, clients)
+    check_own_images(configuration, dataset, own, clients)
     check_partition(configuration, dataset, own, clients)
     configuration.exchange.check_asked(len(configuration.sampling.sample(keys.seed, 1, clients)))
     if keys.pretrain_examples:
@@ -107,12 +107,12 @@ def _split(configuration: Configuration, dataset: Dataset, clients: int) -> list
         nodes={number: number for number in range(clients)},
         own_examples=dict.fromkeys(range(clients), 0),
     )
-    own = server_data(configuration, dataset)
+    own = server_data(configuration, dataset, clients)
     return split(configuration, dataset, federation, own)
 
 
 def check_own_images(
-    configuration: Configuration, dataset: Dataset, own: ServerData | None
+    configuration: Configuration, dataset: Dataset, own: ServerData | None, clients: int
 ) -> None:
     """Raise if the server's own images do not serve who needs them, or are others' as well.
 
@@ -130,7 +130,7 @@ def check_own_images(
     if configuration.server_network_decides:
         check_no_test_images(own, dataset, configuration.keys.server_data)
     if needed:
-        theirs = clients_positions(configuration, dataset, own)
+        theirs = clients_positions(configuration, dataset, own, clients)
         check_no_overlap(own, dataset, theirs, configuration.keys.server_data)
 
 

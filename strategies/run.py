@@ -96,14 +96,14 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
             dataset=(keys.dataset, keys.data_dir),
         )
         configuration = configuration.with_clients(federation.size)
-        own = server_data(configuration, dataset, federation)
+        own = server_data(configuration, dataset, federation.size, federation)
         if network:
             evaluator = _evaluator(configuration, dataset, network, own)
         else:
             said = manifest_of_clients(configuration, dataset, grid, federation, progress.say)
             evaluator = Unjudged(configuration, dataset, said)
         check_no_moving_statistics(configuration, evaluator.manifest)
-        check_own_images(configuration, dataset, own)
+        check_own_images(configuration, dataset, own, federation.size)
         if not all(federation.own_examples.values()):
             check_partition(configuration, dataset, own, federation.size)
         partition = split(configuration, dataset, federation, own)
@@ -118,8 +118,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         ):
             advice = _advice(configuration, federation, folder, checkpoint, progress)
             engine_run.advise(advice)
-            threads = None if isinstance(evaluator, Unjudged) else _threads()
-            folder.write_network(NetworkDescription.of(configuration, dataset, threads).to_dict())
+            _write_network(folder, configuration, dataset, judged=network is not None)
             folder.write_partition(described)
             whose = (grid, federation, folder, evaluator, partition, test_partition)
             context = RunContext(*whose, progress, log, advice)
@@ -150,6 +149,14 @@ def _opened(
         latest = Checkpoints(folder).latest()
         lost_states(configuration, federation, latest, how_to_begin_again(folder))
     return open_run(configuration, name, describe_environment(), digests, described)
+
+
+def _write_network(
+    folder: RunFolder, configuration: Configuration, dataset: Dataset, *, judged: bool
+) -> None:
+    """Write which network it is, and on how many threads the server judges it, if it does."""
+    threads = _threads() if judged else None
+    folder.write_network(NetworkDescription.of(configuration, dataset, threads).to_dict())
 
 
 def _network(

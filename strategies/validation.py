@@ -19,13 +19,17 @@ from strategies.server_state import ServerState
 
 
 def server_data(
-    configuration: Configuration, dataset: Dataset, federation: Federation | None = None
+    configuration: Configuration,
+    dataset: Dataset,
+    clients: int,
+    federation: Federation | None = None,
 ) -> ServerData | None:
     """Return the server's own images; None if it has none.
 
     Args:
         configuration: The run's configuration.
         dataset: Its data set.
+        clients: The number of clients.
         federation: The nodes; None before they are known.
 
     Raises:
@@ -47,6 +51,7 @@ def server_data(
         data_dir=keys.data_dir,
         examples=keys.server_examples,
         train_examples=keys.train_examples,
+        clients=clients,
         seed=keys.seed,
         labelled=keys.server_labels,
     )

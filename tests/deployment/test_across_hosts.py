@@ -57,7 +57,7 @@ def part_of_masked(client: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """Return the images and labels that a client of the masked round has in one process."""
     configuration = resolve(parse_pairs(MASKED))
     digits = load_dataset("digits")
-    used = clients_positions(configuration, digits, None)
+    used = clients_positions(configuration, digits, None, len(CLIENTS))
     generator = randomness.generator(configuration.keys.seed, "partition")
     part = configuration.partition.split(digits.train_labels[used], len(CLIENTS), generator)[client]
     return digits.train_images[used[part]], digits.train_labels[used[part]]

@@ -73,13 +73,15 @@ def load_server_data(
     data_dir: str,
     examples: float,
     train_examples: float,
+    clients: int,
     seed: int,
     labelled: bool = True,
 ) -> ServerData | None:
     """Return the server's own images; None if it has none.
 
     They have the mixture of classes of what they are taken from. Which they are depends on the seed
-    and not on the number of clients, the partition or the nodes.
+    and not on the partition or the nodes; on the number of clients only where the images that are
+    used do, see ``train_positions``.
 
     Args:
         server_data: The key ``server-data``.
@@ -88,6 +90,7 @@ def load_server_data(
         examples: The key ``server-examples``: of the training images that are used, or of those of
             the other data set.
         train_examples: The key ``train-examples``.
+        clients: The number of clients.
         seed: The run's seed.
         labelled: The key ``server-labels``; without labels, another data set's classes may be
             others than the run's.
@@ -100,7 +103,7 @@ def load_server_data(
     if not server_data:
         return None
     if server_data == HELD_BACK:
-        source, candidates = dataset, train_positions(dataset, train_examples)
+        source, candidates = dataset, train_positions(dataset, train_examples, clients)
     else:
         source = cached_dataset(server_data, data_dir)
         _check_goes_with(source, dataset, server_data, labelled)

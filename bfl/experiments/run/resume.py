@@ -299,11 +299,23 @@ def changed_keys(saved: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, 
     """
     if now.keys() - saved.keys():
         # What may change is not saved with a result, and other keys may need it.
-        free = {key: now[key] for key in FREE_TO_CHANGE & now.keys()}
-        with suppress(ConfigurationError):
-            saved = {**resolve({**free, **saved}, check_data=False).values, **saved}
+        saved = completed(saved, {key: now[key] for key in FREE_TO_CHANGE & now.keys()})
     keys = [key for key in {**saved, **now} if key not in FREE_TO_CHANGE]
     # A run begun with clients = 0 has recorded how many there were.
     if not now.get("clients"):
         keys.remove("clients")
     return {key: (saved.get(key), now.get(key)) for key in keys if saved.get(key) != now.get(key)}
+
+
+def completed(saved: Mapping[str, Any], free: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return a saved configuration with the keys that an older version did not have.
+
+    They have the values that its run resolves to today; it stays as it is where it does not.
+
+    Args:
+        saved: The configuration.
+        free: Keys of ``FREE_TO_CHANGE`` that others may need; if not given they have defaults.
+    """
+    with suppress(ConfigurationError):
+        return {**resolve({**free, **saved}, check_data=False).values, **saved}
+    return saved

@@ -61,7 +61,8 @@ def gather(
 ) -> StudyResults:
     """Return what the runs of a study have given.
 
-    A result of fewer rounds than the study has is that of a run that is not over.
+    A result of fewer rounds than the study has is that of a run that is not over. Where learning
+    rates go by shares of the rounds it is that of another run, and passed over.
 
     Args:
         folder: The study's folder.
@@ -84,8 +85,9 @@ def gather(
         configuration = resolve(values_of(run), check_data=False)
         found = []
         for result in _candidates(folder, run.name, places):
-            text = unfit(result, configuration)
-            if text:
+            if _is_shorter_run(result, configuration):
+                continue
+            if text := unfit(result, configuration):
                 problems.append(text)
             else:
                 found.append(result)
@@ -98,8 +100,8 @@ def gather(
             finished[run.name] = whole[0]
             continue
         own = folder.run(run.name)
-        if is_begun(own):
-            begun[run.name] = result_of(own, run.name)
+        if is_begun(own) and not _is_shorter_run(so_far := result_of(own, run.name), configuration):
+            begun[run.name] = so_far
         states[run.name] = state(folder, run.name, own, rounds)
     problems += different_data(of_data)
     if problems:
@@ -122,13 +124,12 @@ def _candidates(folder: StudyFolder, name: str, places: Sequence[Path]) -> Itera
 
 
 def unfit(result: RunResult, configuration: Configuration) -> str:
-    """Return why a result is not that of a configuration; empty: it is, or of fewer rounds."""
+    """Return why a result is not that of a configuration; empty: it is, or of its first rounds."""
     now = portable(configuration.values)
-    # Other keys may need those that may change, which results do not keep.
-    free = {key: value for key, value in configuration.values.items() if key in FREE_TO_CHANGE}
-    changed = changed_keys(portable(result.configuration), {**free, **now})
-    if "rounds" in changed and result.number_of_rounds < configuration.keys.rounds:
-        # Nothing in a round depends on how many there are to be.
+    changed = _changed(result, configuration)
+    shorter = result.number_of_rounds < configuration.keys.rounds
+    if shorter and not configuration.schedule.depends_on_rounds():
+        # Nothing else in a round depends on how many there are to be.
         del changed["rounds"]
     if not changed:
         return ""
@@ -136,6 +137,23 @@ def unfit(result: RunResult, configuration: Configuration) -> str:
     return (
         f"{result.source} is a run of another configuration (digest "
         f"{digest(result.configuration)[:12]}, the study's is {digest(now)[:12]}): {differing}"
+    )
+
+
+def _changed(result: RunResult, configuration: Configuration) -> dict[str, tuple[Any, Any]]:
+    """Return the keys in which a result's configuration is another one, with both values."""
+    # Other keys may need those that may change, which results do not keep.
+    free = {key: value for key, value in configuration.values.items() if key in FREE_TO_CHANGE}
+    now = {**free, **portable(configuration.values)}
+    return changed_keys(portable(result.configuration), now)
+
+
+def _is_shorter_run(result: RunResult, configuration: Configuration) -> bool:
+    """Return whether a result has fewer rounds, and in these other learning rates."""
+    return (
+        configuration.schedule.depends_on_rounds()
+        and result.number_of_rounds < configuration.keys.rounds
+        and _changed(result, configuration).keys() == {"rounds"}
     )
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from bfl.configuration import resolve
 from bfl.errors import ConfigurationError, DataError, RunError
 from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.run.resume import completed
 from bfl.experiments.studies.contradictions import different_numbers
 from bfl.experiments.studies.folder import STUDY_JSON, STUDY_TOML, StudyFolder, is_begun, is_done
 from bfl.experiments.studies.gathering import unfit
@@ -22,6 +26,9 @@ from bfl.experiments.studies.run_result import (
 )
 from bfl.experiments.studies.same_data import different_data
 from bfl.files import write_atomically
+
+UNREPEATED = {"round-retries": 0}
+"""A key that results do not keep, at what goes with all others: private runs allow nothing else."""
 
 
 @dataclass(frozen=True)
@@ -127,8 +134,9 @@ def _results(place: Path) -> Iterator[RunResult]:
 def _conflict(one: RunResult, other: RunResult) -> str:
     """Return why two results cannot be one run's; empty: they can."""
     claimed = f"{one.source} and {other.source} claim to be the same run"
-    ones, others = ({**each.configuration, "rounds": 0} for each in (one, other))
-    changed = [key for key in {**ones, **others} if ones.get(key) != others.get(key)]
+    ones, others = _comparable(one), _comparable(other)
+    known = {**one.configuration, **other.configuration}
+    changed = [key for key in known if ones.get(key) != others.get(key)]
     if changed:
         differing = "; ".join(
             f"{key} is {ones.get(key)!r} and {others.get(key)!r}" for key in changed
@@ -144,6 +152,19 @@ def _conflict(one: RunResult, other: RunResult) -> str:
             f"{claimed} and differ in {len(different)} numbers: {name} is {mine!r} and {theirs!r}"
         )
     return ""
+
+
+def _comparable(result: RunResult) -> dict[str, Any]:
+    """Return a result's configuration, with newer keys as its run resolves to.
+
+    Without its rounds, unless the learning rates of the first ones depend on how many there are.
+    """
+    values = dict(completed(result.configuration, UNREPEATED))
+    with suppress(ConfigurationError):
+        resolved = resolve({**UNREPEATED, **values}, check_data=False)
+        if resolved.schedule.depends_on_rounds():
+            return values
+    return {**values, "rounds": 0}
 
 
 def _unfit(study: DescribedStudy, found: Mapping[str, RunResult]) -> list[str]:

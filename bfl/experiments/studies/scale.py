@@ -80,7 +80,7 @@ class Scale:
 
         Raises:
             ConfigurationError: Seeds are to be fewer or more, and the study has no axis of seeds,
-                or to be more, and it is not known which it has.
+                or to be more, and it is not known which it has, or they set other keys as well.
         """
         with_seeds = self._with_seeds(study)
         runs = tuple(self._reduced(run) for run in with_seeds.runs())
@@ -193,15 +193,18 @@ def _further_seeds(study: Study, number: int) -> list[Choice]:
     """Return further seeds of a study: the smallest whole numbers that it does not have.
 
     Raises:
-        ConfigurationError: A value of the axis does not say which seed it is.
+        ConfigurationError: A value of the axis does not say which seed it is, or sets other keys.
     """
     if number <= 0 or study.seeds is None:
         return []
-    there = [choice.values.get(SEED) for choice in study.seeds.choices]
-    if not all(type(seed) is int for seed in there):
+    choices = study.seeds.choices
+    there = [choice.values.get(SEED) for choice in choices]
+    alone = all(choice.values.keys() == {SEED} for choice in choices)
+    if not (alone and all(type(seed) is int for seed in there)):
         raise ConfigurationError(
             f"--scale: seeds can be at most {len(there)}, as the axis 'seed' of {study.source} has "
-            "values that set no seed; write more of them into the file"
+            f"values that set {'no seed' if None in there or alone else 'other keys as well'}; "
+            "write more of them into the file"
         )
     free = (seed for seed in count() if seed not in there)
     return [

@@ -1,6 +1,7 @@
 """Data sets whose images are resized, such as the server's from another domain."""
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -38,7 +39,8 @@ def test_another_domain_serves_as_the_servers_own_images(tmp_path: Path) -> None
     labels = np.arange(40) % 10
     np.savez(tmp_path / "far.npz", x_train=images, y_train=labels, x_test=images, y_test=labels)
     digits = load_dataset("digits")
-    given = {"examples": 0.0, "train_examples": 0.0, "seed": 0, "data_dir": str(tmp_path)}
+    given: dict[str, Any] = {"examples": 0.0, "train_examples": 0.0, "clients": 3, "seed": 0}
+    given["data_dir"] = str(tmp_path)
     with pytest.raises(ConfigurationError, match=r"images of \(64, 64, 3\)"):
         load_server_data("npz:far.npz", digits, **given)
     own = load_server_data("resized:8x8x1:npz:far.npz", digits, **given)

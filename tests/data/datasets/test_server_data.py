@@ -25,7 +25,7 @@ HELD_BACK: dict[str, Any] = {"server-data": "held-back"}
 
 def own_images(**values: Any) -> ServerData:
     given = {key.replace("_", "-"): value for key, value in values.items()}
-    found = server_data(resolve({**HELD_BACK, **given}), load_dataset("digits"), FEDERATION)
+    found = server_data(resolve({**HELD_BACK, **given}), load_dataset("digits"), 3, FEDERATION)
     assert found is not None
     return found
 
@@ -42,7 +42,7 @@ def archive(tmp_path: Path) -> Any:
 
 
 def test_there_are_none_unless_asked_for() -> None:
-    assert server_data(resolve({}), load_dataset("digits"), FEDERATION) is None
+    assert server_data(resolve({}), load_dataset("digits"), 3, FEDERATION) is None
 
 
 def test_they_have_the_mixture_of_classes_and_the_seed_picks_them() -> None:
@@ -66,7 +66,7 @@ def test_clients_and_server_share_the_images_and_no_image_is_with_both(
     dataset = load_dataset("digits")
     before = split(resolve(values), dataset, FEDERATION)
     configuration = resolve({**HELD_BACK, **values, "server-examples": 0.25})
-    own = server_data(configuration, dataset, FEDERATION)
+    own = server_data(configuration, dataset, 3, FEDERATION)
     assert own is not None
     after = split(configuration, dataset, FEDERATION, own)
     clients = np.concatenate([part for part in after if part is not None])
@@ -112,12 +112,12 @@ def test_images_that_the_run_is_judged_on_are_refused(
     for name in ("others", "mixed"):
         place = {"server-data": f"npz:{tmp_path}/{name}.npz", "server-examples": 0.0}
         configuration = resolve({**values, **place})
-        own = server_data(configuration, dataset, FEDERATION)
+        own = server_data(configuration, dataset, 3, FEDERATION)
         if name == "others":
-            check_own_images(configuration, dataset, own)
+            check_own_images(configuration, dataset, own, 3)
             continue
         with pytest.raises(ConfigurationError, match="1 of its 10 images are test images of"):
-            check_own_images(configuration, dataset, own)
+            check_own_images(configuration, dataset, own, 3)
 
 
 def test_what_does_not_go_with_the_data_set_is_refused(archive: Any) -> None:
@@ -160,7 +160,7 @@ def test_too_many_are_refused_before_the_start(values: dict[str, Any], said: str
 def test_nothing_can_be_held_back_from_nodes_with_data_of_their_own() -> None:
     federation = Federation(nodes={0: 10, 1: 11}, own_examples={0: 0, 1: 50})
     with pytest.raises(ConfigurationError, match="partitions 1 have data of their own"):
-        server_data(resolve(HELD_BACK), load_dataset("digits"), federation)
+        server_data(resolve(HELD_BACK), load_dataset("digits"), 3, federation)
 
 
 def test_settings_without_images_of_the_server_are_warned_of() -> None:

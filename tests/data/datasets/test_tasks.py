@@ -10,11 +10,13 @@ import pytest
 from bfl.configuration import resolve
 from bfl.data.datasets import absolute_dataset, load_dataset, portable_dataset, validate_dataset
 from bfl.data.datasets.cache import cached_dataset
+from bfl.data.datasets.subset import train_positions
 from bfl.data.images import padded
 from bfl.errors import ConfigurationError
-from strategies.division import own_test_positions, split
+from strategies.division import clients_positions, own_test_positions, split
 from strategies.federation import Federation
-from strategies.refusals import check_before_start
+from strategies.refusals import check_before_start, check_own_images
+from strategies.validation import server_data
 
 
 @pytest.fixture
@@ -111,6 +113,46 @@ def test_a_number_of_training_images_is_the_same_for_clients_of_every_task(
     for client, part in enumerate(parts):
         labels = dataset.train_labels[part]
         assert set(labels < 3) == {client < 2}
+
+
+def test_images_are_held_back_from_those_that_the_clients_of_every_task_have(folder: Path) -> None:
+    """By classes alone 6 of 10 images would be the first task's, and 4 are its two clients'."""
+    values = {"strategy": "fedavg", "dataset": WORD, "train-examples": 10}
+    held = resolve({**values, "server-data": "held-back", "server-examples": 0.5})
+    dataset = cached_dataset(held.keys.dataset, "")
+    nodes = Federation(dict.fromkeys(range(5), 1), dict.fromkeys(range(5), 0))
+    parts = split(resolve(values), dataset, nodes)
+    before = np.concatenate([part for part in parts if part is not None])
+    for own in (server_data(held, dataset, 5, nodes), server_data(held, dataset, 5)):
+        assert own is not None
+        assert own.held_back.size == 5
+        assert set(own.held_back) < set(before)
+        used = clients_positions(held, dataset, own, 5)
+        assert {*own.held_back, *used} == set(before)
+        assert used.size == 5
+
+
+def test_images_of_the_clients_of_any_task_are_not_the_servers(folder: Path) -> None:
+    """The second task's six images; by classes alone only four are asked for."""
+    values = {"strategy": "fedavg", "dataset": WORD, "train-examples": 10}
+    dataset = cached_dataset(resolve(values).keys.dataset, "")
+    used = clients_positions(resolve(values), dataset, None, 5)
+    by_classes = train_positions(dataset, 10)
+    (first, *_) = sorted({*used} - {*by_classes})
+    images = dataset.train_images[[first, first]]
+    images[1] = 0  # nobody's
+    np.savez(
+        "own.npz",
+        x_train=images,
+        y_train=[0, 1],
+        x_test=images,
+        y_test=[0, 1],
+    )
+    theirs = {"weighting": "accuracy", "server-data": "npz:own.npz", "server-examples": 0.0}
+    configuration = resolve({**values, **theirs})
+    own = server_data(configuration, dataset, 5)
+    with pytest.raises(ConfigurationError, match="1 of its 2 images are among those"):
+        check_own_images(configuration, dataset, own, 5)
 
 
 def test_more_training_images_than_a_task_has_are_refused(folder: Path) -> None:

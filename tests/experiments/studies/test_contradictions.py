@@ -125,3 +125,42 @@ def test_contradicting_curves_are_refused_by_merge_and_table(
     assert main(["study", "merge", str(tmp_path / "all"), one, two]) == 0
     assert main(["table", one, "--results", two]) == 0
     assert json.loads((tmp_path / "all" / "runs" / f"{ONE}.json").read_text())["metrics"]
+
+
+def test_keys_that_an_older_version_lacked_are_no_other_configuration(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In whichever folder the older result is, and if each version has a key of its own."""
+    scaled = scaled_study(tmp_path / "files", text=STUDY)
+    now = made_up_result(next(run for run in scaled.runs if run.name == ONE))
+
+    def without(*keys: str) -> RunResult:
+        kept = {key: value for key, value in now.configuration.items() if key not in keys}
+        return replace(now, configuration=kept)
+
+    old, older = without("server-threads"), without("channel-means", "mc-samples")
+    other = replace(now, configuration={**now.configuration, "server-threads": 2})
+    pairs = ((old, now), (now, old), (old, older), (older, old), (old, other), (other, old))
+    for number, pair in enumerate(pairs):
+        places = [str(tmp_path / f"{number}-{side}") for side in ("one", "two")]
+        for place, result in zip(places, pair, strict=True):
+            write_result(StudyFolder(Path(place)).result_file(ONE), result)
+        merged = main(["study", "merge", str(tmp_path / f"{number}-all"), *places])
+        said = capsys.readouterr().err
+        assert merged == (2 if other in pair else 0), said
+        if other in pair:
+            values = [result.configuration.get("server-threads", 1) for result in pair]
+            assert f"): server-threads is {values[0]} and {values[1]}\n" in said
+
+
+def test_keys_that_a_private_result_lacks_are_filled_in_as_well(tmp_path: Path) -> None:
+    """Its run allows no second asking, which results do not keep."""
+    private = 'outgoing = "clip+noise"\nweighting = "equal"\nnormalization = "group"'
+    text = STUDY.replace("clients = 3", f"clients = 3\nround-retries = 0\n{private}")
+    now = made_up_result(scaled_study(tmp_path, text=text).runs[0])
+    kept = {key: value for key, value in now.configuration.items() if key != "server-threads"}
+    places = [tmp_path / side for side in ("one", "two")]
+    for place, configuration in zip(places, (now.configuration, kept), strict=True):
+        result = replace(now, configuration=configuration)
+        write_result(StudyFolder(place).result_file(now.name), result)
+    assert main(["study", "merge", str(tmp_path / "all"), *map(str, places)]) == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -140,3 +141,31 @@ def test_results_that_the_study_does_not_list_are_said(tmp_path: Path, capsys: O
     for line in warned:
         assert line.startswith(f"warning: {fewer / 'runs'}")
         assert line.endswith(f"seed-2.json: no run of the study in {fewer / 'study.json'}")
+
+
+@pytest.mark.parametrize("milestones", ["0.3", "2"])
+def test_a_shorter_run_by_shares_of_the_rounds_is_another_run(
+    tmp_path: Path, capsys: Output, milestones: str
+) -> None:
+    """Its rounds have other rates: they contradict nothing, and are not put with the longer run."""
+    steps = f'schedule = "step"\nlr-milestones = "{milestones}"\nlr-factors = "0.1"'
+    before = made(tmp_path / "before", STUDY.replace("rounds = 4", f"rounds = 4\n{steps}"), "", ONE)
+    after = made(tmp_path / "after", STUDY.replace("rounds = 4", f"rounds = 6\n{steps}"), "", ONE)
+    file = before / "runs" / f"{ONE}.json"
+    shorter = read_result(file)
+    by_shares = milestones == "0.3"
+    if by_shares:
+        rounds = ({"round": 1, "accuracy": 0.1}, {"round": 2, "accuracy": 0.3})
+        write_result(file, replace(shorter, rounds=rounds))
+    capsys.readouterr()
+    assert bfl("table", after, "--results", before) == 0
+    assert "1 of 8 runs are done" in capsys.readouterr().out
+    # Without its study, to which results alone are compared.
+    (before / "study.json").unlink()
+    assert bfl("study", "merge", tmp_path / "all", before, after) == (2 if by_shares else 0)
+    assert ("rounds is 4 and 6" in capsys.readouterr().err) == by_shares
+    (after / "runs" / f"{ONE}.json").unlink()
+    assert bfl("table", after, "--results", before) == 0
+    assert "0 of 8 runs are done" in capsys.readouterr().out
+    assert bfl("study", "merge", after, before) == (2 if by_shares else 0)
+    assert ("rounds was 4 and is 6" in capsys.readouterr().err) == by_shares

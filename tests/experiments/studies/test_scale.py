@@ -68,6 +68,17 @@ def test_seeds_that_are_not_known_are_not_added_to(tmp_path: Path) -> None:
         scaled_study(tmp_path, "seeds=3", text=text)
 
 
+def test_seeds_that_set_other_keys_as_well_are_not_added_to(tmp_path: Path) -> None:
+    """A further one would lack the key, and be averaged with those that have it."""
+    seeds = '[{ label = "a", seed = 0 }, { label = "b", seed = 1 }]'
+    assert len(scaled_study(tmp_path, "seeds=3", text=STUDY.replace("[0, 1]", seeds)).runs) == 12
+    text = STUDY.replace("[0, 1]", seeds.replace(" }", ", train-examples = 100 }"))
+    runs = scaled_study(tmp_path, "seeds=2", text=text).runs
+    assert [run.values["train-examples"] for run in runs] == [100] * 8
+    with pytest.raises(ConfigurationError, match=r"at most 2.*values that set other keys as well"):
+        scaled_study(tmp_path, "seeds=3", text=text)
+
+
 def test_rows_with_numbers_of_their_own_are_both_named(tmp_path: Path) -> None:
     text = (
         STUDY.replace("rounds = 4", "")
