@@ -13,7 +13,7 @@ from small_study import STUDY, scaled_study
 
 from bfl.configuration import resolve
 from bfl.errors import DataError
-from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import METRICS, RunFolder
 from bfl.experiments.studies.figures import draw_study, study_figures
 from bfl.experiments.studies.figures.base import Overlay
 from bfl.experiments.studies.folder import StudyFolder
@@ -52,6 +52,8 @@ def made(folder: Path, text: str = STUDY, scale: str = "") -> tuple[StudyFolder,
             "accuracy": dict.fromkeys(("predictive-entropy", "aleatoric", "epistemic"), curve)
         }
         run_folder.write_retention({"fraction": GRID, "curves": curves})
+        judged = {"global-accuracy": place / 10, "last-meme-negative-log-likelihood": 2.0 + place}
+        run_folder.write_clients({"0": judged, "2": {"global-accuracy": 0.9}})
         run_folder.write_metrics({"accuracy": place / 10})
     return study, scaled
 
@@ -116,6 +118,41 @@ def test_numbers_are_means_with_each_seeds_own(tmp_path: Path) -> None:
     (ends,) = bar.lines[2][0].get_segments()
     np.testing.assert_allclose(ends[:, 0], 0.2 + np.std([0, 0.4], ddof=1) * np.array([-1, 1]))
     assert len({container.lines[0].get_ydata()[0] for container in iid.containers}) == 4
+
+
+def test_numbers_of_clients_are_means_over_the_seeds_client_by_client(tmp_path: Path) -> None:
+    study, scaled = made(tmp_path)
+    figure = study_figures.create("client-numbers").draw(overlay(study, scaled))
+    assert figure is not None
+    for panel, axes in enumerate(figure.axes):
+        assert [bar.get_label() for bar in axes.containers] == ["WS", "NWA"]
+        for row, bar in enumerate(axes.containers):
+            clients, values = bar.lines[0].get_data()
+            np.testing.assert_array_equal(np.round(clients), [0, 2])
+            # Places of the runs: seeds slowest, rows fastest; so 4 apart from seed to seed.
+            place = 2 * panel + row
+            own = np.array([place, place + 4]) / 10
+            np.testing.assert_allclose(values, [own.mean(), 0.9])
+            first, _ = bar.lines[2][0].get_segments()
+            np.testing.assert_allclose(np.ptp(first[:, 1]), 2 * own.std(ddof=1))
+            lines = [line for line in axes.lines if list(line.get_xdata()) == [0, 1]]
+            np.testing.assert_allclose(lines[row].get_ydata(), (own.mean() + 0.9) / 2)
+
+
+def test_numbers_of_clients_are_of_finished_runs_that_have_them(tmp_path: Path) -> None:
+    study, scaled = made(tmp_path)
+    name = "last-meme-negative-log-likelihood"
+    figure = study_figures.create("client-numbers", {"metric": name}).draw(overlay(study, scaled))
+    assert figure is not None
+    assert list(np.round(figure.axes[0].containers[0].lines[0].get_xdata())) == [0]
+    missing = study_figures.create("client-numbers", {"metric": "best-better-accuracy"})
+    assert missing.draw(overlay(study, scaled)) is None
+    for run in scaled.runs:
+        (study.run(run.name).path / METRICS).unlink()
+    unfinished = study_figures.create("client-numbers")
+    assert unfinished.draw(overlay(study, scaled)) is None
+    with pytest.raises(ValueError, match=r"'best-better-acuracy'.*best-better-accuracy"):
+        study_figures.create("client-numbers", {"metric": "best-better-acuracy"})
 
 
 def test_retention_curves_have_a_line_of_panels_for_each_uncertainty(tmp_path: Path) -> None:

@@ -1,0 +1,125 @@
+"""How the models of each client do on its own test data, client by client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import numpy as np
+from pydantic import Field, field_validator
+
+from bfl.errors import unknown_name
+from bfl.experiments.results.figures.style import COLORS, DASHES, percent_axis
+from bfl.experiments.results.judged_clients import CLIENTS, names_of_means
+from bfl.experiments.studies.figures.base import (
+    Overlay,
+    StudyFigure,
+    finish,
+    panel_grid,
+    panel_title,
+    study_figures,
+)
+from bfl.experiments.studies.run_result import RunResult
+from bfl.experiments.studies.table import mean_and_spread
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as MatplotlibFigure
+
+MARKERS = ("o", "s", "D", "^", "v", "P")
+
+PANELS_A_LINE = 2
+"""Panels beside each other, at most: ten clients with several rows need some room."""
+
+WIDTH = 0.6
+"""The room that the rows of one client share, where clients are 1 apart."""
+
+
+def numbers_of_clients() -> tuple[str, ...]:
+    """Return the names of what each client may have, as ``clients.json`` has them."""
+    return tuple(name.removeprefix(CLIENTS) for name in names_of_means())
+
+
+@study_figures.register("client-numbers")
+class ClientNumbers(StudyFigure):
+    """A number of each client, as mean and spread over the seeds, and a line at the clients' mean.
+
+    Of finished runs in which clients have test data of their own; in one panel a partition.
+
+    Reference:
+        Yang et al. (2023), Tables 1 to 3 and Figs. 5 and 6: each client's best accuracy.
+    """
+
+    metric: str = Field(
+        "global-accuracy", description="what is drawn of each client, by its name in clients.json"
+    )
+
+    @field_validator("metric")
+    @classmethod
+    def _is_known(cls, metric: str) -> str:
+        if metric not in numbers_of_clients():
+            raise ValueError(unknown_name("number of a client", metric, numbers_of_clients()))
+        return metric
+
+    def compose(self, overlay: Overlay) -> MatplotlibFigure | None:
+        """Return the figure, or None when no finished run has such a number."""
+        columns = min(PANELS_A_LINE, len(overlay.panels))
+        figure, grid = panel_grid(-(-len(overlay.panels) // columns), columns)
+        figure.set_figwidth(max(figure.get_figwidth(), 1.0 + 4.2 * columns))
+        offsets = WIDTH * ((np.arange(len(overlay.rows)) + 0.5) / max(1, len(overlay.rows)) - 0.5)
+        drawn = False
+        for number, axes in enumerate(grid.flat):
+            if number >= len(overlay.panels):
+                axes.set_axis_off()
+                continue
+            panel = overlay.panels[number]
+            for place, (row, look) in enumerate(overlay.lines()):
+                values = _by_client(overlay.runs(row, panel), self.metric)
+                if values:
+                    self._row(axes, overlay, values, place, offsets[place], str(look["label"]))
+                    drawn = True
+            axes.set_title(panel_title(panel))
+            axes.set_xlabel("client")
+            axes.xaxis.get_major_locator().set_params(integer=True)
+            if self.metric.endswith("accuracy"):
+                percent_axis(axes.yaxis)
+            if number % columns == 0:
+                unit = " (%)" if self.metric.endswith("accuracy") else ""
+                axes.set_ylabel(self.metric.replace("-", " ") + unit)
+        finish(figure, overlay)
+        return figure if drawn else None
+
+    def _row(
+        self,
+        axes: Axes,
+        overlay: Overlay,
+        values: dict[int, list[float]],
+        place: int,
+        offset: float,
+        label: str,
+    ) -> None:
+        """Draw a row's clients and, over all of them, its mean."""
+        numbers = [mean_and_spread(own, overlay.scaled.study.spread) for own in values.values()]
+        means = np.array([mean for mean, _ in numbers], dtype=np.float64)
+        color = COLORS[place % len(COLORS)]
+        axes.errorbar(
+            np.array(list(values)) + offset,
+            means,
+            yerr=[spread or 0.0 for _, spread in numbers],
+            fmt=MARKERS[place % len(MARKERS)],
+            markersize=3.0,
+            color=color,
+            label=label,
+        )
+        dashes = DASHES[(place + place // len(COLORS)) % len(DASHES)]
+        axes.axhline(means.mean(), color=color, linestyle=dashes, linewidth=0.7)
+
+
+def _by_client(runs: Iterable[RunResult], metric: str) -> dict[int, list[float]]:
+    """Return each client's values, one for each run that has one, in the order of the clients."""
+    values: dict[int, list[float]] = {}
+    for run in runs:
+        for client, numbers in run.clients.items() if run.over else ():
+            if metric in numbers:
+                values.setdefault(int(client), []).append(float(numbers[metric]))
+    return dict(sorted(values.items()))
