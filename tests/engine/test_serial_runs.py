@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bfl.engine.flower import FlowerApp, run_serially
+from bfl.errors import ConfigurationError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.posteriors import Manifest
 
@@ -119,10 +121,29 @@ def test_evaluation_can_wait_for_the_end(tmp_path: Path) -> None:
     assert folder.metrics() == every_other.metrics()
 
 
+@pytest.mark.usefixtures("tensorflow")  # which begins with one thread
+def test_a_process_that_computes_with_other_threads_is_warned_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("BFL_CPUS", "1")
+    app = FlowerApp.read(ROOT)
+    few = {"rounds": 0, "output-dir": str(tmp_path)}
+    two = {"client_resources": {"num_cpus": 2}}
+    with (
+        pytest.warns(UserWarning, match=r"has 2 CPUs.* already computes with 1 threads"),
+        pytest.raises(ConfigurationError, match="rounds"),
+    ):
+        run_serially(app, few, 3, two)
+    one = {"client_resources": {"num_cpus": 1}}
+    with (
+        warnings.catch_warnings(action="error", category=UserWarning),
+        pytest.raises(ConfigurationError, match="rounds"),
+    ):
+        run_serially(app, few, 3, one)
+
+
 @pytest.mark.slow
 def test_a_name_is_used_once(tmp_path: Path) -> None:
-    from bfl.errors import ConfigurationError
-
     run(tmp_path, "taken")
     with pytest.raises(ConfigurationError, match="holds another run"):
         run(tmp_path, "taken")

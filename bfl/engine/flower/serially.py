@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,7 +22,8 @@ def run_serially(
 ) -> None:
     """Run an app in this process, one client after the other, without Ray.
 
-    The process computes with as many CPUs as one Ray actor would, so the results are the same.
+    The process computes with as many CPUs as one Ray actor would, so the results are the same. One
+    that has already computed with others, as after a run on Ray, keeps them, with a warning.
 
     Args:
         app: The app.
@@ -42,6 +44,20 @@ def run_serially(
     client_app, server_app = app.load_client(), app.load_server()
     engine_run = engine_run or EngineRun()
     engine_run.client_threads = cpus_of_this_process()
+    _warn_of_other_threads(engine_run.client_threads)
     grid = SerialGrid(client_app, num_supernodes, run, values, engine_run)
     with engine_run.in_progress():
         server_app(grid=grid, context=new_context(run.run_id, values))
+
+
+def _warn_of_other_threads(wanted: int) -> None:
+    from bfl.keras import configured_threads
+
+    if (has := configured_threads()) not in (None, wanted):
+        warnings.warn(
+            f"a client has {wanted} CPUs on this backend, and TensorFlow already computes with "
+            f"{has} threads in this process, which it keeps: the last digits may differ. For the "
+            "same bits, make the run in a process of its own, or with num_cpus "
+            f"{has} in client_resources of the backend's configuration",
+            stacklevel=3,
+        )
