@@ -226,13 +226,13 @@ def recorded(folder: Path) -> dict[str, Any]:
 
 def derived_of(run: Mapping[str, Any], rounds: int) -> list[float]:
     """Return the spreads that a run ought to have after each of its first rounds."""
-    settings = run["configuration"]
+    settings, examples = run["configuration"], np.array(run["examples"])
+    batch, temperature = int(settings["batch-size"]), float(settings["temperature"])
     _, rule = OURS[settings["pooling"]]
-    examples = np.array(run["examples"])
     weights = examples / examples.sum()
     alpha, spreads = np.array([BEGIN]), []
     for _ in range(rounds):
-        own = trained(alpha, examples, clamp=True, batch=int(settings["batch-size"]))
+        own = trained(alpha, examples, clamp=True, batch=batch, temperature=temperature)
         alpha = rule(own.astype(np.float64), weights)[None]
         spreads.append(math.sqrt(WEIGHTS["fmnist"] * math.exp(float(alpha[0]))))
     return spreads

@@ -73,19 +73,22 @@ def trained_sizes(seed: int, classes: Sequence[int], clients: int) -> Sizes:
 # ------------------------------------------------------------------------- local training
 
 
-def trained(alpha: Array, examples: Sizes, *, clamp: bool, batch: int = BATCH) -> Array:
+def trained(
+    alpha: Array, examples: Sizes, *, clamp: bool, batch: int = BATCH, temperature: float = 1.0
+) -> Array:
     """Return the log-variances after a round's local epochs, float32 in the shape of ``examples``.
 
     Each step is PyTorch's, in float32: g ← g + λα, v ← mv + g, α ← α − ηv, the velocity v
-    beginning at 0, with g the gradient of KL[N(μ, exp α) ‖ N(0, 1)] / N by α, ½ (exp α − 1) / N,
-    or 0 where α lies outside the clamp. float32 matters: at 9 a step of weight decay is some nine
-    of its spacings, and rounding makes it 2 % smaller.
+    beginning at 0, with g the gradient of T KL[N(μ, exp α) ‖ N(0, 1)] / N by α,
+    ½ T (exp α − 1) / N, or 0 where α lies outside the clamp. float32 matters: at 9 a step of weight
+    decay is some nine of its spacings, and rounding makes it 2 % smaller.
 
     Args:
         alpha: Log-variances, of a shape that broadcasts to that of ``examples``.
         examples: N, the clients' examples.
         clamp: Whether they are clamped in the forward pass.
         batch: Examples in a batch; the last one of an epoch may have fewer.
+        temperature: T, by which the divergence counts; 1 in the code.
     """
     shape = examples.shape
     value = np.broadcast_to(alpha, shape).astype(np.float32).ravel()
@@ -93,7 +96,7 @@ def trained(alpha: Array, examples: Sizes, *, clamp: bool, batch: int = BATCH) -
     steps = (EPOCHS * -(-examples // batch)).ravel()
     # Those with the most steps first: who has made all of theirs is cut off behind.
     order = np.argsort(-steps, kind="stable")
-    value, half = value[order], (np.float32(0.5) / count)[order]
+    value, half = value[order], (np.float32(0.5 * temperature) / count)[order]
     velocity = np.zeros_like(value)
     left = np.searchsorted(-steps[order], -np.arange(steps.max()), side="left")
     for active in left:
