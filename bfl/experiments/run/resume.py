@@ -19,6 +19,7 @@ from bfl.configuration.sources import GIVEN
 from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.results.files import plain
 from bfl.experiments.results.identity import locked
+from bfl.experiments.results.judged_clients import drop_judgements
 from bfl.experiments.results.run_folder import (
     CONFIG,
     DATA,
@@ -182,6 +183,8 @@ def _go_on(
     if configuration.keys.rounds > folder.config()["rounds"]:
         folder.add_rounds(configuration.keys.rounds)
     folder.keep_rounds(checkpoint.server_round if checkpoint else 0)
+    if configuration.keys.judged_by == "clients":
+        drop_judgements(folder, configuration.keys.clients_judge)
     return checkpoint
 
 

@@ -46,6 +46,48 @@ def finished_run(place: Path) -> RunFolder:
     return folder
 
 
+def judged(server_round: int) -> dict[str, Any]:
+    """Return what a round's record has of clients that have judged their models."""
+    numbers = {"meme-accuracy": server_round / 10, "test-examples": 5, "better-accuracy": 0.5}
+    return {
+        **{f"client/{name}": value for name, value in numbers.items()},
+        "per-client": [{"client": 0, "num-examples": 7, "weight": 1.0, **numbers}],
+    }
+
+
+UNJUDGED = {"per-client": [{"client": 0, "num-examples": 7, "weight": 1.0}]}
+
+
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize(
+    ("every", "rounds", "due"), [(2, 3, [2, 3]), (2, 4, [2]), (0, 4, []), (1, 4, [1, 2, 3])]
+)
+def test_what_clients_measured_as_in_a_last_round_goes_when_it_is_not_the_last(
+    every: int, rounds: int, due: list[int], killed: bool, tmp_path: Path
+) -> None:
+    """Also where the run is killed as soon as it has been given the rounds."""
+    changes: dict[str, Any] = {"judged-by": "clients", "evaluate-every": every}
+    with open_run(configured(tmp_path, **changes), "run", {}) as (folder, _):
+        for number in range(1, ROUNDS + 1):
+            was_due = number == ROUNDS or (every and number % every == 0)
+            measured = judged(number) if was_due else UNJUDGED
+            folder.append_round({"round": number, "accuracy": 0.9, "client/memory": 1, **measured})
+            Checkpoints(folder).save(Checkpoint(number, posterior_of(number), {}))
+    if killed:
+        folder.add_rounds(rounds)
+    with open_run(configured(tmp_path, rounds=rounds, resume=True, **changes), "run", {}):
+        pass
+    assert folder.rounds() == [
+        {
+            "round": number,
+            "accuracy": 0.9,
+            "client/memory": 1,
+            **(judged(number) if number in due else UNJUDGED),
+        }
+        for number in range(1, ROUNDS + 1)
+    ]
+
+
 def content(folder: RunFolder) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
 
