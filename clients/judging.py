@@ -55,10 +55,7 @@ def judged_metrics(
         models: The meme's posterior, and what is kept of the personal model; nothing without one.
     """
     keys = configuration.keys
-    due = task.server_round == keys.rounds or (
-        keys.evaluate_every and task.server_round % keys.evaluate_every == 0
-    )
-    if keys.judged_by != "clients" or not due:
+    if not keys.clients_judge(task.server_round):
         return {}
     images, labels = _own_test_images(configuration, task, node)
     if not labels.size:

@@ -67,10 +67,12 @@ class RoundRecorder:
         }
         # The record first: one whose checkpoint is missing is dropped and made again by a resume.
         self.folder.append_round(entry)
-        stop = self.best is not None and self.best.look(finished.posterior)
         self.checkpoints.save(
             Checkpoint(finished.number, finished.posterior, finished.state.to_arrays())
         )
+        # The best posterior behind both, so that it is never that of a round which is dropped; a
+        # resume looks at the checkpoint's again.
+        stop = self.best is not None and self.best.look(finished.posterior)
         self.progress.round(finished.number, finished.seconds, metrics)
         if self.log:
             self.log.round(entry)

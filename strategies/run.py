@@ -260,6 +260,8 @@ def _run_rounds(context: RunContext, checkpoint: Checkpoint | None) -> Posterior
         prior = context.configuration.prior
         state = _first_state(context, prior.first_posterior(context.evaluator.initial))
     best = best_posterior(context) if context.evaluator.validates else None
+    if best:
+        best.go_on(state.posterior)
     recorder = RoundRecorder(
         context.folder,
         context.progress,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
-from bfl.configuration.keys import SERVER_ONLY_KEYS
+from bfl.configuration.keys import SERVER_ONLY_KEYS, Keys
 from bfl.configuration.kinds import KINDS, Kind, base_of
 from bfl.configuration.requirements import Choice, conflicts, properties
 from bfl.configuration.strategies import Strategy
@@ -37,16 +37,8 @@ def all_contradictions(
     problems = []
     if configuration.keys.resume and not configuration.keys.name:
         problems.append("resume is True, but no run is named; give the key name (and output-dir)")
-    if configuration.keys.patience and not configuration.keys.server_data:
-        problems.append(
-            f"patience is {configuration.keys.patience}, and the server has no images of its own "
-            "to validate with; allowed: 0, or set server-data"
-        )
-    if configuration.keys.patience and not configuration.keys.server_labels:
-        problems.append(
-            f"patience is {configuration.keys.patience}, and the server has no labels to validate "
-            "with; allowed: 0, or server-labels=true"
-        )
+    if configuration.keys.patience:
+        problems += _of_patience(configuration.keys)
     for key, prior in (
         ("personal-prior", configuration.personal_prior),
         ("pretrain-prior", configuration.pretrain_prior),
@@ -98,6 +90,30 @@ def _hidden(configuration: Configuration) -> list[str]:
         if isinstance(part, Part)
         for name in sorted(base_of(kind).has(part) - part.has())
     ]
+
+
+def _of_patience(keys: Keys) -> list[str]:
+    """Return what a run lacks that may end before its last round."""
+    problems = []
+    given = f"patience is {keys.patience}"
+    if not keys.server_data:
+        problems.append(
+            f"{given}, and the server has no images of its own to validate with; allowed: 0, or "
+            "set server-data"
+        )
+    if not keys.server_labels:
+        problems.append(
+            f"{given}, and the server has no labels to validate with; allowed: 0, or "
+            "server-labels=true"
+        )
+    # Which round is the last is known when it is over, and its clients have gone.
+    if keys.judged_by == "clients" and keys.evaluate_every != 1:
+        problems.append(
+            f"{given}, judged-by is 'clients' and evaluate-every {keys.evaluate_every}: in the "
+            "round that patience makes the last no client would judge its models; allowed: "
+            'patience 0, evaluate-every=1, or judged-by="server"'
+        )
+    return problems
 
 
 def _of_heads(configuration: Configuration) -> list[str]:

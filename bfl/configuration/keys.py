@@ -242,6 +242,11 @@ class Keys(pydantic.BaseModel):
         json_schema_extra=SERVER_ONLY,
     )
 
+    def clients_judge(self, server_round: int) -> bool:
+        """Return whether clients judge their models after a round: evaluated ones and the last."""
+        due = self.evaluate_every and server_round % self.evaluate_every == 0
+        return self.judged_by == "clients" and bool(due or server_round == self.rounds)
+
     def has(self) -> dict[str, str]:
         """Return which declared properties a run has by keys that pick no part, with the key."""
         return {

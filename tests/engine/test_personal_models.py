@@ -239,6 +239,23 @@ def test_clients_judge_both_models_on_test_data_of_their_own(
     assert means == set(names_of_means())
 
 
+def test_a_run_given_more_rounds_has_the_numbers_of_its_clients_of_the_longer_run(
+    values: Any, tmp_path: Path
+) -> None:
+    """What they measured in the round that was to be the last does not count in the longer run."""
+    judged = {"judged_by": "clients", "evaluate_every": 2, "sampling": "random"}
+    whole = run(values, tmp_path / "whole", **judged)
+    shorter = run(values, tmp_path / "grown", rounds=ROUNDS - 1, **judged)
+    assert {"last-personal-accuracy", "best-better-accuracy"} <= set(shorter.clients()["0"])
+    grown = run(values, tmp_path / "grown", resume=True, **judged)
+    assert grown.clients() == whole.clients()
+    assert grown.metrics() == whole.metrics()
+    assert digests(grown) == digests(whole)
+    for one, other in zip(grown.rounds(), whole.rounds(), strict=True):
+        assert one.keys() == other.keys()
+        assert [c.keys() for c in one["per-client"]] == [c.keys() for c in other["per-client"]]
+
+
 def own_positions(folder: RunFolder, data: Any) -> list[Any]:
     """Return the clients' test examples, from the run's partition and seed."""
     configuration = resolve(folder.config())

@@ -15,6 +15,8 @@ import bfl
 import strategies.run
 from bfl.engine.flower import FlowerApp, run_serially
 from bfl.errors import ConfigurationError, DataError
+from bfl.evaluation.metrics import metrics
+from bfl.experiments.results.best import best_of
 from bfl.experiments.results.run_folder import BEST_POSTERIOR, RunFolder
 from bfl.experiments.run.evaluator import Evaluator
 
@@ -124,6 +126,37 @@ def test_early_stopping_is_exact_under_interruption(
         assert best.digest() == whole.posterior(BEST_POSTERIOR)[0].digest()
         assert last.digest() == whole.posterior()[0].digest()
         assert folder.metrics() == whole.metrics()
+
+
+def test_the_best_posterior_is_of_a_round_that_the_run_has(
+    tmp_path: Path, better_and_worse: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed as soon as it was written, and gone on with where what is made again gets worse.
+
+    The best round before lies behind the last checkpoint: were it replaced, it would be lost.
+    """
+    original, measured = RunFolder.write_best_posterior, Evaluator.validation_metrics
+    monkeypatch.setitem(ACCURACIES, 2, 0.1)
+
+    def stop(folder: RunFolder, *given: Any) -> None:
+        original(folder, *given)
+        if given[3] == 3:
+            raise InterruptedRunError
+
+    def worse(evaluator: Evaluator, posterior: Any, server_round: int) -> dict[str, float]:
+        return {**measured(evaluator, posterior, server_round), "validation-accuracy": 0.01}
+
+    with monkeypatch.context() as patch:
+        patch.setattr(RunFolder, "write_best_posterior", stop)
+        with pytest.raises(InterruptedRunError):
+            run(tmp_path / "run")
+    monkeypatch.setattr(Evaluator, "validation_metrics", worse)
+    folder = run(tmp_path / "run", resume=True)
+    best = best_of(folder.rounds(), metrics.create("accuracy"))
+    assert best is not None
+    assert folder.best() == {"metric": best.metric, "round": best.round, "value": best.value}
+    digest = folder.posterior(BEST_POSTERIOR)[0].digest()
+    assert digest == folder.rounds()[best.round - 1]["posterior-sha256"]
 
 
 def test_without_images_of_its_own_nothing_is_validated(

@@ -155,6 +155,7 @@ def test_threads_that_were_not_known_or_have_no_say_hinder_nobody(tmp_path: Path
     for threads in (1, 3):
         none = begun_by_an_older_version(tmp_path / f"none-{threads}", decides)
         shutil.rmtree(none.path / "checkpoints")
+        (none.path / "metrics.json").unlink()
         assert go_on(none, decides, **{"server-threads": threads}) is None
         assert none.config()["server-threads"] == threads
 

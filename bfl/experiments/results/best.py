@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from bfl.errors import DataError
 from bfl.evaluation.metrics import Metric
-from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import BEST_POSTERIOR, RunFolder
 from bfl.posteriors import Manifest, Posterior
 
 VALIDATION = "validation-"
@@ -79,6 +81,32 @@ class BestPosterior:
         self.patience = patience
         self.rounds = rounds
 
+    def go_on(self, posterior: Posterior) -> None:
+        """Take up a run where its records and its last checkpoint leave it.
+
+        A best posterior of a round that has been dropped is dropped as well: what is made in its
+        place may be worse.
+
+        Args:
+            posterior: That of the checkpoint, or the one that the first round begins with.
+
+        Raises:
+            RunError: A file cannot be written or removed.
+        """
+        rounds, kept = self.folder.rounds(), self._kept()
+        if kept is None or kept not in [best_of([entry], self.metric) for entry in rounds]:
+            with self.folder.writing(BEST_POSTERIOR) as path:
+                path.unlink(missing_ok=True)
+        # A run may have been killed between a checkpoint and the look at its posterior.
+        if kept != best_of(rounds, self.metric):
+            self.look(posterior)
+
+    def _kept(self) -> Best | None:
+        """Return of which round the posterior in the folder is; None: of none that can be read."""
+        with suppress(DataError):
+            return Best(**self.folder.best())
+        return None
+
     def look(self, posterior: Posterior) -> bool:
         """Keep the posterior of the last round if it is the best; return whether to stop.
 
@@ -105,7 +133,8 @@ class BestPosterior:
         early = f"stopped early, after round {made} of {self.rounds}; " if self.early() else ""
         if best is None:
             return f"{early}no round has a finite validation-{self.metric.name}"
-        return f"{early}best round by {best.metric}: {best.round} ({best.value:.4f})"
+        lost = "" if self._kept() == best else f", of which there is no {BEST_POSTERIOR} any more"
+        return f"{early}best round by {best.metric}: {best.round} ({best.value:.4f}){lost}"
 
     def early(self) -> bool:
         """Return whether rounds are left that the run will not make."""

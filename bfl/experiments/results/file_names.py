@@ -46,6 +46,10 @@ ENSEMBLE = "ensemble.json"
 EXAMPLES = "examples.npz"
 FIGURES = "figures"
 
+FINAL_RESULTS = (METRICS, PREDICTIONS, RETENTION, ENSEMBLE, CLIENTS, EXAMPLES, POSTERIOR)
+"""What the end of a run leaves, but for its figures. What says that it is finished is removed first
+and written last."""
+
 FILES_OF_A_BEGUN_RUN = (
     CONFIG,
     NETWORK,

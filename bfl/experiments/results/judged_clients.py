@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,8 +11,16 @@ import numpy.typing as npt
 
 from bfl.evaluation.metrics import Metric
 from bfl.experiments.results.client_numbers import metrics_of_models
-from bfl.experiments.results.round_log import PER_CLIENT
-from bfl.federation.client_metrics import BETTER, MEME, PERSONAL, TEST_EXAMPLES
+from bfl.experiments.results.files import Files
+from bfl.experiments.results.round_log import PER_CLIENT, whole_rounds, write_rounds
+from bfl.federation.client_metrics import (
+    BETTER,
+    MEME,
+    NAMESPACE,
+    PERSONAL,
+    TEST_EXAMPLES,
+    of_judged_models,
+)
 
 CLIENTS = "clients-"
 """What the names of means over the clients begin with."""
@@ -58,6 +66,40 @@ def judged_clients(
             if any(name in known for name in entry):
                 _add(table.setdefault(int(entry["client"]), {}), entry, known)
     return {str(client): _believed(table[client]) for client in sorted(table)}
+
+
+def drop_judgements(files: Files, due: Callable[[int], bool]) -> None:
+    """Drop from the rounds' records what clients have measured in rounds in which none is due.
+
+    A run that is given more rounds has such a round: the one that was to be its last.
+
+    Args:
+        files: The run's folder.
+        due: Tells whether clients judge their models after a round.
+
+    Raises:
+        DataError: The records are corrupt.
+        RunError: They cannot be written.
+    """
+    _, records = whole_rounds(files)
+    if not all(due(record["round"]) for record in records):
+        write_rounds(files, [r if due(r["round"]) else _unjudged(r) for r in records])
+
+
+def _unjudged(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a round's record without what clients have measured of their models."""
+
+    def without(entry: Mapping[str, Any], beginning: str = "") -> dict[str, Any]:
+        def judged(name: str) -> bool:
+            said = name.removeprefix(beginning)
+            return name.startswith(beginning) and (of_judged_models(said) or said == TEST_EXAMPLES)
+
+        return {name: value for name, value in entry.items() if not judged(name)}
+
+    kept = without(record, NAMESPACE)
+    if PER_CLIENT in record:
+        kept[PER_CLIENT] = [without(entry) for entry in record[PER_CLIENT]]
+    return kept
 
 
 def _add(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from bfl.errors import DataError
@@ -50,7 +50,16 @@ def keep_rounds(files: Files, last: int) -> None:
         RunError: The file cannot be written.
     """
     _, entries = whole_rounds(files)
-    files.write_lines(ROUNDS, [json.dumps(e) for e in entries if e["round"] <= last])
+    write_rounds(files, [entry for entry in entries if entry["round"] <= last])
+
+
+def write_rounds(files: Files, entries: Iterable[Mapping[str, Any]]) -> None:
+    """Write all lines anew.
+
+    Raises:
+        RunError: The file cannot be written.
+    """
+    files.write_lines(ROUNDS, [json.dumps(plain(entry)) for entry in entries])
 
 
 def whole_rounds(files: Files) -> tuple[bytes, list[dict[str, Any]]]:

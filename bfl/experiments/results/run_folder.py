@@ -31,6 +31,7 @@ from bfl.experiments.results.file_names import (
     EXAMPLES,
     FIGURES,
     FILES_OF_A_BEGUN_RUN,
+    FINAL_RESULTS,
     METRICS,
     NETWORK,
     PARTITION,
@@ -41,7 +42,7 @@ from bfl.experiments.results.file_names import (
 )
 from bfl.experiments.results.files import Files, plain
 from bfl.experiments.results.round_log import append_round, keep_rounds, whole_rounds
-from bfl.files import create_atomically, folder_name_problem, write_atomically
+from bfl.files import create_atomically, folder_name_problem
 from bfl.posteriors.manifest import Manifest
 from bfl.posteriors.posterior import Posterior
 
@@ -161,24 +162,30 @@ class RunFolder(Files):
     def add_rounds(self, rounds: int) -> None:
         """Give the run more rounds; its final results, of fewer, are removed.
 
-        So are the warnings of them.
-
         Raises:
             RunError: A file cannot be written or removed.
         """
         text = tomli_w.dumps({**self.config(), "rounds": rounds})
-        with self.writing(CONFIG):
-            # The configuration last: a run killed here is to be given more rounds again. With the
-            # new one beside the old results it would pass for a finished run of as many.
-            for name in (METRICS, PREDICTIONS, RETENTION, ENSEMBLE, CLIENTS, EXAMPLES, POSTERIOR):
+        # The configuration last: a run killed here is to be given more rounds again. With the
+        # new one beside the old results it would pass for a finished run of as many.
+        self._drop_final_results()
+        self.write(CONFIG, text.encode())
+
+    def final_results(self) -> list[str]:
+        """Return the names of the final results that are there."""
+        return [name for name in FINAL_RESULTS if self.holds(name)]
+
+    def _drop_final_results(self) -> None:
+        """Remove the final results, their figures and the warnings of them."""
+        with self.writing(METRICS):
+            for name in FINAL_RESULTS:
                 (self.path / name).unlink(missing_ok=True)
             for figure in (self.path / FIGURES).glob("*.png"):
                 figure.unlink()
-            told = self.warnings()
-            kept = [text for text in told if not text.startswith(FINAL_EVALUATION)]
-            if kept != told:
-                self.write_lines(WARNINGS, kept)
-            write_atomically(self.path / CONFIG, text.encode())
+        told = self.warnings()
+        kept = [text for text in told if not text.startswith(FINAL_EVALUATION)]
+        if kept != told:
+            self.write_lines(WARNINGS, kept)
 
     def write_environment(self, environment: Mapping[str, Any]) -> None:
         """Write the environment, see ``describe_environment``."""
@@ -265,11 +272,13 @@ class RunFolder(Files):
         return whole_rounds(self)[1]
 
     def keep_rounds(self, last: int) -> None:
-        """Drop the rounds after ``last``: a run resumed from its checkpoint makes them again.
+        """Drop the rounds after ``last``, which are made again, and before them final results.
 
         Args:
             last: The last round to keep; 0 keeps none.
         """
+        if any(entry["round"] > last for entry in self.rounds()):
+            self._drop_final_results()
         keep_rounds(self, last)
 
     # Warnings ----------------------------------------------------------------------------------

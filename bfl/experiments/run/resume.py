@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from bfl.configuration.sources import GIVEN
 from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.results.files import plain
 from bfl.experiments.results.identity import locked
+from bfl.experiments.results.judged_clients import drop_judgements
 from bfl.experiments.results.run_folder import (
     CONFIG,
     DATA,
@@ -117,7 +119,7 @@ def open_run(
 
     With ``resume``, a run that has not begun is begun; so a supervisor may always say it. A run can
     be given more rounds, also when it is finished. Rounds recorded after the checkpoint are
-    dropped: they are made again, with the same result.
+    dropped, with the final results if there are any: they are made again, with the same result.
 
     Args:
         configuration: The configuration.
@@ -129,7 +131,8 @@ def open_run(
     Raises:
         ConfigurationError: The folder cannot be written, holds another run, another server writes
             to it, or the run in it was begun with another configuration, other data or another
-            partition; the message names what has changed.
+            partition; the message names what has changed. Or it has final results, and no sound
+            checkpoint to go on from.
         DataError: The run's files are corrupt.
     """
     keys = configuration.keys
@@ -142,21 +145,58 @@ def open_run(
             RunFolder.create(keys.output_dir, name, configuration.values, described, {GIVEN: given})
             checkpoint = None
         else:
-            _refuse_changes(folder, configuration)
-            _refuse_other_data(folder, configuration, data or {})
-            _refuse_other_partition(folder, partition or {})
-            if not folder.holds(ENVIRONMENT):  # an older version was killed before it wrote that
-                folder.write_environment(described)
-            if threads := _threads_of_older_version(folder, configuration):
-                config = {**folder.config(), **threads}
-                folder.write(CONFIG, tomli_w.dumps(config).encode())
-            if keys.rounds > folder.config()["rounds"]:
-                folder.add_rounds(keys.rounds)
-            checkpoint = Checkpoints(folder).latest()
-            folder.keep_rounds(checkpoint.server_round if checkpoint else 0)
+            checkpoint = _go_on(folder, configuration, described, data or {}, partition or {})
         if data and not folder.holds(DATA):
             folder.write_json(DATA, data)
         yield folder, checkpoint
+
+
+def _go_on(
+    folder: RunFolder,
+    configuration: Configuration,
+    environment: Mapping[str, Any],
+    data: Mapping[str, str],
+    partition: Mapping[str, Any],
+) -> Checkpoint | None:
+    """Return the checkpoint that a run goes on from, its folder put back to it; None: it begins.
+
+    All that is refused is refused before anything is written.
+    """
+    _refuse_changes(folder, configuration)
+    _refuse_other_data(folder, configuration, data)
+    _refuse_other_partition(folder, partition)
+    checkpoint = Checkpoints(folder).latest()
+    if checkpoint is None:
+        _refuse_loss_of_results(folder)
+        # One round may have been killed between its record and its checkpoint.
+        if (lost := len(folder.rounds())) > 1:
+            warnings.warn(
+                f"{folder.path / CHECKPOINTS} has no sound checkpoint; all {lost} rounds are made "
+                "again",
+                stacklevel=2,
+            )
+    if not folder.holds(ENVIRONMENT):  # an older version was killed before it wrote that
+        folder.write_environment(environment)
+    if threads := _threads_of_older_version(folder, configuration):
+        config = {**folder.config(), **threads}
+        folder.write(CONFIG, tomli_w.dumps(config).encode())
+    if configuration.keys.rounds > folder.config()["rounds"]:
+        folder.add_rounds(configuration.keys.rounds)
+    folder.keep_rounds(checkpoint.server_round if checkpoint else 0)
+    if configuration.keys.judged_by == "clients":
+        drop_judgements(folder, configuration.keys.clients_judge)
+    return checkpoint
+
+
+def _refuse_loss_of_results(folder: RunFolder) -> None:
+    """Raise if a run without a sound checkpoint has final results: to begin anew would cost it."""
+    if found := folder.final_results():
+        raise ConfigurationError(
+            f"cannot resume {folder.path}: it holds the results of a run that came to its end "
+            f"({', '.join(found)}), and no sound checkpoint in {folder.path / CHECKPOINTS} to go "
+            "on from; all rounds would be made again, and the results lost. Restore the "
+            "checkpoints, make the run again under another name, or remove the folder"
+        )
 
 
 def check_output(configuration: Configuration) -> None:

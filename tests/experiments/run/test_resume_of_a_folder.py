@@ -1,0 +1,173 @@
+"""What a resume does to the folder of a run: nothing is lost that it cannot make again."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bfl.configuration import Configuration, resolve
+from bfl.errors import ConfigurationError
+from bfl.experiments.results.run_folder import METRICS, POSTERIOR, RunFolder
+from bfl.experiments.run.resume import Checkpoint, Checkpoints, open_run
+from bfl.posteriors import Manifest, Posterior
+
+ROUNDS = 3
+EMPTY = np.zeros(0, np.float32)
+
+
+def configured(place: Path, **changes: Any) -> Configuration:
+    given = {"output-dir": str(place), "name": "run", "rounds": ROUNDS, **changes}
+    return resolve(given, check_data=False)
+
+
+def posterior_of(server_round: int) -> Posterior:
+    return Posterior(EMPTY, EMPTY, np.full(1, server_round, np.float32))
+
+
+def interrupted_run(place: Path) -> RunFolder:
+    """Return a run that has made its rounds and not come to its end."""
+    with open_run(configured(place), "run", {}) as (folder, _):
+        for number in range(1, ROUNDS + 1):
+            folder.append_round({"round": number, "accuracy": 0.9})
+            Checkpoints(folder).save(Checkpoint(number, posterior_of(number), {}))
+    return folder
+
+
+def finished_run(place: Path) -> RunFolder:
+    folder = interrupted_run(place)
+    folder.write_posterior(posterior_of(ROUNDS), Manifest(()))
+    folder.write_figure("learning-curve", b"image")
+    folder.append_warning("final evaluation: the posterior is narrow")
+    folder.write_metrics({"accuracy": 0.9})
+    return folder
+
+
+def judged(server_round: int) -> dict[str, Any]:
+    """Return what a round's record has of clients that have judged their models."""
+    numbers = {"meme-accuracy": server_round / 10, "test-examples": 5, "better-accuracy": 0.5}
+    return {
+        **{f"client/{name}": value for name, value in numbers.items()},
+        "per-client": [{"client": 0, "num-examples": 7, "weight": 1.0, **numbers}],
+    }
+
+
+UNJUDGED = {"per-client": [{"client": 0, "num-examples": 7, "weight": 1.0}]}
+
+
+@pytest.mark.parametrize("killed", [False, True])
+@pytest.mark.parametrize(
+    ("every", "rounds", "due"), [(2, 3, [2, 3]), (2, 4, [2]), (0, 4, []), (1, 4, [1, 2, 3])]
+)
+def test_what_clients_measured_as_in_a_last_round_goes_when_it_is_not_the_last(
+    every: int, rounds: int, due: list[int], killed: bool, tmp_path: Path
+) -> None:
+    """Also where the run is killed as soon as it has been given the rounds."""
+    changes: dict[str, Any] = {"judged-by": "clients", "evaluate-every": every}
+    with open_run(configured(tmp_path, **changes), "run", {}) as (folder, _):
+        for number in range(1, ROUNDS + 1):
+            was_due = number == ROUNDS or (every and number % every == 0)
+            measured = judged(number) if was_due else UNJUDGED
+            folder.append_round({"round": number, "accuracy": 0.9, "client/memory": 1, **measured})
+            Checkpoints(folder).save(Checkpoint(number, posterior_of(number), {}))
+    if killed:
+        folder.add_rounds(rounds)
+    with open_run(configured(tmp_path, rounds=rounds, resume=True, **changes), "run", {}):
+        pass
+    assert folder.rounds() == [
+        {
+            "round": number,
+            "accuracy": 0.9,
+            "client/memory": 1,
+            **(judged(number) if number in due else UNJUDGED),
+        }
+        for number in range(1, ROUNDS + 1)
+    ]
+
+
+def content(folder: RunFolder) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
+
+
+def remove(folder: RunFolder) -> None:
+    shutil.rmtree(folder.path / "checkpoints")
+
+
+def damage(folder: RunFolder) -> None:
+    for path in (folder.path / "checkpoints").iterdir():
+        path.write_bytes(b"damaged")
+
+
+@pytest.mark.filterwarnings("ignore:.*is damaged")
+@pytest.mark.parametrize("rounds", [ROUNDS, ROUNDS + 2])
+@pytest.mark.parametrize("lose", [remove, damage])
+@pytest.mark.parametrize("left", ["all", POSTERIOR])
+def test_a_finished_run_without_checkpoints_keeps_its_results(
+    left: str, lose: Any, rounds: int, tmp_path: Path
+) -> None:
+    """Whole, or what of it has been kept; a run killed at its end is one of those."""
+    folder = finished_run(tmp_path)
+    lose(folder)
+    if left == POSTERIOR:
+        (folder.path / METRICS).unlink()
+        (folder.path / "rounds.jsonl").unlink()
+    before = content(folder)
+    wanted = configured(tmp_path, rounds=rounds, resume=True)
+    with pytest.raises(ConfigurationError) as caught, open_run(wanted, "run", {}):
+        pytest.fail("it goes on")
+    said = str(caught.value)
+    assert str(folder.path) in said
+    assert POSTERIOR in said
+    assert "no sound checkpoint" in said
+    assert content(folder) == before
+
+
+def test_an_interrupted_run_without_checkpoints_begins_anew_and_says_so(tmp_path: Path) -> None:
+    folder = interrupted_run(tmp_path)
+    remove(folder)
+    wanted = configured(tmp_path, resume=True)
+    with (
+        pytest.warns(UserWarning, match="no sound checkpoint; all 3 rounds are made again"),
+        open_run(wanted, "run", {}) as (_, checkpoint),
+    ):
+        assert checkpoint is None
+    assert folder.rounds() == []
+
+
+def test_a_finished_run_that_goes_back_a_round_is_not_finished(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when it is killed before it has dropped the round."""
+    folder = finished_run(tmp_path)
+    sorted((folder.path / "checkpoints").iterdir())[-1].write_bytes(b"damaged")
+    wanted = configured(tmp_path, resume=True)
+
+    def killed(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("bfl.experiments.results.run_folder.keep_rounds", killed)
+        with (
+            pytest.warns(UserWarning, match="is damaged"),
+            pytest.raises(KeyboardInterrupt),
+            open_run(wanted, "run", {}),
+        ):
+            pytest.fail("it goes on")
+    assert not folder.final_results()
+    with pytest.warns(UserWarning, match="is damaged"), open_run(wanted, "run", {}) as (_, found):
+        assert found
+    assert found.server_round == ROUNDS - 1
+    assert [entry["round"] for entry in folder.rounds()] == [1, 2]
+    assert not list(folder.path.glob("figures/*"))
+    assert folder.warnings() == []
+
+
+def test_a_finished_run_that_goes_on_with_nothing_keeps_its_results(tmp_path: Path) -> None:
+    folder = finished_run(tmp_path)
+    before = content(folder)
+    with open_run(configured(tmp_path, resume=True), "run", {}) as (_, checkpoint):
+        assert checkpoint is not None
+    assert content(folder) == before
