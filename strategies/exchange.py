@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 
-from flwr.app import ArrayRecord, Error, Message
+from flwr.app import DEFAULT_TTL, ArrayRecord, Error, Message
 from flwr.serverapp import Grid
 
 from bfl.engine.flower import NO_REPLY, is_simulation, poll_interval, replies_up_to
@@ -56,10 +56,20 @@ class Outstanding:
         self._took = 0.0
         self._most_bytes = ALLOWANCE
 
-    def send(self, messages: Sequence[Message]) -> list[Message]:
-        """Send messages; return errors for those that Flower has not taken."""
+    def send(self, messages: Sequence[Message], silence: float = 0.0) -> list[Message]:
+        """Send messages; return errors for those that Flower has not taken.
+
+        Args:
+            messages: What is sent.
+            silence: Seconds without any reply for which they are waited for, see ``exchange``.
+        """
         if not messages:
             return []
+        for message in messages:
+            # Flower answers by itself for a message whose life is over, and drops what comes then.
+            # Each but the last reply may begin the silence anew. What a client that hangs has not
+            # looked at does not wait for it for good.
+            message.metadata.ttl = DEFAULT_TTL + silence * len(messages)
         self._heard = time.monotonic()
         self._most_bytes = max(self._most_bytes, ALLOWANCE + TIMES * _most_array_bytes(messages))
         taken = {message_id for message_id in self._grid.push_messages(messages) if message_id}
@@ -136,7 +146,7 @@ def exchange(grid: Grid, messages: Sequence[Message], silence: float) -> Iterato
         RunError: The engine has died, or a simulation's client cannot go on.
     """
     outstanding = Outstanding(grid)
-    yield from outstanding.send(messages)
+    yield from outstanding.send(messages, silence)
     while outstanding.messages:
         replies = outstanding.replies()
         answered = bool(replies)
