@@ -11,7 +11,7 @@ from flwr.server.superlink.linkstate import in_memory_linkstate
 from in_memory_engine import Engine
 
 from bfl.engine.flower import handing_out
-from strategies.exchange import exchange_with_retries
+from strategies.exchange import UsableReplies, exchange_with_retries
 
 HOUR = 3600.0
 
@@ -48,7 +48,7 @@ class Days(Engine):
             [Message(RecordDict(), node, "train", group_id="1") for node in self.nodes],
             silence=timeout,
             retries=1,
-            enough=lambda good: False,
+            usable=UsableReplies(len(self.nodes)),
             report=lambda node, reason: pytest.fail(f"asked again: {reason}"),
         )
         return [reply.has_error() for reply in replies]
