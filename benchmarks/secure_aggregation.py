@@ -143,7 +143,7 @@ def added_up(
 ) -> SecureSum:
     """Go through all stages but the last arithmetic, and return the server's half."""
     near = secure.neighbourhood
-    total = SecureSum("benchmark", range(1, count + 1), RULE.statistics * size, near)
+    total = SecureSum("benchmark", range(1, count + 1), RULE.statistics * size, near, b"")
     states = {}
     with clock("keys-and-shares"):
         for client, asked in total.invitations().items():
@@ -155,7 +155,7 @@ def added_up(
     for client, delivery in total.deliveries().items():
         masked = vector(client)
         with clock("clients"):
-            states[client] = half.masked(states[client], delivery, masked, near)
+            states[client] = half.masked(states[client], delivery, masked, near, b"")
         with clock("server"):
             total.add_masked(client, masked)
         del masked

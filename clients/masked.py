@@ -12,6 +12,7 @@ from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from bfl.aggregation.pooling.client_statistics import client_statistics
 from bfl.configuration import Configuration
+from bfl.configuration.configuration import without_paths
 from bfl.engine.resources import cpus_of_this_process
 from bfl.errors import ConfigurationError
 from bfl.federation.secure_aggregation.client import (
@@ -41,6 +42,7 @@ from bfl.federation.secure_aggregation.on_the_wire import (
     record_of,
 )
 from bfl.federation.secure_aggregation.settings import SecureSums
+from bfl.federation.secure_aggregation.told import told_digest
 from bfl.posteriors import Posterior
 from clients.node import Node
 from clients.process import cached_configuration
@@ -118,7 +120,8 @@ def masked_reply(
     )
     vector = encoded_statistics(statistics, task.exponents)
     del statistics
-    state = masked(_kept(context), task.delivery, vector, secure_sums.neighbourhood)
+    told = told_digest(message.content, task.exponents, without_paths)
+    state = masked(_kept(context), task.delivery, vector, secure_sums.neighbourhood, told)
     context.state[SECURE] = record_of(state)
     return masked_content(vector, num_examples)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -20,6 +20,7 @@ from bfl.engine.resources import available_memory
 from bfl.errors import ConfigurationError, PosteriorError
 from bfl.federation.parts import Part
 from bfl.federation.secure_aggregation.accuracy import check_accuracy
+from bfl.federation.secure_aggregation.value_range import ValueRange
 from bfl.federation.wire import posterior_from_arrays
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.posterior import VECTORS
@@ -118,8 +119,8 @@ def check_exchange(
     method: Method,
     posterior: Posterior,
     known: Mapping[int, int],
-    asked: Sequence[int],
-    fewest: int,
+    asked: Mapping[int, Sequence[int]],
+    needed: Callable[[int], int],
 ) -> None:
     """Raise if the server is to learn sums alone, and clients send more or too little is known.
 
@@ -127,8 +128,8 @@ def check_exchange(
         method: The parts.
         posterior: The posterior that the first round begins with.
         known: How many examples clients hold, by partition id, as far as the server knows.
-        asked: Who is asked in a round.
-        fewest: How many of them a round needs.
+        asked: Who is asked in each round of the run, by its number.
+        needed: Gives how many a round needs of so many.
 
     Raises:
         ConfigurationError: Naming what.
@@ -142,17 +143,46 @@ def check_exchange(
             f"{said}clients are to send {', '.join(beside)} beside their posteriors; allowed: "
             "exchange='direct'"
         )
-    method.exchange.check_asked(len(asked))
-    unknown = [str(client) for client in asked if client not in known]
-    if unknown:
+    for count in {len(clients) for clients in asked.values()}:
+        method.exchange.check_asked(count)
+    if unknown := [str(c) for c in sorted(set().union(*asked.values()) - known.keys())]:
         raise ConfigurationError(
             f"{said}the number of examples of partitions {', '.join(unknown)} is not known before "
             "the first round; allowed: nodes that declare own-examples, examples that the server "
             "assigns, or exchange='direct'"
         )
-    weights = foreseen_weights(method.weighting, {client: known[client] for client in asked})
-    allowed, shares = secure_sums.value_range, list(weights.values())
-    check_accuracy(method.pooling, allowed, posterior, shares, fewest)
+    _check_accuracy_of_rounds(method, secure_sums.value_range, posterior, known, asked, needed)
+
+
+def _check_accuracy_of_rounds(
+    method: Method,
+    allowed: ValueRange,
+    posterior: Posterior,
+    known: Mapping[int, int],
+    asked: Mapping[int, Sequence[int]],
+    needed: Callable[[int], int],
+) -> None:
+    """Raise if sums would be too coarse in a round of which that can be known before the first.
+
+    Weights are another round's where clients are sampled, and so is what rounding does to them.
+
+    Raises:
+        ConfigurationError: Naming the round, if it is not the first.
+    """
+    found_fine: set[tuple[float, ...]] = set()
+    for number, clients in sorted(asked.items()):
+        weights = foreseen_weights(method.weighting, {client: known[client] for client in clients})
+        shares = tuple(sorted(weights.values()))
+        if shares in found_fine:
+            continue
+        try:
+            check_accuracy(method.pooling, allowed, posterior, shares, needed(len(clients)))
+        except ConfigurationError as error:
+            where = f"round {number} would ask clients {', '.join(map(str, clients))}: "
+            raise ConfigurationError(f"{where if number > 1 else ''}{error}") from error
+        found_fine.add(shares)
+        if method.pooling.uses_previous:  # the grid of those that follow is not known yet
+            return
 
 
 def check_declarations(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 
-from flwr.app import ArrayRecord, Error, Message
+from flwr.app import DEFAULT_TTL, ArrayRecord, Error, Message
 from flwr.serverapp import Grid
 
 from bfl.engine.flower import NO_REPLY, is_simulation, poll_interval, replies_up_to
@@ -56,10 +57,20 @@ class Outstanding:
         self._took = 0.0
         self._most_bytes = ALLOWANCE
 
-    def send(self, messages: Sequence[Message]) -> list[Message]:
-        """Send messages; return errors for those that Flower has not taken."""
+    def send(self, messages: Sequence[Message], silence: float = 0.0) -> list[Message]:
+        """Send messages; return errors for those that Flower has not taken.
+
+        Args:
+            messages: What is sent.
+            silence: Seconds without any reply for which they are waited for, see ``exchange``.
+        """
         if not messages:
             return []
+        for message in messages:
+            # Flower answers by itself for a message whose life is over, and drops what comes then.
+            # Each but the last reply may begin the silence anew. What a client that hangs has not
+            # looked at does not wait for it for good.
+            message.metadata.ttl = DEFAULT_TTL + silence * len(messages)
         self._heard = time.monotonic()
         self._most_bytes = max(self._most_bytes, ALLOWANCE + TIMES * _most_array_bytes(messages))
         taken = {message_id for message_id in self._grid.push_messages(messages) if message_id}
@@ -136,7 +147,7 @@ def exchange(grid: Grid, messages: Sequence[Message], silence: float) -> Iterato
         RunError: The engine has died, or a simulation's client cannot go on.
     """
     outstanding = Outstanding(grid)
-    yield from outstanding.send(messages)
+    yield from outstanding.send(messages, silence)
     while outstanding.messages:
         replies = outstanding.replies()
         answered = bool(replies)
@@ -148,19 +159,37 @@ def exchange(grid: Grid, messages: Sequence[Message], silence: float) -> Iterato
             outstanding.pause()
 
 
+@dataclass
+class UsableReplies:
+    """How many replies whoever takes them has found usable, and how many it goes on with.
+
+    Attributes:
+        needed: How many are enough to go on without the rest.
+        found: How many there are; counted by whoever takes them, before it takes the next.
+    """
+
+    needed: int
+    found: int = 0
+
+    @property
+    def enough(self) -> bool:
+        """Whether nobody needs to be asked again."""
+        return self.found >= self.needed
+
+
 def exchange_with_retries(
     grid: Grid,
     messages: Sequence[Message],
     *,
     silence: float,
     retries: int,
-    enough: Callable[[int], bool],
+    usable: UsableReplies,
     report: Callable[[int, str], None],
 ) -> Iterator[Message]:
-    """Send messages and yield one reply for each; ask nodes again that failed, if too few did not.
+    """Send messages and yield one reply for each; if too few are usable, ask again who has failed.
 
     A client's work is a function of the round and its partition, so one that is asked again gives
-    what it would have given, and those that have replied are not asked again.
+    what it would have given, and those that have replied are not asked again: usable or not.
 
     Replies are yielded as they come, and an error as soon as its node will not be asked again.
 
@@ -169,14 +198,13 @@ def exchange_with_retries(
         messages: One for each node.
         silence: See ``exchange``.
         retries: How often those that failed are asked again.
-        enough: Whether so many replies are enough to go on without the rest.
+        usable: Where whoever takes the replies counts those that it can use.
         report: Told the node and the reason of each failure after which the node is asked again.
 
     Raises:
         RunError: The engine has died.
     """
     asked = {message.metadata.dst_node_id: message for message in messages}
-    good = 0
     for attempt in range(retries + 1):
         again = [_copy(message) if attempt else message for message in asked.values()]
         failed: dict[int, Message] = {}
@@ -186,13 +214,12 @@ def exchange_with_retries(
                 failed[node] = reply
             else:
                 del asked[node]
-                good += 1
                 yield reply
-            if attempt == retries or enough(good):
+            if attempt == retries or usable.enough:
                 yield from _settled(failed, asked)
         for node, message in asked.items():
             failed.setdefault(node, _lost(message, silence))
-        if attempt == retries or enough(good):
+        if attempt == retries or usable.enough:
             yield from _settled(failed, asked)
             return
         for node, reply in failed.items():

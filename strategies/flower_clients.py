@@ -20,7 +20,7 @@ from bfl.federation.wire import (
 )
 from bfl.posteriors import Manifest
 from strategies.examples import ExampleCounts
-from strategies.exchange import exchange_with_retries
+from strategies.exchange import UsableReplies, exchange_with_retries
 from strategies.federation import Federation
 from strategies.masked_clients import MaskedAttempt, with_attempts
 from strategies.pool_sums import ClientsSum, WantedSum
@@ -157,7 +157,8 @@ class FlowerClients:
                 has died; a LostStateError where so many have lost what they kept that it will stay
                 so.
         """
-        number, needed = request.server_round, self.patience.needed(len(request.partition_ids))
+        number = request.server_round
+        usable = UsableReplies(self.patience.needed(len(request.partition_ids)))
 
         def warn(partition_id: int, text: str) -> None:
             self._warn(number, partition_id, neutralized(text))
@@ -169,7 +170,7 @@ class FlowerClients:
             self._messages(request),
             silence=self.patience.silence,
             retries=self.patience.retries,
-            enough=lambda count: count >= needed,
+            usable=usable,
             report=lambda node, reason: warn(partition_of(node), f"failed: {reason}"),
         )
         yield from usable_updates(
@@ -178,7 +179,7 @@ class FlowerClients:
             partition_of=partition_of,
             examples=self._examples,
             manifest=self._manifest,
-            needed=needed,
+            usable=usable,
             warn=warn,
             on_refused=on_refused,
         )

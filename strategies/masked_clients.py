@@ -9,6 +9,7 @@ from typing import Any
 from flwr.app import Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
+from bfl.configuration.configuration import without_paths
 from bfl.errors import RunError
 from bfl.federation.secure_aggregation.errors import (
     ProtocolError,
@@ -36,6 +37,7 @@ from bfl.federation.secure_aggregation.on_the_wire import (
     stage_content,
 )
 from bfl.federation.secure_aggregation.server import SecureSum
+from bfl.federation.secure_aggregation.told import told_digest
 from strategies.exchange import exchange
 from strategies.federation import Federation
 from strategies.pool_sums import ClientsSum, WantedSum
@@ -86,7 +88,10 @@ class MaskedAttempt:
         self._warn = warn
         # The word makes each attempt's label another one, also that of a round made again.
         label = f"round {server_round}, {secrets.token_hex(8)}"
-        self._sum = SecureSum(label, tasks, wanted.size, wanted.secure_sums.neighbourhood)
+        # It is the same of all contents; where nobody is left, the first stage says so.
+        told = next((told_digest(c, wanted.exponents, without_paths) for c in tasks.values()), b"")
+        near = wanted.secure_sums.neighbourhood
+        self._sum = SecureSum(label, tasks, wanted.size, near, told)
 
     def run(self, needed: int) -> ClientsSum:
         """Return the sum of the clients that have stayed.

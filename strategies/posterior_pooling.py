@@ -209,14 +209,16 @@ class PosteriorPooling(Strategy):
         check_method(method, initial, known, self.server, self.round_retries)
         method.declared(initial)  # refuses what does not fit before anybody trains
         federation = self.federation or discover(grid, self.clients, self.node_timeout)
-        asked = method.sampling.sample(self.seed, 1, federation.size)
-        check_memory(method, initial, len(asked))
+        asked = {
+            number: method.sampling.sample(self.seed, number, federation.size)
+            for number in range(1, max(num_rounds, 1) + 1)
+        }
+        check_memory(method, initial, max(map(len, asked.values())))
         warnings = Warnings(self.on_warning or _log_warning)
         clients = self._clients(
             grid, federation, timeout, train_config or ConfigRecord(), warnings.of_client
         )
-        fewest = clients.patience.needed(len(asked))
-        check_exchange(method, initial, clients.num_examples, asked, fewest)
+        check_exchange(method, initial, clients.num_examples, asked, clients.patience.needed)
         state = self.state or ServerState.first(
             initial, federation.size, method.begin(initial, federation.size)
         )

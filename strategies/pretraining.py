@@ -39,7 +39,7 @@ from bfl.errors import ConfigurationError, RunError
 from bfl.federation.wire import Positions, TrainTask, posterior_to_arrays, train_content
 from bfl.posteriors import Manifest, Posterior
 from strategies.checks import text_for_clients
-from strategies.exchange import exchange_with_retries
+from strategies.exchange import UsableReplies, exchange_with_retries
 from strategies.federation import Federation
 from strategies.updates import RefusedUpdateError, read_update
 
@@ -204,7 +204,7 @@ class Pretraining:
             [message],
             silence=self._keys.client_timeout,
             retries=self._keys.round_retries,
-            enough=lambda count: count == 1,
+            usable=UsableReplies(1),
             report=lambda node, reason: None,  # the last reason is told
         )
         if reply.has_error():

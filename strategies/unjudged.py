@@ -21,7 +21,7 @@ from bfl.federation.network_query import MESSAGE_TYPE, NetworkQuery, manifest_fr
 from bfl.federation.wire import WireFormatError
 from bfl.posteriors import Manifest, Posterior
 from strategies.checks import text_for_clients
-from strategies.exchange import exchange_with_retries
+from strategies.exchange import UsableReplies, exchange_with_retries
 from strategies.federation import Federation
 from strategies.flower_clients import Patience
 
@@ -76,7 +76,7 @@ def manifest_of_clients(
     """
     keys = configuration.keys
     patience = Patience(keys.client_timeout, keys.min_clients, keys.round_retries)
-    needed = patience.needed(federation.size)
+    usable = UsableReplies(patience.needed(federation.size))
     shape, classes = dataset.image_shape, dataset.num_classes
     texts = {paths: text_for_clients(configuration, paths=paths) for paths in (False, True)}
     messages = []
@@ -90,7 +90,7 @@ def manifest_of_clients(
         messages,
         silence=patience.silence,
         retries=patience.retries,
-        enough=lambda good: good >= needed,
+        usable=usable,
         report=lambda node, reason: None,
     )
     for reply in replies:
@@ -99,14 +99,14 @@ def manifest_of_clients(
             if reply.has_error():
                 raise RunError(reply.error.reason)
             said[manifest_from_content(reply.content).to_json()].append(client)
+            usable.found += 1
         except (RunError, WireFormatError) as error:
             failed.append(f"client {client}: {neutralized(str(error))}")
     reasons = "".join(f"\n{reason}" for reason in failed)
-    answers = sum(map(len, said.values()))
-    if answers < needed:
+    if not usable.enough:
         raise RunError(
-            f"server-evaluates is false, and {answers} of {federation.size} clients have said "
-            f"which parameters the network has; min-clients asks for {needed}{reasons}"
+            f"server-evaluates is false, and {usable.found} of {federation.size} clients have said "
+            f"which parameters the network has; min-clients asks for {usable.needed}{reasons}"
         )
     if len(said) > 1:
         camps = " and ".join(f"clients {sorted(clients)}" for clients in said.values())

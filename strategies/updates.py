@@ -27,6 +27,7 @@ from bfl.federation.wire import (
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.posterior import VECTORS
 from strategies.examples import ExampleCounts
+from strategies.exchange import UsableReplies
 from strategies.training_request import TrainingRequest
 
 MOST_EXAMPLES = 2**53
@@ -77,7 +78,7 @@ def usable_updates(
     partition_of: Callable[[int], int],
     examples: ExampleCounts,
     manifest: Manifest | None,
-    needed: int,
+    usable: UsableReplies,
     warn: Callable[[int, str], None],
     on_refused: Callable[[int], None],
 ) -> Iterator[ClientUpdate]:
@@ -89,7 +90,8 @@ def usable_updates(
         partition_of: Gives the partition id that a node plays.
         examples: How many examples the clients hold, as far as the server knows.
         manifest: The parameters of the network, where the server knows them.
-        needed: How many usable updates a round goes on with.
+        usable: How many usable updates a round goes on with; those found are counted there, as
+            each reply comes.
         warn: Told the client and the reason when it has failed or its update is refused, and what
             it says that cannot be.
         on_refused: Told the client whose update is refused.
@@ -98,7 +100,7 @@ def usable_updates(
         RunError: There are fewer than needed; a LostStateError where so many have lost what they
             kept that it will stay so.
     """
-    asked, lost, usable = len(request.partition_ids), set[int](), 0
+    asked, lost = len(request.partition_ids), set[int]()
 
     def checked(reply: Message, partition_id: int) -> ClientUpdate | None:
         if reply.has_error():
@@ -107,24 +109,25 @@ def usable_updates(
             warn(partition_id, f"failed: {reply.error.reason}")
             return None
         try:
-            return checked_update(reply, partition_id, request, examples, manifest)
+            update = checked_update(reply, partition_id, request, examples, manifest)
         except RefusedUpdateError as error:
             on_refused(partition_id)
             warn(partition_id, f"update refused: {error}")
             return None
+        usable.found += 1
+        return update
 
     for update in in_order(replies, request.partition_ids, partition_of, checked):
-        usable += 1
         if lies := dict(impossible_numbers(update.metrics)):
             said = ", ".join(f"{name} {value:g}" for name, value in lies.items())
             warn(update.partition_id, f"says what cannot be, left out of means: {said}")
         yield update
-    if usable < needed:
+    if not usable.enough:
         # Whether those that are left could do without the ones that cannot come back.
-        failure = LostStateError if asked - len(lost) < needed else RunError
+        failure = LostStateError if asked - len(lost) < usable.needed else RunError
         raise failure(
-            f"round {request.server_round}: {usable} of {asked} clients have sent a usable "
-            f"posterior, and min-clients asks for {needed}"
+            f"round {request.server_round}: {usable.found} of {asked} clients have sent a "
+            f"usable posterior, and min-clients asks for {usable.needed}"
         )
 
 

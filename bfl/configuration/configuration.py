@@ -131,7 +131,7 @@ class Configuration(Parts):
         }
         merged.update({k: v for k, v in self.settings_of_every_run.items() if k in judging})
         if not paths:
-            merged.update({"dataset": portable_dataset(self.keys.dataset), "data-dir": ""})
+            merged = without_paths(merged)
         return {key: value for key, value in merged.items() if key not in SERVER_ONLY_KEYS}
 
     def _merged(self, kinds: Iterable[Kind]) -> dict[str, Value]:
@@ -181,6 +181,16 @@ class Configuration(Parts):
             words[kind.key] = kind.word(picked, kind.default)
             parts[kind.attribute] = picked if kind.chain else picked[0]
         return replace(self, words=words, **parts)
+
+
+def without_paths(values: Mapping[str, Value]) -> dict[str, Value]:
+    """Return flat keys and values as they are for clients that do not look for the run's data.
+
+    Args:
+        values: Flat keys and values, of which some may be missing.
+    """
+    dataset = portable_dataset(str(values.get("dataset", "")))
+    return {**values, "dataset": dataset, "data-dir": ""}
 
 
 def resolve(

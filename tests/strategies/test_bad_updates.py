@@ -19,7 +19,13 @@ from bfl.aggregation.pooling import pooling_rules
 from bfl.aggregation.weightings import weightings
 from bfl.engine.flower import new_run
 from bfl.engine.flower.messages import set_message_id
-from bfl.federation.wire import ARRAYS, METRICS, TrainTask
+from bfl.federation.wire import (
+    ARRAYS,
+    METRICS,
+    TrainTask,
+    posterior_from_arrays,
+    posterior_to_arrays,
+)
 from bfl.posteriors import Posterior
 from strategies.round import federated_round
 from strategies.server_state import ServerState
@@ -209,6 +215,28 @@ def test_an_archive_in_the_place_of_an_array_is_refused() -> None:
     pooled, metrics = one_round.pool(whole)
     assert metrics["refused"] == 1
     assert pooled.digest() == one_round.pool(None)[0].digest()
+
+
+def test_who_sends_nonsense_takes_nobody_elses_second_try() -> None:
+    """With what it has sent there would be enough, if it could be pooled."""
+    asked: list[int] = []
+
+    def reply(task: TrainTask, received: Posterior) -> RecordDict:
+        asked.append(task.partition_id)
+        if task.partition_id >= 2 and asked.count(task.partition_id) == 1:
+            raise RuntimeError("out of memory, once")
+        nonsense = content({"nonsense": np.ones(1)}, {"num-examples": 1})
+        return nonsense if task.partition_id == 0 else shifted(task, received)
+
+    strategy = strategies.PosteriorPooling(
+        rule="ws", weighting="equal", min_clients=2, round_retries=2, on_warning=lambda _: None
+    )
+    start = posterior_to_arrays(SENT)
+    result = strategy.start(make_grid(make_app(reply), 4), start, num_rounds=1)
+    pooled: Any = result.arrays
+    assert posterior_from_arrays(pooled).mean == pytest.approx(SENT.mean + 2)  # clients 1, 2, 3
+    assert result.train_metrics_clientapp[1]["refused"] == 1
+    assert asked == [0, 1, 2, 3, 2, 3]
 
 
 @pytest.mark.parametrize("weighting", weightings.names())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ import strategies.exchange
 from bfl.engine.serial import SerialGrid
 from bfl.errors import RunError
 from bfl.federation.wire import RUN_CANNOT_GO_ON
-from strategies.exchange import exchange, exchange_with_retries
+from strategies.exchange import UsableReplies, exchange, exchange_with_retries
 
 
 class Clients:
@@ -45,25 +45,38 @@ def outcome(replies: Iterable[Message]) -> list[tuple[int, bool]]:
     return [(reply.metadata.src_node_id, reply.has_content()) for reply in replies]
 
 
+def counted(
+    replies: Iterable[Message],
+    usable: UsableReplies,
+    use: Callable[[Message], bool] = Message.has_content,
+) -> Iterator[Message]:
+    """Hand replies on, and count those that are of use."""
+    for reply in replies:
+        usable.found += use(reply)
+        yield reply
+
+
 def ask(
     clients: Clients,
     count: int = 4,
     *,
-    enough: Callable[[int], bool] = lambda good: False,
+    needed: int = 99,
+    use: Callable[[Message], bool] = Message.has_content,
     retries: int = 2,
     cls: type[SerialGrid] = SerialGrid,
     silence: float = 10.0,
 ) -> tuple[list[tuple[int, bool]], list[tuple[int, str]]]:
     reported: list[tuple[int, str]] = []
+    usable = UsableReplies(needed)
     replies = exchange_with_retries(
         make_grid(clients.app, count, cls),
         messages(count),
         silence=silence,
         retries=retries,
-        enough=enough,
+        usable=usable,
         report=lambda node, reason: reported.append((node, reason)),
     )
-    return outcome(replies), reported
+    return outcome(counted(replies, usable, use)), reported
 
 
 def test_replies_are_handed_on_before_the_next_client_is_asked() -> None:
@@ -93,7 +106,7 @@ def test_the_last_failure_is_handed_on_and_not_reported() -> None:
 def test_a_failure_is_handed_on_as_soon_as_there_are_enough() -> None:
     """So that those that wait for it, in the order of partitions, need not wait for the end."""
     clients = Clients({1: 9, 4: 9})
-    replies, reported = ask(clients, 5, enough=lambda good: good >= 2)
+    replies, reported = ask(clients, 5, needed=2)
     assert replies == [(2, True), (3, True), (1, False), (4, False), (5, True)]
     assert not reported
     assert clients.asked == [1, 2, 3, 4, 5]
@@ -101,9 +114,17 @@ def test_a_failure_is_handed_on_as_soon_as_there_are_enough() -> None:
 
 def test_what_is_enough_in_the_second_attempt_counts_the_first() -> None:
     clients = Clients({1: 1, 2: 9, 3: 9})
-    replies, _ = ask(clients, 4, enough=lambda good: good >= 2)
+    replies, _ = ask(clients, 4, needed=2)
     assert replies == [(4, True), (1, True), (2, False), (3, False)]
     assert clients.asked == [1, 2, 3, 4, 1, 2, 3]
+
+
+def test_a_reply_that_is_of_no_use_is_none_of_those_that_are_enough() -> None:
+    clients = Clients({3: 1, 4: 1})
+    replies, reported = ask(clients, 4, needed=2, use=lambda reply: reply.metadata.src_node_id > 1)
+    assert replies == [(1, True), (2, True), (3, True), (4, True)]
+    assert [node for node, _ in reported] == [3, 4]
+    assert clients.asked == [1, 2, 3, 4, 3, 4]  # and the useless one, who would say it again, once
 
 
 def test_nobody_is_asked_twice_when_all_reply() -> None:
@@ -291,15 +312,17 @@ def test_a_node_that_is_gone_is_asked_again_and_told_by_its_own_id() -> None:
     grid, clients, sent = deployed(3)
     grid.kill(FIRST_ID)
     reported: list[int] = []
+    usable = UsableReplies(3)
     replies = exchange_with_retries(
         grid,
         sent,
         silence=10.0,
         retries=2,
-        enough=lambda good: good >= 3,
+        usable=usable,
         report=lambda node, reason: reported.append(node),
     )
-    assert outcome(replies) == [(FIRST_ID + 1, True), (FIRST_ID + 2, True), (FIRST_ID, False)]
+    found = outcome(counted(replies, usable))
+    assert found == [(FIRST_ID + 1, True), (FIRST_ID + 2, True), (FIRST_ID, False)]
     assert reported == [FIRST_ID, FIRST_ID]
     assert clients.asked == [FIRST_ID + 1, FIRST_ID + 2]
 

@@ -26,6 +26,7 @@ from bfl.federation.secure_aggregation.keys import (
     derived,
     digest_of,
     digest_of_share,
+    mask_between,
     new_secret,
     opened,
     sealed,
@@ -69,6 +70,7 @@ class ClientSecrets(Fields):
         boxes: What they have sealed for it.
         own_masks: The digests of what is in them.
         masking_digests: Likewise.
+        told: The digest of what it was told with its task.
         survivors: Whose masked vectors have come.
     """
 
@@ -88,6 +90,7 @@ class ClientSecrets(Fields):
     boxes: list[bytes]
     own_masks: list[bytes]
     masking_digests: list[bytes]
+    told: bytes
     survivors: list[int]
 
     @property
@@ -101,8 +104,8 @@ class ClientSecrets(Fields):
         return KeyPair(self.encryption).agreed(public, f"{purpose}, {self.label}")
 
     def view(self, survivors: list[int]) -> bytes:
-        """Return a digest of all that it has been told of who takes part."""
-        told = repr((self.label, self.clients, self.sharers, survivors))
+        """Return a digest of all that it has been told: who takes part, and what all are told."""
+        told = repr((self.label, self.clients, self.sharers, self.told, survivors))
         return hashlib.sha256(told.encode()).digest()
 
 
@@ -133,6 +136,7 @@ def advertise(
         boxes=[],
         own_masks=[],
         masking_digests=[],
+        told=b"",
         survivors=[],
     )
     keys = KeyPair(state.encryption).public, KeyPair(state.masking).public
@@ -187,9 +191,21 @@ def share(
 
 
 def masked(
-    state: ClientSecrets, delivery: Delivery, vector: Ring, neighbourhood: Neighbourhood
+    state: ClientSecrets,
+    delivery: Delivery,
+    vector: Ring,
+    neighbourhood: Neighbourhood,
+    told: bytes,
 ) -> ClientSecrets:
     """Mask a vector in place: with a mask of the client's own, and one for each neighbour.
+
+    Args:
+        state: What it keeps.
+        delivery: The server's message.
+        vector: What is masked.
+        neighbourhood: Who exchanges masks with whom.
+        told: The digest of what the vector was made of and all clients are told; masks with
+            neighbours that were told something else stay in the sum.
 
     Raises:
         ProtocolError: The stage or the attempt is another one, or too few neighbours have sent
@@ -202,7 +218,8 @@ def masked(
     for other in delivery.senders:
         public = state.masking_keys[state.neighbours.index(other)]
         # Of two clients one adds what the other takes off.
-        mask(vector, pair.agreed(public, f"mask, {state.label}"), 1 if state.client < other else -1)
+        key = pair.agreed(public, mask_between(state.label, told))
+        mask(vector, key, 1 if state.client < other else -1)
     return replace(
         state,
         stage=MASKED,
@@ -213,6 +230,7 @@ def masked(
         boxes=delivery.boxes,
         own_masks=delivery.own_masks,
         masking_digests=delivery.masking,
+        told=told,
     )
 
 

@@ -56,6 +56,16 @@ def digest_of_share(share: bytes, owner: int, holder: int, what: str, label: str
     return derived(share, f"digest of the share of {owner} for {holder}, {what}, {label}")
 
 
+def mask_between(label: str, told: bytes) -> str:
+    """Return the purpose of the key of which two clients draw the mask that cancels in their sum.
+
+    Args:
+        label: What the attempt is called.
+        told: The digest of what a client was told; with another one the masks do not cancel.
+    """
+    return f"mask, {label}, {told.hex()}"
+
+
 @dataclass(frozen=True)
 class KeyPair:
     """A key pair of X25519, made of a secret.

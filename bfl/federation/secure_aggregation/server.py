@@ -24,6 +24,7 @@ from bfl.federation.secure_aggregation.keys import (
     derived,
     digest_of,
     digest_of_share,
+    mask_between,
     new_secret,
 )
 from bfl.federation.secure_aggregation.masks import mask
@@ -56,12 +57,19 @@ class SecureSum:
         clients: Who is asked.
         size: The number of a vector's elements.
         neighbourhood: Who exchanges masks with whom.
+        told: The digest of what all clients are told with their tasks.
     """
 
     def __init__(
-        self, label: str, clients: Iterable[int], size: int, neighbourhood: Neighbourhood
+        self,
+        label: str,
+        clients: Iterable[int],
+        size: int,
+        neighbourhood: Neighbourhood,
+        told: bytes,
     ) -> None:
         self._label = label
+        self._told = told
         self._asked = sorted(clients)
         self._size = size
         self._neighbourhood = neighbourhood
@@ -270,7 +278,8 @@ class SecureSum:
             mask(self._total, derived(secret, f"own mask, {self._label}"), -1)
         for client, pair in pairs.items():
             for other in sorted(self._survivors & set(self._neighbours[client])):
-                key = pair.agreed(self._keys[other].masking, f"mask, {self._label}")
+                purpose = mask_between(self._label, self._told)
+                key = pair.agreed(self._keys[other].masking, purpose)
                 # What the survivor has added is taken off, and the other way round.
                 mask(self._total, key, -1 if other < client else 1)
         return self._total

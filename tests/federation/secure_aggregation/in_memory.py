@@ -26,6 +26,9 @@ from bfl.federation.secure_aggregation.neighbours import Neighbourhood
 from bfl.federation.secure_aggregation.server import SecureSum
 
 ALL = Neighbourhood(30, 2 / 3)
+TOLD = bytes(range(32))
+"""A digest of what all clients are told."""
+
 STAGES = ("keys", "shares", "masked", "confirm", "unmask")
 
 Gone = Callable[[str, int], bool]
@@ -43,8 +46,10 @@ class Clients:
         vectors: Mapping[int, Ring],
         neighbourhood: Neighbourhood = ALL,
         identities: Mapping[int, Identity] | None = None,
+        told: Mapping[int, bytes] | None = None,
     ) -> None:
         self.vectors = vectors
+        self.told = told or dict.fromkeys(vectors, TOLD)
         self.neighbourhood = neighbourhood
         self.identities = identities or dict.fromkeys(vectors, Unsigned())
         self.states: dict[int, ClientSecrets] = {}
@@ -69,7 +74,8 @@ class Clients:
 
     def masked(self, client: int, message: Any) -> Ring:
         delivery, vector = Delivery.from_fields(message.to_fields()), self.vectors[client].copy()
-        self._keep(client, half.masked(self.states[client], delivery, vector, self.neighbourhood))
+        state, told = self.states[client], self.told[client]
+        self._keep(client, half.masked(state, delivery, vector, self.neighbourhood, told))
         self.sent[client] = vector
         return vector
 
@@ -91,6 +97,7 @@ def run(
     until: str = "",
     refusals: list[str] | None = None,
     ignore: bool = False,
+    told: bytes = TOLD,
 ) -> SecureSum:
     """Go through the stages; who is gone, or refuses, does not answer.
 
@@ -102,9 +109,10 @@ def run(
         refusals: Gets what clients refuse; without it they must not.
         ignore: Whether answers that the server refuses are ones of clients that have dropped out,
             as in a run.
+        told: The digest of what the server goes by.
     """
     first = next(iter(clients.vectors.values()))
-    total = SecureSum(label, clients.vectors, first.size, clients.neighbourhood)
+    total = SecureSum(label, clients.vectors, first.size, clients.neighbourhood, told)
     takes: dict[str, tuple[Callable[[], Mapping[int, Any]], Callable[[int, Any], None]]] = {
         "keys": (total.invitations, total.take_keys),
         "shares": (total.rosters, total.take_shares),

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from in_memory import ALL, STAGES, Clients, plain_sum, random_vectors, run
+from in_memory import ALL, STAGES, TOLD, Clients, plain_sum, random_vectors, run
 from scipy.stats import chisquare
 
 from bfl.federation.secure_aggregation import client as half
@@ -250,7 +250,7 @@ def test_a_client_that_sends_a_key_twice_is_left_out_and_the_round_ends_without_
     vectors = random_vectors(5)
     *_, liar = order = sorted(vectors)
     clients = Copied(vectors)
-    total = SecureSum(LABEL, vectors, 40, ALL)
+    total = SecureSum(LABEL, vectors, 40, ALL, TOLD)
     for client in order:
         keys = clients.keys(client, total.invitations()[client])
         if client == liar:

@@ -1,0 +1,66 @@
+"""What all clients of a masked round have to be told alike, as one digest.
+
+A server that tells one client something else than the others, another model to begin with or a
+grid on which the others' statistics are nothing, reads that client's update in the sum. So masks
+are made with a digest of it: those of clients that were told different things do not cancel.
+
+Source: Pasquini et al. (2022), "Eluding secure aggregation in federated learning via model
+inconsistency": a client's masks follow from a digest of the model that it was sent. Here all else
+that is alike goes into it as well.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from flwr.app import ArrayRecord, RecordDict
+
+from bfl.federation.wire import ARRAYS, BESIDE, CONFIG
+
+OF_ONE_CLIENT = {
+    "partition-id",
+    "pooled-round",
+    "damping",
+    "examples",
+    "test-examples",
+    "run-folder",
+}
+"""What a task says to one client alone, or to those that look where the server has the data."""
+
+
+def told_digest(
+    content: RecordDict,
+    exponents: Sequence[int],
+    without_paths: Callable[[dict[str, Any]], Mapping[str, Any]],
+) -> bytes:
+    """Return a digest, 32 bytes, of what a round tells all of its clients.
+
+    That is the posterior, the arrays beside it, the exponents, and of the task all that is not one
+    client's: the run's configuration without where data lie, and what a ServerApp has added.
+
+    Args:
+        content: The message that asks a client to train.
+        exponents: Those of the statistics and, last, of the point parameters.
+        without_paths: Makes of a run's configuration the one without where data lie.
+    """
+    config: Any = content[CONFIG]
+    alike = {key: value for key, value in config.items() if key not in OF_ONE_CLIENT}
+    alike["configuration"] = without_paths(json.loads(alike["configuration"]))
+    digest = hashlib.sha256(repr((_sorted(alike), list(exponents))).encode())
+    for name in (ARRAYS, BESIDE):
+        record = content.get(name)
+        for key, array in sorted(record.items()) if isinstance(record, ArrayRecord) else ():
+            header = (name, key, array.dtype, tuple(array.shape), array.stype, len(array.data))
+            digest.update(repr(header).encode())
+            digest.update(array.data)
+    return digest.digest()
+
+
+def _sorted(value: Any) -> Any:
+    """Return a value whose text does not depend on the order of its keys."""
+    if isinstance(value, Mapping):
+        return [(key, _sorted(value[key])) for key in sorted(value)]
+    return value

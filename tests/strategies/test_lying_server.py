@@ -1,0 +1,85 @@
+"""A masked round whose server tells one client something else than the others."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
+from masked_federation import SIZES, START, MaskedNodes, values
+from small_federation import make_grid
+
+from bfl.errors import RunError
+from bfl.federation.wire import ARRAYS, CONFIG, posterior_from_arrays, posterior_to_arrays
+from strategies import PosteriorPooling
+
+VICTIM = 2
+Lie = Callable[[Any], None]
+
+
+def another_posterior(content: Any) -> None:
+    mean = content[ARRAYS]["mean"].numpy()
+    content[ARRAYS] = ArrayRecord({**content[ARRAYS], "mean": Array(mean + np.float32(1e-3))})
+
+
+def another_grid(content: Any) -> None:
+    secure = content["secure-aggregation"]
+    secure["exponents"] = [exponent - 1 for exponent in secure["exponents"]]
+
+
+def another_configuration(content: Any) -> None:
+    given = json.loads(content[CONFIG]["configuration"])
+    content[CONFIG]["configuration"] = json.dumps({**given, "learning-rate": 1e-9})
+
+
+class Lied(MaskedNodes):
+    """Clients of which one is told something else than the others."""
+
+    def __init__(self, lie: Lie) -> None:
+        super().__init__()
+        self._lie = lie
+
+    def _train(self, message: Message, context: Context) -> Any:
+        if int(context.node_config["partition-id"]) == VICTIM:
+            content = RecordDict({name: message.content[name] for name in message.content})
+            for name in (CONFIG, "secure-aggregation"):
+                content[name] = type(content[name])(dict(content[name]))  # not the others' own
+            self._lie(content)
+            metadata = message.metadata
+            message = Message(content, metadata.dst_node_id, "train", group_id=metadata.group_id)
+        return super()._train(message, context)
+
+
+def run(lie: Lie, warnings: list[str]) -> Any:
+    nodes = Lied(lie)
+    strategy = PosteriorPooling(
+        rule="conflation",
+        exchange="masked",
+        configuration=values(exchange="masked"),
+        partition=[np.arange(size) for size in SIZES],
+        round_retries=0,
+        on_warning=warnings.append,
+    )
+    grid, start = make_grid(nodes.app(), len(SIZES)), posterior_to_arrays(START)
+    return posterior_from_arrays(strategy.start(grid, start, num_rounds=1, timeout=1.0).arrays)
+
+
+@pytest.mark.parametrize("lie", [another_posterior, another_grid, another_configuration])
+def test_a_client_that_is_told_something_else_stays_masked_and_says_so(lie: Lie) -> None:
+    """The others are told alike, and are enough: what they take off leaves its masks in the sum."""
+    warnings: list[str] = []
+    with pytest.raises(RunError, match="only the sum of the clients' statistics is known"):
+        run(lie, warnings)
+    assert any(
+        f"client {VICTIM}: 1 of 6 neighbours, itself among them, confirm the same" in text
+        for text in warnings
+    )
+
+
+def test_without_a_lie_the_round_ends() -> None:
+    warnings: list[str] = []
+    run(lambda content: None, warnings).check()
+    assert not warnings
