@@ -18,6 +18,7 @@ from bfl.aggregation.server import Server
 from bfl.configuration import Configuration
 from bfl.engine.flower import log
 from bfl.federation.wire import Positions, posterior_to_arrays
+from bfl.learning.networks.parametrizations import SOFTPLUS
 from bfl.posteriors import Manifest, Posterior
 from strategies.checks import (
     check_exchange,
@@ -231,6 +232,7 @@ class PosteriorPooling(Strategy):
                 self.manifest,
                 server=self.server,
                 unfinished=unfinished,
+                parametrization=known.inference.parametrization if known else SOFTPLUS,
             )
             seconds = time.perf_counter() - started
             number, arrays = state.server_round, posterior_to_arrays(state.posterior)
