@@ -101,8 +101,9 @@ def federated_round(
         state: Where the federation stands.
         clients: Who trains.
         seed: The run's seed.
-        manifest: The parameters of the network, whose minima the pooled posterior is held to; None
-            where the server does not know them.
+        manifest: The parameters of the network, whose minima the pooled posterior is held to, and
+            whose moving statistics the server optimizer leaves; None where the server does not know
+            them.
         server: What the server can do by itself; None for a method that asks nothing of it.
         unfinished: Where a pooled round is kept until it is refined; if it is this one, nobody
             trains again.
