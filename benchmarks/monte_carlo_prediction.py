@@ -23,7 +23,7 @@ from bfl.keras import configure, keras, tf, tfp
 from bfl.learning.inferences.base import Layer, Padding
 from bfl.learning.inferences.flipout import Flipout
 from bfl.learning.models import create_architecture
-from bfl.learning.networks.network import build_network, build_predictor
+from bfl.learning.networks.network import build_network
 from bfl.learning.networks.precision import Precision
 
 BATCH, OURS = 250, 128
@@ -65,8 +65,7 @@ def ours(images: Any, precision: Precision) -> Any:
     """Return a call that predicts all images with this project's predictor."""
     architecture = create_architecture("resnet20")
     network = build_network(architecture, Flipout(), SHAPE, 10)
-    points = build_predictor(network, architecture, precision)
-    predictor = Predictor(network.manifest, points, OURS)
+    predictor = Predictor(network, architecture, precision, batch_size=OURS)
     posterior = network.initial_posterior(0)
     return lambda: predictor.predict(posterior, images, samples=1, seed=0, labels=(0,))
 

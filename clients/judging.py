@@ -20,7 +20,7 @@ from bfl.federation.client_metrics import BETTER, MEME, PERSONAL, RETENTION_AREA
 from bfl.federation.parts import Arrays
 from bfl.federation.wire import TrainTask
 from bfl.posteriors import Posterior
-from bfl.posteriors.posterior import VECTORS, at_its_mean
+from bfl.posteriors.posterior import VECTORS
 from clients.heads import counted_from, own_classes
 from clients.node import Node
 
@@ -64,13 +64,17 @@ def judged_metrics(
     numbers: dict[str, float | int] = {TEST_EXAMPLES: int(labels.size)}
 
     def judge(name: str, network: Network, family: Architecture, posterior: Posterior) -> float:
-        predictions = _predictor(network, family, keys.evaluate_precision, name).predict(
-            at_its_mean(posterior) if keys.evaluate_at == "mean" else posterior,
-            images,
-            samples=1 if keys.evaluate_at == "mean" else keys.evaluate_mc_samples,
-            seed=keys.seed,
-            labels=("own-test", name, task.partition_id, task.server_round),
-        )
+        predictor = _predictor(network, family, keys.evaluate_precision, name)
+        if keys.evaluate_at == "mean":
+            predictions = predictor.predict_at_mean(posterior, images)
+        else:
+            predictions = predictor.predict(
+                posterior,
+                images,
+                samples=keys.evaluate_mc_samples,
+                seed=keys.seed,
+                labels=("own-test", name, task.partition_id, task.server_round),
+            )
         found = evaluate(predictions, labels, configuration.values)
         found[RETENTION_AREA] = _retention_area(predictions, labels)
         numbers.update({f"{name}{metric}": value for metric, value in found.items()})
@@ -111,8 +115,6 @@ def _predictor(
 ) -> Predictor:
     """Return what predicts with a network's posteriors, built once per process."""
     from bfl.evaluation.prediction.monte_carlo import Predictor
-    from bfl.learning.networks.network import build_predictor
 
     # A network of its own: one that trains, or is folded elsewhere, may hold other weights.
-    predictor = build_predictor(network, architecture, precision, role=f"judged-{role}")
-    return Predictor(network.manifest, predictor)
+    return Predictor(network, architecture, precision, role=f"judged-{role}")

@@ -1,12 +1,14 @@
-"""What is told of clients while a run goes on: failures, and weights that few of them have."""
+"""What is told before a run, and of its clients in it: failures, and weights that few have."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 
+from bfl.aggregation.server_optimizers import ServerOptimizer
 from bfl.configuration import Configuration
 from bfl.federation.client_text import CONTINUED
+from bfl.posteriors import Manifest, Posterior
 from strategies.round import RoundReport
 
 FEW_EFFECTIVE_CLIENTS = 2.0 + 1e-6
@@ -30,6 +32,24 @@ def unjudged_personal_models(configuration: Configuration) -> list[str]:
     return [
         f"personalization is '{personalization.name}' and judged-by is 'server': nobody judges the "
         f'clients\' personal models, and {what}; judged-by="clients" has each client judge its own'
+    ]
+
+
+def unknown_moving_statistics(
+    optimizer: ServerOptimizer, posterior: Posterior, manifest: Manifest | None
+) -> list[str]:
+    """Return what is to be said before the first round of steps that take statistics for weights.
+
+    Without a manifest nobody knows which point parameters training moves by their gradient.
+    """
+    points = posterior.point.size
+    if optimizer.idle or manifest or not points:
+        return []
+    return [
+        f"server-optimizer '{optimizer.name}' moves all {points} point parameters, and could lead "
+        "a moving variance of batch normalisation below 0: this Strategy has no manifest, which "
+        "would say what are moving statistics; give it as manifest (bfl.posteriors.Manifest) if "
+        "the network has some"
     ]
 
 

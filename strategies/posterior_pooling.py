@@ -18,6 +18,7 @@ from bfl.aggregation.server import Server
 from bfl.configuration import Configuration
 from bfl.engine.flower import log
 from bfl.federation.wire import Positions, posterior_to_arrays
+from bfl.learning.networks.parametrizations import SOFTPLUS
 from bfl.posteriors import Manifest, Posterior
 from strategies.checks import (
     check_exchange,
@@ -27,7 +28,7 @@ from strategies.checks import (
     known_configuration,
     text_for_clients,
 )
-from strategies.client_warnings import Warnings
+from strategies.client_warnings import Warnings, unknown_moving_statistics
 from strategies.federation import Federation, discover
 from strategies.flower_clients import FlowerClients, Patience, TaskTemplate
 from strategies.method import Method
@@ -86,7 +87,8 @@ class PosteriorPooling(Strategy):
         judge: Judges the predictive's models after a round, given the state; what it returns stands
             in the round's metrics.
         manifest: The parameters of the network, whose minima updates and pooled posteriors are held
-            to; None where the server does not know them.
+            to, and whose moving statistics no server optimizer moves; None where the server does
+            not know them.
         configuration: The run's configuration, of which clients are sent what they read; or what
             they are sent, as a JSON object of flat keys.
         num_classes: The number of classes, sent to the clients.
@@ -214,7 +216,10 @@ class PosteriorPooling(Strategy):
             for number in range(1, max(num_rounds, 1) + 1)
         }
         check_memory(method, initial, max(map(len, asked.values())))
-        warnings = Warnings(self.on_warning or _log_warning)
+        say = self.on_warning or _log_warning
+        for text in unknown_moving_statistics(method.server_optimizer, initial, self.manifest):
+            say(text)
+        warnings = Warnings(say)
         clients = self._clients(
             grid, federation, timeout, train_config or ConfigRecord(), warnings.of_client
         )
@@ -233,6 +238,7 @@ class PosteriorPooling(Strategy):
                 self.manifest,
                 server=self.server,
                 unfinished=unfinished,
+                parametrization=known.inference.parametrization if known else SOFTPLUS,
             )
             seconds = time.perf_counter() - started
             number, arrays = state.server_round, posterior_to_arrays(state.posterior)

@@ -19,6 +19,7 @@ from bfl.aggregation.precision_spread import PrecisionSpread
 from bfl.aggregation.server import RoundContext, Server, ServerRound
 from bfl.errors import PosteriorError, RunError
 from bfl.federation.parts import Arrays, Counts
+from bfl.learning.networks.parametrizations import SOFTPLUS, Parametrization
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.floor import Floored, with_scale_floor
 from strategies.combination import Combination
@@ -88,6 +89,7 @@ def federated_round(
     *,
     server: Server | None = None,
     unfinished: PooledRounds | None = None,
+    parametrization: Parametrization = SOFTPLUS,
 ) -> tuple[ServerState, RoundReport]:
     """Run one round and return the state after it.
 
@@ -99,11 +101,14 @@ def federated_round(
         state: Where the federation stands.
         clients: Who trains.
         seed: The run's seed.
-        manifest: The parameters of the network, whose minima the pooled posterior is held to; None
-            where the server does not know them.
+        manifest: The parameters of the network, whose minima the pooled posterior is held to, and
+            whose moving statistics the server optimizer leaves; None where the server does not know
+            them.
         server: What the server can do by itself; None for a method that asks nothing of it.
         unfinished: Where a pooled round is kept until it is refined; if it is this one, nobody
             trains again.
+        parametrization: That of the clients' network, which may compute with other variances than
+            a posterior has.
 
     Raises:
         RunError: Too few clients have sent a usable update, or what is pooled is no posterior.
@@ -117,13 +122,14 @@ def federated_round(
         pooled = pooled_round(method, state, clients, seed, manifest, server=server)
         if keeps:
             keeps.save(state, pooled)
+    used = parametrization.used_variance
     context = RoundContext(
         seed=seed,
         server_round=pooled.state.server_round,
         previous=state.posterior,
         pooled=pooled.state.posterior,
         sampler=method.sampler,
-        clients=pooled.models,
+        clients=pooled.models.computing_with(used) if pooled.models else None,
         server=server,
     )
     refined = method.refinement.refine(context)

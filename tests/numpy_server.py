@@ -46,6 +46,9 @@ class NumpyServer:
     def predict(self, posterior: Posterior, *, labels: Any) -> Predictions:
         return self.predict_ensemble([Member("", posterior.mean, posterior.point)], labels=labels)
 
+    def logits_at_mean(self, posterior: Posterior) -> Any:
+        return self._logits(joined(posterior))
+
     def member_logits(
         self, members: Iterable[Member], *, labels: Any, images: Any = None
     ) -> Iterator[tuple[str, Any]]:

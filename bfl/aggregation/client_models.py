@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,9 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 @dataclass(frozen=True)
 class ClientModels:
     """The updates of a round that were pooled, with what they began with and what they became.
+
+    What a round's parts get of them has the variances that the network computes with, which a
+    posterior's own need not be (``log-variance-clamp``): draws are of the models that were trained.
 
     Attributes:
         posteriors: The K clients' posteriors as they were pooled, in the order of partition ids.
@@ -48,6 +51,23 @@ class ClientModels:
         sizes = [p.size for p in (*self.manifest.gaussian, *self.manifest.point)]
         ends = np.cumsum(sizes)
         return [slice(int(e) - s, int(e)) for e, s in zip(ends, sizes, strict=True)]
+
+    def computing_with(self, used_variance: Callable[[Vector], Vector]) -> ClientModels:
+        """Return the models with the variances that a network computes with.
+
+        Args:
+            used_variance: Returns those where a posterior has the given ones, (D,) each.
+        """
+
+        def used(posterior: Posterior) -> Posterior:
+            return replace(posterior, variance=used_variance(posterior.variance))
+
+        return replace(
+            self,
+            posteriors=tuple(map(used, self.posteriors)),
+            previous=used(self.previous),
+            average=used(self.average),
+        )
 
     def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Return all but the manifest as arrays by name, for checkpoints."""

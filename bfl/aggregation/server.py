@@ -77,10 +77,18 @@ class Server(Protocol):
     def predict(self, posterior: Posterior, *, labels: Labels) -> Predictions:
         """Return what a posterior predicts for the server's own images; ``labels`` key draws."""
 
+    def logits_at_mean(self, posterior: Posterior) -> npt.NDArray[Any]:
+        """Return the logits (N, C) of the model at a posterior's mean for the server's own images.
+
+        It is a network of points: nothing is drawn, and dropout is off.
+        """
+
     def predict_ensemble(
         self, members: Iterable[Member], *, labels: Labels, images: Any = None
     ) -> Predictions:
         """Return the mean predictions of members, one at a time in memory.
+
+        A member of a network with dropout predicts under one mask an image.
 
         Args:
             members: The members.

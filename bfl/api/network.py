@@ -14,7 +14,6 @@ from bfl.errors import DataError
 from bfl.experiments.results.environment import describe_environment
 from bfl.experiments.run.network import NetworkDescription
 from bfl.posteriors import Manifest, Posterior
-from bfl.posteriors.posterior import at_its_mean
 
 if TYPE_CHECKING:
     from bfl.api.images import Images
@@ -53,12 +52,12 @@ def predict(
         _start(description)
         predictor = _predictor(json.dumps(description.to_dict()))
         _check_manifest(manifest, predictor.manifest, description)
-        at_mean = samples is None and description.at_mean
-        count = int(description.keys["mc-samples"]) if samples is None else samples
+        if samples is None and description.at_mean:
+            return predictor.predict_at_mean(posterior, images)
         return predictor.predict(
-            at_its_mean(posterior) if at_mean else posterior,
+            posterior,
             images,
-            samples=1 if at_mean else count,
+            samples=int(description.keys["mc-samples"]) if samples is None else samples,
             seed=_seed(description),
             labels=FINAL,
         )
@@ -141,7 +140,7 @@ def _start(description: NetworkDescription) -> None:
 def _predictor(description: str) -> Predictor:
     """Return what predicts for a run that is described in JSON, built as for its evaluation."""
     from bfl.evaluation.prediction.monte_carlo import Predictor
-    from bfl.learning.networks.network import build_network, build_predictor
+    from bfl.learning.networks.network import build_network
 
     described = NetworkDescription.from_dict(json.loads(description))
     architecture = described.architecture
@@ -149,11 +148,7 @@ def _predictor(description: str) -> Predictor:
     network = build_network(
         architecture, described.inference, described.image_shape, len(described.class_names)
     )
-    return Predictor(
-        network.manifest,
-        build_predictor(network, architecture, precision),
-        parametrization=network.inference.parametrization,
-    )
+    return Predictor(network, architecture, precision)
 
 
 def _check_manifest(saved: Manifest, built: Manifest, description: NetworkDescription) -> None:

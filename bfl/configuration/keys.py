@@ -178,8 +178,8 @@ class Keys(pydantic.BaseModel):
     evaluate_mc_samples: Count = Field(5, description="Monte Carlo samples of the others")
     evaluate_at: Literal["draws", "mean"] = Field(
         "draws",
-        description="whether a posterior is judged by draws from it or, as a network of points, at "
-        "its mean",
+        description="whether a posterior is judged by draws from it or, as a network of points "
+        "without dropout, at its mean",
     )
     server_evaluates: bool = Field(
         True,

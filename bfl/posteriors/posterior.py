@@ -32,14 +32,6 @@ def _no_point() -> Vector:
     return np.zeros(0, np.float32)
 
 
-def at_its_mean(posterior: Posterior) -> Posterior:
-    """Return a posterior to predict with of which all draws are the mean: its variances are 0.
-
-    It is none to be trained or pooled.
-    """
-    return Posterior(posterior.mean, np.zeros_like(posterior.variance), posterior.point)
-
-
 @dataclass(frozen=True)
 class Posterior:
     """A mean-field Gaussian over D parameters, beside P parameters that have only a point value.

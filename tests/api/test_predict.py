@@ -28,6 +28,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("result", "undrawn_figur
 
 Images = npt.NDArray[np.uint8]
 
+CLAMPED = {"scale_parametrization": "log-variance", "log_variance_clamp": 8.0}
+
 
 @pytest.fixture(scope="session")
 def images(small: dict[str, Any]) -> Images:
@@ -64,6 +66,8 @@ def test_predictions_are_those_of_the_run_bit_for_bit(result: bfl.Result, images
         ("deterministic", {}),
         ("reparameterization", {}),
         ("flipout", {"evaluate_at": "mean"}),
+        ("mc-dropout", {"evaluate_at": "mean"}),
+        ("flipout", {"evaluate_at": "mean", **CLAMPED}),
     ],
     ids=str,
 )
@@ -72,7 +76,11 @@ def test_every_inference_predicts_as_it_did(
 ) -> None:
     keys = {**small, "rounds": 1, "inference": inference, **more}
     made = bfl.run(**keys, strategy="nwa", output_dir=str(tmp_path))
-    same_as_the_run(bfl.load(made.folder).predict(images), made.folder)
+    predictions = bfl.load(made.folder).predict(images)
+    same_as_the_run(predictions, made.folder)
+    if "evaluate_at" in more:
+        exported = made.keras_model().predict(images, verbose=0)
+        np.testing.assert_allclose(predictions.mean_probability, exported, rtol=1e-4, atol=1e-6)
 
 
 def test_the_folder_is_enough(result: bfl.Result, images: Images, tmp_path: Path) -> None:

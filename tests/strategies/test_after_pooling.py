@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import pytest
+from small_federation import make_app, make_grid
 
 from bfl.configuration import resolve
 from bfl.errors import RunError
-from bfl.posteriors import Posterior
+from bfl.federation.wire import posterior_to_arrays
+from bfl.posteriors import Manifest, Posterior
+from bfl.posteriors.manifest import Parameter
+from strategies import NaiveWeightedAveraging
 from strategies.method import Method
 from strategies.round import federated_round
 from strategies.server_state import ServerState
@@ -66,3 +70,60 @@ def test_a_part_s_state_that_overflows_ends_the_run() -> None:
     words = "part 'scaffold' broadcasts what clients refuse: control-mean has 3 of 3 values outside"
     with np.errstate(over="ignore"), pytest.raises(RunError, match=words):
         rounds({"strategy": "scaffold"}, update, 6)
+
+
+MOVING = Manifest(
+    (
+        Parameter("kernel", (SIZE,), True, "he-normal"),
+        Parameter("scale", (1,), False, "ones"),
+        Parameter("moving_mean", (1,), False, "zeros", trainable=False),
+        Parameter("moving_variance", (1,), False, "ones", minimum=0.0, trainable=False),
+    )
+)
+MOMENTUM: dict[str, Any] = {
+    "strategy": "nwa",
+    "server-optimizer": "momentum",
+    "server-momentum": 0.9,
+}
+
+
+def test_a_server_step_leaves_moving_means_and_variances_as_they_were_pooled() -> None:
+    """Momentum overshoots weights that stop where the pool is; what was measured it does not."""
+
+    def sent(client: int) -> ClientUpdate:
+        point = np.array([2.0, 2.0, 0.01], np.float32)
+        return ClientUpdate(client, replace(posterior(2.0), point=point), 10, {}, {})
+
+    method = Method.of(resolve(MOMENTUM, check_data=False))
+    state = ServerState.first(replace(posterior(0.0), point=np.ones(3, np.float32)), CLIENTS)
+    for _ in range(3):
+        state, _ = federated_round(method, state, Sending(sent), 0, MOVING)
+    scale, *moving = state.posterior.point.tolist()
+    assert abs(scale - 2.0) > 0.1
+    assert (np.abs(state.posterior.mean - 2.0) > 0.1).all()
+    assert moving == pytest.approx([2.0, 0.01])
+
+
+@pytest.mark.parametrize(
+    ("keys", "manifest", "points", "warned"),
+    [
+        (MOMENTUM, None, 3, True),
+        (MOMENTUM, MOVING, 3, False),
+        (MOMENTUM, None, 0, False),
+        ({"strategy": "nwa"}, None, 3, False),
+    ],
+)
+def test_steps_that_may_move_statistics_are_warned_of(
+    keys: dict[str, Any], manifest: Manifest | None, points: int, warned: bool
+) -> None:
+    """Without a manifest nobody knows which point parameters follow the data."""
+    told: list[str] = []
+    strategy = NaiveWeightedAveraging(
+        server_optimizer=resolve(keys, check_data=False).server_optimizer,
+        manifest=manifest,
+        on_warning=told.append,
+    )
+    first = replace(posterior(0.0), point=np.ones(points, np.float32))
+    strategy.start(make_grid(make_app()), posterior_to_arrays(first), num_rounds=1)
+    said = [text for text in told if "moves all 3 point parameters" in text]
+    assert len(said) == warned

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from numpy_clients import KilledError
 from numpy_server import NumpyServer
@@ -82,3 +83,23 @@ def test_the_student_begins_at_the_moved_average(tmp_path: Path) -> None:
     for task, after, expected in zip(server.tasks, done, plain, strict=True):
         assert task.start.digest() == after.posterior.digest() == expected.posterior.digest()
         assert after.state.predictive["average.mean"].tobytes() == task.start.mean.tobytes()
+
+
+@pytest.mark.parametrize("clamp", [0.0, 0.01])
+def test_models_have_the_variances_that_the_clients_networks_compute_with(
+    clamp: float, tmp_path: Path
+) -> None:
+    """What an ensemble draws from; what is sent and pooled has its own variances."""
+    values = {
+        **CASES["fedbe + fedavgm, watched"],
+        "scale-parametrization": "log-variance",
+        "log-variance-clamp": clamp,
+        "sampler": "pooled-posterior",
+        "client-draws": 2,
+    }
+    [done] = federation(tmp_path, values).run(1)
+    own = float(done.posterior.variance.min())
+    assert own < 0.7
+    for name in ("clients", "average"):
+        least = done.state.predictive[f"{name}.variance"].min()
+        assert least == pytest.approx(np.exp(-0.01)) if clamp else least < 0.7

@@ -52,6 +52,7 @@ PRIVATE: dict[str, Any] = {
 }
 EXAMPLES: dict[str, Any] = {"model": "mlp", "example-privacy": "dp-sgd", "round-retries": 0}
 BY_SERVER: dict[str, Any] = {**PRIVATE, "noise-at": "server", "strategy": "aalv"}
+MEANS: dict[str, Any] = {"broadcast": "mean", "start": "mean"}
 
 
 def test_what_goes_with_noise_is_taken() -> None:
@@ -64,6 +65,8 @@ def test_what_goes_with_noise_is_taken() -> None:
     resolve({**PRIVATE, "model": "resnet8", "normalization": "group"})
     resolve({"outgoing": "clip", "model": "resnet8", "weighting": "train-size"})
     resolve({**PRIVATE, "strategy": "aalv", "exchange": "masked"})
+    # Clients measure from what they were sent.
+    resolve({**PRIVATE, **MEANS})
     resolve({"strategy": "scaffold", "pooling": "aalv"})
 
 
@@ -88,6 +91,8 @@ def test_what_goes_with_noise_is_taken() -> None:
         ({**BY_SERVER, "exchange": "masked"}, 'allowed: exchange="direct"'),
         ({**BY_SERVER, "defence": "winsorization"}, 'allowed: defence="none"'),
         ({**BY_SERVER, "predictive": "ensemble"}, "look at single clients' models"),
+        ({**BY_SERVER, **MEANS}, "needs clients that are sent variances"),
+        ({"strategy": "dp-fedavg", "model": "mlp", **MEANS}, "allowed: broadcast posterior"),
         ({**PRIVATE, "epsilon-budget": 0.0}, "epsilon-budget is 0.0"),
         ({**PRIVATE, "epsilon-budget": -1.0}, "epsilon-budget is -1.0"),
         ({**PRIVATE, "privacy-delta": 0.0}, "privacy-delta is 0.0"),

@@ -23,8 +23,10 @@ class ServerOptimizer(Component, ABC):
 
     It moves means and point parameters. Variances are the pool's: a step of momentum beyond the
     pool would make small ones negative, and a rule that divides variances by K would be
-    extrapolated to 0. So are point parameters that a network declares as positive (the moving
-    variances of batch normalisation), for the same reason.
+    extrapolated to 0. So are point parameters that training does not move by their gradient (the
+    moving means and variances of batch normalisation): they are measured, and a variance of them
+    could become negative as well. Which these are the network's manifest says; where the server
+    knows none it moves all point parameters.
 
     Source: Reddi et al. (2021), "Adaptive Federated Optimization", Algorithm 2, which treats
     Δ = pooled − previous as the negative of a gradient.

@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from bfl.aggregation.ensemble import Member
 from bfl.aggregation.server import ServerRound, labelled_images
 from bfl.aggregation.weightings.base import Array, ServerWeighting, weightings
 from bfl.posteriors.posterior import Posterior
@@ -21,8 +20,8 @@ class Accuracy(ServerWeighting):
 
     ω_k = A_k / Σ A_j with A_k the share of the server's images that client k's model classifies
     correctly; of logits that are not finite none is correct. Where no model classifies any
-    correctly, all have the same weight. A model is judged at its mean, as a network of points, or
-    by draws from it (``accuracy-at``), the same for all clients.
+    correctly, all have the same weight. A model is judged at its mean, as a network of points
+    without dropout, or by draws from it (``accuracy-at``), the same for all clients.
 
     Source: Xiao et al. (2021), "A novel server-side aggregation strategy for federated learning in
     non-IID situations" (ABAVG): weights by the clients' models' validated accuracies. Chosen here:
@@ -38,15 +37,14 @@ class Accuracy(ServerWeighting):
     def gamma_on_server(self, posteriors: Sequence[Posterior], server: ServerRound) -> Array:
         """Return the accuracies (K,), or ones if all are 0."""
         _, labels = labelled_images(server.server.data)
-        # One key for all: which draws a client is judged by does not depend on its place.
-        keyed = ("weighting", server.server_round)
         if self.accuracy_at == "draws":
+            # One key for all: which draws a client is judged by does not depend on its place.
+            keyed = ("weighting", server.server_round)
             predicted = (server.server.predict(p, labels=keyed).predicted for p in posteriors)
             accuracies = np.array([np.mean(classes == labels) for classes in predicted])
         else:
-            members = (Member("client", p.mean, p.point) for p in posteriors)
-            found = server.server.member_logits(members, labels=keyed)
-            accuracies = np.array([_share_correct(logits, labels) for _, logits in found])
+            found = (server.server.logits_at_mean(p) for p in posteriors)
+            accuracies = np.array([_share_correct(logits, labels) for logits in found])
         return accuracies if accuracies.any() else np.ones(len(posteriors))
 
 

@@ -2,31 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from bfl import randomness
+from bfl.evaluation.prediction.forward import ForwardPass, Images
 from bfl.evaluation.prediction.predictions import Predictions
 from bfl.evaluation.prediction.statistics import PredictionStatistics
-from bfl.keras import configured_threads, tf
-from bfl.learning.networks.folding import FoldedModel
-from bfl.learning.networks.keys import keyed
-from bfl.learning.networks.network import Network, normalized_images
-from bfl.learning.networks.parametrizations import SOFTPLUS, Parametrization
-from bfl.posteriors import Manifest, Posterior
-
-Images = npt.NDArray[np.uint8]
-
-BATCHES_AT_ONCE = 2
-"""Batches that are predicted side by side where TensorFlow has that many threads.
-
-While one is at an operation too small to be split, the other keeps the remaining threads busy. The
-bits do not depend on it.
-"""
+from bfl.learning.models.base import Architecture
+from bfl.learning.networks.network import Network, build_network_of_points, build_predictor
+from bfl.learning.networks.parametrizations import Parametrization
+from bfl.learning.networks.precision import Precision
+from bfl.posteriors import Posterior
 
 
 def drawn_values(
@@ -34,7 +24,7 @@ def drawn_values(
     seed: int,
     labels: tuple[Any, ...],
     sample: int,
-    parametrization: Parametrization = SOFTPLUS,
+    parametrization: Parametrization,
 ) -> npt.NDArray[Any]:
     """Return the values (D,) of the Gaussian parameters in one draw θ^m ~ q(θ).
 
@@ -57,38 +47,39 @@ class Predictor:
 
     Each θ^m is drawn once and used for the whole set of images, so a variational network predicts
     with plain convolutions, batch normalisation folded into them. The sums over m stream: memory
-    does not grow with M.
+    does not grow with M. At its mean a posterior predicts as a network of points: nothing is drawn,
+    and dropout is off.
 
     Source: Fischer et al. (2024), Eq. 7.
 
     Args:
-        manifest: The parameters of the network whose posteriors are given.
-        network: The network of points that predicts (``build_predictor``).
+        of: The network whose posteriors are given; what it computes with variances is what draws
+            have.
+        architecture: Its architecture.
+        precision: What the predictions are computed in.
+        role: What tells the networks that predict from others alike, see ``build_network``.
         batch_size: Images in one forward pass.
-        parametrization: That of the network whose posteriors are given.
     """
 
     def __init__(
         self,
-        manifest: Manifest,
-        network: Network,
+        of: Network,
+        architecture: Architecture,
+        precision: Precision = "float32",
+        *,
+        role: str = "",
         batch_size: int = 128,
-        parametrization: Parametrization = SOFTPLUS,
     ) -> None:
-        self.manifest = manifest
-        self.network = network
-        self.batch_size = batch_size
-        self.parametrization = parametrization
-        self.traces = 0
-        self._folded = FoldedModel(network.model)
-        self._forward = tf.function(
-            self._logits,
-            input_signature=[
-                tf.TensorSpec([None, *network.image_shape], tf.uint8),
-                tf.TensorSpec([2], tf.int32),
-            ],
-            autograph=False,
-        )
+        self.manifest = of.manifest
+        self.network = build_predictor(of, architecture, precision, role)
+        self._of = of
+        self._points = (architecture, precision, role)
+        self._drawn = ForwardPass(of.manifest, self.network, batch_size)
+
+    @property
+    def traces(self) -> int:
+        """How often what predicts with draws has been traced."""
+        return self._drawn.traces
 
     def predict(
         self,
@@ -111,12 +102,23 @@ class Predictor:
             labels: What keys the draws beside the seed, for instance ``("evaluate", round)``.
         """
         varies = self.network.inference.stochastic_prediction or posterior.size > 0
+        parametrization = self._of.inference.parametrization
         statistics = PredictionStatistics()
         for sample in range(samples if varies else 1):
-            values = drawn_values(posterior, seed, labels, sample, self.parametrization)
+            values = drawn_values(posterior, seed, labels, sample, parametrization)
             drawn = self.logits(values, posterior.point, images, seed, (*labels, sample))
             statistics.add_logits(drawn)
         return statistics.result()
+
+    def predict_at_mean(self, posterior: Posterior, images: Images) -> Predictions:
+        """Return the predictions of the one model at q(θ)'s mean for images (N, H, W, C)."""
+        statistics = PredictionStatistics()
+        statistics.add_logits(self.logits_at_mean(posterior, images))
+        return statistics.result()
+
+    def logits_at_mean(self, posterior: Posterior, images: Images) -> npt.NDArray[Any]:
+        """Return the logits (N, C) of the one model at q(θ)'s mean for images (N, H, W, C)."""
+        return self._at_mean.logits(posterior.mean, posterior.point, images, 0, ())
 
     def logits(
         self,
@@ -126,40 +128,21 @@ class Predictor:
         seed: int,
         labels: tuple[Any, ...],
     ) -> npt.NDArray[Any]:
-        """Return the logits (N, C) of one model for images (N, H, W, C).
+        """Return the logits (N, C) of one draw, under one dropout mask an image if there are any.
 
         Args:
             values: (D,) values of the Gaussian parameters.
             point: (P,) values of the point parameters.
-            images: uint8 images.
+            images: uint8 images (N, H, W, C).
             seed: The run's seed.
             labels: What keys dropout masks beside the seed.
         """
-        self.network.load_values(self.manifest, values, point)
-        self._folded.update()
-        # Dropout masks differ between batches: the batch's start is part of their key.
-        keys = [
-            randomness.key(seed, "masks", *labels, start)
-            for start in range(0, len(images), self.batch_size)
-        ]
-        return self._all_logits(images, keys)
+        return self._drawn.logits(values, point, images, seed, labels)
 
-    def _all_logits(
-        self, images: Images, keys: Sequence[npt.NDArray[np.int32]]
-    ) -> npt.NDArray[Any]:
-        def logits(number: int) -> npt.NDArray[Any]:
-            start = number * self.batch_size
-            batch = tf.constant(images[start : start + self.batch_size])
-            result: npt.NDArray[Any] = self._forward(batch, tf.constant(keys[number])).numpy()
-            return result
-
-        at_once = min(BATCHES_AT_ONCE, configured_threads() or 1)
-        with ThreadPoolExecutor(at_once) as pool:
-            parts = list(pool.map(logits, range(len(keys))))
-        return np.concatenate(parts)
-
-    def _logits(self, images: Any, key: Any) -> Any:
-        self.traces += 1
-        with keyed(key):
-            logits = self._folded.model(normalized_images(images), training=False)
-        return tf.cast(logits, tf.float32)
+    @cached_property
+    def _at_mean(self) -> ForwardPass:
+        """What predicts without any draw: the same where a draw of the weights is all there is."""
+        if not self.network.inference.stochastic_prediction:
+            return self._drawn
+        points = build_network_of_points(self._of, *self._points)
+        return ForwardPass(self.manifest, points, self._drawn.batch_size)

@@ -12,13 +12,13 @@ from bfl.configuration import Configuration
 from bfl.data.datasets import Dataset
 from bfl.data.datasets.server_data import ServerData
 from bfl.evaluation.metrics import evaluate
-from bfl.evaluation.prediction.monte_carlo import Images, Predictor
+from bfl.evaluation.prediction.forward import Images
+from bfl.evaluation.prediction.monte_carlo import Predictor
 from bfl.evaluation.prediction.predictions import Predictions
 from bfl.evaluation.uncertainty import mean_uncertainties
 from bfl.experiments.results.best import VALIDATION
-from bfl.learning.networks.network import build_network, build_predictor
+from bfl.learning.networks.network import build_network
 from bfl.posteriors import Manifest, Posterior
-from bfl.posteriors.posterior import at_its_mean
 
 Positions = npt.NDArray[np.int64]
 
@@ -51,11 +51,7 @@ class EvaluationNetwork:
         return cls(
             initial=division.shared_of(network.initial_posterior(configuration.keys.seed)),
             manifest=division.shared,
-            predictor=Predictor(
-                network.manifest,
-                build_predictor(network, configuration.architecture, precision),
-                parametrization=configuration.inference.parametrization,
-            ),
+            predictor=Predictor(network, configuration.architecture, precision),
         )
 
 
@@ -103,17 +99,21 @@ class Evaluator:
     ) -> Predictions:
         """Return the predictions of M samples for the test set, or for other images.
 
+        Where the run is judged at the posterior's mean (``evaluate-at``), those of that one model.
+
         Args:
             posterior: The posterior.
             samples: M.
             purpose: What keys the draws beside the seed: the round, or ``"final"``.
             images: Images (N, H, W, C) other than the test set's.
         """
-        at_mean = self.configuration.keys.evaluate_at == "mean"
+        shown = self.dataset.test_images if images is None else images
+        if self.configuration.keys.evaluate_at == "mean":
+            return self.predictor.predict_at_mean(posterior, shown)
         return self.predictor.predict(
-            at_its_mean(posterior) if at_mean else posterior,
-            self.dataset.test_images if images is None else images,
-            samples=1 if at_mean else samples,
+            posterior,
+            shown,
+            samples=samples,
             seed=self.configuration.keys.seed,
             labels=("evaluation", purpose),
         )

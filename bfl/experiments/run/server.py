@@ -13,7 +13,8 @@ from bfl.aggregation.server import DistillationTask, Distilled, Labels
 from bfl.configuration import Configuration
 from bfl.data.datasets import Dataset
 from bfl.data.datasets.server_data import ServerData
-from bfl.evaluation.prediction.monte_carlo import Images, Predictor
+from bfl.evaluation.prediction.forward import Images
+from bfl.evaluation.prediction.monte_carlo import Predictor
 from bfl.evaluation.prediction.predictions import Predictions
 from bfl.evaluation.prediction.statistics import PredictionStatistics
 from bfl.learning.distillation.distiller import Distiller, distiller_for
@@ -68,6 +69,10 @@ class NetworkServer:
         return self._predictor.predict(
             posterior, self.images, samples=samples, seed=self.seed, labels=labels
         )
+
+    def logits_at_mean(self, posterior: Posterior) -> npt.NDArray[Any]:
+        """Return the logits (N, C) of the model at a posterior's mean for the server's images."""
+        return self._predictor.logits_at_mean(posterior, self.images)
 
     def predict_ensemble(
         self, members: Iterable[Member], *, labels: Labels, images: Any = None

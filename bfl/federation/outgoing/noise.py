@@ -91,8 +91,9 @@ class Noise(Outgoing):
         """Return that differences are bounded and clients alike, and what else ε rests on."""
         if not self.active:
             return frozenset()
+        # The server measures differences from its own posterior: clients have to have been sent it.
         # A client that is asked again in a round would release another update of that round.
-        own = {"averaged-values"} if self.by_server else {"asked-once"}
+        own = {"averaged-values", "sent-variances"} if self.by_server else {"asked-once"}
         return frozenset({"clipped-updates", "uniform-weights", *own})
 
     def excludes(self) -> frozenset[str]:

@@ -285,6 +285,18 @@ def build_predictor(
     return build_network(architecture, inference, shape, classes, precision, role)
 
 
+def build_network_of_points(
+    network: Network,
+    architecture: Architecture,
+    precision: Precision = "float32",
+    role: str = "",
+) -> Network:
+    """Return the network of plain layers, without dropout, of which a network's mean is one."""
+    points = inferences.create("deterministic")
+    shape, classes = network.image_shape, network.classes
+    return build_network(architecture, points, shape, classes, precision, role)
+
+
 def normalized_images(images: Any) -> Any:
     """Return uint8 images as floats in [−1, 1]."""
     return tf.cast(images, tf.float32) / 127.5 - 1.0

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
 import pytest
 from numpy_server import NumpyServer
 
-from bfl.aggregation.ensemble import Member
 from bfl.aggregation.server import ServerRound
 from bfl.aggregation.weightings import weightings
 from bfl.configuration import resolve
@@ -31,19 +29,15 @@ class FourImages:
         self.data = ServerData(np.zeros((4, 1, 1, 1), np.uint8), LABELS, np.zeros(0, np.int64))
         self.asked: list[Any] = []
 
-    def member_logits(self, members: Iterable[Member], *, labels: Any) -> Iterator[tuple[str, Any]]:
-        for member in members:
-            self.asked.append((labels, member.name))
-            second = np.concatenate([member.values, member.point])
-            yield member.name, np.stack([np.zeros(4), second], axis=1)
+    def logits_at_mean(self, posterior: Posterior) -> Any:
+        second = np.concatenate([posterior.mean, posterior.point])
+        return np.stack([np.zeros(4), second], axis=1)
 
     def predict(self, posterior: Posterior, *, labels: Any) -> Predictions:
         """Return what the means say with their signs turned: told apart from the means."""
+        self.asked.append(labels)
         statistics = PredictionStatistics()
-        for _, logits in self.member_logits(
-            [Member("", posterior.mean, posterior.point)], labels=labels
-        ):
-            statistics.add_logits(-logits)
+        statistics.add_logits(-self.logits_at_mean(posterior))
         return statistics.result()
 
 
@@ -72,7 +66,7 @@ def test_weights_are_shares_of_the_accuracies(gaussian: bool) -> None:
         everyone, [1, 10, 100, 1000], None, ServerRound(server, 3)
     )
     np.testing.assert_allclose(weights, np.array([4, 2, 1, 0]) / 7, rtol=1e-15)
-    assert set(server.asked) == {(("weighting", 3), "client")}
+    assert server.asked == [], "at the mean nothing is drawn"
 
 
 def test_clients_that_are_all_wrong_weigh_the_same() -> None:
@@ -93,11 +87,10 @@ def test_logits_that_are_not_finite_are_not_right() -> None:
 
 
 def test_draws_are_what_the_server_predicts_with_a_posterior() -> None:
-    scheme = weightings.create("accuracy", {"accuracy-at": "draws"})
-    weights = scheme.weigh(
-        [client(*ONE), client(*HALF)], [1, 1], None, ServerRound(FourImages(), 1)
-    )
+    scheme, server = weightings.create("accuracy", {"accuracy-at": "draws"}), FourImages()
+    weights = scheme.weigh([client(*ONE), client(*HALF)], [1, 1], None, ServerRound(server, 3))
     np.testing.assert_allclose(weights, np.array([3, 2]) / 5)
+    assert server.asked == [("weighting", 3)] * 2, "the same draws for all"
 
 
 def test_without_labelled_images_of_the_servers_own_nothing_begins() -> None:

@@ -25,11 +25,11 @@ class Case:
         from bfl.evaluation.prediction.monte_carlo import Predictor
         from bfl.learning.networks.network import build_network, build_predictor
 
-        architecture = create_architecture("resnet8")
+        self.architecture = create_architecture("resnet8")
         chosen = inferences.create(inference, settings)
-        self.network = build_network(architecture, chosen, SHAPE, 10)
-        self.points = build_predictor(self.network, architecture)
-        self.predictor = Predictor(self.network.manifest, self.points)
+        self.network = build_network(self.architecture, chosen, SHAPE, 10)
+        self.points = build_predictor(self.network, self.architecture)
+        self.predictor = Predictor(self.network, self.architecture)
         rng = np.random.default_rng(1)
         initial = self.network.initial_posterior(0)
         variance = (scale * rng.uniform(0.2, 2, initial.size)) ** 2
@@ -174,9 +174,44 @@ def test_dropout_stays_on(mc_dropout):
     # The same image many times, over several batches: every one has masks of its own.
     from bfl.evaluation.prediction.monte_carlo import Predictor
 
-    small = Predictor(mc_dropout.network.manifest, mc_dropout.points, batch_size=4)
+    small = Predictor(mc_dropout.network, mc_dropout.architecture, batch_size=4)
     rows = mc_dropout.predict(IMAGES[:1].repeat(12, axis=0), samples=1, predictor=small)
     assert len(np.unique(rows.mean_probability, axis=0)) == 12
+
+
+CLAMPED = {"scale-parametrization": "log-variance", "log-variance-clamp": 8.0}
+AT_MEAN = [
+    *((name, {}) for name in inferences.names()),
+    ("mc-dropout", {"dropout-rate": 0.5}),
+    ("flipout", CLAMPED),
+    ("reparameterization", {**CLAMPED, "variational-layers": "dense"}),
+]
+
+
+@pytest.mark.parametrize(("inference", "settings"), AT_MEAN, ids=str)
+def test_at_its_mean_a_posterior_predicts_as_the_network_of_points(inference, settings):
+    """Without dropout, and without a draw however small a variance the network computes with."""
+    from bfl.learning.networks.network import build_network
+
+    case = Case(inference, scale=1e-6, **settings)
+    points = build_network(case.architecture, inferences.create("deterministic"), SHAPE, 10)
+    points.load_values(case.network.manifest, case.posterior.mean, case.posterior.point)
+    images = IMAGES.astype(np.float32) / 127.5 - 1
+    logits = points.logits(images, np.zeros(2, np.int32), training=False).numpy()
+    predictions = case.predictor.predict_at_mean(case.posterior, IMAGES)
+    assert predictions.samples == 1
+    np.testing.assert_allclose(predictions.mean_probability, softmax(logits), atol=1e-5)
+    again = case.predictor.predict_at_mean(case.posterior, IMAGES)
+    assert digest(again) == digest(predictions)
+
+
+@pytest.mark.parametrize("inference", ["flipout", "reparameterization"])
+def test_draws_have_the_variances_that_the_network_computes_with(inference, monkeypatch):
+    """Nothing says so but the network that the posteriors are of."""
+    case = Case(inference, scale=1e-6, **CLAMPED)
+    drawn = record_draws(monkeypatch, case.points)
+    case.predict(IMAGES[:1], samples=1)
+    assert (drawn[0] - case.posterior.mean).std() == pytest.approx(np.exp(-4.0), rel=0.02)
 
 
 def test_a_wrong_and_certain_prediction_costs_what_its_logits_say(deterministic):
@@ -221,7 +256,7 @@ def test_rows_are_probabilities(case):
 def test_batches_do_not_matter_to_drawn_weights(flipout, batch_size):
     from bfl.evaluation.prediction.monte_carlo import Predictor
 
-    other = Predictor(flipout.network.manifest, flipout.points, batch_size=batch_size)
+    other = Predictor(flipout.network, flipout.architecture, batch_size=batch_size)
     predictions, expected = flipout.predict(predictor=other), flipout.predict()
     np.testing.assert_allclose(
         predictions.mean_probability, expected.mean_probability, atol=1e-5, rtol=0
@@ -265,7 +300,7 @@ def test_bits_do_not_depend_on_what_was_predicted_before(case, flipout, mc_dropo
     for other in (flipout, mc_dropout):
         other.predict(IMAGES[:5], samples=2, labels=("something", "else"))
     assert digest(case.predict()) == first
-    again = type(case.predictor)(case.network.manifest, case.points)
+    again = type(case.predictor)(case.network, case.architecture)
     assert digest(case.predict(predictor=again)) == first
 
 
@@ -312,16 +347,26 @@ def test_evaluator_judges_the_test_set(inference):
     assert (first != evaluator.metrics(evaluator.initial, 2)) == (inference == "flipout")
 
 
+@pytest.mark.parametrize("inference", inferences.names())
+def test_a_run_judged_at_its_mean_has_the_same_numbers_in_every_round(inference):
+    from bfl.experiments.run.evaluator import Evaluator
+
+    keys = {"strategy": "nwa", "model": "mlp", "inference": inference, "evaluate-at": "mean"}
+    evaluator = Evaluator(resolve(keys), load_dataset("digits"))
+    first = evaluator.metrics(evaluator.initial, 1)
+    assert evaluator.metrics(evaluator.initial, 2) == first
+    exact = evaluator.predictor.predict_at_mean(evaluator.initial, evaluator.dataset.test_images)
+    assert first["accuracy"] == np.mean(exact.predicted == evaluator.dataset.test_labels)
+
+
 @pytest.mark.parametrize("case", ["flipout", "mc_dropout"], indirect=True)
 def test_batches_side_by_side_give_the_same_bits(case, monkeypatch):
-    from bfl.evaluation.prediction import monte_carlo
+    from bfl.evaluation.prediction import forward
+    from bfl.evaluation.prediction.monte_carlo import Predictor
 
-    monkeypatch.setattr(monte_carlo, "configured_threads", lambda: 4)
-    case.predictor.batch_size, before = 7, case.predictor.batch_size
-    try:
-        monkeypatch.setattr(monte_carlo, "BATCHES_AT_ONCE", 1)
-        alone = case.predict()
-        monkeypatch.setattr(monte_carlo, "BATCHES_AT_ONCE", 4)
-        assert all(digest(case.predict()) == digest(alone) for _ in range(5))
-    finally:
-        case.predictor.batch_size = before
+    monkeypatch.setattr(forward, "configured_threads", lambda: 4)
+    small = Predictor(case.network, case.architecture, batch_size=7)
+    monkeypatch.setattr(forward, "BATCHES_AT_ONCE", 1)
+    alone = case.predict(predictor=small)
+    monkeypatch.setattr(forward, "BATCHES_AT_ONCE", 4)
+    assert all(digest(case.predict(predictor=small)) == digest(alone) for _ in range(5))

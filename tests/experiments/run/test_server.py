@@ -160,6 +160,16 @@ def test_variational_students_keep_the_variances_of_the_pool(tensorflow: Any) ->
     assert np.abs(done.posterior.mean - setting.start.mean).max() > 1e-3
 
 
+def test_at_the_mean_of_dropout_no_mask_is_drawn(tensorflow: Any) -> None:
+    """What weights by accuracy judge clients by; members of ensembles have one mask each."""
+    dropped = Setting(inference="mc-dropout", **{"dropout-rate": 0.5})
+    plain = Setting(inference="deterministic").server.logits_at_mean(dropped.start)
+    np.testing.assert_array_equal(dropped.server.logits_at_mean(dropped.start), plain)
+    member = Member("model", dropped.start.mean, dropped.start.point)
+    [(_, masked)] = dropped.server.member_logits([member], labels=("test",))
+    assert np.abs(masked - plain).max() > 0.1
+
+
 def test_moving_statistics_are_those_of_the_images(tensorflow: Any) -> None:
     """Of the first normalisation they are known: those of the convolution before it."""
     from bfl.keras import keras, tf

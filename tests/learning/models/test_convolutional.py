@@ -148,12 +148,9 @@ def test_every_inference_is_the_same_architecture(inference, layers):
 
 def test_a_network_with_point_convolutions_predicts_with_drawn_dense_layers():
     from bfl.evaluation.prediction.monte_carlo import Predictor
-    from bfl.learning.networks.network import build_predictor
 
     network = build("reparameterization", **{"variational-layers": "dense"})
-    predicts = Predictor(
-        network.manifest, build_predictor(network, create_architecture("convolutional"))
-    )
+    predicts = Predictor(network, create_architecture("convolutional"))
     images = np.random.default_rng(0).integers(0, 256, (5, *SMALLEST), dtype=np.uint8)
     predictions = predicts.predict(
         network.initial_posterior(0), images, samples=4, seed=0, labels=("test",)

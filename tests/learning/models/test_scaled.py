@@ -47,7 +47,7 @@ def test_channels_are_normalised_as_torchvision_does_it(word):
         assert np.abs(other - found).max() > 0.01
         for each in (plain, scaled):
             each.load(posterior)
-    predictor = Predictor(scaled.manifest, scaled)
+    predictor = Predictor(scaled, create_architecture(word, CIFAR10))
     found = predictor.logits(posterior.mean, posterior.point, pixels, 0, ("test",))
     np.testing.assert_allclose(found, plain.logits(inputs, key, training=False), atol=1e-4)
 

@@ -167,9 +167,10 @@ def test_draws_of_a_prediction_are_all_different(inference, monkeypatch):
     from bfl.evaluation.prediction.monte_carlo import Predictor
     from bfl.learning.networks.network import Network, build_predictor
 
-    network = Network(create_architecture("resnet8"), inferences.create(inference), (8, 8, 1), 10)
+    architecture = create_architecture("resnet8")
+    network = Network(architecture, inferences.create(inference), (8, 8, 1), 10)
     posterior = network.initial_posterior(0)
-    points = build_predictor(network, create_architecture("resnet8"))
+    points = build_predictor(network, architecture)
     drawn, load_values = [], points.load_values
     monkeypatch.setattr(
         points, "load_values", lambda *given: (drawn.append(given[1].copy()), load_values(*given))
@@ -178,7 +179,7 @@ def test_draws_of_a_prediction_are_all_different(inference, monkeypatch):
     images = load_dataset("digits").test_images[:12]
     samples = 6
     for batch_size in (1, 6):
-        Predictor(network.manifest, points, batch_size).predict(
+        Predictor(network, architecture, batch_size=batch_size).predict(
             posterior, images, samples=samples, seed=0, labels=("test", batch_size)
         )
     if inference == "mc-dropout":

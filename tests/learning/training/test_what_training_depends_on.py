@@ -156,7 +156,6 @@ def test_bits_are_those_of_a_fresh_process():
 @pytest.mark.parametrize("inference", INFERENCES)
 def test_digits_are_learned(inference):
     from bfl.evaluation.prediction.monte_carlo import Predictor
-    from bfl.learning.networks.network import build_predictor
 
     dataset = load_dataset("digits")
     trainer = trainer_of(inference)
@@ -168,10 +167,7 @@ def test_digits_are_learned(inference):
     )
     assert second.negative_log_likelihood < first.negative_log_likelihood / 2
     assert second.objective < first.objective
-    predicts = Predictor(
-        trainer.network.manifest,
-        build_predictor(trainer.network, create_architecture("resnet8")),
-    )
+    predicts = Predictor(trainer.network, create_architecture("resnet8"))
     for images, labels in (
         (dataset.train_images, dataset.train_labels),
         (dataset.test_images, dataset.test_labels),

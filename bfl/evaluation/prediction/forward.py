@@ -1,0 +1,97 @@
+"""Forward passes of one network of given weights over a set of images."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bfl import randomness
+from bfl.keras import configured_threads, tf
+from bfl.learning.networks.folding import FoldedModel
+from bfl.learning.networks.keys import keyed
+from bfl.learning.networks.network import Network, normalized_images
+from bfl.posteriors import Manifest
+
+Images = npt.NDArray[np.uint8]
+
+BATCHES_AT_ONCE = 2
+"""Batches that are predicted side by side where TensorFlow has that many threads.
+
+While one is at an operation too small to be split, the other keeps the remaining threads busy. The
+bits do not depend on it.
+"""
+
+
+class ForwardPass:
+    """A network of points that gives the logits of one model at a time; it is traced once.
+
+    Args:
+        manifest: The parameters of the network whose values are given.
+        network: The network of points that predicts.
+        batch_size: Images in one pass.
+    """
+
+    def __init__(self, manifest: Manifest, network: Network, batch_size: int) -> None:
+        self.manifest = manifest
+        self.network = network
+        self.batch_size = batch_size
+        self.traces = 0
+        self._folded = FoldedModel(network.model)
+        self._forward = tf.function(
+            self._logits,
+            input_signature=[
+                tf.TensorSpec([None, *network.image_shape], tf.uint8),
+                tf.TensorSpec([2], tf.int32),
+            ],
+            autograph=False,
+        )
+
+    def logits(
+        self,
+        values: npt.NDArray[Any],
+        point: npt.NDArray[Any],
+        images: Images,
+        seed: int,
+        labels: tuple[Any, ...],
+    ) -> npt.NDArray[Any]:
+        """Return the logits (N, C) of one model for images (N, H, W, C).
+
+        Args:
+            values: (D,) values of the Gaussian parameters.
+            point: (P,) values of the point parameters.
+            images: uint8 images.
+            seed: The run's seed.
+            labels: What keys dropout masks beside the seed.
+        """
+        self.network.load_values(self.manifest, values, point)
+        self._folded.update()
+        # Dropout masks differ between batches: the batch's start is part of their key.
+        keys = [
+            randomness.key(seed, "masks", *labels, start)
+            for start in range(0, len(images), self.batch_size)
+        ]
+        return self._all_logits(images, keys)
+
+    def _all_logits(
+        self, images: Images, keys: Sequence[npt.NDArray[np.int32]]
+    ) -> npt.NDArray[Any]:
+        def logits(number: int) -> npt.NDArray[Any]:
+            start = number * self.batch_size
+            batch = tf.constant(images[start : start + self.batch_size])
+            result: npt.NDArray[Any] = self._forward(batch, tf.constant(keys[number])).numpy()
+            return result
+
+        at_once = min(BATCHES_AT_ONCE, configured_threads() or 1)
+        with ThreadPoolExecutor(at_once) as pool:
+            parts = list(pool.map(logits, range(len(keys))))
+        return np.concatenate(parts)
+
+    def _logits(self, images: Any, key: Any) -> Any:
+        self.traces += 1
+        with keyed(key):
+            logits = self._folded.model(normalized_images(images), training=False)
+        return tf.cast(logits, tf.float32)

@@ -1,0 +1,66 @@
+"""What clients say of their own models is of the models that were trained."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bfl.configuration import resolve
+from bfl.data.datasets import load_dataset
+from bfl.evaluation.metrics import evaluate
+from bfl.evaluation.prediction import PredictionStatistics
+from bfl.federation.wire import TrainTask
+from bfl.learning.networks.parametrizations import LogVariance
+from clients import judging
+
+IMAGES = 40
+NLL = "negative-log-likelihood"
+CLAMPED = {
+    "model": "mlp",
+    "scale-parametrization": "log-variance",
+    "log-variance-clamp": 4.0,
+    "initial-scale": 0.001,
+    "judged-by": "clients",
+    "evaluate-mc-samples": 3,
+}
+
+pytestmark = pytest.mark.usefixtures("tensorflow")
+
+
+@pytest.mark.parametrize("judged_at", ["draws", "mean"])
+def test_a_client_judges_what_its_network_computes_with(
+    judged_at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the clamped variances: of deviations e^-2 where the posterior has 0.001."""
+    from bfl.evaluation.prediction.monte_carlo import drawn_values
+    from bfl.learning.inferences import inferences
+    from bfl.learning.networks.network import build_network
+
+    digits = load_dataset("digits")
+    images, labels = digits.test_images[:IMAGES], digits.test_labels[:IMAGES]
+    monkeypatch.setattr(judging, "_own_test_images", lambda *_: (images, labels))
+    configuration = resolve({**CLAMPED, "evaluate-at": judged_at})
+    shape = (digits.image_shape, digits.num_classes)
+    network = build_network(configuration.architecture, configuration.inference, *shape)
+    meme = network.initial_posterior(0)
+    task, node = TrainTask(1, 2, "{}", 3, None), SimpleNamespace(dataset="")
+    trainer: Any = SimpleNamespace(network=network, companion=None)
+    found = judging.judged_metrics(
+        configuration, task, node, trainer, configuration.architecture, (meme, {})
+    )
+
+    points = build_network(configuration.architecture, inferences.create("deterministic"), *shape)
+    keyed = (0, ("own-test", "meme-", 2, 1))
+    draws = [drawn_values(meme, *keyed, m, LogVariance(4.0)) for m in range(3)]
+    statistics = PredictionStatistics()
+    for values in draws if judged_at == "draws" else [meme.mean]:
+        points.load_values(network.manifest, values, meme.point)
+        inputs, key = images.astype(np.float32) / 127.5 - 1, np.zeros(2, np.int32)
+        statistics.add_logits(points.logits(inputs, key, training=False).numpy())
+    expected = evaluate(statistics.result(), labels, configuration.values)
+    assert found["test-examples"] == IMAGES
+    assert found[f"meme-{NLL}"] == pytest.approx(expected[NLL], rel=1e-5)
+    assert found["meme-accuracy"] == expected["accuracy"]
