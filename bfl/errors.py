@@ -33,6 +33,23 @@ class PosteriorError(BflError):
     """A posterior does not fit its manifest, is not finite, or has a variance of 0 or less."""
 
 
+class NotFiniteError(BflError, ValueError):
+    """A model's logits are not finite, as finite weights may be so large that they overflow.
+
+    Args:
+        bad: How many logits are not.
+        of: Of how many.
+    """
+
+    def __init__(self, bad: int, of: int) -> None:
+        super().__init__(bad, of)
+        self.bad = bad
+        self.of = of
+
+    def __str__(self) -> str:
+        return f"{self.bad} of {self.of} logits are not finite"
+
+
 class RunError(BflError):
     """A federation could not go on after it had started."""
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
+from bfl.aggregation.ensemble import LEFT_OUT
 from bfl.aggregation.server_optimizers import ServerOptimizer
 from bfl.configuration import Configuration
+from bfl.federation.client_metrics import recorded
 from bfl.federation.client_text import CONTINUED
 from bfl.posteriors import Manifest, Posterior
 from strategies.round import RoundReport
+from strategies.validation import NOT_FINITE
 
 FEW_EFFECTIVE_CLIENTS = 2.0 + 1e-6
 """So many or fewer are worth a warning where three clients or more were pooled: one of them, or two
@@ -64,6 +68,7 @@ class Warnings:
         self._say = say
         self._told: set[str] = set()
         self._told_of_weights = False
+        self._told_of_numbers: set[str] = set()
 
     def of_client(self, server_round: int, partition_id: int, text: str) -> None:
         """Tell that a client has failed or was refused."""
@@ -84,3 +89,29 @@ class Warnings:
             f"(effective-clients); the largest is {metrics['largest-weight']:.3g} (weighting "
             f"{weighting}); later rounds have the numbers in their records alone"
         )
+
+    def of_logits(self, server_round: int, metrics: Mapping[str, Any]) -> None:
+        """Tell once of each number that says that logits were not finite."""
+        for name, value in metrics.items():
+            said = None if name.startswith(recorded("")) else told_of_logits(name, value)
+            if said and name not in self._told_of_numbers:
+                self._told_of_numbers.add(name)
+                self._say(f"round {server_round}: {said}; later rounds have the number alone")
+
+
+def told_of_logits(name: str, value: Any) -> str | None:
+    """Return in words what a number says of logits that are not finite; None if nothing.
+
+    Args:
+        name: Its name, which is not a client's.
+        value: The number.
+    """
+    if name.endswith(NOT_FINITE):
+        what = f"{value:g} logits are not finite ({name}), so there are no metrics of them"
+    elif name.endswith(LEFT_OUT):
+        what = (
+            f"{value:g} models of the ensemble are left out ({name}): their logits are not finite"
+        )
+    else:
+        return None
+    return f"{what}; a client may have sent too large values"

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 import numpy.typing as npt
 
-from bfl.evaluation.predictives.judged import JudgedEnsemble
+from bfl.errors import NotFiniteError
+from bfl.evaluation.predictives.judged import ENSEMBLE, JudgedEnsemble
 from bfl.experiments.results.collapse import CollapseWatch
 from bfl.experiments.results.examples import write_examples
 from bfl.experiments.results.figures import draw_all
 from bfl.experiments.results.judged_clients import judged_clients, means_over_clients, told
 from bfl.experiments.results.run_folder import FINAL_EVALUATION
-from bfl.experiments.results.summary import write_evaluation
+from bfl.experiments.results.summary import write_ensemble, write_evaluation
 from bfl.experiments.results.table import metrics_table
 from bfl.experiments.run.resume import Checkpoints
 from bfl.posteriors import Posterior
+from strategies.client_warnings import told_of_logits
 from strategies.run_context import RunContext, account_of, best_posterior
 from strategies.server_state import ServerState
 from strategies.unjudged import Unjudged
-from strategies.validation import judged_ensemble
+from strategies.validation import judged_ensemble, not_finite
 
 
 def finish(context: RunContext, posterior: Posterior) -> None:
@@ -52,30 +56,50 @@ def finish(context: RunContext, posterior: Posterior) -> None:
 
 def _judge(
     context: RunContext, posterior: Posterior, samples: int
-) -> tuple[dict[str, float], npt.NDArray[np.bool_]]:
+) -> tuple[dict[str, float], npt.NDArray[np.bool_] | None]:
     """Judge the final posterior on the test data, and write what it predicts.
 
     Returns:
-        The metrics, and which test images are classified correctly.
+        The metrics, and which test images are classified correctly: None where logits are not
+        finite, for whose metrics ``logits-not-finite`` stands.
     """
     folder, test = context.folder, context.evaluator.dataset
-    predictions = context.evaluator.predict(posterior, samples=samples, purpose="final")
-    numbers = write_evaluation(
-        folder,
-        predictions,
-        test.test_labels,
-        context.evaluator.configuration.values,
-        posterior,
-        ensemble=_last_ensemble(context),
+    settings = context.evaluator.configuration.values
+    ensemble, numbers = None, dict[str, float]()
+    try:
+        ensemble = _last_ensemble(context)
+    except NotFiniteError as error:
+        numbers |= not_finite(error, ENSEMBLE)
+    try:
+        predictions = context.evaluator.predict(posterior, samples=samples, purpose="final")
+    except NotFiniteError as error:
+        numbers |= not_finite(error)
+        numbers |= write_ensemble(folder, ensemble, settings) if ensemble else {}
+        _tell(context, numbers)
+        return numbers, None
+    numbers |= write_evaluation(
+        folder, predictions, test.test_labels, settings, posterior, ensemble=ensemble
     )
+    _tell(context, numbers)
     write_examples(folder, predictions, test.test_images, test.test_labels)
     if posterior.size:
         CollapseWatch(folder, context.progress.say).look(numbers, samples, FINAL_EVALUATION)
     return numbers, predictions.predicted == test.test_labels
 
 
+def _tell(context: RunContext, numbers: Mapping[str, float]) -> None:
+    """Say which of the numbers are of logits that are not finite."""
+    for name, value in numbers.items():
+        if said := told_of_logits(name, value):
+            context.progress.say(f"{FINAL_EVALUATION}: {said}")
+
+
 def _last_ensemble(context: RunContext) -> JudgedEnsemble | None:
-    """Return what the predictive's models of the last round predict; None for none."""
+    """Return what the predictive's models of the last round predict; None for none.
+
+    Raises:
+        NotFiniteError: The logits of no model are finite.
+    """
     last = Checkpoints(context.folder).latest()
     if last is None:
         return None

@@ -35,7 +35,7 @@ from bfl.configuration.kinds import KINDS
 from bfl.data.datasets import Dataset
 from bfl.data.datasets.server_data import without
 from bfl.data.datasets.subset import stratified_positions
-from bfl.errors import ConfigurationError, RunError
+from bfl.errors import ConfigurationError, NotFiniteError, RunError
 from bfl.federation.wire import Positions, TrainTask, posterior_to_arrays, train_content
 from bfl.posteriors import Manifest, Posterior
 from strategies.checks import text_for_clients
@@ -178,13 +178,20 @@ class Pretraining:
         accuracies: list[float] = []
         for number in range(1, self._keys.pretrain_epochs + 1):
             posterior = self._epoch(posterior, number)
-            accuracies.append(self._accuracy(posterior, self._validation, number))
+            accuracies.append(self._validated(posterior, number))
             on_epoch(Epoch(number, accuracies[-1]))
             if int(np.argmax(accuracies)) == number - 1:
                 best = posterior
             if stop_early(accuracies, self._keys.pretrain_patience):
                 break
         return best
+
+    def _validated(self, posterior: Posterior, number: int) -> float:
+        """Return the accuracy after an epoch; of logits that are not finite none is correct."""
+        try:
+            return self._accuracy(posterior, self._validation, number)
+        except NotFiniteError:
+            return 0.0
 
     def _epoch(self, posterior: Posterior, number: int) -> Posterior:
         task = TrainTask(

@@ -17,7 +17,7 @@ from bfl.aggregation.pooling.outcome import CLIPPED
 from bfl.aggregation.pooling.sums import DAMPING
 from bfl.aggregation.precision_spread import PrecisionSpread
 from bfl.aggregation.server import RoundContext, Server, ServerRound
-from bfl.errors import PosteriorError, RunError
+from bfl.errors import NotFiniteError, PosteriorError, RunError
 from bfl.federation.parts import Arrays, Counts
 from bfl.learning.networks.parametrizations import SOFTPLUS, Parametrization
 from bfl.posteriors import Manifest, Posterior
@@ -106,12 +106,13 @@ def federated_round(
             them.
         server: What the server can do by itself; None for a method that asks nothing of it.
         unfinished: Where a pooled round is kept until it is refined; if it is this one, nobody
-            trains again.
+            trains again. One that cannot be refined is not kept.
         parametrization: That of the clients' network, which may compute with other variances than
             a posterior has.
 
     Raises:
-        RunError: Too few clients have sent a usable update, or what is pooled is no posterior.
+        RunError: Too few clients have sent a usable update, or what is pooled, or refined, is no
+            posterior.
 
     Source: Fischer et al. (2024), Algorithm 1, for the round that all parts but the pooling leave
     as it is.
@@ -132,7 +133,29 @@ def federated_round(
         clients=pooled.models.computing_with(used) if pooled.models else None,
         server=server,
     )
-    refined = method.refinement.refine(context)
+    try:
+        return _refined(method, context, pooled, manifest)
+    except RunError:
+        if keeps:  # a resume would meet the same: its clients train again
+            keeps.clear()
+        raise
+
+
+def _refined(
+    method: Method, context: RoundContext, pooled: PooledRound, manifest: Manifest | None
+) -> tuple[ServerState, RoundReport]:
+    """Return the state after a round that has been pooled, and what the round has given.
+
+    Raises:
+        RunError: It cannot be refined, or what it is refined to is no posterior.
+    """
+    try:
+        refined = method.refinement.refine(context)
+    except NotFiniteError as error:
+        raise RunError(
+            f"round {context.server_round}, refinement '{method.refinement.name}': {error}; the "
+            "clients' values are too large for the network"
+        ) from error
     kept = method.predictive.keep(context)
     following = replace(pooled.state, posterior=refined.posterior, predictive=kept)
     _check(following, manifest)

@@ -11,11 +11,32 @@ from bfl.aggregation.server import Server
 from bfl.configuration import Configuration
 from bfl.data.datasets import Dataset
 from bfl.data.datasets.server_data import HELD_BACK, ServerData, load_server_data
-from bfl.errors import ConfigurationError
-from bfl.evaluation.predictives.judged import JudgedEnsemble, judge_ensemble
+from bfl.errors import ConfigurationError, NotFiniteError
+from bfl.evaluation.predictives.judged import ENSEMBLE, JudgedEnsemble, judge_ensemble
+from bfl.experiments.results.best import VALIDATION
 from bfl.federation.wire import posterior_from_arrays
 from strategies.federation import Federation
 from strategies.server_state import ServerState
+
+NOT_FINITE = "logits-not-finite"
+"""What stands in place of the metrics of predictions whose logits are not finite: how many are not.
+
+A round is judged before it is saved, so such logits must not end the run."""
+
+
+def not_finite(error: NotFiniteError, prefix: str = "") -> dict[str, float]:
+    """Return the number that is recorded in place of metrics under that prefix."""
+    return {f"{prefix}{NOT_FINITE}": float(error.bad)}
+
+
+def _judged_if_finite(
+    judge: Callable[[], Mapping[str, float]], prefix: str = ""
+) -> Mapping[str, float]:
+    """Return metrics, or what stands in their place."""
+    try:
+        return judge()
+    except NotFiniteError as error:
+        return not_finite(error, prefix)
 
 
 def server_data(
@@ -60,6 +81,8 @@ def server_data(
 def evaluation(evaluator: Any) -> Callable[[int, ArrayRecord], MetricRecord | None]:
     """Return Flower's ``evaluate_fn``: test metrics where they are due, validation every round.
 
+    Where logits are not finite, ``logits-not-finite`` stands in the metrics' place.
+
     Args:
         evaluator: Judges a posterior, see ``bfl.experiments.run.evaluator``.
     """
@@ -72,10 +95,14 @@ def evaluation(evaluator: Any) -> Callable[[int, ArrayRecord], MetricRecord | No
         if not tested and not evaluator.validates:
             return None
         posterior = posterior_from_arrays(arrays)
-        metrics = evaluator.metrics(posterior, server_round) if tested else {}
+        metrics: dict[str, float] = {}
+        if tested:
+            metrics |= _judged_if_finite(lambda: evaluator.metrics(posterior, server_round))
         if evaluator.validates:
-            metrics |= evaluator.validation_metrics(posterior, server_round)
-        return MetricRecord(metrics)
+            metrics |= _judged_if_finite(
+                lambda: evaluator.validation_metrics(posterior, server_round), VALIDATION
+            )
+        return MetricRecord(dict(metrics))
 
     return evaluate
 
@@ -104,6 +131,9 @@ def judging(evaluator: Any) -> Callable[[ServerState], Mapping[str, float]]:
     def judge(state: ServerState) -> Mapping[str, float]:
         if not every or state.server_round % every:
             return {}
+        return _judged_if_finite(lambda: metrics(state), ENSEMBLE)
+
+    def metrics(state: ServerState) -> Mapping[str, float]:
         judged = judged_ensemble(evaluator, state)
         return judged.round_metrics(evaluator.configuration.values) if judged else {}
 
@@ -119,6 +149,9 @@ def judged_ensemble(evaluator: Any, state: ServerState) -> JudgedEnsemble | None
 
     Returns:
         None if nothing but the posterior predicts.
+
+    Raises:
+        NotFiniteError: The logits of no model are finite.
     """
     configuration = evaluator.configuration
     models = configuration.predictive.models(

@@ -12,7 +12,8 @@ from bfl.aggregation.client_models import joined
 from bfl.aggregation.ensemble import Member
 from bfl.aggregation.server import DistillationTask, Distilled
 from bfl.data.datasets.server_data import ServerData
-from bfl.evaluation.prediction import Predictions, PredictionStatistics
+from bfl.evaluation.prediction import Predictions
+from bfl.evaluation.prediction.members import MemberPredictions
 from bfl.evaluation.prediction.statistics import log_softmax
 from bfl.posteriors import Posterior
 
@@ -58,10 +59,10 @@ class NumpyServer:
     def predict_ensemble(
         self, members: Iterable[Member], *, labels: Any, images: Any = None
     ) -> Predictions:
-        statistics = PredictionStatistics()
-        for _, logits in self.member_logits(members, labels=labels, images=images):
-            statistics.add_logits(logits)
-        return statistics.result()
+        together = MemberPredictions()
+        for name, logits in self.member_logits(members, labels=labels, images=images):
+            together.add(name, logits)
+        return together.result()
 
     def cross_entropy(self, weights: Any, targets: Any) -> float:
         return float(-(targets * log_softmax(self._logits(weights))).sum(axis=1).mean())

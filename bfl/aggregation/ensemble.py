@@ -16,6 +16,10 @@ from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import Vector
 from bfl.registry import Component
 
+LEFT_OUT = "left-out"
+"""What the number of models that are left out of an ensemble is called: their logits are not
+finite."""
+
 
 @dataclass(frozen=True)
 class Member:

@@ -75,7 +75,11 @@ class Server(Protocol):
         """The number C of classes."""
 
     def predict(self, posterior: Posterior, *, labels: Labels) -> Predictions:
-        """Return what a posterior predicts for the server's own images; ``labels`` key draws."""
+        """Return what a posterior predicts for the server's own images; ``labels`` key draws.
+
+        Raises:
+            NotFiniteError: The logits of a draw are not finite.
+        """
 
     def logits_at_mean(self, posterior: Posterior) -> npt.NDArray[Any]:
         """Return the logits (N, C) of the model at a posterior's mean for the server's own images.
@@ -89,11 +93,16 @@ class Server(Protocol):
         """Return the mean predictions of members, one at a time in memory.
 
         A member of a network with dropout predicts under one mask an image.
+        Members whose logits are not finite are left out: ``samples`` of what is returned is the
+        number of the others.
 
         Args:
             members: The members.
             labels: What keys the draws of members that draw (dropout), beside the seed.
             images: Images (N, H, W, C); None for the server's own.
+
+        Raises:
+            NotFiniteError: The logits of no member are finite.
         """
 
     def member_logits(

@@ -38,6 +38,13 @@ Eight times the machine epsilon leaves room for the products and for the partial
 the error measured over a million parameters is below two.
 """
 
+LEAST_RESOLVED = 1000.0
+"""Resolutions that a pair's divergence must have to be taken from the products of all pairs.
+
+With fewer, one vector far away may have cost the others their digits: a mean m in one coordinate
+leaves all others' centred means at about −m/K there.
+"""
+
 
 class Divergence(NamedTuple):
     """A divergence and the value below which it cannot be told from 0."""
@@ -128,6 +135,9 @@ def pairwise_divergences(means: Sequence[Vector], variances: Sequence[Vector]) -
     a (K, D) and a (D, K) matrix. They are summed over blocks of D, which are narrower for more
     vectors: the memory is four blocks of K rows, 2 MiB for up to 64 vectors, and a few (K, K).
 
+    Pairs that this does not tell from 0 by a factor of ``LEAST_RESOLVED`` are computed one by one
+    from their differences: what a third vector is, however large, decides nothing about two others.
+
     Args:
         means: K vectors (D,).
         variances: K vectors (D,).
@@ -150,4 +160,9 @@ def pairwise_divergences(means: Sequence[Vector], variances: Sequence[Vector]) -
         magnitude += sizes
     values = np.maximum(0.5 * doubled, 0.0)
     np.fill_diagonal(values, 0.0)
-    return Divergences(values, 0.5 * ROUNDING * magnitude)
+    resolutions = 0.5 * ROUNDING * magnitude
+    for k, j in np.argwhere(values <= LEAST_RESOLVED * resolutions):
+        if k != j:
+            pair = divergence(means[k], variances[k], means[j], variances[j])
+            values[k, j], resolutions[k, j] = pair
+    return Divergences(values, resolutions)

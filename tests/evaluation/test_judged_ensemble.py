@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from bfl.errors import NotFiniteError
 from bfl.evaluation.predictives.judged import judge_ensemble, names_of_members, of_a_posterior
 from bfl.experiments.studies.columns import Column, numbers_of_a_run
 
@@ -55,6 +56,29 @@ def test_members_are_judged_by_kind() -> None:
 
 def by_bin(**counts: float) -> list[float]:
     return [counts.get(f"b{number}", 0.0) for number in range(10)]
+
+
+def test_a_member_whose_logits_are_not_finite_is_left_out_and_counted() -> None:
+    members = [("sample-0", SURE), ("average", UNSURE), ("client-0", SURER)]
+    sound = judge_ensemble(members, LABELS)
+    lost = SURE.copy()
+    lost[3, 1] = np.inf
+    found = judge_ensemble([("client-1", lost), *members, ("client-2", lost * np.nan)], LABELS)
+    assert found.left_out == ("client-1", "client-2")
+    assert sound.left_out == ()
+    assert found.accuracies == sound.accuracies
+    assert found.confidences() == sound.confidences()
+    numbers = sound.round_metrics({})
+    assert found.round_metrics({}) == {**numbers, "ensemble-left-out": 2.0}
+    assert "ensemble-left-out" not in numbers
+
+
+def test_an_ensemble_of_which_no_member_is_left_says_so() -> None:
+    lost = np.full((4, 2), np.nan)
+    with pytest.raises(NotFiniteError, match="16 of 16 logits are not finite"):
+        judge_ensemble([("sample-0", lost), ("client-0", lost)], LABELS)
+    with pytest.raises(ValueError, match="no sample was added"):
+        judge_ensemble([], LABELS)
 
 
 def test_an_ensemble_without_samples_says_nothing_of_them() -> None:

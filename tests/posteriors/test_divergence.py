@@ -109,6 +109,27 @@ def test_identical_gaussians_are_within_the_resolution_and_never_negative() -> N
     assert values[0, 2] > resolutions[0, 2]
 
 
+@pytest.mark.parametrize("far", [1e6, 1e9, 1e14, 1e20, 1e30])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_a_vector_far_away_leaves_the_divergence_of_two_others_as_it_is(
+    far: float, place: int
+) -> None:
+    rng = np.random.default_rng(0)
+    means = [rng.normal(0, 1e-2, 10_000) for _ in range(2)]
+    variances = [np.full(10_000, 1e-4) for _ in range(3)]
+    hostile = means[0].copy()
+    hostile[5] = far
+    means.insert(place, hostile)
+    values, resolutions = d.pairwise_divergences(means, variances)
+    honest = [k for k in range(3) if k != place]
+    for k, j in (honest, honest[::-1]):
+        expected = d.divergence(means[k], variances[k], means[j], variances[j])
+        assert values[k, j] == pytest.approx(expected.value, rel=1e-3)
+        assert resolutions[k, j] < 1e-3 * values[k, j]
+    for k in honest:
+        assert values[k, place] == pytest.approx(far**2 / 2e-4, rel=0.1)
+
+
 @pytest.mark.parametrize(("small", "large"), [(1e-16, 1e6), (1e-16, 1e-15), (1e5, 1e6)])
 def test_extreme_variances_are_finite(small: float, large: float) -> None:
     zeros = np.zeros(3)

@@ -1,6 +1,7 @@
 """Pre-training: when it stops, what it holds out, and a run that begins with it."""
 
 import json
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from bfl.configuration import resolve
 from bfl.configuration.kinds import KINDS
 from bfl.data.datasets import load_dataset
-from bfl.errors import ConfigurationError, RunError
+from bfl.errors import ConfigurationError, NotFiniteError, RunError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.resume import Checkpoints
 from bfl.federation.exchanges import Exchange, exchanges
@@ -56,7 +57,7 @@ def test_no_image_left_is_refused():
         split_off(load_dataset("digits"), 1, 0.5)
 
 
-def asked_of_the_node(epochs=3, **values):
+def asked_of_the_node(epochs=3, accuracy=lambda *given: given[-1] / 10, told=id, **values):
     """Return the configurations that the node of a pre-training of some epochs has been sent."""
     from small_federation import make_app, make_grid
 
@@ -75,11 +76,11 @@ def asked_of_the_node(epochs=3, **values):
         discover(grid, 2, 10.0),
         configuration,
         load_dataset("digits"),
-        lambda posterior, positions, epoch: epoch / 10,
+        accuracy,
         "",
     )
     initial = Posterior(np.zeros(2, np.float32), np.ones(2, np.float32), np.ones(1, np.float32))
-    pretraining.run(initial, lambda epoch: None)
+    pretraining.run(initial, told)
     assert len(sent) == epochs
     return sent
 
@@ -216,6 +217,12 @@ def test_a_proximal_term_of_clients_does_not_act_in_pretraining():
         assert trained.digest() != begun.digest()
         digests.append(trained.digest())
     assert digests[0] == digests[1]
+
+
+def test_of_logits_that_are_not_finite_none_is_correct():
+    epochs = []
+    asked_of_the_node(3, Mock(side_effect=[0.5, NotFiniteError(3, 5), 0.5]), epochs.append)
+    assert [epoch.accuracy for epoch in epochs] == [0.5, 0.0, 0.5]
 
 
 def test_an_epoch_of_pretraining_is_one_epoch_however_slow_clients_are():

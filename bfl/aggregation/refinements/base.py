@@ -54,6 +54,9 @@ class Refinement(Component, UsesServer, ABC):
 
         Args:
             context: The round.
+
+        Raises:
+            NotFiniteError: What it needs predicted is not finite; the round cannot be gone on with.
         """
 
 

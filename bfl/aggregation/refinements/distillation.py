@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from bfl.aggregation.ensemble import EnsembleMembers
+from bfl.aggregation.ensemble import LEFT_OUT, EnsembleMembers, Member
 from bfl.aggregation.refinements.base import Refined, Refinement, refinements
 from bfl.aggregation.refinements.plan import (
     DistillationPlan,
@@ -142,9 +143,16 @@ class Distillation(EnsembleMembers, Refinement):
         )
 
     def refine(self, context: RoundContext) -> Refined:
-        """Return the student, with the cross-entropies to its targets before and after."""
+        """Return the student, with the cross-entropies to its targets before and after.
+
+        Where teachers are left out, as their logits are not finite, ``distillation-left-out`` is
+        how many.
+
+        Raises:
+            NotFiniteError: The logits of no teacher are finite.
+        """
         server, number = context.own_server, context.server_round
-        targets = self._targets(context, server)
+        targets, left_out = self._targets(context, server)
         distilled = server.distil(
             DistillationTask(
                 start=context.pooled,
@@ -159,18 +167,31 @@ class Distillation(EnsembleMembers, Refinement):
             "distillation-after": distilled.after,
             "distillation-models": float(distilled.collected),
         }
+        if left_out:
+            metrics[f"distillation-{LEFT_OUT}"] = float(left_out)
         return Refined(distilled.posterior, metrics)
 
-    def _targets(self, context: RoundContext, server: Server) -> Array:
-        """Return the soft labels (N, C) of the server's images."""
-        members = self.members(context.models, context.sampler, context.seed, context.server_round)
-        if self.distillation_targets == "ensemble":
-            predictions = server.predict_ensemble(
-                members, labels=("ensemble", context.server_round)
-            )
-            return sharpened(predictions.mean_probability, self.sharpening)
-        _, labels = labelled_images(server.data)
-        return np.eye(server.classes)[labels]
+    def _targets(self, context: RoundContext, server: Server) -> tuple[Array, int]:
+        """Return the soft labels (N, C) of the server's images, and how many teachers are left out.
+
+        Raises:
+            NotFiniteError: The logits of no teacher are finite.
+        """
+        if self.distillation_targets == "labels":
+            _, labels = labelled_images(server.data)
+            return np.eye(server.classes)[labels], 0
+        number = context.server_round
+        members = self.members(context.models, context.sampler, context.seed, number)
+        asked: list[str] = []
+
+        def counted() -> Iterator[Member]:
+            for member in members:
+                asked.append(member.name)
+                yield member
+
+        predictions = server.predict_ensemble(counted(), labels=("ensemble", number))
+        targets = sharpened(predictions.mean_probability, self.sharpening)
+        return targets, len(asked) - predictions.samples
 
 
 def sharpened(probability: Array, power: float) -> Array:

@@ -9,8 +9,9 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from bfl.aggregation.server import ServerRound, labelled_images
+from bfl.aggregation.server import Labels, ServerRound, labelled_images
 from bfl.aggregation.weightings.base import Array, ServerWeighting, weightings
+from bfl.errors import NotFiniteError
 from bfl.posteriors.posterior import Posterior
 
 
@@ -19,9 +20,10 @@ class Accuracy(ServerWeighting):
     """A client model's accuracy on the server's own images, normalised: ABAVG.
 
     ω_k = A_k / Σ A_j with A_k the share of the server's images that client k's model classifies
-    correctly; of logits that are not finite none is correct. Where no model classifies any
-    correctly, all have the same weight. A model is judged at its mean, as a network of points
-    without dropout, or by draws from it (``accuracy-at``), the same for all clients.
+    correctly. A model is judged at its mean, as a network of points without dropout, or by draws
+    from it (``accuracy-at``), the same for all clients. Of logits that are not finite none is
+    correct: at its mean those of an image; a model of which a draw has any classifies no image
+    correctly. Where no model classifies any correctly, all have the same weight.
 
     Source: Xiao et al. (2021), "A novel server-side aggregation strategy for federated learning in
     non-IID situations" (ABAVG): weights by the clients' models' validated accuracies. Chosen here:
@@ -40,12 +42,22 @@ class Accuracy(ServerWeighting):
         if self.accuracy_at == "draws":
             # One key for all: which draws a client is judged by does not depend on its place.
             keyed = ("weighting", server.server_round)
-            predicted = (server.server.predict(p, labels=keyed).predicted for p in posteriors)
-            accuracies = np.array([np.mean(classes == labels) for classes in predicted])
+            accuracies = np.array([_by_draws(p, server, labels, keyed) for p in posteriors])
         else:
             found = (server.server.logits_at_mean(p) for p in posteriors)
             accuracies = np.array([_share_correct(logits, labels) for logits in found])
         return accuracies if accuracies.any() else np.ones(len(posteriors))
+
+
+def _by_draws(
+    posterior: Posterior, server: ServerRound, labels: npt.NDArray[np.int64], keyed: Labels
+) -> float:
+    """Return the share of the images with labels (N,) that draws classify correctly."""
+    try:
+        predicted = server.server.predict(posterior, labels=keyed).predicted
+    except NotFiniteError:
+        return 0.0
+    return float(np.mean(predicted == labels))
 
 
 def _share_correct(logits: npt.NDArray[np.floating], labels: npt.NDArray[np.int64]) -> float:

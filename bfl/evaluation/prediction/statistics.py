@@ -7,6 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 import numpy.typing as npt
 
+from bfl.errors import NotFiniteError
 from bfl.evaluation.prediction.entropy import normalized_entropy
 from bfl.evaluation.prediction.predictions import FloatArray, Predictions
 
@@ -61,7 +62,8 @@ def log_softmax(logits: npt.ArrayLike) -> FloatArray:
         logits: (N, C) logits z, of any real type; the arithmetic is float64's.
 
     Raises:
-        ValueError: They have another shape, or are not finite.
+        ValueError: They have another shape.
+        NotFiniteError: They are not finite.
     """
     given = np.asarray(logits, dtype=np.float64)
     if given.ndim != 2 or given.shape[0] < 1 or given.shape[1] < 2:
@@ -71,7 +73,7 @@ def log_softmax(logits: npt.ArrayLike) -> FloatArray:
         )
     bad = int(given.size - np.count_nonzero(np.isfinite(given)))
     if bad:
-        raise ValueError(f"{bad} of {given.size} logits are not finite")
+        raise NotFiniteError(bad, given.size)
     shifted = given - given.max(axis=1, keepdims=True)
     return np.asarray(shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True)))
 
@@ -158,7 +160,8 @@ class PredictionStatistics:
             logits: (N, C) logits of all examples under one draw of the parameters.
 
         Raises:
-            ValueError: They are not finite, or have another shape than the sample before.
+            ValueError: They have another shape than the sample before.
+            NotFiniteError: They are not finite; nothing is taken in.
         """
         log_probability = log_softmax(logits)
         if self._samples and log_probability.shape != self._mean.shape:

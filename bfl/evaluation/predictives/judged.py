@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from bfl.aggregation.ensemble import LEFT_OUT
 from bfl.evaluation.metrics import evaluate, metrics
 from bfl.evaluation.metrics.expected_calibration_error import ExpectedCalibrationError
-from bfl.evaluation.prediction import Predictions, PredictionStatistics
+from bfl.evaluation.prediction import Predictions
+from bfl.evaluation.prediction.members import MemberPredictions
 from bfl.evaluation.uncertainty import mean_uncertainties
 
 ENSEMBLE = "ensemble-"
@@ -69,11 +71,13 @@ class JudgedEnsemble:
         predictions: Over all members.
         labels: (N,) true classes.
         members: Each member's own, by its name.
+        left_out: The names of those whose logits are not finite: they are no members.
     """
 
     predictions: Predictions
     labels: npt.NDArray[np.int64]
     members: Mapping[str, JudgedMember]
+    left_out: Sequence[str] = ()
 
     @property
     def accuracies(self) -> dict[str, float]:
@@ -85,7 +89,7 @@ class JudgedEnsemble:
 
         ``member-accuracy`` is the members' mean accuracy, ``best-member-accuracy`` that of the
         best; of samples and of clients there are the mean accuracy and calibration error of each by
-        itself.
+        itself; and where models are left out, ``left-out`` is how many.
 
         Args:
             settings: The configuration, of which each component takes its own keys.
@@ -97,6 +101,8 @@ class JudgedEnsemble:
             f"{MEMBER}-accuracy": float(np.mean(accuracies)),
             f"{BEST}-accuracy": max(accuracies),
         }
+        if self.left_out:
+            own[LEFT_OUT] = float(len(self.left_out))
         calibration = metrics.create(ExpectedCalibrationError.name, settings)
         assert isinstance(calibration, ExpectedCalibrationError)
         for kind, of_it in self._kinds().items():
@@ -160,9 +166,12 @@ def judge_ensemble(
     Args:
         members: Names and logits (N, C).
         labels: (N,) true classes.
+
+    Raises:
+        NotFiniteError: The logits of no member are finite.
     """
-    statistics, judged = PredictionStatistics(), {}
+    together, judged = MemberPredictions(), {}
     for name, logits in members:
-        statistics.add_logits(logits)
-        judged[name] = JudgedMember.of(logits, labels)
-    return JudgedEnsemble(statistics.result(), labels, judged)
+        if together.add(name, logits):
+            judged[name] = JudgedMember.of(logits, labels)
+    return JudgedEnsemble(together.result(), labels, judged, tuple(together.left_out))

@@ -50,6 +50,11 @@ _DERIVED = """## Made from these
   `ensemble-best-member-accuracy`, the mean and the greatest; `ensemble-samples-NAME` and
   `ensemble-clients-NAME`, the mean accuracy and calibration error of samples and of clients. Chen
   and Chao (2021), Figs. 1 and 9.
+- `logits-not-finite`, `validation-logits-not-finite`, `ensemble-logits-not-finite`: how many logits
+  of the first draw with any are not finite, as values of the model are too large, or of all members
+  of an ensemble; in place of the metrics of these predictions.
+- `ensemble-left-out`, `distillation-left-out`: how many models are left out of the ensemble that is
+  judged, or that teaches, as their logits are not finite; where there are any.
 - `epsilon`: ε of the rounds so far at δ = `privacy-delta`, of the client that was asked most often,
   where updates or their sum have privacy's noise; see privacy.md. Balle and Wang (2018).
 - `example-epsilon`: ε, likewise, of a single example at δ = `example-delta`, of the client that has

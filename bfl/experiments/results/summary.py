@@ -146,8 +146,7 @@ def write_evaluation(
         labels: (N,) true classes, integers in [0, C).
         settings: The configuration, of which each component takes its own keys.
         posterior: What has predicted; the metrics then describe it as well.
-        ensemble: What predicts beside it; its numbers go to the metrics as ``ensemble-NAME``, its
-            retention curves and its members' accuracies and confidences to ``ensemble.json``.
+        ensemble: What predicts beside it; see ``write_ensemble``.
 
     Raises:
         ValueError: The labels do not fit the predictions.
@@ -158,18 +157,38 @@ def write_evaluation(
     if posterior is not None:
         numbers.update(describe_posterior(posterior))
     if ensemble is not None:
-        theirs = retention_curves(ensemble.predictions, labels, settings)
-        numbers.update(prefixed(_numbers(ensemble.predictions, labels, settings, theirs)))
-        numbers.update(ensemble.round_metrics(settings or {}))
-        members = {
-            "member-accuracy": ensemble.accuracies,
-            "confidences": ensemble.confidences(),
-        }
-        folder.write_ensemble({**members, "retention": _on_grid(theirs)})
+        numbers.update(write_ensemble(folder, ensemble, settings))
     folder.write_predictions(predictions, labels)
     gains = retention_gains(predictions, labels, settings)
     folder.write_retention({**_on_grid(curves), "gains": gains})
     return numbers
+
+
+def write_ensemble(
+    folder: RunFolder, ensemble: JudgedEnsemble, settings: Mapping[str, Any] | None = None
+) -> dict[str, float]:
+    """Write what an ensemble predicts at the end of a run; return its metrics, ``ensemble-NAME``.
+
+    Its retention curves, its members' accuracies and confidences, and which models are left out, go
+    to ``ensemble.json``.
+
+    Args:
+        folder: The run's folder.
+        ensemble: The ensemble.
+        settings: The configuration, of which each component takes its own keys.
+
+    Raises:
+        RunError: The file cannot be written.
+    """
+    curves = retention_curves(ensemble.predictions, ensemble.labels, settings)
+    numbers = prefixed(_numbers(ensemble.predictions, ensemble.labels, settings, curves))
+    members = {
+        "member-accuracy": ensemble.accuracies,
+        "left-out": list(ensemble.left_out),
+        "confidences": ensemble.confidences(),
+    }
+    folder.write_ensemble({**members, "retention": _on_grid(curves)})
+    return {**numbers, **ensemble.round_metrics(settings or {})}
 
 
 def _numbers(

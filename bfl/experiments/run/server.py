@@ -14,9 +14,9 @@ from bfl.configuration import Configuration
 from bfl.data.datasets import Dataset
 from bfl.data.datasets.server_data import ServerData
 from bfl.evaluation.prediction.forward import Images
+from bfl.evaluation.prediction.members import MemberPredictions
 from bfl.evaluation.prediction.monte_carlo import Predictor
 from bfl.evaluation.prediction.predictions import Predictions
-from bfl.evaluation.prediction.statistics import PredictionStatistics
 from bfl.learning.distillation.distiller import Distiller, distiller_for
 from bfl.learning.distillation.statistics import statistics_pass
 from bfl.learning.networks.network import build_network
@@ -77,11 +77,11 @@ class NetworkServer:
     def predict_ensemble(
         self, members: Iterable[Member], *, labels: Labels, images: Any = None
     ) -> Predictions:
-        """Return the mean predictions of members, one at a time in memory."""
-        statistics = PredictionStatistics()
-        for _, logits in self.member_logits(members, labels=labels, images=images):
-            statistics.add_logits(logits)
-        return statistics.result()
+        """Return the mean predictions of members, one at a time in memory; see ``Server``."""
+        together = MemberPredictions()
+        for name, logits in self.member_logits(members, labels=labels, images=images):
+            together.add(name, logits)
+        return together.result()
 
     def member_logits(
         self, members: Iterable[Member], *, labels: Labels, images: Any = None

@@ -76,11 +76,13 @@ def test_clients_that_are_all_wrong_weigh_the_same() -> None:
     np.testing.assert_allclose(weights, 1 / 3)
 
 
-def test_logits_that_are_not_finite_are_not_right() -> None:
+@pytest.mark.parametrize("at", ["mean", "draws"])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_logits_that_are_not_finite_are_not_right(at: str, value: float) -> None:
     """Where argmax takes the first number that is none for the greatest."""
     lost = client(*ALL)
-    lost.mean[:] = np.nan
-    weights = weightings.create("accuracy").weigh(
+    lost.mean[:] = value
+    weights = weightings.create("accuracy", {"accuracy-at": at}).weigh(
         [lost, client(*ONE)], [1, 1], None, ServerRound(FourImages(), 1)
     )
     assert weights.tolist() == [0.0, 1.0]

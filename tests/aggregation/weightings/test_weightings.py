@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -179,6 +180,25 @@ def test_an_extreme_client_counts_least() -> None:
     for name in ("max-discrepancy", "distance"):
         weights = weightings.create(name).weigh([*near, far], [1] * 5, previous)
         assert weights[-1] < 1e-3 * weights[:-1].min()
+
+
+@pytest.mark.parametrize("name", ["max-discrepancy", "distance"])
+def test_what_one_client_adds_to_the_mean_falls_with_its_distance(name: str) -> None:
+    """One coordinate alone is far away; else it would capture the pool by going further."""
+    rng = np.random.default_rng(0)
+    near = [Posterior(rng.normal(0, 0.01, 1000), np.full(1000, 1e-4)) for _ in range(9)]
+    previous = Posterior(np.zeros(1000), np.full(1000, 1e-4))
+    honest = weightings.create(name).weigh(near, [1] * 9, previous)
+    added = []
+    for far in (1e3, 1e8, 1e16, 1e20, 1e30):
+        mean = near[0].mean.copy()
+        mean[5] = far
+        hostile = Posterior(mean, near[0].variance)
+        weights = weightings.create(name).weigh([*near, hostile], [1] * 10, previous)
+        added.append(weights[-1] * far)
+        np.testing.assert_allclose(weights[:-1], honest, rtol=2e-3)
+    assert all(after < before for before, after in pairwise(added))
+    assert added[0] < 1.0
 
 
 def test_two_clients_that_coincide_take_the_weight_from_the_others_alike() -> None:
