@@ -11,6 +11,7 @@ import numpy.typing as npt
 from bfl.configuration import Configuration
 from bfl.data.datasets.cache import cached_dataset
 from bfl.data.datasets.subset import with_test_examples
+from bfl.errors import NotFiniteError
 from bfl.evaluation.metrics import evaluate
 from bfl.evaluation.metrics.accuracy import Accuracy
 from bfl.evaluation.prediction import Predictions
@@ -44,7 +45,8 @@ def judged_metrics(
     They are judged after training, in the rounds in which the server evaluates and in the last one,
     with as many Monte Carlo samples: the metrics of the global model and the area under the
     retention curve of accuracy by predictive entropy, as ``meme-NAME`` and ``personal-NAME``, and
-    the accuracy of the better of the two.
+    the accuracy of the better of the two. A model whose logits are not finite has no image right,
+    and no other number.
 
     Args:
         configuration: The run's configuration.
@@ -65,16 +67,23 @@ def judged_metrics(
 
     def judge(name: str, network: Network, family: Architecture, posterior: Posterior) -> float:
         predictor = _predictor(network, family, keys.evaluate_precision, name)
-        if keys.evaluate_at == "mean":
-            predictions = predictor.predict_at_mean(posterior, images)
-        else:
-            predictions = predictor.predict(
-                posterior,
-                images,
-                samples=keys.evaluate_mc_samples,
-                seed=keys.seed,
-                labels=("own-test", name, task.partition_id, task.server_round),
+        keyed = ("own-test", name, task.partition_id, task.server_round)
+        try:
+            predictions = (
+                predictor.predict_at_mean(posterior, images)
+                if keys.evaluate_at == "mean"
+                else predictor.predict(
+                    posterior,
+                    images,
+                    samples=keys.evaluate_mc_samples,
+                    seed=keys.seed,
+                    labels=keyed,
+                )
             )
+        except NotFiniteError:
+            # What it has learnt is sent all the same: the server says whether it is of use.
+            numbers[f"{name}accuracy"] = 0.0
+            return 0.0
         found = evaluate(predictions, labels, configuration.values)
         found[RETENTION_AREA] = _retention_area(predictions, labels)
         numbers.update({f"{name}{metric}": value for metric, value in found.items()})

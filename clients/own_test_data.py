@@ -11,6 +11,7 @@ import numpy as np
 from bfl.configuration import Configuration
 from bfl.data.datasets import Dataset
 from bfl.data.datasets.cache import cached_dataset
+from bfl.errors import NotFiniteError
 from bfl.federation.client_metrics import TEST_ACCURACY, TEST_EXAMPLES
 from bfl.federation.wire import TrainTask
 from bfl.plugins import ANY_PLUGIN, PluginPolicy
@@ -48,15 +49,16 @@ def own_test_metrics(
     own = cached_dataset(location, "")
     evaluator = _evaluator(own, task.configuration, task.num_classes, policy)
     labels = evaluator.dataset.test_labels
-    predictions = evaluator.predict(
-        posterior,
-        samples=keys.evaluate_mc_samples,
-        purpose=f"client-{task.partition_id}-round-{task.server_round}",
-    )
-    return {
-        TEST_ACCURACY: float(np.mean(predictions.predicted == labels)),
-        TEST_EXAMPLES: len(labels),
-    }
+    try:
+        predictions = evaluator.predict(
+            posterior,
+            samples=keys.evaluate_mc_samples,
+            purpose=f"client-{task.partition_id}-round-{task.server_round}",
+        )
+        accuracy = float(np.mean(predictions.predicted == labels))
+    except NotFiniteError:  # no image is right; the update is sent all the same
+        accuracy = 0.0
+    return {TEST_ACCURACY: accuracy, TEST_EXAMPLES: len(labels)}
 
 
 @lru_cache(maxsize=2)

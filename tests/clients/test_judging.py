@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -64,3 +65,26 @@ def test_a_client_judges_what_its_network_computes_with(
     assert found["test-examples"] == IMAGES
     assert found[f"meme-{NLL}"] == pytest.approx(expected[NLL], rel=1e-5)
     assert found["meme-accuracy"] == expected["accuracy"]
+
+
+@pytest.mark.parametrize("judged_at", ["draws", "mean"])
+def test_a_model_whose_logits_overflow_has_no_image_right_and_is_sent(
+    judged_at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from bfl.learning.networks.network import build_network
+
+    digits = load_dataset("digits")
+    images, labels = digits.test_images[:IMAGES], digits.test_labels[:IMAGES]
+    monkeypatch.setattr(judging, "_own_test_images", lambda *_: (images, labels))
+    configuration = resolve({**CLAMPED, "evaluate-at": judged_at})
+    network = build_network(
+        configuration.architecture, configuration.inference, digits.image_shape, digits.num_classes
+    )
+    meme = network.initial_posterior(0)
+    meme = replace(meme, mean=np.full_like(meme.mean, 1e30))
+    task, node = TrainTask(1, 2, "{}", 3, None), SimpleNamespace(dataset="")
+    trainer: Any = SimpleNamespace(network=network, companion=None)
+    found = judging.judged_metrics(
+        configuration, task, node, trainer, configuration.architecture, (meme, {})
+    )
+    assert found == {"test-examples": IMAGES, "meme-accuracy": 0.0}
