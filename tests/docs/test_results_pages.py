@@ -29,6 +29,30 @@ def _page(name: str) -> tuple[str, list[list[str]]]:
     return " ".join(text.split()), [row for row in rows[1:] if not row[0].startswith("-")]
 
 
+VERDICT = re.compile(
+    r"- (?P<title>.*?): (?P<among>of the lines with \d+ seeds, )?"
+    r"the best mean is (?:that of|a tie of) .*?, (?P<best>[\d.]+)\. ?(?P<others>.*)"
+)
+"""An entry of verdicts that calls a line best."""
+
+
+@pytest.mark.parametrize("page", sorted(RESULTS.glob("*.md")), ids=lambda page: page.stem)
+def test_no_line_is_called_best_beside_a_better_one(page: Path) -> None:
+    """But where the sentence says that it is of the lines with so many seeds."""
+    text = page.read_text("utf-8")
+    for section in text.split("<!-- verdicts ")[1:]:
+        name, lines = section.split(" -->")[0], section.split("<!-- end of")[0].splitlines()
+        columns = study_in(StudyFolder(RESULTS / name)).study.columns
+        higher = {column.heading: column.higher_is_better for column in columns}
+        found = [match for line in lines if (match := VERDICT.match(line)) and not match["among"]]
+        for match in found:
+            title = next(t for t in sorted(higher, key=len)[::-1] if match["title"].endswith(t))
+            means = re.findall(r"(?:: |; )[^:;()]+? (-?[\d.]+) \(", match["others"])
+            side = 1.0 if higher[title] else -1.0
+            ahead = [mean for mean in means if side * float(mean) > side * float(match["best"])]
+            assert not ahead, (title, match["best"])
+
+
 def test_the_distances_from_the_published_accuracies() -> None:
     said, _ = _page("studies.md")
     for partition, words in (

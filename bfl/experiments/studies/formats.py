@@ -9,7 +9,15 @@ from collections.abc import Callable, Iterable
 
 from bfl.experiments.results.table import ABSENT
 from bfl.experiments.studies.columns import Column
-from bfl.experiments.studies.comparisons import BEST, INTERVAL, NOT, TEST, all_comparisons, mark
+from bfl.experiments.studies.comparisons import (
+    BEST,
+    BETTER,
+    INTERVAL,
+    NOT,
+    TEST,
+    all_comparisons,
+    mark,
+)
 from bfl.experiments.studies.table import Compared, Line, StudyTable
 
 
@@ -26,7 +34,13 @@ def _with_spread(value: float | None, spread: float | None, decimals: int) -> st
     return text if spread is None else f"{text} ± {_number(spread, decimals)}"
 
 
-_SIGNS = {INTERVAL: " †", TEST: " ‡", NOT: " ≈"}
+_SIGNS = {
+    INTERVAL: " †",
+    TEST: " ‡",
+    NOT: " ≈",
+    BETTER[INTERVAL]: " ↑†",
+    BETTER[TEST]: " ↑‡",
+}
 """How a table marks what is known of an order."""
 
 
@@ -194,6 +208,7 @@ _LATEX = {
     "±": r"$\pm$",
     "−": "$-$",
     "→": r"$\to$",
+    "↑": r"$\uparrow$",
     "√": r"$\surd$",
     "–": "--",
     **{sign: f"${sign}$" for sign in "<>"},  # in text other signs are printed for these
