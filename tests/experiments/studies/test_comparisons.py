@@ -194,6 +194,19 @@ def test_latex_has_the_partitions_across_and_the_best_in_bold(tmp_path: Path) ->
     assert accuracy.count("{") == accuracy.count("}")
 
 
+def test_latex_says_which_lines_have_fewer_seeds(tmp_path: Path) -> None:
+    """It has no column for the number of runs, as the other tables have."""
+    _, table = made(tmp_path, {"WS": BETTER, "NWA": WORSE[:3], "LP": SIMILAR})
+    accuracy = latex(table).split("\\end{table}\n")[0]
+    (row,) = [line for line in accuracy.splitlines() if line.startswith("Flipout & NWA")]
+    assert row == "Flipout & NWA & 80.33 $\\pm$ 1.53 $^\\dagger$ (n = 3) & -- \\\\"
+    assert accuracy.count("(n = 3)") == 1
+    assert "n: that many seeds, the others 6." in accuracy
+    _, equal = made(tmp_path / "equal", {"WS": BETTER, "NWA": WORSE}, SIX)
+    assert "n = " not in latex(equal)
+    assert "that many seeds" not in latex(equal)
+
+
 def test_a_line_a_seed(tmp_path: Path) -> None:
     _, table = made(tmp_path, {"WS": BETTER[:2]}, SIX)
     rows = list(csv.DictReader(io.StringIO(by_seed(table))))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -61,6 +62,10 @@ class ClientNumbers(StudyFigure):
             raise ValueError(unknown_name("number of a client", metric, numbers_of_clients()))
         return metric
 
+    def shows(self, result: RunResult) -> bool:
+        """Return whether the run is over and one of its clients has the number."""
+        return result.over and any(self.metric in own for own in result.clients.values())
+
     def compose(self, overlay: Overlay) -> MatplotlibFigure | None:
         """Return the figure, or None when no finished run has such a number."""
         columns = min(PANELS_A_LINE, len(overlay.panels))
@@ -105,7 +110,7 @@ class ClientNumbers(StudyFigure):
         axes.errorbar(
             np.array(list(values)) + offset,
             means,
-            yerr=[spread or 0.0 for _, spread in numbers],
+            yerr=[math.nan if spread is None else spread for _, spread in numbers],
             fmt=MARKERS[place % len(MARKERS)],
             markersize=3.0,
             color=color,
@@ -119,7 +124,7 @@ def _by_client(runs: Iterable[RunResult], metric: str) -> dict[int, list[float]]
     """Return each client's values, one for each run that has one, in the order of the clients."""
     values: dict[int, list[float]] = {}
     for run in runs:
-        for client, numbers in run.clients.items() if run.over else ():
+        for client, numbers in run.clients.items():
             if metric in numbers:
                 values.setdefault(int(client), []).append(float(numbers[metric]))
     return dict(sorted(values.items()))
