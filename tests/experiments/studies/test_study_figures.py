@@ -151,8 +151,36 @@ def test_numbers_of_clients_are_of_finished_runs_that_have_them(tmp_path: Path) 
         (study.run(run.name).path / METRICS).unlink()
     unfinished = study_figures.create("client-numbers")
     assert unfinished.draw(overlay(study, scaled)) is None
+    with pytest.raises(ValueError, match="unknown number of a client ''"):
+        study_figures.create("client-numbers", {"metric": ""})
     with pytest.raises(ValueError, match=r"'best-better-acuracy'.*best-better-accuracy"):
         study_figures.create("client-numbers", {"metric": "best-better-acuracy"})
+
+
+def test_clients_without_a_number_are_drawn_by_another_one(tmp_path: Path) -> None:
+    """Those of FedAvg have one model, so there is no better of two."""
+    more = 'label = { model = "Flipout", rule = "LP" }\nstrategy = "lp"\npublished = false\n'
+    study, scaled = made(tmp_path, f"{STUDY}\n[[rows]]\n{more}")
+    for run in scaled.runs:
+        numbers = {"WS": {"best-better-accuracy": 0.75}, "NWA": {"best-meme-accuracy": 0.25}}
+        own = numbers.get(run.labels["rule"], {"global-accuracy": 0.5})
+        study.run(run.name).write_clients({"0": own, "1": own})
+    settings = {"metric": "best-better-accuracy", "otherwise": "best-meme-accuracy"}
+    figure = study_figures.create("client-numbers", settings).draw(overlay(study, scaled))
+    assert figure is not None
+    labels = ["WS", "NWA (best meme accuracy)", "LP: no such number"]
+    assert sorted(text.get_text() for text in figure.legends[0].texts) == sorted(labels)
+    for axes in figure.axes:
+        drawn = [bar.lines[0].get_ydata().tolist() for bar in axes.containers]
+        assert drawn == [[0.75, 0.75], [0.25, 0.25]]
+    del settings["otherwise"]
+    figure = study_figures.create("client-numbers", settings).draw(overlay(study, scaled))
+    assert figure is not None
+    labels = ["WS", "NWA: no such number", "LP: no such number"]
+    assert sorted(text.get_text() for text in figure.legends[0].texts) == sorted(labels)
+    other = {"otherwise": "last-meme-negative-log-likelihood"}
+    with pytest.raises(ValueError, match="allowed: a number whose name ends in 'accuracy'"):
+        study_figures.create("client-numbers", settings | other)
 
 
 def test_retention_curves_have_a_line_of_panels_for_each_uncertainty(tmp_path: Path) -> None:
