@@ -28,10 +28,10 @@ def _number(value: float | None, decimals: int, *, sign: bool = False) -> str:
 
 
 def _with_spread(value: float | None, spread: float | None, decimals: int) -> str:
-    text = _number(value, decimals)
-    if value and not float(text):  # too small for the column: nothing but zeros would be shown
-        text = f"{value:.1e}"
-    return text if spread is None else f"{text} ± {_number(spread, decimals)}"
+    # Too small for the column: nothing but zeros would be shown, and of the spread as well.
+    small = bool(value) and not float(_number(value, decimals))
+    text, beside = (f"{n:.1e}" if small and n else _number(n, decimals) for n in (value, spread))
+    return text if spread is None else f"{text} ± {beside}"
 
 
 _SIGNS = {
