@@ -9,12 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from bfl.configuration import resolve
+from bfl.experiments.studies import read_study
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.formats import markdown
 from bfl.experiments.studies.reading import study_in
+from bfl.experiments.studies.study import Run
 from bfl.experiments.studies.table import study_table
 
-RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
+ROOT = Path(__file__).resolve().parents[2]
+CONFIGS, RESULTS = ROOT / "configs", ROOT / "docs" / "results"
 
 
 def _csv(name: str) -> list[dict[str, str]]:
@@ -62,6 +66,28 @@ def test_the_distances_from_the_published_accuracies() -> None:
         rows = [row for row in _csv("fischer2024-table2") if row["partition"] == partition]
         below = sorted(round(-float(row["accuracy_difference"])) for row in rows)
         assert words.format(below[0], below[-1]) in said
+
+
+def test_why_the_updated_prior_has_so_many_steps() -> None:
+    """A reason that no committed number carries is worded as a choice."""
+    said, _ = _page("fischer2024.md")
+    files = [CONFIGS / "fischer2024" / f"table5{reduced}.toml" for reduced in ("", "-digits")]
+    (first, *_), (reduced, *_) = (read_study(file).runs() for file in files)
+    steps, fewer = _steps(first, train_images=50_000), _steps(reduced, train_images=1437)
+    assert f"{fewer} steps a round, where the paper makes {steps}." in said
+    assert {read_study(file).least_steps for file in files} == {fewer}
+    for text in (said, *(file.read_text("utf-8") for file in files)):
+        assert "fall to chance" not in text
+        assert " choice" in text
+    copy = RESULTS / "fischer2024-table5-digits" / "study.toml"
+    assert copy.read_bytes() == files[1].read_bytes()
+
+
+def _steps(run: Run, train_images: int) -> int:
+    """Return how many steps a client makes in a round of a run with data of equal sizes."""
+    keys = resolve(dict(run.values), check_data=False).keys
+    each = (keys.train_examples or train_images) / keys.clients
+    return keys.local_epochs * math.ceil(each / keys.batch_size)
 
 
 def test_which_accuracies_under_the_2_class_partition_are_above_chance() -> None:
