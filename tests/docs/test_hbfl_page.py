@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import re
 from functools import cache
 from pathlib import Path
 
@@ -112,20 +111,6 @@ def test_the_images_of_the_digits() -> None:
     assert digits.test_labels.size == 360
     assert f"one image is {100 / 360:.2f} points" in SAID
     assert "about 134 images a client, batches of 16, 10 rounds, 360 test images" in SAID
-
-
-def test_the_numbers_of_runs_in_the_table_of_studies() -> None:
-    """A line has one or more files, and a number for each or one for all."""
-    text = (ROOT / "docs" / "studies.md").read_text("utf-8")
-    said: dict[str, int] = {}
-    for line in text.splitlines():
-        if line.startswith("| `hbfl2023/"):
-            files, numbers = line.split("|")[1:3]
-            names = [name.removeprefix("hbfl2023/") for name in re.findall("`([^`]*)`", files)]
-            counts = [int(number) for number in re.findall("[0-9]+", numbers)]
-            assert len(counts) in (1, len(names))
-            said |= dict(zip(names, counts * (len(names) // len(counts)), strict=True))
-    assert said == {path.name: len(read_study(path).runs()) for path in CONFIGS.glob("*.toml")}
 
 
 def test_what_there_is_with_1000_images() -> None:

@@ -83,6 +83,19 @@ def test_why_the_updated_prior_has_so_many_steps() -> None:
     assert copy.read_bytes() == files[1].read_bytes()
 
 
+def test_the_steps_of_table_2_as_published_and_reduced() -> None:
+    """The last batch of an epoch is a step too."""
+    files = [CONFIGS / "fischer2024" / f"table2{name}.toml" for name in ("-fashion-mnist", "")]
+    ours, papers = (_steps(read_study(f).runs()[0], train_images=50_000) for f in files)
+    words = f"{ours} steps a round where the paper has {papers}"
+    assert words in _page("fischer2024.md")[0]
+    assert words in " ".join(files[0].read_text("utf-8").replace("#", "").split())
+    copy = RESULTS / "fischer2024-table2-fashion-mnist" / "study.toml"
+    assert copy.read_bytes() == files[0].read_bytes()
+    told = f"the paper's {papers} steps a round raise log σ by at most {papers / 1000:.2f}"
+    assert told in _page("studies.md")[0]
+
+
 def _steps(run: Run, train_images: int) -> int:
     """Return how many steps a client makes in a round of a run with data of equal sizes."""
     keys = resolve(dict(run.values), check_data=False).keys

@@ -69,6 +69,24 @@ def test_every_run_of_every_study_resolves(path: Path) -> None:
     assert len(set(configurations.values())) == len(configurations), "two runs are the same"
 
 
+def test_the_page_of_studies_has_all_of_them_and_the_numbers_of_their_runs() -> None:
+    """A line has one or more files, and a number for each or one for all."""
+    text = (ROOT / "docs" / "studies.md").read_text("utf-8")
+    table = text.split("| study | runs | |\n")[1].split("\n\n")[0].splitlines()[1:]
+    said: dict[Path, int] = {}
+    for line in table:
+        files, numbers = line.split("|")[1:3]
+        first, *others = re.findall("`([^`]*)`", files)
+        folder = (ROOT / "configs" / first).parent
+        paths = [ROOT / "configs" / first]
+        paths += [ROOT / "configs" / name if "/" in name else folder / name for name in others]
+        counts = [int(number) for number in re.findall("[0-9]+", numbers)]
+        assert len(counts) in (1, len(paths)), line
+        assert not said.keys() & set(paths), line
+        said |= dict(zip(paths, counts * (len(paths) // len(counts)), strict=True))
+    assert said == {path: len(read_study(path).runs()) for path in FILES}
+
+
 def has_number_of_a_client(configuration: Configuration, metric: str) -> bool:
     """Return whether the clients of a run have a number, by its name in clients.json."""
     if metric == "global-accuracy":
