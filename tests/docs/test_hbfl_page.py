@@ -95,10 +95,19 @@ def test_what_is_said_of_other_variances_to_begin_with() -> None:
         said = differences(line, control)
         assert list(said) == [first, "dirichlet-0.05"]
         assert all(" better, by" not in text for text in said.values())
-        accuracy = {name: text.split(";")[0] for name, text in said.items()}
-        assert all(text.startswith("global accuracy") for text in accuracy.values())
-        of_accuracy[line] = [name for name, text in accuracy.items() if "worse, by" in text]
-    assert of_accuracy == dict(zip(lines, ([first], [], [first]), strict=True))
+        for number, column in enumerate(("global accuracy", "best round's")):
+            accuracy = {name: text.split("; ")[number] for name, text in said.items()}
+            assert all(text.startswith(column) for text in accuracy.values())
+            behind = [name for name, text in accuracy.items() if "worse, by" in text]
+            of_accuracy[line, column] = behind
+    last = {line: of_accuracy[line, "global accuracy"] for line in lines}
+    best = {line: of_accuracy[line, "best round's"] for line in lines}
+    assert last == dict(zip(lines, ([first], [], [first]), strict=True))
+    assert best == dict(zip(lines, ([first], [], []), strict=True))
+    assert (
+        "in the last round's and the best round's accuracy under α = 100, HBFL with σ = 0.005 is "
+        "in neither, and HBFL with variances of its own in the last round's accuracy alone"
+    ) in SAID
 
 
 def test_the_images_of_the_digits() -> None:
