@@ -9,12 +9,16 @@ from pathlib import Path
 
 import pytest
 
+from bfl.configuration import resolve
+from bfl.experiments.studies import read_study
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.formats import markdown
 from bfl.experiments.studies.reading import study_in
+from bfl.experiments.studies.study import Run
 from bfl.experiments.studies.table import study_table
 
-RESULTS = Path(__file__).resolve().parents[2] / "docs" / "results"
+ROOT = Path(__file__).resolve().parents[2]
+CONFIGS, RESULTS = ROOT / "configs", ROOT / "docs" / "results"
 
 
 def _csv(name: str) -> list[dict[str, str]]:
@@ -29,6 +33,30 @@ def _page(name: str) -> tuple[str, list[list[str]]]:
     return " ".join(text.split()), [row for row in rows[1:] if not row[0].startswith("-")]
 
 
+VERDICT = re.compile(
+    r"- (?P<title>.*?): (?P<among>of the lines with \d+ seeds, )?"
+    r"the best mean is (?:that of|a tie of) .*?, (?P<best>[\d.]+)\. ?(?P<others>.*)"
+)
+"""An entry of verdicts that calls a line best."""
+
+
+@pytest.mark.parametrize("page", sorted(RESULTS.glob("*.md")), ids=lambda page: page.stem)
+def test_no_line_is_called_best_beside_a_better_one(page: Path) -> None:
+    """But where the sentence says that it is of the lines with so many seeds."""
+    text = page.read_text("utf-8")
+    for section in text.split("<!-- verdicts ")[1:]:
+        name, lines = section.split(" -->")[0], section.split("<!-- end of")[0].splitlines()
+        columns = study_in(StudyFolder(RESULTS / name)).study.columns
+        higher = {column.heading: column.higher_is_better for column in columns}
+        found = [match for line in lines if (match := VERDICT.match(line)) and not match["among"]]
+        for match in found:
+            title = next(t for t in sorted(higher, key=len)[::-1] if match["title"].endswith(t))
+            means = re.findall(r"(?:: |; )[^:;()]+? (-?[\d.]+) \(", match["others"])
+            side = 1.0 if higher[title] else -1.0
+            ahead = [mean for mean in means if side * float(mean) > side * float(match["best"])]
+            assert not ahead, (title, match["best"])
+
+
 def test_the_distances_from_the_published_accuracies() -> None:
     said, _ = _page("studies.md")
     for partition, words in (
@@ -38,6 +66,41 @@ def test_the_distances_from_the_published_accuracies() -> None:
         rows = [row for row in _csv("fischer2024-table2") if row["partition"] == partition]
         below = sorted(round(-float(row["accuracy_difference"])) for row in rows)
         assert words.format(below[0], below[-1]) in said
+
+
+def test_why_the_updated_prior_has_so_many_steps() -> None:
+    """A reason that no committed number carries is worded as a choice."""
+    said, _ = _page("fischer2024.md")
+    files = [CONFIGS / "fischer2024" / f"table5{reduced}.toml" for reduced in ("", "-digits")]
+    (first, *_), (reduced, *_) = (read_study(file).runs() for file in files)
+    steps, fewer = _steps(first, train_images=50_000), _steps(reduced, train_images=1437)
+    assert f"{fewer} steps a round, where the paper makes {steps}." in said
+    assert {read_study(file).least_steps for file in files} == {fewer}
+    for text in (said, *(file.read_text("utf-8") for file in files)):
+        assert "fall to chance" not in text
+        assert " choice" in text
+    copy = RESULTS / "fischer2024-table5-digits" / "study.toml"
+    assert copy.read_bytes() == files[1].read_bytes()
+
+
+def test_the_steps_of_table_2_as_published_and_reduced() -> None:
+    """The last batch of an epoch is a step too."""
+    files = [CONFIGS / "fischer2024" / f"table2{name}.toml" for name in ("-fashion-mnist", "")]
+    ours, papers = (_steps(read_study(f).runs()[0], train_images=50_000) for f in files)
+    words = f"{ours} steps a round where the paper has {papers}"
+    assert words in _page("fischer2024.md")[0]
+    assert words in " ".join(files[0].read_text("utf-8").replace("#", "").split())
+    copy = RESULTS / "fischer2024-table2-fashion-mnist" / "study.toml"
+    assert copy.read_bytes() == files[0].read_bytes()
+    told = f"the paper's {papers} steps a round raise log σ by at most {papers / 1000:.2f}"
+    assert told in _page("studies.md")[0]
+
+
+def _steps(run: Run, train_images: int) -> int:
+    """Return how many steps a client makes in a round of a run with data of equal sizes."""
+    keys = resolve(dict(run.values), check_data=False).keys
+    each = (keys.train_examples or train_images) / keys.clients
+    return keys.local_epochs * math.ceil(each / keys.batch_size)
 
 
 def test_which_accuracies_under_the_2_class_partition_are_above_chance() -> None:

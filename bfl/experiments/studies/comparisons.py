@@ -21,6 +21,9 @@ BEST, INTERVAL, TEST, NOT = "best", "interval", "test", "not significant"
 """What a line is marked with: the best of its group; or that it differs from the best by the
 interval, by the exact test as well, or that the order is not significant."""
 
+BETTER = {INTERVAL: "better by the interval", TEST: "better by the test"}
+"""The marks of a line that is better than the best of those with more seeds than it has."""
+
 LEAST_PAIRS = 2
 """Of how many pairs something can be said of an order."""
 
@@ -136,16 +139,16 @@ class Pairing:
 
         Empty where there is no better side, or one line. Of a line with fewer seeds than another
         the mean is over easier or harder ones, and does not count; nor does one that is not finite.
+        So it is also empty where one line alone has the most seeds: it would win without a rival.
         """
         better = column.higher_is_better
-        values = {cell.key: found for cell in cells if (found := self.values(cell, column))}
-        most = max(map(len, values.values()), default=0)
+        rivals = self.with_most_seeds(cells, column)
         means = {
-            key: math.fsum(found) / most
-            for key, found in values.items()
-            if len(found) == most and all(map(math.isfinite, found))
+            cell.key: math.fsum(found) / len(found)
+            for cell in rivals
+            if all(map(math.isfinite, found := self.values(cell, column)))
         }
-        if better is None or len(values) < 2 or not means:
+        if better is None or len(rivals) < 2 or not means:
             return []
         best = (max if better else min)(means.values())
         return [
@@ -153,6 +156,12 @@ class Pairing:
             for cell in cells
             if cell.key in means and math.isclose(means[cell.key], best, rel_tol=FINEST)
         ]
+
+    def with_most_seeds(self, cells: Sequence[Cell], column: Column) -> list[Cell]:
+        """Return the lines that have a number for as many seeds as any other has."""
+        counts = {cell.key: len(self.values(cell, column)) for cell in cells}
+        most = max(counts.values(), default=0)
+        return [cell for cell in cells if counts[cell.key] == most > 0]
 
     def against(self, cell: Cell, best: Sequence[Cell], column: Column) -> tuple[Cell, Paired]:
         """Compare a line with those that have the best mean; return the least sure comparison.
@@ -195,13 +204,20 @@ def marks(pairing: Pairing) -> dict[tuple[Key, str], str]:
             if testable or tied:
                 marked |= {(cell.key, column.metric): BEST for cell in best}
             for key, paired in testable.items():
-                marked[key, column.metric] = mark(paired)
+                how = mark(paired)
+                ahead = first_is_better(paired, column)
+                marked[key, column.metric] = BETTER.get(how, how) if ahead else how
     return marked
 
 
 def mark(paired: Paired) -> str:
     """Return how sure the order of two lines is."""
     return TEST if paired.by_test else INTERVAL if paired.by_interval else NOT
+
+
+def first_is_better(paired: Paired, column: Column) -> bool:
+    """Return on which side of a column with a better one the first of two lines is."""
+    return (paired.direction > 0) == bool(column.higher_is_better)
 
 
 def _sureness(paired: Paired) -> tuple[int, float]:

@@ -9,7 +9,15 @@ from collections.abc import Callable, Iterable
 
 from bfl.experiments.results.table import ABSENT
 from bfl.experiments.studies.columns import Column
-from bfl.experiments.studies.comparisons import BEST, INTERVAL, NOT, TEST, all_comparisons, mark
+from bfl.experiments.studies.comparisons import (
+    BEST,
+    BETTER,
+    INTERVAL,
+    NOT,
+    TEST,
+    all_comparisons,
+    mark,
+)
 from bfl.experiments.studies.table import Compared, Line, StudyTable
 
 
@@ -20,13 +28,19 @@ def _number(value: float | None, decimals: int, *, sign: bool = False) -> str:
 
 
 def _with_spread(value: float | None, spread: float | None, decimals: int) -> str:
-    text = _number(value, decimals)
-    if value and not float(text):  # too small for the column: nothing but zeros would be shown
-        text = f"{value:.1e}"
-    return text if spread is None else f"{text} ± {_number(spread, decimals)}"
+    # Too small for the column: nothing but zeros would be shown, and of the spread as well.
+    small = bool(value) and not float(_number(value, decimals))
+    text, beside = (f"{n:.1e}" if small and n else _number(n, decimals) for n in (value, spread))
+    return text if spread is None else f"{text} ± {beside}"
 
 
-_SIGNS = {INTERVAL: " †", TEST: " ‡", NOT: " ≈"}
+_SIGNS = {
+    INTERVAL: " †",
+    TEST: " ‡",
+    NOT: " ≈",
+    BETTER[INTERVAL]: " ↑†",
+    BETTER[TEST]: " ↑‡",
+}
 """How a table marks what is known of an order."""
 
 
@@ -124,7 +138,7 @@ def _latex_table(table: StudyTable, number: int) -> str:
     }
     rows = []
     for name in dict.fromkeys(key for key, _ in lines):
-        ours = [_latex_number(lines.get((name, group)), number, column) for group in groups]
+        ours = [_latex_number(table, lines.get((name, group)), number) for group in groups]
         rows.append(f"{' & '.join([*map(_latex_cell, name), *ours])} \\\\")
         if column.published:
             beside = [
@@ -134,9 +148,12 @@ def _latex_table(table: StudyTable, number: int) -> str:
             rows.append(f"{' & '.join([*empty, 'published', *beside])} \\\\")
     shown = [name for name in table.label_columns if name in table.compared]
     header = [*shown, *(" · ".join(group) or column.heading for group in groups)]
-    caption = _latex_cell(
-        f"{table.title}: {column.heading}. {' '.join(table.notes)}".replace("..", ".")
-    )
+    fewer = any(_seeds_if_fewer(table, line) for line in table.lines)
+    notes = [
+        *table.notes,
+        *([f"n: that many seeds, the others {_most(table)}."] if fewer else []),
+    ]
+    caption = _latex_cell(f"{table.title}: {column.heading}. {' '.join(notes)}".replace("..", "."))
     body = "".join(f"{row}\n" for row in rows)
     return (
         "\\begin{table}\n\\centering\n"
@@ -152,13 +169,23 @@ def _labels(table: StudyTable, line: Line, *, compared: bool) -> tuple[str, ...]
     return tuple(text for name, text in line.labels.items() if (name in table.compared) == compared)
 
 
-def _latex_number(line: Line | None, number: int, column: Column) -> str:
+def _most(table: StudyTable) -> int:
+    return max((line.done for line in table.lines), default=0)
+
+
+def _seeds_if_fewer(table: StudyTable, line: Line) -> str:
+    """Return how many runs of a line are done, if others have more; there is no column for it."""
+    return f" (n = {line.done})" if 0 < line.done < _most(table) else ""
+
+
+def _latex_number(table: StudyTable, line: Line | None, number: int) -> str:
     if line is None or line.numbers[number].ours is None:
         return _latex_cell(ABSENT)
-    ours = line.numbers[number]
+    ours, column = line.numbers[number], table.columns[number]
     text = _latex_cell(_with_spread(ours.ours, ours.ours_spread, column.decimals))
     sign = _SIGNS.get(ours.mark, "")
-    return f"\\textbf{{{text}}}" if ours.mark == BEST else f"{text}{_latex_cell(sign)}"
+    marked = f"\\textbf{{{text}}}" if ours.mark == BEST else f"{text}{_latex_cell(sign)}"
+    return f"{marked}{_seeds_if_fewer(table, line)}"
 
 
 def _latex_published(line: Line | None, number: int, column: Column) -> str:
@@ -194,6 +221,7 @@ _LATEX = {
     "±": r"$\pm$",
     "−": "$-$",
     "→": r"$\to$",
+    "↑": r"$\uparrow$",
     "√": r"$\surd$",
     "–": "--",
     **{sign: f"${sign}$" for sign in "<>"},  # in text other signs are printed for these

@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from bfl.experiments.studies.columns import Column
-from bfl.experiments.studies.comparisons import INTERVAL, NOT, TEST, Pairing, mark
+from bfl.experiments.studies.comparisons import (
+    INTERVAL,
+    NOT,
+    TEST,
+    Pairing,
+    first_is_better,
+    mark,
+)
 from bfl.experiments.studies.curves import rounds_to
 from bfl.experiments.studies.paired import Paired
 from bfl.experiments.studies.study import Cell, Order
@@ -70,7 +77,7 @@ def order_of(paired: Paired, column: Column, better: str, worse: str) -> str:
     if sure == NOT:
         return _NO_ORDER
     how = HOW_SURE[sure] if paired.finite else _BY_THE_TEST_ALONE
-    return f"{better if (paired.direction > 0) == bool(column.higher_is_better) else worse}, {how}"
+    return f"{better if first_is_better(paired, column) else worse}, {how}"
 
 
 def numbers_of(paired: Paired, column: Column, one: str, other: str) -> str:

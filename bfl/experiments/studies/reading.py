@@ -361,11 +361,14 @@ def _compare_problems(study: Study) -> list[str]:
 
 
 def _order_problems(study: Study) -> list[str]:
-    shown = [column.metric for column in study.columns]
+    shown = {column.metric: column.higher_is_better for column in study.columns}
+    ranked = ", ".join(m for m, side in shown.items() if side is not None) or "none of the table's"
     problems = [
-        f"orders: {unknown_name('column', order.metric, shown)}"
+        f"orders: metric is {order.metric!r}, a column without a better side; allowed: {ranked}"
+        if order.metric in shown
+        else f"orders: {unknown_name('column', order.metric, list(shown))}"
         for order in study.orders
-        if order.metric not in shown
+        if shown.get(order.metric) is None
     ]
     return problems + [
         f"orders: no two lines of the table are {order.better} and {order.worse}"

@@ -40,6 +40,13 @@ MARKS = (
 )
 """What the marks of a table mean."""
 
+MARKS_OF_UNEQUAL_SEEDS = (
+    "Lines of a group differ in how many seeds they have: bold is the best mean of those with the "
+    "most, and none where one line alone has the most; ↑: better than the bold one over the seeds "
+    "both have."
+)
+"""What they mean where lines have unequal seeds."""
+
 
 @dataclass(frozen=True)
 class Compared:
@@ -183,6 +190,7 @@ def study_table(
         title=study.title,
         notes=(
             *_notes(scaled, lines),
+            *_notes_of_unequal_seeds(pairing, lines),
             *_notes_of_floors(pairing, lines),
             *_notes_of_runs(scaled, results),
         ),
@@ -236,6 +244,18 @@ def _published(table: PublishedTable | None, cell: Cell, column: Column) -> Entr
     if table is None or not cell.published:
         return Entry(None, None)
     return table.entry(cell.key, column.metric)
+
+
+def _notes_of_unequal_seeds(pairing: Pairing, lines: Sequence[Line]) -> Iterator[str]:
+    """Yield what marks mean where some lines that are compared have more seeds than others."""
+    marked = any(number.mark for line in lines for number in line.numbers)
+    counts = (
+        {len(found) for cell in cells if (found := pairing.values(cell, column))}
+        for _, cells in pairing.groups()
+        for column in pairing.study.columns
+    )
+    if marked and any(len(of_lines) > 1 for of_lines in counts):
+        yield MARKS_OF_UNEQUAL_SEEDS
 
 
 def _notes_of_floors(pairing: Pairing, lines: Sequence[Line]) -> Iterator[str]:

@@ -24,9 +24,10 @@ _BETTER_WHERE_BOTH_ARE = "better over the seeds that both have"
 def verdicts(table: StudyTable) -> str:
     """Return what the results say of orders, as a Markdown list: an entry a group and column.
 
-    Each line of a group is compared with the one of the best mean, over the seeds that both have;
-    the gains of sorting by an uncertainty with what an order at random reaches by chance; and the
-    lines between which the study expects an order with each other.
+    Each line of a group is compared with the one of the best mean among those with the most seeds,
+    or with the one that alone has the most, over the seeds that both have; the gains of sorting by
+    an uncertainty with what an order at random reaches by chance; and the lines between which the
+    study expects an order with each other.
     """
     entries = [
         entry
@@ -60,25 +61,45 @@ def _entry(table: StudyTable, lines: Sequence[Line], number: int) -> list[str]:
         for line in lines
         if (ours := line.numbers[number].ours) is not None
     ]
-    best = pairing.best([cell for cell, _ in means], column)
+    cells = [cell for cell, _ in means]
+    best = pairing.best(cells, column)
+    alone = _alone(table, cells, column)
     where = [text for name, text in lines[0].labels.items() if name not in table.compared]
     title = ", ".join([*where, column.heading])
-    if not best:
-        lost = _without_a_number(table, [cell for cell, _ in means], column)
+    if not best and not alone:
+        lost = _without_a_number(table, cells, column)
         return [f"- {title}: no best mean: {'; '.join(lost)}."] if lost and len(means) > 1 else []
     # Of lines that are one computation one is named as the best.
-    tied = [cell for i, cell in enumerate(best) if not any(pairing.same(cell, o) for o in best[:i])]
+    tied = alone or [
+        cell for i, cell in enumerate(best) if not any(pairing.same(cell, o) for o in best[:i])
+    ]
     said: dict[str, list[str]] = {}
     for cell, mean in means:
         if cell not in tied:
             how, text = _against(table, cell, tied, column)
             shown = f"{_name(table, cell)} {mean:.{column.decimals}f}"
             said.setdefault(how, []).append(f"{shown} ({text})" if text else shown)
-    *others, last = (_name(table, cell) for cell in tied)
-    names = f"a tie of {', '.join(others)} and {last}" if others else f"that of {last}"
     ours = next(mean for cell, mean in means if cell == tied[0])
-    first = f"- {title}: the best mean is {names}, {ours:.{column.decimals}f}."
+    first = f"- {title}: {_first(table, cells, tied, column)} {ours:.{column.decimals}f}."
     return [" ".join([first, *(f"{how.capitalize()}: {'; '.join(t)}." for how, t in said.items())])]
+
+
+def _alone(table: StudyTable, cells: Sequence[Cell], column: Column) -> list[Cell]:
+    """Return the line that alone has the most seeds, with which the others are compared."""
+    most = table.pairing.with_most_seeds(cells, column)
+    return most if len(most) == 1 < len(cells) else []
+
+
+def _first(table: StudyTable, cells: Sequence[Cell], tied: Sequence[Cell], column: Column) -> str:
+    """Return what the lines are that the others of a group are compared with, before their mean."""
+    most = table.pairing.with_most_seeds(cells, column)
+    *others, last = (_name(table, cell) for cell in tied)
+    seeds = len(table.pairing.values(most[0], column))
+    if len(most) == 1:
+        return f"no best mean, as {last} alone has {seeds} seeds; the others against its mean,"
+    among = f"of the lines with {seeds} seed{'s' * (seeds > 1)}, " if len(most) < len(cells) else ""
+    names = f"a tie of {', '.join(others)} and {last}" if others else f"that of {last}"
+    return f"{among}the best mean is {names},"
 
 
 def _against(

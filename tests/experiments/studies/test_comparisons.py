@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from scipy import stats
-from small_study import STUDY, finish_run, scaled_study
+from small_study import STUDY, finish_run, finished_study, scaled_study
 
 from bfl.commands.main import main
 from bfl.errors import ConfigurationError, DataError
@@ -21,7 +21,12 @@ from bfl.experiments.studies.formats import by_pair, by_seed, latex, markdown
 from bfl.experiments.studies.pages import rewritten
 from bfl.experiments.studies.paired import compare_pairs
 from bfl.experiments.studies.reading import study_in
-from bfl.experiments.studies.table import StudyTable, study_table
+from bfl.experiments.studies.table import (
+    MARKS,
+    MARKS_OF_UNEQUAL_SEEDS,
+    StudyTable,
+    study_table,
+)
 from bfl.experiments.studies.verdicts import difference, verdicts
 
 SIX = STUDY.replace("seed = [0, 1]", "seed = [0, 1, 2, 3, 4, 5]").split("[[columns]]")[0]
@@ -102,7 +107,7 @@ def test_a_table_marks_what_is_significant_and_what_is_not(tmp_path: Path) -> No
 
 
 def test_rows_with_unequal_seeds_are_compared_on_those_they_share(tmp_path: Path) -> None:
-    _, table = made(tmp_path, {"WS": BETTER, "NWA": WORSE[:3]}, SIX)
+    _, table = made(tmp_path, {"WS": BETTER, "NWA": WORSE[:3], "LP": SIMILAR})
     rows = list(csv.DictReader(io.StringIO(by_pair(table))))
     accuracy = next(row for row in rows if row["metric"] == "accuracy")
     assert accuracy["pairs"] == "3"
@@ -141,11 +146,40 @@ def test_the_best_of_unequal_seeds_is_of_the_lines_with_the_most(tmp_path: Path)
     easy = [each - 0.01 for each in hard[:3]]
     _, table = made(tmp_path, {"WS": hard, "NWA": easy}, SIX)
     said = verdicts(table)
-    assert "accuracy (%): the best mean is that of WS, 77.00" in said
+    first = (
+        "accuracy (%): no best mean, as WS alone has 6 seeds; the others against its mean, 77.00."
+    )
     # Shares of 100 images: one fewer in each of three pairs.
-    assert "No significant order: NWA 93.00 (-1.00, -2.43 to +0.43, 3 seeds" in said
+    assert f"{first} No significant order: NWA 93.00 (-1.00, -2.43 to +0.43, 3 seeds" in said
+    assert "**" not in markdown(table)
+    _, table = made(tmp_path / "three", {"WS": hard, "NWA": easy, "LP": WORSE})
+    said = verdicts(table)
+    best = "accuracy (%): of the lines with 6 seeds, the best mean is that of LP, 81.58. "
+    assert f"{best}No significant order: WS 77.00" in said
     rows = [line for line in markdown(table).splitlines() if "| iid |" in line]
-    assert ["**" in row for row in rows[:2]] == [True, False]
+    assert ["**" in row for row in rows[:3]] == [False, False, True]
+    assert rows[1].split(" | ")[4].endswith(" ↑†"), "better than the bold one, and so marked"
+    assert f"{MARKS} {MARKS_OF_UNEQUAL_SEEDS}" in markdown(table)
+    assert "\\uparrow" in latex(table)
+    assert "Better over the seeds that both have, by the interval" in said
+
+
+def test_a_line_with_the_most_seeds_is_not_best_without_a_rival(tmp_path: Path) -> None:
+    table = finished_study(tmp_path / "two", {"FML": [0.30, 0.31], "HBFL": [0.90]})
+    assert "no best mean, as FML alone has 2 seeds; the others against its mean, 0.305. No" in (
+        verdicts(table)
+    )
+    lines = {"A": [0.30, 0.31, 0.3], "B": [0.9, 0.9], "C": [0.91, 0.92]}
+    table = finished_study(tmp_path / "three", lines)
+    assert "the best mean is" not in verdicts(table)
+    assert "**" not in markdown(table)
+    assert MARKS_OF_UNEQUAL_SEEDS not in markdown(table), "nothing is marked"
+
+
+def test_seeds_that_differ_from_group_to_group_alone_are_not_told(tmp_path: Path) -> None:
+    _, table = made(tmp_path, {"WS": BETTER, "NWA": WORSE}, SIX)
+    assert MARKS in markdown(table)
+    assert MARKS_OF_UNEQUAL_SEEDS not in markdown(table)
 
 
 def test_latex_has_the_partitions_across_and_the_best_in_bold(tmp_path: Path) -> None:
@@ -158,6 +192,19 @@ def test_latex_has_the_partitions_across_and_the_best_in_bold(tmp_path: Path) ->
     assert "Flipout & NWA & 81.58 $\\pm$ 2.01 $^\\ddagger$ & -- \\\\" in accuracy
     assert "Small: NLL." in nll
     assert accuracy.count("{") == accuracy.count("}")
+
+
+def test_latex_says_which_lines_have_fewer_seeds(tmp_path: Path) -> None:
+    """It has no column for the number of runs, as the other tables have."""
+    _, table = made(tmp_path, {"WS": BETTER, "NWA": WORSE[:3], "LP": SIMILAR})
+    accuracy = latex(table).split("\\end{table}\n")[0]
+    (row,) = [line for line in accuracy.splitlines() if line.startswith("Flipout & NWA")]
+    assert row == "Flipout & NWA & 80.33 $\\pm$ 1.53 $^\\dagger$ (n = 3) & -- \\\\"
+    assert accuracy.count("(n = 3)") == 1
+    assert "n: that many seeds, the others 6." in accuracy
+    _, equal = made(tmp_path / "equal", {"WS": BETTER, "NWA": WORSE}, SIX)
+    assert "n = " not in latex(equal)
+    assert "that many seeds" not in latex(equal)
 
 
 def test_a_line_a_seed(tmp_path: Path) -> None:

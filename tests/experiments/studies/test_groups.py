@@ -152,8 +152,9 @@ def test_a_line_is_worse_than_a_tie_only_if_it_is_worse_than_each(tmp_path: Path
 
 def test_a_line_of_fewer_seeds_is_not_called_worse_where_it_is_better(tmp_path: Path) -> None:
     numbers = {"A": [0.5, 0.6, 0.4, 0.99, 0.99], "B": [0.55, 0.66, 0.45]}
+    numbers["C"] = [*numbers["A"][:4], 0.3]
     said = verdicts(finished_study(tmp_path, numbers))
-    assert "the best mean is that of A" in said
+    assert "of the lines with 5 seeds, the best mean is that of A" in said
     assert "Better over the seeds that both have, by the interval" in said
     assert "Worse" not in said
 

@@ -99,6 +99,20 @@ def test_an_order_of_lines_that_are_not_there_is_refused(
         scaled_study(tmp_path, text=TEXT.replace(*change))
 
 
+@pytest.mark.parametrize("metric", ["degree-of-spread", "mean-epistemic", "epsilon"])
+def test_an_order_in_a_column_without_a_better_side_is_refused(metric: str, tmp_path: Path) -> None:
+    """It would be read as if lower were better."""
+    column = f'[[columns]]\nmetric = "{metric}"\n'
+    order = f'[[orders]]\nmetric = "{metric}"\n{ORDERS.split("[[orders]]")[1].split(chr(10), 2)[2]}'
+    said = (
+        f"orders: metric is '{metric}', a column without a better side; allowed: accuracy, "
+        "negative-log-likelihood"
+    )
+    with pytest.raises(ConfigurationError, match=said):
+        scaled_study(tmp_path, text=f"{TEXT}\n{column}\n{order}")
+    scaled_study(tmp_path, text=f"{TEXT}\n{column}")
+
+
 def test_one_command_writes_a_page_its_tables_and_its_figures(tmp_path: Path) -> None:
     text = TEXT + '\n[[figures]]\nname = "both"\nkind = "numbers"\n'
     scaled = scaled_study(tmp_path / "files", text=text)

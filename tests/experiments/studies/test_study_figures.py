@@ -151,8 +151,36 @@ def test_numbers_of_clients_are_of_finished_runs_that_have_them(tmp_path: Path) 
         (study.run(run.name).path / METRICS).unlink()
     unfinished = study_figures.create("client-numbers")
     assert unfinished.draw(overlay(study, scaled)) is None
+    with pytest.raises(ValueError, match="unknown number of a client ''"):
+        study_figures.create("client-numbers", {"metric": ""})
     with pytest.raises(ValueError, match=r"'best-better-acuracy'.*best-better-accuracy"):
         study_figures.create("client-numbers", {"metric": "best-better-acuracy"})
+
+
+def test_clients_without_a_number_are_drawn_by_another_one(tmp_path: Path) -> None:
+    """Those of FedAvg have one model, so there is no better of two."""
+    more = 'label = { model = "Flipout", rule = "LP" }\nstrategy = "lp"\npublished = false\n'
+    study, scaled = made(tmp_path, f"{STUDY}\n[[rows]]\n{more}")
+    for run in scaled.runs:
+        numbers = {"WS": {"best-better-accuracy": 0.75}, "NWA": {"best-meme-accuracy": 0.25}}
+        own = numbers.get(run.labels["rule"], {"global-accuracy": 0.5})
+        study.run(run.name).write_clients({"0": own, "1": own})
+    settings = {"metric": "best-better-accuracy", "otherwise": "best-meme-accuracy"}
+    figure = study_figures.create("client-numbers", settings).draw(overlay(study, scaled))
+    assert figure is not None
+    labels = ["WS", "NWA (best meme accuracy)", "LP: no such number"]
+    assert sorted(text.get_text() for text in figure.legends[0].texts) == sorted(labels)
+    for axes in figure.axes:
+        drawn = [bar.lines[0].get_ydata().tolist() for bar in axes.containers]
+        assert drawn == [[0.75, 0.75], [0.25, 0.25]]
+    del settings["otherwise"]
+    figure = study_figures.create("client-numbers", settings).draw(overlay(study, scaled))
+    assert figure is not None
+    labels = ["WS", "NWA: no such number", "LP: no such number"]
+    assert sorted(text.get_text() for text in figure.legends[0].texts) == sorted(labels)
+    other = {"otherwise": "last-meme-negative-log-likelihood"}
+    with pytest.raises(ValueError, match="allowed: a number whose name ends in 'accuracy'"):
+        study_figures.create("client-numbers", settings | other)
 
 
 def test_retention_curves_have_a_line_of_panels_for_each_uncertainty(tmp_path: Path) -> None:
@@ -234,14 +262,63 @@ def test_all_figures_are_written_with_title_and_scale(tmp_path: Path) -> None:
     for path in paths:
         assert image.imread(path)[..., :3].std() > 0.01
     spec = scaled.study.figures[0]
-    title = Overlay(gather(study, scaled.runs), scaled, spec, (), lambda run: True).title()
+    rows = scaled.study.rows
+    title = Overlay(gather(study, scaled.runs), scaled, spec, rows, lambda run: True).title()
     assert title == (
         "Calibration\ndigits · resnet20 · flipout · 3 clients · seed 0\n"
         "scaled down: rounds 4 → 2, seeds 2 → 1"
     ), "one seed has no band"
-    both = scaled_study(tmp_path / "files")
-    title = Overlay(gather(study, scaled.runs), both, spec, (), lambda run: True).title()
+    both, planned = made(tmp_path / "both")
+    title = Overlay(gather(both, planned.runs), planned, spec, rows, lambda run: True).title()
+    assert "seeds 0, 1" in title
     assert title.endswith("\nbands: ± standard deviation over the seeds")
+    # The study plans two seeds, of which one is done.
+    title = Overlay(gather(study, scaled.runs), planned, spec, rows, lambda run: True).title()
+    assert title.endswith("3 clients · seed 0\nat the scale of the study's file")
+
+
+def test_a_figure_says_which_lines_have_fewer_seeds(tmp_path: Path) -> None:
+    study, scaled = made(tmp_path)
+    # Of NWA with IID data one seed is left, and one that has begun.
+    gone = study.run("flipout-nwa_iid_seed-1").path
+    (gone / METRICS).unlink()
+    names = ["WS", "NWA (1 or 2 of 2 seeds)"]
+    for kind in ("learning-curves", "client-numbers", "numbers"):
+        figure = study_figures.create(kind).draw(overlay(study, scaled))
+        assert figure is not None
+        if kind == "numbers":
+            assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == names
+        else:
+            assert [text.get_text() for text in figure.legends[0].texts] == names
+        assert "seeds 0, 1" in figure.get_suptitle()
+    one = overlay(study, scaled, lambda run: run.labels["partition"] == "iid", rule="NWA")
+    figure = study_figures.create("client-numbers").draw(one)
+    assert figure is not None
+    assert "seed 0" in figure.get_suptitle()
+    assert "bands" not in figure.get_suptitle()
+    (bars,) = figure.axes[0].containers[0].lines[2]
+    assert not any(ends.size for ends in bars.get_segments()), "no spread is known"
+
+
+def test_what_has_begun_makes_no_step_in_a_mean(tmp_path: Path) -> None:
+    study, scaled = made(tmp_path)
+    later = study.run("flipout-ws_iid_seed-1")
+    (later.path / METRICS).unlink()
+    (later.path / "rounds.jsonl").write_text(
+        "".join((later.path / "rounds.jsonl").read_text().splitlines(True)[:1])
+    )
+    shown = overlay(study, scaled)
+    figure = study_figures.create("learning-curves").draw(shown)
+    assert figure is not None
+    np.testing.assert_allclose(figure.axes[0].lines[0].get_ydata(), [1 / 20, 3 / 20])
+    both = shown.average([{1.0: 0.2, 3.0: 0.4}, {1.0: 0.4}])
+    assert (both.x.tolist(), both.mean.tolist()) == ([1.0], [pytest.approx(0.3)])
+    for run in scaled.runs:
+        if not run.name.endswith("seed-1"):
+            (study.run(run.name).path / METRICS).unlink()
+    figure = study_figures.create("learning-curves").draw(overlay(study, scaled))
+    assert figure is not None
+    assert figure.axes[0].lines[0].get_xdata().tolist() == [1], "as far as both have come"
 
 
 def test_a_study_without_figures_gets_one_of_each_kind(tmp_path: Path) -> None:

@@ -69,6 +69,44 @@ def test_every_run_of_every_study_resolves(path: Path) -> None:
     assert len(set(configurations.values())) == len(configurations), "two runs are the same"
 
 
+def test_the_page_of_studies_has_all_of_them_and_the_numbers_of_their_runs() -> None:
+    """A line has one or more files, and a number for each or one for all."""
+    text = (ROOT / "docs" / "studies.md").read_text("utf-8")
+    table = text.split("| study | runs | |\n")[1].split("\n\n")[0].splitlines()[1:]
+    said: dict[Path, int] = {}
+    for line in table:
+        files, numbers = line.split("|")[1:3]
+        first, *others = re.findall("`([^`]*)`", files)
+        folder = (ROOT / "configs" / first).parent
+        paths = [ROOT / "configs" / first]
+        paths += [ROOT / "configs" / name if "/" in name else folder / name for name in others]
+        counts = [int(number) for number in re.findall("[0-9]+", numbers)]
+        assert len(counts) in (1, len(paths)), line
+        assert not said.keys() & set(paths), line
+        said |= dict(zip(paths, counts * (len(paths) // len(counts)), strict=True))
+    assert said == {path: len(read_study(path).runs()) for path in FILES}
+
+
+def has_number_of_a_client(configuration: Configuration, metric: str) -> bool:
+    """Return whether the clients of a run have a number, by its name in clients.json."""
+    if metric == "global-accuracy":
+        return True
+    personal = configuration.values["personalization"] != "none"
+    return configuration.keys.judged_by == "clients" and ("-meme-" in metric or personal)
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: f"{p.parent.name}/{p.name}")
+def test_every_row_of_a_figure_of_clients_has_its_number(path: Path) -> None:
+    figures = [f for f in read_study(path).figures if f.kind == "client-numbers"]
+    for figure in figures:
+        numbers = [
+            figure.settings[key] for key in ("metric", "otherwise") if key in figure.settings
+        ]
+        for run, configuration in resolved(path):
+            has = [has_number_of_a_client(configuration, number) for number in numbers]
+            assert any(has) or not figure.shows(run.labels), (figure.name, run.name)
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda p: f"{p.parent.name}/{p.name}")
 def test_no_run_sets_a_key_that_it_does_not_read(path: Path) -> None:
     """A setting of a component that no run picks would be a mistake that nothing shows."""

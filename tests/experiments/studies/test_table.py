@@ -7,7 +7,7 @@ import io
 from pathlib import Path
 
 import pytest
-from small_study import STUDY, finish_run, planned, scaled_study
+from small_study import STUDY, finish_run, finished_study, planned, scaled_study
 
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.studies.folder import StudyFolder
@@ -136,6 +136,23 @@ def test_without_a_published_table_ours_stands_alone(tmp_path: Path) -> None:
     *_, table = made(tmp_path, text=text)
     assert "| Flipout | WS | iid | 2 of 2 | 92.00 ± 2.83 | 0.460 ± 0.014 |" in markdown(table)
     assert "ublished" not in markdown(table)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "shown"),
+    [
+        ([8e-9, 7e-9, 6e-9], "7.0e-09 ± 1.0e-09"),
+        ([7e-9, 7e-9], "7.0e-09 ± 0.000"),
+        ([0.5, 0.7, 0.6], "0.600 ± 0.100"),
+    ],
+)
+def test_a_spread_is_shown_as_its_value_is(
+    numbers: list[float], shown: str, tmp_path: Path
+) -> None:
+    """What is too small for its column has no spread of exactly 0 but where it is 0."""
+    table = finished_study(tmp_path, {"A": numbers}, "mean-epistemic")
+    assert f"| {shown} |" in markdown(table)
+    assert shown.replace("±", "$\\pm$") in latex(table)
 
 
 def test_what_is_too_small_for_its_column_is_still_seen(tmp_path: Path) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,9 +26,10 @@ from bfl.experiments.results.figures.style import (
 )
 from bfl.experiments.studies.folder import FIGURES, StudyFolder
 from bfl.experiments.studies.gathering import StudyResults, gather
+from bfl.experiments.studies.published import Key
 from bfl.experiments.studies.run_result import RunResult
 from bfl.experiments.studies.scale import ScaledStudy
-from bfl.experiments.studies.study import SEED, Choice, FigureSpec, Run
+from bfl.experiments.studies.study import Cell, Choice, FigureSpec, Run
 from bfl.experiments.studies.table import mean_and_spread
 from bfl.registry import Component, Registry
 
@@ -76,6 +78,7 @@ class Overlay:
         spec: What the study says of the figure.
         rows: The rows that are shown.
         wanted: Which runs count.
+        shows: Which results have what is drawn.
     """
 
     results: StudyResults
@@ -83,6 +86,7 @@ class Overlay:
     spec: FigureSpec
     rows: tuple[Choice, ...]
     wanted: Callable[[Run], bool]
+    shows: Callable[[RunResult], bool] = lambda _: True
 
     @property
     def panels(self) -> tuple[Mapping[str, str], ...]:
@@ -91,22 +95,56 @@ class Overlay:
         panels = self.scaled.study.panels()
         return tuple(p for p in panels if any(p.items() <= labels for labels in counted))
 
-    def runs(self, row: Choice, panel: Mapping[str, str]) -> Iterator[RunResult]:
-        """Yield what a row's runs in a panel have given, finished or begun."""
-        labels = {**row.labels, **panel}
+    def runs(self, row: Choice, panel: Mapping[str, str]) -> list[RunResult]:
+        """Return what is drawn of a row in a panel: its finished runs, or those that have begun.
+
+        Both beside each other would make a step in their mean where the latter end.
+        """
+        return [result for _, result in self._drawn.get(_key(row, panel), ())]
+
+    @cached_property
+    def _drawn(self) -> Mapping[Key, Sequence[tuple[Run, RunResult]]]:
+        """The runs that are drawn, with their results, by line."""
+        shown = {_key(row, panel) for row in self.rows for panel in self.panels}
+        found: dict[Key, list[tuple[Run, RunResult]]] = {key: [] for key in shown}
         for run in self.scaled.runs:
             result = self.results.curves(run.name)
-            if result and dict(run.cell.labels) == labels and self.wanted(run):
-                yield result
+            if result and run.cell.key in shown and self.wanted(run) and self.shows(result):
+                found[run.cell.key].append((run, result))
+        return {
+            key: [pair for pair in pairs if pair[1].over] or pairs
+            for key, pairs in found.items()
+            if pairs
+        }
+
+    @cached_property
+    def _values(self) -> Mapping[Key, Sequence[Mapping[str, Any]]]:
+        """The configurations of the runs that are drawn, by line."""
+        return {
+            key: [expanded(run.values) for run, _ in pairs] for key, pairs in self._drawn.items()
+        }
+
+    @property
+    def _seeds(self) -> list[int]:
+        """The seeds of all runs that are drawn."""
+        return sorted({int(each["seed"]) for found in self._values.values() for each in found})
 
     def name(self, row: Choice) -> str:
-        """Return what a row is called in the legend: those of its labels in which rows differ."""
+        """Return what a row is called in the legend: those of its labels in which rows differ.
+
+        Where it is drawn with fewer seeds than the figure has, the name says so.
+        """
         differing = {
             column
             for column in row.labels
             if len({other.labels[column] for other in self.rows}) > 1
         }
-        return " · ".join(row.labels[column] for column in row.labels if column in differing)
+        name = " · ".join(row.labels[column] for column in row.labels if column in differing)
+        counts = sorted({len(found) for panel in self.panels if (found := self.runs(row, panel))})
+        if all(count == len(self._seeds) for count in counts):
+            return name
+        fewer = f"{' or '.join(map(str, counts))} of {len(self._seeds)} seeds"
+        return f"{name} ({fewer})" if name else fewer
 
     def lines(self) -> Iterator[tuple[Choice, dict[str, Any]]]:
         """Yield the rows, each with the look of its line."""
@@ -117,12 +155,12 @@ class Overlay:
             yield row, {"color": color, "linestyle": dash, "label": self.name(row)}
 
     def average(self, curves: Sequence[Mapping[float, float]]) -> Curve:
-        """Return the mean curve of several seeds, at every abscissa that one of them has."""
-        x = sorted({at for curve in curves for at in curve})
-        values = [
-            mean_and_spread([c[at] for c in curves if at in c], self.scaled.study.spread)
-            for at in x
-        ]
+        """Return the mean curve of several seeds, at every abscissa that all of them have.
+
+        Where one of them ended, a mean over the others would go on with a step.
+        """
+        x = sorted(set.intersection(*map(set, curves)))
+        values = [mean_and_spread([c[at] for c in curves], self.scaled.study.spread) for at in x]
         return Curve(
             np.array(x, dtype=np.float64),
             np.array([mean for mean, _ in values], dtype=np.float64),
@@ -132,25 +170,27 @@ class Overlay:
     def title(self) -> str:
         """Return what stands above the figure: what it is, the scale, and what the bands are."""
         study = self.scaled.study
-        seeds = {run.labels[SEED] for run in self.scaled.runs} if study.seeds else set()
-        several = len(seeds) > 1
+        several = any(len(found) > 1 for found in self._drawn.values())
         bands = f"\nbands: ± {study.spread.replace('-', ' ')} over the seeds" if several else ""
         lines = (self.spec.title or study.title, self.in_common(), self.scaled.said)
         return "\n".join(filter(None, lines)) + bands
 
     def in_common(self) -> str:
-        """Return the data, the network and the clients that all runs shown have, and the seeds."""
-        shown = [run for run in self.scaled.runs if self.wanted(run)]
-        values = [expanded(run.values) for run in shown]
+        """Return the data, the network and the clients that all runs drawn have, and the seeds."""
+        values = [each for found in self._values.values() for each in found]
         same = {
             key: values[0][key]
             for key in ("dataset", "model", "inference", "clients")
             if values and all(each[key] == values[0][key] for each in values)
         }
-        seeds = sorted({int(each["seed"]) for each in values})
+        seeds = self._seeds
         title = run_title({key: value for key, value in same.items() if value})
         named = f"seed{'s' if len(seeds) > 1 else ''} {', '.join(map(str, seeds))}" if seeds else ""
         return " · ".join(filter(None, (title, named)))
+
+
+def _key(row: Choice, panel: Mapping[str, str]) -> Key:
+    return Cell({**row.labels, **panel}).key
 
 
 class StudyFigure(Component):
@@ -163,7 +203,11 @@ class StudyFigure(Component):
             DataError: A file of a run is there but corrupt.
         """
         with styled():
-            return self.compose(overlay)
+            return self.compose(replace(overlay, shows=self.shows))
+
+    @abstractmethod
+    def shows(self, result: RunResult) -> bool:
+        """Return whether a run has what the figure draws, so that its seed is one of it."""
 
     @abstractmethod
     def compose(self, overlay: Overlay) -> MatplotlibFigure | None:

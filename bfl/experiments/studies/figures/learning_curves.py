@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 class LearningCurves(StudyFigure):
     """A metric on the test data after each evaluated round, by row, in one panel a partition.
 
-    Runs that have begun are shown as far as they have come. With ``ensemble`` the same of the
+    Of a line of which no run is finished, those that have begun are shown as far as they all have
+    come. With ``ensemble`` the same of the
     ensemble that is judged beside the posterior is drawn as well, thin.
 
     Reference:
@@ -47,6 +48,10 @@ class LearningCurves(StudyFigure):
         if metric not in metrics.names():
             raise ValueError(unknown_name("metric", metric, metrics.names()))
         return metric
+
+    def shows(self, result: RunResult) -> bool:
+        """Return whether a round of the run was evaluated."""
+        return any(_points(result, name) for name, _ in self._lines(""))
 
     def compose(self, overlay: Overlay) -> MatplotlibFigure | None:
         """Return the figure, or None when no round of any run was evaluated."""

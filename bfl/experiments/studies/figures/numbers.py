@@ -19,6 +19,7 @@ from bfl.experiments.studies.figures.base import (
     panel_title,
     study_figures,
 )
+from bfl.experiments.studies.run_result import RunResult
 from bfl.experiments.studies.table import mean_and_spread
 
 if TYPE_CHECKING:
@@ -57,6 +58,10 @@ class Numbers(StudyFigure):
                 raise ValueError(unknown_name("metric", name, known))
         return metrics
 
+    def shows(self, result: RunResult) -> bool:
+        """Return whether the run is over and has one of the numbers."""
+        return result.over and any(metric in result.metrics for metric in self.metrics)
+
     def compose(self, overlay: Overlay) -> MatplotlibFigure | None:
         """Return the figure, or None when no run is over."""
         columns = min(PANELS_A_LINE, len(overlay.panels))
@@ -67,7 +72,7 @@ class Numbers(StudyFigure):
         drawn = False
         for panel, axes in zip(overlay.panels, grid.flat, strict=False):
             for place, row in enumerate(overlay.rows):
-                finished = [run.metrics for run in overlay.runs(row, panel) if run.over]
+                finished = [run.metrics for run in overlay.runs(row, panel)]
                 for number, (metric, offset) in enumerate(zip(self.metrics, offsets, strict=True)):
                     values = [float(m[metric]) for m in finished if metric in m]
                     mean, spread = mean_and_spread(values, overlay.scaled.study.spread)

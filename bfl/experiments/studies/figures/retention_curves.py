@@ -56,6 +56,10 @@ class RetentionCurves(StudyFigure):
                 raise ValueError(unknown_name("uncertainty", name, known))
         return by
 
+    def shows(self, result: RunResult) -> bool:
+        """Return whether the run was evaluated to the end."""
+        return bool(result.retention)
+
     def compose(self, overlay: Overlay) -> MatplotlibFigure | None:
         """Return the figure, or None when no run was evaluated to the end."""
         figure, grid = panel_grid(len(self.by), len(overlay.panels))
@@ -63,7 +67,7 @@ class RetentionCurves(StudyFigure):
         for by, line in zip(self.by, grid, strict=True):
             for panel, axes in zip(overlay.panels, line, strict=True):
                 for row, look in overlay.lines():
-                    curves = [c for run in overlay.runs(row, panel) if (c := _curve(run, by))]
+                    curves = [_curve(run, by) for run in overlay.runs(row, panel)]
                     if curves:
                         draw_curve(axes, overlay.average(curves), look, 1.0)
                         drawn = True
@@ -79,9 +83,7 @@ class RetentionCurves(StudyFigure):
 
 
 def _curve(run: RunResult, by: str) -> dict[float, float]:
-    """Return accuracy by the share retained; nothing of a run that is not over."""
-    if not run.retention:
-        return {}
+    """Return accuracy by the share retained."""
     try:
         values = run.retention["curves"][ACCURACY][by]["value"]
         return dict(zip(run.retention["fraction"], values, strict=True))
