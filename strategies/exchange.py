@@ -176,6 +176,10 @@ class UsableReplies:
         """Whether nobody needs to be asked again."""
         return self.found >= self.needed
 
+    def count(self) -> None:
+        """Count a reply that is usable."""
+        self.found += 1
+
 
 def exchange_with_retries(
     grid: Grid,

@@ -211,10 +211,7 @@ class PosteriorPooling(Strategy):
         check_method(method, initial, known, self.server, self.round_retries)
         method.declared(initial)  # refuses what does not fit before anybody trains
         federation = self.federation or discover(grid, self.clients, self.node_timeout)
-        asked = {
-            number: method.sampling.sample(self.seed, number, federation.size)
-            for number in range(1, max(num_rounds, 1) + 1)
-        }
+        asked = self._asked(federation.size, num_rounds)
         check_memory(method, initial, max(map(len, asked.values())))
         say = self.on_warning or _log_warning
         for text in unknown_moving_statistics(method.server_optimizer, initial, self.manifest):
@@ -268,6 +265,13 @@ class PosteriorPooling(Strategy):
         return PooledRounds(
             Path(self.run_folder) / UNFINISHED, f"{known} {self.seed} {self.method!r}"
         )
+
+    def _asked(self, size: int, num_rounds: int) -> dict[int, list[int]]:
+        """Return who of so many clients is asked in each round of the run, by its number."""
+        return {
+            number: self.method.sampling.sample(self.seed, number, size)
+            for number in range(1, max(num_rounds, 1) + 1)
+        }
 
     def _clients(
         self,

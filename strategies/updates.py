@@ -114,7 +114,7 @@ def usable_updates(
             on_refused(partition_id)
             warn(partition_id, f"update refused: {error}")
             return None
-        usable.found += 1
+        usable.count()
         return update
 
     for update in in_order(replies, request.partition_ids, partition_of, checked):
