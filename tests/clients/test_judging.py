@@ -31,6 +31,30 @@ CLAMPED = {
 pytestmark = pytest.mark.usefixtures("tensorflow")
 
 
+def judged(
+    judged_at: str, monkeypatch: pytest.MonkeyPatch, mean: float | None = None
+) -> tuple[dict[str, float | int], Any, Any]:
+    """Return what a client says of its meme, the network, and the meme; with that mean, if any."""
+    from bfl.learning.networks.network import build_network
+
+    digits = load_dataset("digits")
+    own = digits.test_images[:IMAGES], digits.test_labels[:IMAGES]
+    monkeypatch.setattr(judging, "_own_test_images", lambda *_: own)
+    configuration = resolve({**CLAMPED, "evaluate-at": judged_at})
+    network = build_network(
+        configuration.architecture, configuration.inference, digits.image_shape, digits.num_classes
+    )
+    meme = network.initial_posterior(0)
+    if mean is not None:
+        meme = replace(meme, mean=np.full_like(meme.mean, mean))
+    task, node = TrainTask(1, 2, "{}", 3, None), SimpleNamespace(dataset="")
+    trainer: Any = SimpleNamespace(network=network, companion=None)
+    found = judging.judged_metrics(
+        configuration, task, node, trainer, configuration.architecture, (meme, {})
+    )
+    return found, network, meme
+
+
 @pytest.mark.parametrize("judged_at", ["draws", "mean"])
 def test_a_client_judges_what_its_network_computes_with(
     judged_at: str, monkeypatch: pytest.MonkeyPatch
@@ -40,19 +64,10 @@ def test_a_client_judges_what_its_network_computes_with(
     from bfl.learning.inferences import inferences
     from bfl.learning.networks.network import build_network
 
-    digits = load_dataset("digits")
+    found, network, meme = judged(judged_at, monkeypatch)
+    digits, configuration = load_dataset("digits"), resolve(CLAMPED)
     images, labels = digits.test_images[:IMAGES], digits.test_labels[:IMAGES]
-    monkeypatch.setattr(judging, "_own_test_images", lambda *_: (images, labels))
-    configuration = resolve({**CLAMPED, "evaluate-at": judged_at})
     shape = (digits.image_shape, digits.num_classes)
-    network = build_network(configuration.architecture, configuration.inference, *shape)
-    meme = network.initial_posterior(0)
-    task, node = TrainTask(1, 2, "{}", 3, None), SimpleNamespace(dataset="")
-    trainer: Any = SimpleNamespace(network=network, companion=None)
-    found = judging.judged_metrics(
-        configuration, task, node, trainer, configuration.architecture, (meme, {})
-    )
-
     points = build_network(configuration.architecture, inferences.create("deterministic"), *shape)
     keyed = (0, ("own-test", "meme-", 2, 1))
     draws = [drawn_values(meme, *keyed, m, LogVariance(4.0)) for m in range(3)]
@@ -71,20 +86,5 @@ def test_a_client_judges_what_its_network_computes_with(
 def test_a_model_whose_logits_overflow_has_no_image_right_and_is_sent(
     judged_at: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from bfl.learning.networks.network import build_network
-
-    digits = load_dataset("digits")
-    images, labels = digits.test_images[:IMAGES], digits.test_labels[:IMAGES]
-    monkeypatch.setattr(judging, "_own_test_images", lambda *_: (images, labels))
-    configuration = resolve({**CLAMPED, "evaluate-at": judged_at})
-    network = build_network(
-        configuration.architecture, configuration.inference, digits.image_shape, digits.num_classes
-    )
-    meme = network.initial_posterior(0)
-    meme = replace(meme, mean=np.full_like(meme.mean, 1e30))
-    task, node = TrainTask(1, 2, "{}", 3, None), SimpleNamespace(dataset="")
-    trainer: Any = SimpleNamespace(network=network, companion=None)
-    found = judging.judged_metrics(
-        configuration, task, node, trainer, configuration.architecture, (meme, {})
-    )
+    found, _, _ = judged(judged_at, monkeypatch, mean=1e30)
     assert found == {"test-examples": IMAGES, "meme-accuracy": 0.0}

@@ -130,12 +130,7 @@ class Predictor:
     ) -> npt.NDArray[Any]:
         """Return the logits (N, C) of one draw, under one dropout mask an image if there are any.
 
-        Args:
-            values: (D,) values of the Gaussian parameters.
-            point: (P,) values of the point parameters.
-            images: uint8 images (N, H, W, C).
-            seed: The run's seed.
-            labels: What keys dropout masks beside the seed.
+        The arguments are those of ``ForwardPass.logits``.
         """
         return self._drawn.logits(values, point, images, seed, labels)
 
