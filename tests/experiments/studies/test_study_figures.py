@@ -199,6 +199,24 @@ def test_retention_curves_have_a_line_of_panels_for_each_uncertainty(tmp_path: P
         assert (low, high) == (0.0, 1.0)
 
 
+@pytest.mark.parametrize("kind", ["client-numbers", "learning-curves", "numbers"])
+def test_places_without_a_panel_are_empty(tmp_path: Path, kind: str) -> None:
+    alphas = ", ".join(
+        f'{{ label = "{a}", partition = "dirichlet", alpha = {a}.0 }}' for a in "1234"
+    )
+    text = STUDY.split("[published]")[0].replace(
+        'partition = ["iid", {', f'partition = ["iid", {alphas}, {{'
+    )
+    text = "\n".join(line for line in text.splitlines() if not line.startswith("published"))
+    study, scaled = made(tmp_path, text)
+    figure = study_figures.create(kind).draw(overlay(study, scaled))
+    assert figure is not None
+    panels = len(scaled.study.panels())
+    assert panels == 6
+    assert len(figure.axes) > panels or kind == "client-numbers"
+    assert [axes.axison for axes in figure.axes] == [n < panels for n in range(len(figure.axes))]
+
+
 def test_panels_without_a_run_that_counts_are_left_out(tmp_path: Path) -> None:
     study, scaled = made(tmp_path)
     one = overlay(study, scaled, lambda run: run.labels["partition"] == "iid")

@@ -261,6 +261,16 @@ def _columns(labels: Sequence[str], width: float) -> int:
     return max(1, min(4, len(labels), int(width / longest)))
 
 
+def places(
+    grid: npt.NDArray[Any], overlay: Overlay
+) -> Iterator[tuple[int, Axes, Mapping[str, str]]]:
+    """Yield each panel's number, axes and labels; axes that are left over are switched off."""
+    for axes in grid.flat[len(overlay.panels) :]:
+        axes.set_axis_off()
+    for number, (axes, panel) in enumerate(zip(grid.flat, overlay.panels, strict=False)):
+        yield number, axes, panel
+
+
 def panel_title(panel: Mapping[str, str]) -> str:
     """Return what stands above a panel."""
     return " · ".join(panel.values())

@@ -18,6 +18,7 @@ from bfl.experiments.studies.figures.base import (
     finish,
     panel_grid,
     panel_title,
+    places,
     study_figures,
 )
 from bfl.experiments.studies.run_result import RunResult
@@ -88,16 +89,14 @@ class ClientNumbers(StudyFigure):
 
     def compose(self, overlay: Overlay) -> MatplotlibFigure | None:
         """Return the figure, or None when no finished run has such a number."""
+        from matplotlib.ticker import MaxNLocator
+
         columns = min(PANELS_A_LINE, len(overlay.panels))
         figure, grid = panel_grid(-(-len(overlay.panels) // columns), columns)
         figure.set_figwidth(max(figure.get_figwidth(), 1.0 + 4.2 * columns))
         offsets = WIDTH * ((np.arange(len(overlay.rows)) + 0.5) / max(1, len(overlay.rows)) - 0.5)
         drawn = False
-        for number, axes in enumerate(grid.flat):
-            if number >= len(overlay.panels):
-                axes.set_axis_off()
-                continue
-            panel = overlay.panels[number]
+        for number, axes, panel in places(grid, overlay):
             for place, (row, look) in enumerate(overlay.lines()):
                 runs, label = overlay.runs(row, panel), str(look["label"])
                 metric = self._metric_of(runs)
@@ -109,7 +108,7 @@ class ClientNumbers(StudyFigure):
                     axes.plot([], [], linestyle="none", label=f"{label}: no such number")
             axes.set_title(panel_title(panel))
             axes.set_xlabel("client")
-            axes.xaxis.get_major_locator().set_params(integer=True)
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True))
             if self.metric.endswith("accuracy"):
                 percent_axis(axes.yaxis)
             if number % columns == 0:

@@ -19,6 +19,7 @@ from bfl.experiments.studies.figures.base import (
     finish,
     panel_grid,
     panel_title,
+    places,
     study_figures,
 )
 from bfl.experiments.studies.run_result import RunResult
@@ -61,11 +62,7 @@ class LearningCurves(StudyFigure):
         figure, grid = panel_grid(-(-len(overlay.panels) // columns), columns)
         highest = 1.0 if self.metric == "accuracy" else math.inf
         drawn = False
-        for number, axes in enumerate(grid.flat):
-            if number >= len(overlay.panels):
-                axes.set_axis_off()
-                continue
-            panel = overlay.panels[number]
+        for number, axes, panel in places(grid, overlay):
             for row, look in overlay.lines():
                 runs = list(overlay.runs(row, panel))
                 for name, changed in self._lines(str(look["label"])):

@@ -17,6 +17,7 @@ from bfl.experiments.studies.figures.base import (
     finish,
     panel_grid,
     panel_title,
+    places,
     study_figures,
 )
 from bfl.experiments.studies.run_result import RunResult
@@ -70,7 +71,7 @@ class Numbers(StudyFigure):
         figure.set_figheight(max(2.6, 1.4 + high))
         offsets = np.linspace(-0.2, 0.2, len(self.metrics)) if len(self.metrics) > 1 else [0.0]
         drawn = False
-        for panel, axes in zip(overlay.panels, grid.flat, strict=False):
+        for _, axes, panel in places(grid, overlay):
             for place, row in enumerate(overlay.rows):
                 finished = [run.metrics for run in overlay.runs(row, panel)]
                 for number, (metric, offset) in enumerate(zip(self.metrics, offsets, strict=True)):
