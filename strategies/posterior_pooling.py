@@ -267,10 +267,16 @@ class PosteriorPooling(Strategy):
         )
 
     def _asked(self, size: int, num_rounds: int) -> dict[int, list[int]]:
-        """Return who of so many clients is asked in each round of the run, by its number."""
+        """Return who of so many clients is asked, by the round's number.
+
+        Of every round where weights decide on what is refused, and else of the first, which stands
+        for all.
+        """
+        sums_alone = self.method.exchange.secure_sums is not None
+        last = max(num_rounds, 1) if sums_alone else 1
         return {
             number: self.method.sampling.sample(self.seed, number, size)
-            for number in range(1, max(num_rounds, 1) + 1)
+            for number in range(1, last + 1)
         }
 
     def _clients(
