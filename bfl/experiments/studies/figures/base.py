@@ -40,6 +40,9 @@ if TYPE_CHECKING:
 PANELS_A_LINE = 4
 """Panels beside each other, at most."""
 
+MARKERS = ("o", "s", "D", "^", "v", "P")
+"""What numbers beside each other are drawn as."""
+
 LEAST_WIDTH, LEAST_HEIGHT = 6.0, 4.5
 """Inches that a figure is wide and high, at least."""
 

@@ -13,6 +13,7 @@ from bfl.errors import unknown_name
 from bfl.experiments.results.figures.style import COLORS, DASHES, percent_axis
 from bfl.experiments.results.judged_clients import CLIENTS, names_of_means
 from bfl.experiments.studies.figures.base import (
+    MARKERS,
     Overlay,
     StudyFigure,
     finish,
@@ -27,8 +28,6 @@ from bfl.experiments.studies.table import mean_and_spread
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as MatplotlibFigure
-
-MARKERS = ("o", "s", "D", "^", "v", "P")
 
 PANELS_A_LINE = 2
 """Panels beside each other, at most: ten clients with several rows need some room."""

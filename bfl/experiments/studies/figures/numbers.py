@@ -11,6 +11,7 @@ from bfl.errors import unknown_name
 from bfl.experiments.results.figures.style import COLORS, percent_axis
 from bfl.experiments.studies.columns import numbers_of_a_run
 from bfl.experiments.studies.figures.base import (
+    MARKERS,
     PANELS_A_LINE,
     Overlay,
     StudyFigure,
@@ -25,8 +26,6 @@ from bfl.experiments.studies.table import mean_and_spread
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
-
-MARKERS = ("o", "s", "D", "^", "v", "P")
 
 
 def _default_metrics() -> list[str]:
