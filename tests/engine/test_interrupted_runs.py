@@ -38,6 +38,7 @@ def digests(folder: Path) -> list[str]:
     return [str(entry["posterior-sha256"]) for entry in RunFolder(folder).rounds()]
 
 
+@pytest.mark.long
 def test_ctrl_c_in_a_round_loses_nothing(tmp_path: Path) -> None:
     terminal = simulation(tmp_path, "--run-config", f'{SETTINGS} name="run"')
     terminal.wait_for("round 1/4")

@@ -45,7 +45,11 @@ def test_what_the_server_learns_does_not_depend_on_its_cpus(tmp_path: Path) -> N
     [
         # What a client keeps from one message of a masked round to the next follows it from actor
         # to actor.
-        (2, 'inference="mc-dropout" strategy="nwa" fraction-train=0.6 exchange="masked"'),
+        pytest.param(
+            2,
+            'inference="mc-dropout" strategy="nwa" fraction-train=0.6 exchange="masked"',
+            marks=pytest.mark.long,
+        ),
         pytest.param(
             2,
             'partition="dirichlet" alpha=1.0 strategy="ppa" weighting="distance"',
