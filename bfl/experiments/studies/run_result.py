@@ -14,6 +14,7 @@
 | ``data`` | digests of the training, test and server's images; none in results of before |
 | ``environment`` | versions, machine, commit |
 | ``clients`` | how each client's models do on its own test data, where they judge |
+| ``lost`` | how often, over all rounds, a client failed or its update was refused; if ever |
 | ``rounds``, ``retention`` | the learning and retention curves, to seven digits |
 """
 
@@ -22,7 +23,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,9 @@ COMMIT = "git-commit"
 GAIN = "retention-gain-"
 """What the names of gains begin with, which runs keep with their retention curves."""
 
+LOST = ("failures", "refused")
+"""What a round's record has of the clients that were asked and are not in its pool."""
+
 _DATA_KEYS = ("dataset", "server-data")
 
 
@@ -79,6 +83,8 @@ class RunResult:
         made_as: The run whose computation this is; empty: its own.
         clients: What ``clients.json`` has of each client, by partition id as text; empty where
             clients have not judged.
+        lost: How often clients failed or were refused, summed over all rounds, where it is not 0;
+            empty as well of results from before it was kept.
         over: Whether the run has come to its end; only such runs are kept in files.
         source: The file or the folder that it was read from.
         sealed: Whether the file that it was read from has a digest of its content.
@@ -96,6 +102,7 @@ class RunResult:
     made_as: str = ""
     over: bool = True
     clients: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    lost: Mapping[str, int] = field(default_factory=dict)
     source: Path = field(default=Path(), compare=False)
     sealed: bool = field(default=True, compare=False)
 
@@ -124,6 +131,7 @@ class RunResult:
             "seconds": round(self.seconds, 3),
             "partition": self.partition,
             **({"data": dict(self.data)} if self.data else {}),
+            **({"lost": dict(self.lost)} if self.lost else {}),
             "environment": dict(self.environment),
         }
         text = json.dumps(content, indent=1)
@@ -183,8 +191,14 @@ def result_of(folder: RunFolder, name: str, made_as: str = "") -> RunResult:
         made_as=made_as,
         over=folder.holds(METRICS),
         clients=folder.clients() if folder.holds(CLIENTS) else {},
+        lost=_lost(rounds),
         source=folder.path,
     )
+
+
+def _lost(rounds: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    counts = {name: sum(int(entry.get(name, 0)) for entry in rounds) for name in LOST}
+    return {name: count for name, count in counts.items() if count}
 
 
 def _metrics(folder: RunFolder) -> dict[str, float]:
@@ -239,6 +253,7 @@ def read_result(path: Path) -> RunResult:
             data={str(k): str(v) for k, v in content.get("data", {}).items()},
             made_as=str(content["made-as"]),
             clients={str(k): dict(v) for k, v in content.get("clients", {}).items()},
+            lost={str(k): int(v) for k, v in content.get("lost", {}).items()},
             source=path,
             sealed=sealed,
         )

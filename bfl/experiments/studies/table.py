@@ -270,13 +270,24 @@ def _notes_of_floors(pairing: Pairing, lines: Sequence[Line]) -> Iterator[str]:
 
 
 def _notes_of_runs(scaled: ScaledStudy, results: StudyResults) -> Iterator[str]:
-    """Yield what is to be said of single runs: those made once for two, and on what."""
+    """Yield what is to be said of single runs: made once for two, without clients, and on what."""
     finished = [results.finished[run.name] for run in scaled.runs if run.name in results.finished]
     same = [result for result in finished if result.made_as]
     if same:
         shown = ", ".join(f"{result.name} = {result.made_as}" for result in same[:SHOWN])
         more = f" and {len(same) - SHOWN} more" if len(same) > SHOWN else ""
         yield f"Runs that are one computation are made once: {shown}{more}."
+    short_of = [
+        f"{result.name} ({', '.join(f'{count} {name}' for name, count in result.lost.items())})"
+        for result in finished
+        if result.lost
+    ]
+    if short_of:
+        more = f" and {len(short_of) - SHOWN} more" if len(short_of) > SHOWN else ""
+        yield (
+            "Rounds have gone on without clients that failed or were refused, counted over all "
+            f"rounds: {', '.join(short_of[:SHOWN])}{more}."
+        )
     for name in COMPARED_ENVIRONMENT:
         found = Counter(str(result.environment.get(name)) for result in finished)
         if len(found) > 1:
