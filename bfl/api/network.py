@@ -8,6 +8,8 @@ import warnings
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from bfl.api.alone import predicting_alone
 from bfl.engine.resources import cpus_of_this_process
 from bfl.errors import DataError
@@ -18,10 +20,15 @@ from bfl.posteriors import Manifest, Posterior
 if TYPE_CHECKING:
     from bfl.api.images import Images
     from bfl.evaluation.prediction.monte_carlo import Predictor
+    from bfl.evaluation.prediction.predictions import FloatArray
     from bfl.evaluation.prediction.predictions import Predictions as Statistics
+    from bfl.learning.networks.network import Network
 
 FINAL = ("evaluation", "final")
 """What keys the draws of a run's final evaluation."""
+
+BATCH = 256
+"""Images whose features are computed at once."""
 
 
 def predict(
@@ -80,8 +87,55 @@ def keras_model(
         DataError: It builds another network than the one that the posterior belongs to.
     """
     _start(description)
-    from bfl.evaluation.prediction.monte_carlo import drawn_values
     from bfl.keras import keras
+
+    network = _of_points(description, manifest, posterior, draw)
+    pixels = keras.Input(description.image_shape, name="pixels")
+    scaled = keras.layers.Rescaling(1 / 127.5, offset=-1.0, name="scaling")(pixels)
+    probabilities = keras.layers.Softmax(name="probabilities")(network.model(scaled))
+    return keras.Model(pixels, probabilities, name=network.model.name)
+
+
+def features(
+    description: NetworkDescription, manifest: Manifest, posterior: Posterior, images: Images
+) -> FloatArray:
+    """Return what the network's last layer with weights takes, (N, D), at the posterior's mean.
+
+    Args:
+        description: What the run's network is.
+        manifest: The manifest of the posterior's vectors.
+        posterior: The posterior.
+        images: uint8 images (N, H, W, C) that have been checked.
+
+    Raises:
+        ConfigurationError: This version does not know the run's model or inference, or another
+            thread makes a run.
+        DataError: It builds another network than the one that the posterior belongs to.
+    """
+    with predicting_alone():
+        _start(description)
+        from bfl.keras import keras
+
+        model = _of_points(description, manifest, posterior, None).model
+        head = [layer for layer in model.layers if layer.weights][-1]
+        inside = keras.Model(model.input, head.input)
+        batches = range(0, len(images), BATCH)
+        found = [
+            np.asarray(inside(images[i : i + BATCH] / np.float32(127.5) - 1.0)) for i in batches
+        ]
+        return np.concatenate(found).reshape(len(images), -1).astype(np.float64)
+
+
+def _of_points(
+    description: NetworkDescription, manifest: Manifest, posterior: Posterior, draw: int | None
+) -> Network:
+    """Return the run's network of point weights: at the posterior's mean, or at one draw.
+
+    Raises:
+        ConfigurationError: This version does not know the run's model or inference.
+        DataError: It builds another network than the one that the posterior belongs to.
+    """
+    from bfl.evaluation.prediction.monte_carlo import drawn_values
     from bfl.learning.inferences import inferences
     from bfl.learning.networks.network import Network
 
@@ -98,10 +152,7 @@ def keras_model(
         parametrization = description.inference.parametrization
         values = drawn_values(posterior, _seed(description), FINAL, draw, parametrization)
     network.load_values(manifest, values, posterior.point)
-    pixels = keras.Input(description.image_shape, name="pixels")
-    scaled = keras.layers.Rescaling(1 / 127.5, offset=-1.0, name="scaling")(pixels)
-    probabilities = keras.layers.Softmax(name="probabilities")(network.model(scaled))
-    return keras.Model(pixels, probabilities, name=network.model.name)
+    return network
 
 
 def _seed(description: NetworkDescription) -> int:

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from bfl.api.images import checked_images
 from bfl.api.predictions import Predictions
 from bfl.errors import ConfigurationError, DataError, unknown_name
+from bfl.evaluation.prediction.predictions import FloatArray
 from bfl.evaluation.uncertainty import measure_all
 from bfl.experiments.results.run_folder import (
     BEST_POSTERIOR,
@@ -152,6 +153,23 @@ class Result:
             samples=statistics.samples,
             class_names=network.class_names,
         )
+
+    def features(self, images: npt.ArrayLike) -> FloatArray:
+        """Return what the network's last layer takes, (N, D), with weights at the posterior's mean.
+
+        Args:
+            images: As for ``predict``.
+
+        Raises:
+            DataError: As for ``predict``.
+            ConfigurationError: This version of bfl does not know the run's model or inference.
+        """
+        from bfl.api.network import features
+
+        network = self._network
+        checked = checked_images(images, network.image_shape)
+        posterior, manifest = self._posterior
+        return features(network, manifest, posterior, checked)
 
     def keras_model(self, draw: int | None = None) -> Any:
         """Return the network as a plain ``tf_keras`` model, with one set of weights.

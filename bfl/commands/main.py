@@ -11,7 +11,7 @@ from pathlib import Path
 from rich.markup import escape
 from rich.table import Table
 
-from bfl.commands import federation, predict, runs, show, study, study_results
+from bfl.commands import features, federation, predict, runs, show, study, study_results
 from bfl.commands.errors import exits_with_status
 from bfl.commands.terminal import console
 from bfl.configuration.kinds import KINDS, REGISTRIES
@@ -47,6 +47,7 @@ def parser() -> argparse.ArgumentParser:
     study.add_to(commands)
     study_results.add_to(commands)
     predict.add_to(commands)
+    features.add_to(commands)
     runs.add_to(commands)
     federation.add_to(commands)
     return options

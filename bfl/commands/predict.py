@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import argparse
-import zipfile
-import zlib
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 from rich.console import Console
 
 from bfl.api import Predictions, load
 from bfl.api.result import POSTERIORS
-from bfl.errors import ConfigurationError, DataError, unknown_name
+from bfl.commands.image_files import USUAL_NAMES, read_images
+from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.results.table import results_table
-
-USUAL_NAMES = ("images", "x_test")
-"""What the array of images is called, unless ``--array`` says otherwise."""
 
 SHOWN = 10
 """Predictions that are printed, at most."""
@@ -84,41 +78,6 @@ def predict_images(given: argparse.Namespace) -> None:
         print(f"and {len(predictions) - SHOWN} more")
     print(f"{len(predictions)} predictions of {predictions.samples} samples: ", end="")
     print(predictions.save(output))
-
-
-def read_images(path: Path, array: str) -> npt.NDArray[Any]:
-    """Return the images in a NumPy file.
-
-    Args:
-        path: The file.
-        array: The name of an archive's array; empty: one of the usual names, or the only array.
-
-    Raises:
-        DataError: The file cannot be read, or it is not clear which array is meant.
-        ConfigurationError: There is no array of that name.
-    """
-    try:
-        content = np.load(path, allow_pickle=False)
-        if isinstance(content, np.ndarray):
-            return content
-        with content as archive:
-            return np.asarray(archive[_chosen(path, archive.files, array)])
-    except FileNotFoundError as error:
-        raise DataError(f"there is no file {path}") from error
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(f"{path}: not a NumPy file that can be read: {error}") from error
-
-
-def _chosen(path: Path, names: list[str], wanted: str) -> str:
-    if wanted:
-        if wanted not in names:
-            raise ConfigurationError(f"{path}: --array: {unknown_name('array', wanted, names)}")
-        return wanted
-    found = [name for name in USUAL_NAMES if name in names] or names
-    if len(found) == 1 or found[0] in USUAL_NAMES:
-        return found[0]
-    held = ", ".join(names) or "nothing"
-    raise DataError(f"{path} holds {held}; say by --array which of them are the images")
 
 
 def _rows(predictions: Predictions) -> list[dict[str, Any]]:
