@@ -109,10 +109,12 @@ def masked_reply(
 
     Raises:
         PosteriorError: The posterior is outside of the range that was agreed on.
-        ProtocolError: The message does not come after those before it.
+        ProtocolError: The message does not come after those before it, or the weight is not that of
+            the client's examples.
     """
     secure_sums = _secure_sums(configuration)
     task = MaskedTask.from_fields(fields_in(message.content))
+    task.check_weight(configuration.weighting, num_examples)
     posterior = held_in_range(configuration, posterior, received)
     secure_sums.value_range.check(posterior, received)
     statistics = client_statistics(
@@ -120,7 +122,7 @@ def masked_reply(
     )
     vector = encoded_statistics(statistics, task.exponents)
     del statistics
-    told = told_digest(message.content, task.exponents, without_paths)
+    told = told_digest(message.content, task.exponents, task.known_total, without_paths)
     state = masked(_kept(context), task.delivery, vector, secure_sums.neighbourhood, told)
     context.state[SECURE] = record_of(state)
     return masked_content(vector, num_examples)

@@ -89,7 +89,8 @@ class MaskedAttempt:
         # The word makes each attempt's label another one, also that of a round made again.
         label = f"round {server_round}, {secrets.token_hex(8)}"
         # It is the same of all contents; where nobody is left, the first stage says so.
-        told = next((told_digest(c, wanted.exponents, without_paths) for c in tasks.values()), b"")
+        alike = (wanted.exponents, wanted.total, without_paths)
+        told = next((told_digest(content, *alike) for content in tasks.values()), b"")
         near = wanted.secure_sums.neighbourhood
         self._sum = SecureSum(label, tasks, wanted.size, near, told)
 
@@ -146,7 +147,8 @@ class MaskedAttempt:
         wanted = self._wanted
         contents = {}
         for client, delivery in deliveries.items():
-            task = MaskedTask.of(delivery, wanted.weights[client], list(wanted.exponents))
+            weight, exponents = wanted.weights[client], list(wanted.exponents)
+            task = MaskedTask.of(delivery, weight, wanted.total, exponents)
             contents[client] = RecordDict({**self._tasks[client], SECURE: record_of(task)})
         self._ask(
             MessageType.TRAIN,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -36,6 +37,7 @@ class WantedSum:
         rule: The pooling rule.
         previous: The previous global posterior.
         weights: Their weights, by partition id.
+        total: The sum of their γ, by which a client knows its weight from its own.
         exponents: Those of the statistics and, last, of the point parameters.
         size: The number of elements of a client's vector.
     """
@@ -44,6 +46,7 @@ class WantedSum:
     rule: PoolingRule
     previous: Posterior
     weights: Mapping[int, float]
+    total: float
     exponents: Sequence[int]
     size: int
 
@@ -94,7 +97,8 @@ def wanted_sum(
     weights = foreseen_weights(weighting, num_examples)
     exponents = agreed_exponents(rule, secure_sums.value_range, previous, list(weights.values()))
     size = rule.statistics * previous.size + previous.point.size
-    return WantedSum(secure_sums, rule, previous, weights, exponents, size)
+    total = math.fsum(weighting.gamma_of_count(count) for count in num_examples.values())
+    return WantedSum(secure_sums, rule, previous, weights, total, exponents, size)
 
 
 def hidden_metrics(method: Method) -> dict[str, str]:

@@ -27,7 +27,7 @@ ARRAYS, CONFIG, METRICS = "arrays", "config", "metrics"
 BESIDE = "beside"
 """The record of the arrays that the parts of a method send beside a posterior, both ways."""
 
-WIRE_FORMAT = 4
+WIRE_FORMAT = 5
 """The version of what is sent. A node says before the first round which one it speaks, and each
 task does; it grows with every change that one side could misunderstand."""
 

@@ -35,6 +35,17 @@ def another_configuration(content: Any) -> None:
     content[CONFIG]["configuration"] = json.dumps({**given, "learning-rate": 1e-9})
 
 
+def another_total(content: Any) -> None:
+    """Its own weight fits the sum that it alone is told."""
+    secure = content["secure-aggregation"]
+    secure["total"] = np.float64(SIZES[VICTIM] / 0.999).tobytes()
+    secure["weight"] = np.float64(0.999).tobytes()
+
+
+def another_weight(content: Any) -> None:
+    content["secure-aggregation"]["weight"] = np.float64(0.999).tobytes()
+
+
 class Lied(MaskedNodes):
     """Clients of which one is told something else than the others."""
 
@@ -67,7 +78,9 @@ def run(lie: Lie, warnings: list[str]) -> Any:
     return posterior_from_arrays(strategy.start(grid, start, num_rounds=1, timeout=1.0).arrays)
 
 
-@pytest.mark.parametrize("lie", [another_posterior, another_grid, another_configuration])
+@pytest.mark.parametrize(
+    "lie", [another_posterior, another_grid, another_configuration, another_total]
+)
 def test_a_client_that_is_told_something_else_stays_masked_and_says_so(lie: Lie) -> None:
     """The others are told alike, and are enough: what they take off leaves its masks in the sum."""
     warnings: list[str] = []
@@ -77,6 +90,13 @@ def test_a_client_that_is_told_something_else_stays_masked_and_says_so(lie: Lie)
         f"client {VICTIM}: 1 of 6 neighbours, itself among them, confirm the same" in text
         for text in warnings
     )
+
+
+def test_a_client_that_is_given_another_weight_sends_nothing() -> None:
+    warnings: list[str] = []
+    run(another_weight, warnings).check()
+    said = "the server gives this client the weight 0.999, which by weighting 'train-size' is not"
+    assert any(f"client {VICTIM}" in text and said in text for text in warnings)
 
 
 def test_without_a_lie_the_round_ends() -> None:

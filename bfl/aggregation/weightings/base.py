@@ -119,6 +119,15 @@ class Weighting(Component, UsesServer, ABC):
         assert self.counts_only
         return self._normalised(self.gamma((), num_examples, None), len(num_examples))
 
+    def gamma_of_count(self, num_examples: int) -> float:
+        """Return the γ of one client, which it can find itself, for a scheme ``counts_only``.
+
+        Args:
+            num_examples: Its number of training examples.
+        """
+        assert self.counts_only
+        return float(self.gamma((), [num_examples], None)[0])
+
     def _normalised(self, gamma: Array, count: int) -> Array:
         # An assignment to float64 would drop imaginary parts.
         if np.shape(gamma) != (count,) or np.asarray(gamma).dtype.kind not in "fiu":

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 
+from bfl.aggregation.weightings import Weighting
 from bfl.federation.client_metrics import NUM_EXAMPLES
 from bfl.federation.secure_aggregation.errors import ProtocolError
 from bfl.federation.secure_aggregation.fixed_point import Ring
@@ -24,6 +26,9 @@ SECURE = "secure-aggregation"
 MASKED = "masked"
 """The one array of a masked reply."""
 
+SAME_WEIGHT = 1e-9
+"""Relative difference by which the server's float64 and a client's may round apart."""
+
 
 @dataclass(frozen=True)
 class MaskedTask(Fields):
@@ -37,6 +42,7 @@ class MaskedTask(Fields):
         own_masks: See ``Delivery``.
         masking: See ``Delivery``.
         weight: The client's weight, as 8 bytes of float64: the very number that the server knows.
+        total: The sum of all clients' γ, likewise: the weight is the client's own γ over it.
         exponents: Those of the statistics and, last, of the point parameters.
     """
 
@@ -47,13 +53,20 @@ class MaskedTask(Fields):
     own_masks: list[bytes]
     masking: list[bytes]
     weight: bytes
+    total: bytes
     exponents: list[int]
 
     @classmethod
-    def of(cls, delivery: Delivery, weight: float, exponents: list[int]) -> MaskedTask:
+    def of(
+        cls, delivery: Delivery, weight: float, total: float, exponents: list[int]
+    ) -> MaskedTask:
         """Return what a client is told."""
-        packed = np.float64(weight).tobytes()
-        return cls(**delivery.to_fields(), weight=packed, exponents=exponents)
+        return cls(
+            **delivery.to_fields(),
+            weight=np.float64(weight).tobytes(),
+            total=np.float64(total).tobytes(),
+            exponents=exponents,
+        )
 
     @property
     def delivery(self) -> Delivery:
@@ -64,6 +77,32 @@ class MaskedTask(Fields):
     def known_weight(self) -> float:
         """The client's weight."""
         return float(np.frombuffer(self.weight, np.float64)[0])
+
+    @property
+    def known_total(self) -> float:
+        """The sum of all clients' γ."""
+        return float(np.frombuffer(self.total, np.float64)[0])
+
+    def check_weight(self, weighting: Weighting, num_examples: int) -> None:
+        """Raise unless the weight is what the client's own examples make it.
+
+        All clients are told one total, or their masks stay: so no server can give one a weight near
+        1 and the others next to nothing, and read its vector in the sum.
+
+        Args:
+            weighting: A scheme that goes by ``counts_only``.
+            num_examples: The number of the client's examples.
+
+        Raises:
+            ProtocolError: It is another one.
+        """
+        gamma = weighting.gamma_of_count(num_examples)
+        if not math.isclose(self.known_weight * self.known_total, gamma, rel_tol=SAME_WEIGHT):
+            raise ProtocolError(
+                f"the server gives this client the weight {self.known_weight:.6g}, which by "
+                f"weighting '{weighting.name}' is not that of its {num_examples} examples where "
+                f"all clients' sum is {self.known_total:.6g}; it sends nothing"
+            )
 
 
 def stage_content(fields: Fields, configuration: str) -> RecordDict:

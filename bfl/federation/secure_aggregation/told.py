@@ -34,22 +34,25 @@ OF_ONE_CLIENT = {
 def told_digest(
     content: RecordDict,
     exponents: Sequence[int],
+    total: float,
     without_paths: Callable[[dict[str, Any]], Mapping[str, Any]],
 ) -> bytes:
     """Return a digest, 32 bytes, of what a round tells all of its clients.
 
-    That is the posterior, the arrays beside it, the exponents, and of the task all that is not one
-    client's: the run's configuration without where data lie, and what a ServerApp has added.
+    That is the posterior, the arrays beside it, the exponents, the sum of their γ, and of the task
+    all that is not one client's: the run's configuration without where data lie, and what a
+    ServerApp has added.
 
     Args:
         content: The message that asks a client to train.
         exponents: Those of the statistics and, last, of the point parameters.
+        total: The sum of all clients' γ, which makes weights of them.
         without_paths: Makes of a run's configuration the one without where data lie.
     """
     config: Any = content[CONFIG]
     alike = {key: value for key, value in config.items() if key not in OF_ONE_CLIENT}
     alike["configuration"] = without_paths(json.loads(alike["configuration"]))
-    digest = hashlib.sha256(repr((_sorted(alike), list(exponents))).encode())
+    digest = hashlib.sha256(repr((_sorted(alike), list(exponents), total.hex())).encode())
     for name in (ARRAYS, BESIDE):
         record = content.get(name)
         for key, array in sorted(record.items()) if isinstance(record, ArrayRecord) else ():

@@ -94,7 +94,7 @@ def test_weights_by_counts_only_are_known_without_posteriors(
         return
     weights = weigh(scheme, clients(seed, count), examples, clients(seed + 1, 1)[0])
     np.testing.assert_array_equal(scheme.weigh_counts(examples), weights)
-    alone = [float(scheme.gamma((), [n], None)[0]) for n in examples]
+    alone = [scheme.gamma_of_count(n) for n in examples]
     np.testing.assert_array_equal(scheme.gamma((), examples, None), alone)
 
 

@@ -48,8 +48,8 @@ def message(
     return train_content(arrays, task, more, record_beside(beside or {}))
 
 
-def digest(content: RecordDict, exponents: list[int]) -> bytes:
-    return told_digest(content, exponents, without_paths)
+def digest(content: RecordDict, exponents: list[int], total: float = 60.0) -> bytes:
+    return told_digest(content, exponents, total, without_paths)
 
 
 def test_what_is_one_clients_own_changes_no_digest():
@@ -74,6 +74,10 @@ def test_what_is_one_clients_own_changes_no_digest():
 )
 def test_what_is_told_to_all_is_in_the_digest(told, exponents):
     assert digest(message(**told), exponents) != digest(message(), EXPONENTS)
+
+
+def test_the_sum_that_makes_weights_is_in_the_digest():
+    assert digest(message(), EXPONENTS, 61.0) != digest(message(), EXPONENTS)
 
 
 @pytest.mark.parametrize("count", [3, 6])
