@@ -117,12 +117,14 @@ class Configuration(Parts):
 
         Of these a client resolves what it reads as the server has it. The rest, such as where the
         server's files lie, is declared to be the server's alone: ``SERVER_ONLY`` of a key,
-        ``server_only`` of a kind of part; and the settings of figures are.
+        ``server_only`` of a kind of part, unless the exchange has clients check it; and the
+        settings of figures are.
 
         Args:
             paths: Whether the clients look for the run's data where the server has them.
         """
-        merged = self._merged(kind for kind in KINDS if not kind.server_only)
+        checked = self.exchange.clients_check
+        merged = self._merged(k for k in KINDS if not k.server_only or k.key in checked)
         judging = {
             key
             for registry in JUDGING

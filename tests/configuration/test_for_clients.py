@@ -14,6 +14,7 @@ from bfl.configuration import Configuration, resolve
 from bfl.configuration.keys import SERVER_ONLY_KEYS
 from bfl.configuration.kinds import KINDS, base_of
 from bfl.errors import ConfigurationError
+from bfl.federation.exchanges.masked import Masked
 from bfl.federation.parts import Part
 from bfl.presets import presets
 from clients.process import cached_configuration
@@ -48,7 +49,8 @@ def test_a_client_resolves_what_it_is_sent_as_the_server_does(name: str) -> None
     server = as_resolved(RUNS[name])
     sent = json.dumps(server.for_clients())
     client = resolve(json.loads(sent), check_data=False, check_parts=False)
-    for kind in CLIENT_KINDS:
+    checked = server.exchange.clients_check
+    for kind in (kind for kind in KINDS if not kind.server_only or kind.key in checked):
         assert client.picked(kind) == server.picked(kind)
         assert client.words[kind.key] == server.words[kind.key]
     mine, its = (c.keys.model_dump(by_alias=True) for c in (server, client))
@@ -64,7 +66,7 @@ def test_nothing_of_the_server_alone_is_sent(name: str) -> None:
     sent = server.for_clients().keys()
     theirs = {key for k in CLIENT_KINDS for part in server.picked(k) for key in part.setting_keys()}
     for kind in KINDS:
-        if kind.server_only:
+        if kind.server_only and kind.key not in server.exchange.clients_check:
             assert kind.key not in sent
             for part in server.picked(kind):
                 assert not sent & (set(part.setting_keys()) - theirs)
@@ -95,7 +97,9 @@ def test_clients_read_nothing_that_they_are_not_sent() -> None:
     alone |= {kind.attribute for kind in KINDS if kind.server_only}
     read = set(read_by_clients())
     assert {"seed", "optimizer", "client_timeout"} <= {name for name, _ in read}
-    assert not {(name, where) for name, where in read if name in alone}
+    # Where updates are masked clients are sent the weighting, and elsewhere nobody asks for it.
+    assert Masked.clients_check == {"weighting"}
+    assert {(name, where) for name, where in read if name in alone} == {("weighting", "masked.py")}
 
 
 def test_a_client_does_not_trust_that_the_server_has_checked_what_the_client_does() -> None:

@@ -92,8 +92,8 @@ def test_a_client_that_claims_more_than_it_has_declared_is_refused() -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (('"wire-format": 4', '"wire-format": 1'), "a node speaks wire-format 1; this side .* 4"),
-        (('"wire-format": 4,', ""), "a node does not say its wire-format"),
+        (('"wire-format": 5', '"wire-format": 1'), "a node speaks wire-format 1; this side .* 5"),
+        (('"wire-format": 5,', ""), "a node does not say its wire-format"),
         (('"own-examples": len(', '"own-examples": -len('), "own-examples -20 of itself"),
         (('"partition-id": int(', '"partition-id": str('), "partition-id '0' of itself"),
         (('{"config": config}', "{}"), "describes itself without a record 'config'"),

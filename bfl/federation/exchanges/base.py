@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy.typing as npt
 
@@ -22,7 +22,13 @@ class Exchange(Component):
 
     What is pooled, and what parts that keep something on clients reckon with, is what ``unpack``
     makes of what ``pack`` gives: on both sides the same, whatever is lost on the way.
+
+    Attributes:
+        clients_check: The keys of parts that are the server's alone otherwise and that clients are
+            sent as well, as they check what the server makes of them.
     """
+
+    clients_check: ClassVar[frozenset[str]] = frozenset()
 
     @property
     def secure_sums(self) -> SecureSums | None:
