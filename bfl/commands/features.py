@@ -89,6 +89,8 @@ def draw_features(given: argparse.Namespace) -> None:
     """Draw the features of each run for each file, and print how well classes are apart."""
     if given.output.suffix.lower() != ".png":
         raise ConfigurationError(f"--output is {given.output}; allowed: a name that ends in .png")
+    if not given.output.absolute().parent.is_dir():
+        raise ConfigurationError(f"--output: there is no folder {given.output.absolute().parent}")
     if given.images < 1:
         raise ConfigurationError(f"--images is {given.images}; allowed: at least 1")
     files = [ImageFile(path, True) for path in given.data]
@@ -140,6 +142,8 @@ def _layout(result: Result, file: ImageFile, wanted: Sequence[int], count: int) 
             for.
     """
     images = read_images(file.path)
+    if not images.size:
+        raise DataError(f"{file.path} holds no images: its array has shape {images.shape}")
     labels = read_labels(file.path, len(images), len(result.class_names)) if file.labelled else None
     try:
         groups = result.predict(images).predicted if labels is None else labels

@@ -33,9 +33,11 @@ def read_images(path: Path, array: str = "") -> npt.NDArray[Any]:
         ConfigurationError: There is no array of that name.
     """
     with _opened(path) as content:
-        if isinstance(content, np.ndarray):
-            return content
-        return np.asarray(content[_chosen(path, content.files, array)])
+        is_array = isinstance(content, np.ndarray)
+        found = np.asarray(content if is_array else content[_chosen(path, content.files, array)])
+    if not found.ndim:
+        raise DataError(f"{path} holds one number, and no images")
+    return found
 
 
 def read_labels(path: Path, images: int, classes: int) -> npt.NDArray[np.int64]:

@@ -30,6 +30,8 @@ def files(tmp_path: Path, images: Images, monkeypatch: pytest.MonkeyPatch) -> Pa
     labels = load_dataset("digits").test_labels[:60]
     np.savez("digits.npz", x_test=images, y_test=labels)
     np.save("others.npy", images[::-1])
+    np.save("number.npy", np.array(3))
+    np.savez("empty.npz", images=images[:0], labels=labels[:0])
     return tmp_path
 
 
@@ -95,6 +97,9 @@ WRONG: list[tuple[list[str], str]] = [
     (["--data", "digits.npz", "--output", "features.pdf"], "ends in .png"),
     (["--data", "others.npy"], "the classes of its images are not known"),
     (["--data", "nowhere.npz"], "there is no file nowhere.npz"),
+    (["--data", "digits.npz", "--output", "none/f.png"], "there is no folder"),
+    (["--data", "empty.npz"], "holds no images"),
+    (["--unlabelled", "number.npy"], "holds one number"),
 ]
 
 
