@@ -6,8 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.errors import DataError
-
-FloatArray = npt.NDArray[np.float64]
+from bfl.evaluation.prediction.predictions import FloatArray
 
 PERPLEXITY = 30.0
 """About how many neighbours an image has; fewer where there are few images."""

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from bfl.evaluation.features import FloatArray
+from bfl.evaluation.prediction.predictions import FloatArray
 from bfl.experiments.results.figures.base import png
 from bfl.experiments.results.figures.style import COLORS, new_figure, styled
 
