@@ -62,7 +62,8 @@ def test_the_images_and_steps_of_cifar10() -> None:
         assert each == 1000
         assert keys.local_epochs * -(-each // keys.batch_size) == 160
         assert (keys.rounds, keys.evaluate_every, keys.test_examples) == (20, 2, 0)
-    assert "1,000 images a client on average, batches of 32 (160 steps a round), 20 rounds" in SAID
+    steps = "160 steps a round where clients are of equal size"
+    assert f"1,000 images a client on average, batches of 32 ({steps}), 20 rounds" in SAID
 
 
 def test_the_images_and_rounds_of_the_others() -> None:
@@ -79,9 +80,9 @@ def test_the_images_and_rounds_of_the_others() -> None:
     assert "nine of ten clients making 1 to 5 local epochs" in SAID
 
 
-def differences(one: str, other: str) -> dict[str, str]:
-    """Return what the page says of two lines on digits, by partition."""
-    block = SAID.split(f"<!-- difference hbfl2023-digits: {one} against {other} -->")[1]
+def differences(one: str, other: str, study: str = "digits") -> dict[str, str]:
+    """Return what the page says of two lines of a study, by partition."""
+    block = SAID.split(f"<!-- difference hbfl2023-{study}: {one} against {other} -->")[1]
     entries = block.split("<!-- end of difference -->")[0].split(f", {one} against {other}: ")
     names = [text.split("- ")[-1].strip() for text in entries[:-1]]
     return dict(zip(names, entries[1:], strict=True))
@@ -108,6 +109,44 @@ def test_what_is_said_of_other_variances_to_begin_with() -> None:
         "in the last round's and the best round's accuracy under α = 100, HBFL with σ = 0.005 is "
         "in neither, and HBFL with variances of its own in the last round's accuracy alone"
     ) in SAID
+
+
+def accuracies(one: str, other: str, study: str) -> dict[str, str]:
+    """Return "better", "worse" or "no" by partition: the order of the last round's accuracy."""
+    words = {", better, by the": "better", ", worse, by the": "worse", ", no significant": "no"}
+    found = {}
+    for partition, text in differences(one, other, study).items():
+        accuracy = text.split("; ")[0]
+        assert accuracy.startswith("global accuracy")
+        (found[partition.removeprefix("dirichlet-")],) = (
+            order for said, order in words.items() if said in accuracy
+        )
+    return found
+
+
+def test_what_is_said_of_the_initial_deviation_on_cifar10() -> None:
+    study, small = "cifar10-1000-images", "HBFL, σ 0.005"
+    both = {"0.05": "worse", "100": "worse"}
+    assert accuracies("HBFL", "FedAvg with Adam", study) == both
+    assert accuracies(small, "FedAvg with Adam", study) == {"0.05": "no", "100": "no"}
+    assert "with σ = 0.05 HBFL is worse than FedAvg with Adam by the interval under both α" in SAID
+    assert accuracies("HBFL", "FML", study) == both
+    assert accuracies(small, "FML", study) == {"0.05": "no", "100": "better"}
+    assert "the reverse of its order is found under both α" in SAID
+    assert "HBFL is better than FML under α = 100, by the interval, and no order" in SAID
+    assert accuracies("HBFL", "FedProx", study)["0.05"] == "worse"
+    assert accuracies(small, "FedProx", study)["0.05"] == "worse"
+    assert "under 0.05, where FedProx stays better than either" in SAID
+
+
+def test_that_no_speed_is_found_on_cifar10() -> None:
+    verdicts = (ROOT / "docs/results/hbfl2023.md").read_text("utf-8")
+    section = verdicts.split("<!-- verdicts hbfl2023-cifar10-1000-images -->")[1]
+    lines = section.split("<!-- end of verdicts -->")[0].split("- Expected of rounds to")[1:]
+    orders = [line for block in lines for line in block.splitlines() if " better than " in line]
+    assert len(orders) == 2 * 2 * 2 * 4
+    assert not any(": found" in line for line in orders)
+    assert "That it is faster than the others, as the paper says of Fig. 3, is found with" in SAID
 
 
 def test_the_images_of_the_digits() -> None:

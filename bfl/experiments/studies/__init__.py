@@ -8,7 +8,8 @@
 - ``run_result``, ``gathering``: what finished runs have given, from wherever it lies.
 - ``merging``, ``growing``: results of several machines put together, of a study that has grown.
 - ``paired``, ``resolution``, ``comparisons``: which orders the results carry.
-- ``orders``, ``verdicts``: the sentences that say so.
+- ``expected_orders``: the orders that a file expects; ``orders``, ``verdicts``: the sentences that
+  say whether the results carry them.
 - ``table``, ``formats``: ours beside the published numbers, as Markdown, CSV and LaTeX.
 - ``figures``: a study's figures, one per file, found by registration.
 """

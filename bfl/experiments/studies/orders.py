@@ -27,6 +27,8 @@ _NO_ORDER = "no significant order"
 def order_entries(pairing: Pairing) -> list[str]:
     """Return an entry of a Markdown list for each column in which the study expects an order.
 
+    Several orders of one column stand below it, each in a line of its own.
+
     Args:
         pairing: Compares the study's lines.
     """
@@ -39,7 +41,8 @@ def order_entries(pairing: Pairing) -> list[str]:
             for better, worse in order.pairs(pairing.study.cells())
             if (sentence := _sentence(pairing, column, order, (better, worse)))
         ]
-        entries += [f"- Expected of {column.heading}: {'; '.join(said)}."] if said else []
+        told = f" {said[0]}." if len(said) == 1 else "".join(f"\n  - {each}." for each in said)
+        entries += [f"- Expected of {column.heading}:{told}"] if said else []
     return entries
 
 

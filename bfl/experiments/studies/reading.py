@@ -17,11 +17,12 @@ from bfl.configuration.settings import default_values
 from bfl.configuration.sources import read_toml
 from bfl.errors import ConfigurationError, unknown_name
 from bfl.experiments.studies.columns import Column, default_columns
+from bfl.experiments.studies.expected_orders import OrderTable, order_problems
 from bfl.experiments.studies.figures import study_figures
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.published import PublishedTable, mismatches, read_published
 from bfl.experiments.studies.scale import ScaledStudy
-from bfl.experiments.studies.study import Axis, Choice, FigureSpec, Order, Study, slug
+from bfl.experiments.studies.study import Axis, Choice, FigureSpec, Study, slug
 from bfl.plugins import activate, named_plugins
 from bfl.registry import STRICT
 
@@ -43,16 +44,6 @@ class _Published(pydantic.BaseModel):
     notes: list[str] = Field(default_factory=list)
 
 
-class _Order(pydantic.BaseModel):
-    """A table ``[[orders]]`` of a study's file."""
-
-    model_config = STRICT
-
-    metric: str
-    better: dict[str, str] = Field(min_length=1)
-    worse: dict[str, str] = Field(min_length=1)
-
-
 class _File(pydantic.BaseModel):
     """A study's file as it stands."""
 
@@ -69,14 +60,14 @@ class _File(pydantic.BaseModel):
     figures: list[dict[str, Any]] = Field(default_factory=list)
     reuse: list[str] = Field(default_factory=list)
     compare: list[str] = Field(default_factory=list)
-    orders: list[_Order] = Field(default_factory=list)
+    orders: list[OrderTable] = Field(default_factory=list)
     least_steps: int = Field(0, ge=0)
 
 
 _TABLES: dict[str, type[pydantic.BaseModel]] = {
     "columns": Column,
     "published": _Published,
-    "orders": _Order,
+    "orders": OrderTable,
 }
 """The tables within a study's file whose keys are fixed."""
 
@@ -121,12 +112,12 @@ def read_study(path: Path, *, with_published: bool = True) -> Study:
         figures=figures,
         reuse=tuple(file.reuse),
         compare=tuple(file.compare),
-        orders=tuple(Order(**order.model_dump()) for order in file.orders),
+        orders=tuple(order for table in file.orders for order in table.orders()),
         least_steps=file.least_steps,
         source=path,
     )
     _raise_if_any(path, _same_names(study) + _figure_problems(study) + _compare_problems(study))
-    _raise_if_any(path, _order_problems(study))
+    _raise_if_any(path, order_problems(study))
     if file.published is None or not with_published:
         return study
     study = replace(study, published=_published(path, file.published, study))
@@ -357,23 +348,6 @@ def _compare_problems(study: Study) -> list[str]:
         f"compare: {unknown_name('column', column, study.label_columns)}"
         for column in study.compare
         if column not in study.label_columns
-    ]
-
-
-def _order_problems(study: Study) -> list[str]:
-    shown = {column.metric: column.higher_is_better for column in study.columns}
-    ranked = ", ".join(m for m, side in shown.items() if side is not None) or "none of the table's"
-    problems = [
-        f"orders: metric is {order.metric!r}, a column without a better side; allowed: {ranked}"
-        if order.metric in shown
-        else f"orders: {unknown_name('column', order.metric, list(shown))}"
-        for order in study.orders
-        if shown.get(order.metric) is None
-    ]
-    return problems + [
-        f"orders: no two lines of the table are {order.better} and {order.worse}"
-        for order in study.orders
-        if not order.pairs(study.cells())
     ]
 
 

@@ -79,6 +79,36 @@ def test_an_order_in_one_setting_says_in_which(tmp_path: Path) -> None:
     assert all("iid WS better than NWA: found" in line for line in expected)
 
 
+def test_a_list_of_names_stands_for_an_order_of_each(tmp_path: Path) -> None:
+    metrics = '["accuracy", "negative-log-likelihood"]'
+    both = (
+        f'[[orders]]\nmetric = {metrics}\nbetter = {{ rule = "WS" }}\nworse = {{ rule = "NWA" }}\n'
+    )
+    assert scaled_study(tmp_path / "a", text=TEXT.replace(ORDERS, both)).study.orders == (
+        scaled_study(tmp_path / "b", text=TEXT).study.orders
+    )
+    each = '[[orders]]\nmetric = "accuracy"\n' + (
+        'better = { partition = ["iid", "Dirichlet 0.5"], rule = "WS" }\nworse = { rule = ["NWA"] }\n'
+    )
+    orders = scaled_study(tmp_path / "c", text=TEXT.replace(ORDERS, each)).study.orders
+    assert [(order.better, order.worse) for order in orders] == [
+        ({"partition": "iid", "rule": "WS"}, {"rule": "NWA"}),
+        ({"partition": "Dirichlet 0.5", "rule": "WS"}, {"rule": "NWA"}),
+    ]
+
+
+def test_several_orders_of_one_column_stand_each_in_a_line_below_it(tmp_path: Path) -> None:
+    both = '[[orders]]\nmetric = "accuracy"\nbetter = { rule = "WS", partition = "iid" }\n' + (
+        'worse = { rule = "NWA", partition = "iid" }\n'
+    )
+    other = both.replace("WS", "one").replace("NWA", "WS").replace("one", "NWA")
+    text = verdicts(made(tmp_path, BETTER, WORSE, TEXT.replace(ORDERS, both + other)))
+    lines = text.splitlines()
+    at = lines.index("- Expected of accuracy (%):")
+    assert lines[at + 1].startswith("  - iid WS better than NWA: found")
+    assert lines[at + 2].startswith("  - iid NWA better than WS: the reverse is found")
+
+
 def test_of_one_seed_nothing_is_said_of_expected_orders(tmp_path: Path) -> None:
     text = verdicts(made(tmp_path, BETTER[:1], WORSE[:1]))
     assert "Expected" not in text
@@ -89,7 +119,9 @@ def test_of_one_seed_nothing_is_said_of_expected_orders(tmp_path: Path) -> None:
     [
         (('worse = { rule = "NWA" }', 'worse = { rule = "LP" }'), "no two lines of the table"),
         (('metric = "accuracy"\nbetter', 'metric = "brier"\nbetter'), "unknown column 'brier'"),
+        (('worse = { rule = "NWA" }', 'worse = { rule = ["NWA", "LP"] }'), "no two lines .*'LP'"),
         (('better = { rule = "WS" }', "better = {}"), "better"),
+        (('worse = { rule = "NWA" }', "worse = { rule = [] }"), r"orders.0.worse.rule"),
     ],
 )
 def test_an_order_of_lines_that_are_not_there_is_refused(
