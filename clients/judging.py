@@ -45,8 +45,8 @@ def judged_metrics(
     They are judged after training, in the rounds in which the server evaluates and in the last one,
     with as many Monte Carlo samples: the metrics of the global model and the area under the
     retention curve of accuracy by predictive entropy, as ``meme-NAME`` and ``personal-NAME``, and
-    the accuracy of the better of the two. A model whose logits are not finite has no image right,
-    and no other number.
+    the accuracy of the better of the two. A meme that nobody trains is not judged. A model whose
+    logits are not finite has no image right, and no other number.
 
     Args:
         configuration: The run's configuration.
@@ -89,11 +89,13 @@ def judged_metrics(
         numbers.update({f"{name}{metric}": value for metric, value in found.items()})
         return found["accuracy"]
 
-    best = judge(MEME, trainer.network, configuration.architecture, meme)
+    accuracies = []
+    if MEME in configuration.personalization.models:
+        accuracies += [judge(MEME, trainer.network, configuration.architecture, meme)]
     if trainer.companion:
         own = Posterior(*(personal[name] for name in VECTORS))
-        best = max(best, judge(PERSONAL, trainer.companion.network, architecture, own))
-        numbers[BETTER] = best
+        accuracies += [judge(PERSONAL, trainer.companion.network, architecture, own)]
+        numbers[BETTER] = max(accuracies)
     return numbers
 
 

@@ -38,7 +38,14 @@ def finish(context: RunContext, posterior: Posterior) -> None:
         progress.say(f"final evaluation with {samples} Monte Carlo samples")
         numbers, right = _judge(context, posterior, samples)
     if context.configuration.keys.judged_by == "clients":
-        table = judged_clients(folder.rounds(), right, context.test_partition)
+        personalization = context.configuration.personalization
+        table = judged_clients(
+            folder.rounds(),
+            right,
+            context.test_partition,
+            due=context.configuration.keys.clients_judge,
+            models=personalization.models,
+        )
         folder.write_clients(table)
         numbers |= means_over_clients(table)
         progress.say(told(table))

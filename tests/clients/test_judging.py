@@ -15,6 +15,8 @@ from bfl.evaluation.metrics import evaluate
 from bfl.evaluation.prediction import PredictionStatistics
 from bfl.federation.wire import TrainTask
 from bfl.learning.networks.parametrizations import LogVariance
+from bfl.posteriors import Posterior
+from bfl.posteriors.posterior import VECTORS
 from clients import judging
 
 IMAGES = 40
@@ -88,3 +90,42 @@ def test_a_model_whose_logits_overflow_has_no_image_right_and_is_sent(
 ) -> None:
     found, _, _ = judged(judged_at, monkeypatch, mean=1e30)
     assert found == {"test-examples": IMAGES, "meme-accuracy": 0.0}
+
+
+@pytest.mark.parametrize(("personalization", "meme"), [("alone", False), ("distillation", True)])
+def test_a_meme_that_nobody_trains_is_not_judged(
+    personalization: str, meme: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It could be right by chance where a client's few images are of one class."""
+    from bfl.learning.networks.network import build_network
+
+    digits = load_dataset("digits")
+    right = np.zeros(IMAGES, np.int64)
+    monkeypatch.setattr(
+        judging, "_own_test_images", lambda *_: (digits.test_images[:IMAGES], right)
+    )
+    given = {"strategy": "fedavg", "model": "mlp", "personalization": personalization}
+    configuration = resolve({**given, "inference": "deterministic", "judged-by": "clients"})
+    shape = (digits.image_shape, digits.num_classes)
+    network, personal = (
+        build_network(configuration.architecture, configuration.inference, *shape) for _ in range(2)
+    )
+
+    def says_always(label: int) -> Posterior:
+        """Return a network of zeros whose last bias says the label, whatever the image."""
+        start = network.initial_posterior(0)
+        bias = np.zeros(digits.num_classes)
+        bias[label] = 9.0
+        point = np.zeros_like(start.point)
+        point[-digits.num_classes :] = bias
+        return replace(start, mean=np.zeros_like(start.mean), point=point)
+
+    own = {name: getattr(says_always(1), name) for name in VECTORS}
+    trainer: Any = SimpleNamespace(network=network, companion=SimpleNamespace(network=personal))
+    task, node = TrainTask(1, 2, "{}", 3, None), SimpleNamespace(dataset="")
+    found = judging.judged_metrics(
+        configuration, task, node, trainer, configuration.architecture, (says_always(0), own)
+    )
+    assert found["personal-accuracy"] == 0.0
+    assert ("meme-accuracy" in found) == meme
+    assert found["better-accuracy"] == (1.0 if meme else 0.0)

@@ -43,8 +43,9 @@ def _named(registered: tuple[type[Metric], ...]) -> dict[str, type[Metric]]:
 def impossible_numbers(measured: Mapping[str, float]) -> Iterator[tuple[str, float]]:
     """Yield those numbers that a client cannot have measured, with their names.
 
-    A metric has its bounds, by whatever model; times, sizes and numbers of examples are at least 0.
-    Nothing is known of a number of another name.
+    A metric has its bounds, by whatever model; times, sizes and numbers of examples are at least 0;
+    the better of two accuracies is the greater of those beside it. Nothing is known of a number of
+    another name.
 
     Args:
         measured: What a client has sent, under its own names.
@@ -52,5 +53,14 @@ def impossible_numbers(measured: Mapping[str, float]) -> Iterator[tuple[str, flo
     known = _named(metrics.classes())
     for name, value in measured.items():
         bounded = name not in known or known[name].possible(value)
-        if not bounded or (name in AT_LEAST_0 and not 0.0 <= value < math.inf):
+        too_little = name in AT_LEAST_0 and not 0.0 <= value < math.inf
+        if not bounded or too_little or (name == BETTER and value != _better(measured)):
             yield name, value
+
+
+def _better(measured: Mapping[str, float]) -> float | None:
+    """Return the greater of the accuracies that a client has sent of its models; None without."""
+    said = [
+        measured[name] for model in (MEME, PERSONAL) if (name := f"{model}accuracy") in measured
+    ]
+    return max(said, default=None)

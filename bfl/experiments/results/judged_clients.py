@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from bfl.evaluation.metrics import Metric
-from bfl.experiments.results.client_numbers import metrics_of_models
+from bfl.experiments.results.client_numbers import impossible_numbers, metrics_of_models
 from bfl.experiments.results.files import Files
 from bfl.experiments.results.round_log import PER_CLIENT, whole_rounds, write_rounds
 from bfl.federation.client_metrics import (
@@ -35,6 +34,9 @@ def judged_clients(
     rounds: Iterable[Mapping[str, Any]],
     right: npt.NDArray[np.bool_] | None,
     test_partition: Sequence[Positions | None] | None,
+    *,
+    due: Callable[[int], bool],
+    models: Collection[str],
 ) -> dict[str, dict[str, float]]:
     """Return what each client's models have reached, by partition id as text.
 
@@ -43,6 +45,10 @@ def judged_clients(
         right: (N,) which of all test examples the final global posterior classifies correctly; None
             where the server has no head to predict with.
         test_partition: The test examples of each client; None for one with data of its own.
+        due: Tells whether clients judge their models after a round; what one says of another round
+            is passed over, or it alone would have more rounds to be the best in.
+        models: Those that clients have, of ``MEME`` and ``PERSONAL``; what one says of another is
+            passed over as well.
 
     Returns:
         By client ``test-examples``; ``global-accuracy``, that of the final global model on the
@@ -60,12 +66,18 @@ def judged_clients(
             table[client] = {TEST_EXAMPLES: int(part.size)}
             if right is not None:
                 table[client]["global-accuracy"] = float(np.mean(right[part]))
-    known = metrics_of_models()
-    for record in rounds:
+    known = _measured_of(models)
+    for record in (record for record in rounds if due(record["round"])):
         for entry in record.get(PER_CLIENT, ()):
-            if any(name in known for name in entry):
+            if not known.isdisjoint(entry):
                 _add(table.setdefault(int(entry["client"]), {}), entry, known)
     return {str(client): _believed(table[client]) for client in sorted(table)}
+
+
+def _measured_of(models: Collection[str]) -> frozenset[str]:
+    """Return the names of what clients may say of the models that they have."""
+    known = {name for name in metrics_of_models() if name.startswith(tuple(models))}
+    return frozenset(known | {BETTER} if PERSONAL in models else known)
 
 
 def drop_judgements(files: Files, due: Callable[[int], bool]) -> None:
@@ -102,9 +114,7 @@ def _unjudged(record: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _add(
-    row: dict[str, float], entry: Mapping[str, Any], known: Mapping[str, type[Metric]]
-) -> None:
+def _add(row: dict[str, float], entry: Mapping[str, Any], known: Collection[str]) -> None:
     """Add what a client has said in a round; what is not known is passed over."""
     examples = entry.get(TEST_EXAMPLES, 0)
     if examples >= 0 and float(examples).is_integer():
@@ -112,12 +122,9 @@ def _add(
         row.setdefault(TEST_EXAMPLES, examples)
     else:
         row[f"{IMPOSSIBLE}{TEST_EXAMPLES}"] = examples
-    for name, metric in known.items():
-        if name not in entry:
-            continue
-        value = entry[name]
-        if not metric.possible(value):
-            row[f"{IMPOSSIBLE}{name}"] = value
+    said = {name: entry[name] for name in metrics_of_models() if name in entry and name in known}
+    row.update({f"{IMPOSSIBLE}{name}": value for name, value in impossible_numbers(said)})
+    for name, value in said.items():
         row[f"last-{name}"] = value
         if name.endswith("accuracy"):
             row[f"best-{name}"] = max(value, row.get(f"best-{name}", value))

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Protocol
 import numpy as np
 from pydantic import Field, field_validator
 
+from bfl.federation.client_metrics import MEME, PERSONAL
 from bfl.federation.parts import Arrays, Part, Trained
 from bfl.learning.objectives import SoftLabels
 from bfl.learning.personalizations.assignment import Assignment
@@ -59,6 +60,13 @@ class Personalization(Part):
 
     active: ClassVar[bool] = False
     trains_meme: ClassVar[bool] = True
+
+    @property
+    def models(self) -> frozenset[str]:
+        """Which trained models a client has to judge, of ``MEME`` and ``PERSONAL``."""
+        return frozenset({MEME} if self.trains_meme else ()) | (
+            {PERSONAL} if self.active else set()
+        )
 
 
 class PersonalModel(Personalization):

@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
 import pytest
 
 from bfl.experiments.results.judged_clients import judged_clients, means_over_clients, told
+from bfl.federation.client_metrics import MEME, PERSONAL
+
+BOTH = (MEME, PERSONAL)
 
 
-def table_of(*entries: dict[str, Any]) -> dict[str, dict[str, float]]:
+def table_of(
+    *entries: dict[str, Any], due: Callable[[int], bool] = bool, models: Collection[str] = BOTH
+) -> dict[str, dict[str, float]]:
+    """Return what is known after rounds 1, 2, ... of which each entry is all that was said."""
     parts = [np.array([0, 1]), np.array([2, 3])]
-    rounds = [{"per-client": [entry]} for entry in entries]
-    return judged_clients(rounds, np.zeros(4, bool), parts)
+    rounds = [{"round": i, "per-client": [entry]} for i, entry in enumerate(entries, start=1)]
+    return judged_clients(rounds, np.zeros(4, bool), parts, due=due, models=models)
 
 
 HONEST = {
@@ -60,17 +67,59 @@ def test_what_is_unknown_is_passed_over() -> None:
 def test_who_says_what_cannot_be_is_left_out_and_named(name: str, value: float) -> None:
     honest = {**HONEST, "client": 2}
     alone = means_over_clients(table_of(honest))
-    table = table_of(honest, {**HONEST, "meme-accuracy": 1.0, name: value}, HONEST)
+    better = {"meme-accuracy": 1.0, "better-accuracy": 1.0}
+    table = table_of(honest, {**HONEST, **better, name: value}, HONEST)
     assert means_over_clients(table) == alone
-    expected = {"test-examples": 2, "global-accuracy": 0.0, f"impossible-{name}": value}
+    lies = {name: value}
+    if name == "meme-accuracy":
+        lies["better-accuracy"] = 1.0  # which is not the greatest then
+    expected = {"test-examples": 2, "global-accuracy": 0.0}
+    expected |= {f"impossible-{lie}": said for lie, said in lies.items()}
     assert table["0"] == pytest.approx(expected, nan_ok=True)
-    assert f"left out, having said what cannot be: client 0 ({name} {value:g})" in told(table)
+    named = ", ".join(f"{lie} {said:g}" for lie, said in lies.items())
+    assert f"left out, having said what cannot be: client 0 ({named})" in told(table)
     assert "left out" not in told(table_of(honest))
 
 
 def test_a_number_of_test_examples_that_cannot_be_is_nowhere_kept() -> None:
-    rounds = [{"per-client": [{**HONEST, "test-examples": -7.0}]}]
-    assert judged_clients(rounds, None, None) == {"0": {"impossible-test-examples": -7.0}}
+    rounds = [{"round": 1, "per-client": [{**HONEST, "test-examples": -7.0}]}]
+    assert judged_clients(rounds, None, None, due=bool, models=BOTH) == {
+        "0": {"impossible-test-examples": -7.0}
+    }
+
+
+TWO = {"client": 0, "meme-accuracy": 0.2, "personal-accuracy": 0.3, "better-accuracy": 0.3}
+
+
+@pytest.mark.parametrize("better", [1.0, 0.2, 0.31])
+def test_the_better_accuracy_is_the_greater_of_both(better: float) -> None:
+    assert table_of(TWO)["0"]["best-better-accuracy"] == 0.3
+    row = table_of({**TWO, "better-accuracy": better})["0"]
+    assert row == {"test-examples": 2, "global-accuracy": 0.0, "impossible-better-accuracy": better}
+    alone = {"client": 0, "better-accuracy": 0.9}
+    assert "best-better-accuracy" not in table_of(alone)["0"]
+
+
+def test_what_a_client_says_of_a_round_in_which_none_is_due_is_passed_over() -> None:
+    boast = {"client": 0, "meme-accuracy": 1.0, "personal-accuracy": 1.0, "better-accuracy": 1.0}
+    table = table_of(boast, TWO, due=lambda number: number == 2)
+    assert table["0"] == table_of(TWO)["0"]
+    assert table_of(boast, due=lambda number: number == 2)["0"] == {
+        "test-examples": 2,
+        "global-accuracy": 0.0,
+    }
+
+
+def test_what_a_client_says_of_a_model_that_the_run_does_not_have_is_passed_over() -> None:
+    said = means_over_clients(table_of({**TWO, "better-accuracy": 1.0}, models=(MEME,)))
+    assert said == {
+        "clients-global-accuracy": 0.0,
+        "clients-last-meme-accuracy": 0.2,
+        "clients-best-meme-accuracy": 0.2,
+    }
+    alone = means_over_clients(table_of({**TWO, "meme-accuracy": 0.0}, models=(PERSONAL,)))
+    assert not [name for name in alone if "meme" in name]
+    assert alone["clients-best-better-accuracy"] == 0.3
 
 
 def test_rounding_makes_nobody_a_liar() -> None:

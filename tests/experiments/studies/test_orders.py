@@ -87,8 +87,8 @@ def test_a_list_of_names_stands_for_an_order_of_each(tmp_path: Path) -> None:
     assert scaled_study(tmp_path / "a", text=TEXT.replace(ORDERS, both)).study.orders == (
         scaled_study(tmp_path / "b", text=TEXT).study.orders
     )
-    lines = 'better = { partition = ["iid", "Dirichlet 0.5"], rule = "WS" }\nworse = { rule = ["NWA"] }\n'
-    each = f'[[orders]]\nmetric = "accuracy"\n{lines}'
+    one = '{ partition = ["iid", "Dirichlet 0.5"], rule = "WS" }'
+    each = f'[[orders]]\nmetric = "accuracy"\nbetter = {one}\nworse = {{ rule = ["NWA"] }}\n'
     orders = scaled_study(tmp_path / "c", text=TEXT.replace(ORDERS, each)).study.orders
     assert [(order.better, order.worse) for order in orders] == [
         ({"partition": "iid", "rule": "WS"}, {"rule": "NWA"}),
