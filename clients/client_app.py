@@ -38,6 +38,7 @@ from bfl.experiments.run.trainer import personal_architecture, trainer_for
 from bfl.federation.client_metrics import NUM_EXAMPLES
 from bfl.federation.exchanges import unpacked
 from bfl.federation.network_query import NetworkQuery, manifest_content
+from bfl.federation.node_description import NodeDescription
 from bfl.federation.outgoing import sent as sent_update
 from bfl.federation.parts import Arrays
 from bfl.federation.privacy.normals import SystemNormals
@@ -51,7 +52,6 @@ from bfl.federation.wire import (
     ARRAYS,
     CONFIG,
     PRIVATE,
-    NodeDescription,
     TrainTask,
     posterior_from_arrays,
     reply_content,
@@ -75,7 +75,7 @@ from clients.part_states import (
     received_beside,
     taken_up,
 )
-from clients.personal import personal_model, personal_task
+from clients.personal import personal_model, personal_model_problem, personal_task
 from clients.process import (
     TrainingData,
     cached_configuration,
@@ -111,6 +111,7 @@ def describe(message: Message, context: Context) -> Message:
         plugins=plugins,
         data=data,
         labels="" if data else label_problem(message, node),
+        personal_model="" if data else personal_model_problem(message, node),
         noise_anew=not node.simulated,
         reads_run_paths=node.reads_run_paths,
     )

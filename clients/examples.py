@@ -100,6 +100,27 @@ def check_labels(labels: npt.NDArray[Any], classes: int, where: str) -> None:
         )
 
 
+def data_asked_of(message: Message, node: Node) -> TrainingData | None:
+    """Return the data that a SuperNode would train on; None where the query does not tell of any.
+
+    Args:
+        message: The query before the first round.
+        node: The node that is asked. A simulated one has the server's, and is not asked.
+
+    Raises:
+        BflError: They cannot be had there.
+    """
+    asked: Any = message.content.get(CONFIG, {})
+    dataset = str(asked.get(DATASET, ""))
+    if node.simulated or not (node.dataset or dataset):
+        return None
+    if node.reads_run_paths and DATA_DIR not in asked:
+        return None  # it is asked again, and told where they are
+    if node.dataset:
+        return own_data(node.dataset)
+    return shared_data(*node.place_of(dataset, str(asked.get(DATA_DIR, ""))))
+
+
 def data_problem(message: Message, node: Node) -> str:
     """Return why the data that a SuperNode would train on cannot be had there, or nothing.
 
@@ -110,21 +131,14 @@ def data_problem(message: Message, node: Node) -> str:
         message: The query before the first round.
         node: The node that is asked.
     """
-    asked: Any = message.content.get(CONFIG, {})
-    dataset = str(asked.get(DATASET, ""))
-    if node.simulated or not (node.dataset or dataset):
-        return ""
-    if node.reads_run_paths and DATA_DIR not in asked:
-        return ""  # it is asked again, and told where they are
     try:
-        if node.dataset:
-            own_data(node.dataset)
-        else:
-            shared_data(*node.place_of(dataset, str(asked.get(DATA_DIR, ""))))
+        data_asked_of(message, node)
     except BflError as error:
         if error.public:
             return str(error)
         traceback.print_exception(error)
+        asked: Any = message.content.get(CONFIG, {})
+        dataset = str(asked.get(DATASET, ""))
         which = "its own data" if node.dataset else f"the run's data set '{dataset}'"
         return f"{which} cannot be had there; its own log says where it has looked"
     return ""

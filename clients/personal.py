@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+from flwr.app import Message
+
 from bfl import randomness
 from bfl.configuration import Configuration
-from bfl.federation.wire import TrainTask
+from bfl.errors import ConfigurationError
+from bfl.experiments.run.trainer import check_images
+from bfl.federation.node_description import PERSONAL_MODELS
+from bfl.federation.wire import CONFIG, TrainTask
+from bfl.learning.models import create_architecture
 from bfl.learning.personalizations import PersonalModel
 from bfl.learning.priors.base import Density
 from bfl.learning.training import PersonalTask
 from bfl.posteriors import Posterior
+from clients.examples import data_asked_of
 from clients.node import Node
 from clients.part_states import PartStates
 
@@ -25,6 +34,24 @@ def personal_model(configuration: Configuration, task: TrainTask, node: Node) ->
     if node.personal_model:
         return node.personal_model
     return personalization.assignment.words(node.num_partitions)[task.partition_id]
+
+
+def personal_model_problem(message: Message, node: Node) -> str:
+    """Return why a node's own personal model cannot be trained on the data there, or nothing.
+
+    Args:
+        message: The query before the first round.
+        node: The node that is asked; its data can be had.
+    """
+    asked: Any = message.content.get(CONFIG, {})
+    word, data = node.personal_model, data_asked_of(message, node)
+    if not word or data is None or asked.get(PERSONAL_MODELS) is not True:
+        return ""
+    try:
+        check_images(word, create_architecture(word), data.image_shape)
+    except ConfigurationError as error:
+        return f"personal-model in its node configuration: {error}"
+    return ""
 
 
 def personal_task(

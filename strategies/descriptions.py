@@ -13,7 +13,8 @@ from bfl.data.datasets import portable_dataset
 from bfl.deployment.bound_nodes import binding_problem
 from bfl.errors import ConfigurationError, RunError
 from bfl.federation.client_text import neutralized
-from bfl.federation.wire import DATA_DIR, DATASET, NUM_CLASSES, PRIVATE, NodeDescription
+from bfl.federation.node_description import PERSONAL_MODELS, NodeDescription
+from bfl.federation.wire import DATA_DIR, DATASET, NUM_CLASSES, PRIVATE
 from strategies.exchange import Outstanding
 
 AGAIN_AFTER_FAILURE = 5.0
@@ -34,6 +35,8 @@ class NodeDescriptions:
         num_classes: The number of classes that nodes' own labels are held to; None: they are not.
         dataset: The run's data set and where it looks for archives, which nodes without data of
             their own look for; None: they do not.
+        personal_models: Whether clients train personal models, of their node's own word if it has
+            one.
 
     Attributes:
         known: The descriptions, by node id.
@@ -49,6 +52,7 @@ class NodeDescriptions:
         private: bool = False,
         num_classes: int | None = None,
         dataset: tuple[str, str] | None = None,
+        personal_models: bool = False,
     ) -> None:
         self.known: dict[int, NodeDescription] = {}
         self.failures: dict[int, str] = {}
@@ -60,6 +64,7 @@ class NodeDescriptions:
             **({PRIVATE: True} if private else {}),
             **({NUM_CLASSES: num_classes} if num_classes is not None else {}),
             **({DATASET: portable_dataset(dataset[0])} if dataset else {}),
+            **({PERSONAL_MODELS: True} if personal_models else {}),
         }
         self._where = dict(zip((DATASET, DATA_DIR), dataset, strict=True)) if dataset else {}
         self._told_where: set[str] = set()

@@ -13,7 +13,7 @@ from flwr.serverapp import Grid
 from bfl.code import code_digest
 from bfl.deployment.bound_nodes import called
 from bfl.errors import ConfigurationError, RunError
-from bfl.federation.wire import NodeDescription
+from bfl.federation.node_description import NodeDescription
 from strategies.descriptions import NodeDescriptions
 
 REJOIN_WAIT = 15.0
@@ -157,6 +157,7 @@ def discover(
     private: bool = False,
     num_classes: int | None = None,
     dataset: tuple[str, str] | None = None,
+    personal_models: bool = False,
 ) -> Federation:
     """Wait until all nodes have registered and said who they are, and return the federation.
 
@@ -175,16 +176,24 @@ def discover(
         num_classes: The number of classes that nodes' own labels are held to; None: they are not.
         dataset: The run's data set and where it looks for archives, which nodes without data of
             their own look for; None: they do not.
+        personal_models: Whether clients train personal models, which a node may have its own word
+            for.
 
     Raises:
         RunError: Nodes are missing when the time is over, which are named, or the engine has died.
         ConfigurationError: Two nodes still play one partition then; or, at once, the numbers
             differ, or a node runs other code than the server, lacks a plugin or data, has labels
-            of its own that are none of the classes, or does not speak its wire format.
+            of its own that are none of the classes or a personal model that its images are too
+            small for, or does not speak its wire format.
     """
     deadline = time.monotonic() + timeout
     descriptions = NodeDescriptions(
-        grid, plugins, private=private, num_classes=num_classes, dataset=dataset
+        grid,
+        plugins,
+        private=private,
+        num_classes=num_classes,
+        dataset=dataset,
+        personal_models=personal_models,
     )
     while True:
         online = descriptions.ask()

@@ -94,6 +94,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
             # With heads of their own, clients have classes of their own.
             num_classes=None if configuration.shared.partial else dataset.num_classes,
             dataset=(keys.dataset, keys.data_dir),
+            personal_models=configuration.personalization.active,
         )
         configuration = configuration.with_clients(federation.size)
         own = server_data(configuration, dataset, federation.size, federation)

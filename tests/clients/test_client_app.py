@@ -16,7 +16,8 @@ from bfl import plugins
 from bfl.configuration import resolve
 from bfl.engine.flower import new_run
 from bfl.errors import DataError
-from bfl.federation.wire import NodeDescription, TrainTask
+from bfl.federation.node_description import NodeDescription
+from bfl.federation.wire import TrainTask
 from clients.client_app import describe, train
 
 NODE = {"partition-id": 1, "num-partitions": 3}
@@ -232,3 +233,23 @@ def test_a_supernode_takes_the_modules_that_its_installation_declares(
     monkeypatch.setattr(plugins, "installed_plugins", lambda: (installed,))
     assert problem(plugin.stem) == ""
     assert "entry points bfl.plugins" in problem("json.tool")
+
+
+@pytest.mark.parametrize(
+    ("node", "asked", "said"),
+    [
+        ({"personal-model": "cnn2"}, True, "at least 18 pixels a side, not 8 x 8"),
+        ({"personal-model": "cnn2", "dataset": "digits"}, True, "not 8 x 8"),
+        ({"personal-model": "mlp"}, True, ""),
+        ({}, True, ""),
+        ({"personal-model": "cnn2"}, False, ""),  # no model of its own is trained in that run
+    ],
+)
+def test_a_node_says_before_the_first_round_that_its_images_are_too_small_for_its_model(
+    node: dict[str, str], asked: bool, said: str
+) -> None:
+    question = {"dataset": "digits", **({"personal-models": True} if asked else {})}
+    content = RecordDict({"config": ConfigRecord(question)})
+    description = NodeDescription.from_content(ask(describe, content, **node).content)
+    assert said in description.personal_model
+    assert bool(description.personal_model) == bool(said) == bool(description.unfit)

@@ -21,7 +21,7 @@ from bfl.deployment.bound_nodes import (
 from bfl.engine.flower import new_run
 from bfl.engine.serial import SerialGrid
 from bfl.errors import ConfigurationError, DataError, RunError
-from bfl.federation.wire import NodeDescription
+from bfl.federation.node_description import NodeDescription
 from strategies.federation import discover
 
 

@@ -19,7 +19,8 @@ from bfl.engine.serial import SerialGrid
 from bfl.errors import ConfigurationError, RunError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.federation.network_query import manifest_content
-from bfl.federation.wire import NodeDescription, posterior_from_arrays, posterior_to_arrays
+from bfl.federation.node_description import NodeDescription
+from bfl.federation.wire import posterior_from_arrays, posterior_to_arrays
 from bfl.posteriors import Manifest
 from bfl.posteriors.manifest import Parameter
 from strategies.federation import discover

@@ -12,11 +12,11 @@ from flwr.clientapp import ClientApp
 from bfl.code import code_digest
 from bfl.engine.flower import new_run
 from bfl.engine.serial import SerialGrid
+from bfl.federation.node_description import NodeDescription
 from bfl.federation.wire import (
     ARRAYS,
     CONFIG,
     METRICS,
-    NodeDescription,
     TrainTask,
     posterior_from_arrays,
     reply_content,

@@ -18,7 +18,8 @@ import strategies.federation
 from bfl.aggregation.weightings import weightings
 from bfl.code import code_digest
 from bfl.errors import ConfigurationError, RunError
-from bfl.federation.wire import NodeDescription, TrainTask, posterior_to_arrays
+from bfl.federation.node_description import NodeDescription
+from bfl.federation.wire import TrainTask, posterior_to_arrays
 from bfl.posteriors import Posterior
 from strategies.federation import Federation, discover
 from strategies.posterior_pooling import Round

@@ -14,11 +14,11 @@ from small_federation import shifted
 import strategies
 import strategies.exchange
 from bfl.errors import LostStateError, RunError
+from bfl.federation.node_description import NodeDescription
 from bfl.federation.wire import (
     ARRAYS,
     CONFIG,
     RUN_CANNOT_GO_ON,
-    NodeDescription,
     TrainTask,
     posterior_from_arrays,
     posterior_to_arrays,

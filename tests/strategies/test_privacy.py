@@ -331,7 +331,8 @@ def test_whose_noise_is_drawn_anew_is_known() -> None:
     assert federation(True, simulated, {}).noise_anew
     assert not federation(True, simulated, simulated).noise_anew
     # A client of another framework says nothing of it.
-    from bfl.federation.wire import CONFIG, NodeDescription
+    from bfl.federation.node_description import NodeDescription
+    from bfl.federation.wire import CONFIG
 
     said = NodeDescription(0, 1, 0, "").to_content()
     record: Any = said[CONFIG]
