@@ -75,7 +75,7 @@ from clients.part_states import (
     received_beside,
     taken_up,
 )
-from clients.personal import personal_model, personal_model_problem, personal_task
+from clients.personal import kept_of_model, personal_model, personal_model_problem, personal_task
 from clients.process import (
     TrainingData,
     cached_configuration,
@@ -252,7 +252,7 @@ def _train(
         key_labels=(task.server_round, task.partition_id),
         optimizer_state=optimizer_arrays(kept) if keeps_optimizer else {},
         keeps_optimizer=keeps_optimizer,
-        personal=personal_task(configuration, task, states),
+        personal=personal_task(configuration, task, states, model),
         draws=None if node.simulated else SystemNormals(),
         **_of_parts(configuration, states, received, beside, trainer.network),
     )
@@ -267,8 +267,13 @@ def _train(
     posterior = held_in_range(configuration, posterior, from_server)
     packed = configuration.exchange.pack(posterior, from_server)
     posterior = unpacked(configuration.exchange, packed, from_server)
-    trained = result.trained(local_task, posterior, beside)
-    replies, state = states.conclude(replace(trained, received=from_server, head=stays))
+    trained = replace(
+        result.trained(local_task, posterior, beside),
+        received=from_server,
+        head=stays,
+        personal=kept_of_model(configuration, result, model),
+    )
+    replies, state = states.conclude(trained)
     if store:
         optimizer = named_optimizer(result.optimizer_state) if keeps_optimizer else {}
         store.save(task.server_round, {**state, **optimizer})

@@ -25,6 +25,7 @@ from typing import Any, Protocol
 import numpy as np
 from flwr.app import Array, ArrayRecord, Context
 
+from bfl.deployment.private_files import PRIVATE_FOLDER, write_private
 from bfl.errors import ConfigurationError, DataError, LostStateError, SharedFolderError
 from bfl.experiments.results.identity import is_run_key, read_run_key
 from bfl.federation.state import Arrays, Snapshots
@@ -56,10 +57,18 @@ class ClientState(Protocol):
 
 
 class StateInFolder:
-    """A client's state as snapshots in a folder of its own."""
+    """A client's state as snapshots in a folder of its own.
 
-    def __init__(self, folder: Path) -> None:
-        self._snapshots = Snapshots(folder, kept=KEPT)
+    Args:
+        folder: The folder.
+        private: Whether nobody but the owner may read it: others of a node's machine have no
+            business with what its client has learnt from its data.
+    """
+
+    def __init__(self, folder: Path, *, private: bool = False) -> None:
+        self._folder, self._private = folder, private
+        writes = {"write": write_private} if private else {}
+        self._snapshots = Snapshots(folder, kept=KEPT, **writes)
 
     def take_up(self, pooled_round: int, server_round: int) -> Arrays | None:
         """Return what was kept in the last round that was pooled; see ``ClientState``.
@@ -78,6 +87,9 @@ class StateInFolder:
 
     def save(self, server_round: int, arrays: Arrays) -> None:
         """Write a snapshot."""
+        if self._private:
+            self._folder.parent.mkdir(parents=True, exist_ok=True)
+            self._folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
         self._snapshots.save(server_round, arrays)
 
 
@@ -152,7 +164,7 @@ def client_state(context: Context, node: Node, task: TrainTask) -> ClientState:
         return StateInFolder(folder / "clients" / client)
     run = _run_name(context, task)
     if node.state_dir:
-        return StateInFolder(Path(node.state_dir) / run / client)
+        return StateInFolder(Path(node.state_dir) / run / client, private=True)
     return StateInContext(context, run, client)
 
 

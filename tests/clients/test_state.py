@@ -151,6 +151,17 @@ def test_a_supernode_files_its_states_by_run(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == [f"run-{KEY}"]
 
 
+def test_nobody_else_on_a_nodes_machine_reads_what_its_client_keeps(tmp_path: Path) -> None:
+    where = tmp_path / "made" / "on demand"
+    kept = store(make_task("/elsewhere", KEY), **{"state-dir": str(where)})
+    for server_round in (1, 2):
+        kept.save(server_round, ARRAYS)
+    folder = where / f"run-{KEY}" / "client-000007"
+    assert folder.stat().st_mode & 0o777 == 0o700
+    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
+    assert kept.take_up(2, 3)["a"].tolist() == [1, 1]
+
+
 def test_a_server_does_not_choose_where_a_supernode_writes(tmp_path: Path) -> None:
     """Neither the run's folder, if it happens to exist there, nor by way of the key."""
     run = run_folder(tmp_path / "run")

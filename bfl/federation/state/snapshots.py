@@ -6,7 +6,7 @@ import hashlib
 import io
 import re
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -45,11 +45,18 @@ class Snapshots:
     Args:
         folder: Where they lie; it is made when the first one is saved.
         kept: How many are kept.
+        write: Writes a file as a whole, whatever becomes of the machine.
     """
 
-    def __init__(self, folder: Path, kept: int = 2) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        kept: int = 2,
+        write: Callable[[Path, bytes], None] = write_atomically,
+    ) -> None:
         self.folder = folder
         self.kept = kept
+        self._write = write
 
     def save(self, server_round: int, arrays: Arrays) -> None:
         """Write the snapshot of a round, and drop the one written first beyond those kept.
@@ -67,7 +74,7 @@ class Snapshots:
             before = self._entries()
             order = before[-1].order + 1 if before else 1
             path = self.folder / f"round-{server_round:06d}.{order:06d}.snapshot"
-            write_atomically(path, hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
+            self._write(path, hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
             others = [entry for entry in before if entry.server_round != server_round]
             replaced = [entry for entry in before if entry.server_round == server_round]
             for old in [*replaced, *others[: max(0, len(others) + 1 - self.kept)]]:

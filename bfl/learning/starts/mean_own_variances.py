@@ -11,7 +11,7 @@ from bfl.learning.starts.mean import MeanStart
 from bfl.posteriors import Posterior
 
 
-@starts.register("mean-own-variances", aliases=("mean-kept",))
+@starts.register("mean-own-variances", aliases=("mean-kept", "kept"))
 class MeanOwnVariancesStart(MeanStart):
     """The received mean with the client's own variances: those of its last update that was pooled.
 
