@@ -18,15 +18,17 @@ FEWEST = 4
 def in_the_plane(features: FloatArray, seed: int = 0) -> FloatArray:
     """Return places (N, 2) of features (N, D) by t-SNE, which keeps neighbours together.
 
-    Distances between groups and the sizes of groups mean nothing there. It starts at the first two
-    principal components; the same features and seed give the same places.
+    Distances between groups and the sizes of groups mean nothing there, and places do not depend on
+    the unit of the features. It starts at the first two principal components; the same features and
+    seed give the same places.
 
     Args:
-        features: Finite features (N, D), N at least 4 and D at least 2.
+        features: Features (N, D), N at least 4 and D at least 2.
         seed: Seeds the search.
 
     Raises:
-        DataError: There are too few images or features.
+        DataError: There are too few images or features, some features are not finite, or all
+            images have the same.
 
     Reference:
         van der Maaten and Hinton (2008). The perplexity is scikit-learn's default, 30, where FedBE
@@ -42,7 +44,31 @@ def in_the_plane(features: FloatArray, seed: int = 0) -> FloatArray:
         )
     perplexity = min(PERPLEXITY, (count - 1) / 3)
     layout = TSNE(2, perplexity=perplexity, init="pca", random_state=seed)
-    return np.asarray(layout.fit_transform(features), np.float64)
+    return np.asarray(layout.fit_transform(_in_one_unit(features)), np.float64)
+
+
+def _in_one_unit(features: FloatArray) -> FloatArray:
+    """Return features around 0, of which the greatest absolute value is 1.
+
+    scikit-learn keeps squares of distances in float32, where those of very large and very small
+    features are infinite or 0.
+
+    Raises:
+        DataError: Some are not finite, or all images have the same: the search would end the
+            process.
+    """
+    if bad := int(np.count_nonzero(~np.isfinite(features))):
+        raise DataError(
+            f"{bad} of {features.size} features are not finite, as weights may be so large that "
+            "they overflow: the run has diverged"
+        )
+    if not np.ptp(features, axis=0).any():
+        raise DataError(
+            f"all {len(features)} images have the same features, which cannot be laid out in the "
+            "plane"
+        )
+    around = features - features.mean(axis=0)
+    return np.asarray(around / np.abs(around).max(), np.float64)
 
 
 def silhouette(features: FloatArray, groups: npt.NDArray[np.int64]) -> float:

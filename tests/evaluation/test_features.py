@@ -37,6 +37,28 @@ def test_too_little_to_lay_out_is_refused(shape: tuple[int, int]) -> None:
         in_the_plane(np.ones(shape))
 
 
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        (np.full((20, 8), 0.1), "^all 20 images have the same features"),
+        (np.full((20, 8), np.inf), "^160 of 160 features are not finite"),
+        (np.where(np.eye(20, 8) * np.eye(20, 8)[3], np.nan, 1.0), "^1 of 160 features are not"),
+    ],
+    ids=["alike", "infinite", "one is not a number"],
+)
+def test_what_the_search_cannot_take_is_refused(wrong: np.ndarray, said: str) -> None:
+    with pytest.raises(DataError, match=said):
+        in_the_plane(wrong)
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("unit", [2.0**-100, 2.0**100], ids=["small", "large"])
+def test_places_do_not_depend_on_the_unit_of_the_features(unit: float) -> None:
+    """A power of two, by which no digit is rounded."""
+    features, _ = two_groups(5.0)
+    np.testing.assert_array_equal(in_the_plane(features * unit), in_the_plane(features))
+
+
 @pytest.mark.parametrize("distance", [0.0, 1.0, 5.0])
 def test_silhouette_is_the_one_of_its_definition(distance: float) -> None:
     features, groups = two_groups(distance, each=7)
