@@ -6,15 +6,18 @@ import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from rich.console import Console
 
 from bfl.api import Result, load
+from bfl.api.images import checked_images
 from bfl.api.result import POSTERIORS
-from bfl.commands.image_files import read_images, read_labels
+from bfl.commands.image_files import USUAL_NAMES, read_images, read_labels
 from bfl.errors import ConfigurationError, DataError, RunError, unknown_name
-from bfl.evaluation.features import in_the_plane, silhouette
+from bfl.evaluation.features import FEWEST, in_the_plane, silhouette
 from bfl.experiments.comparison.layouts import Layout, draw_layouts
 from bfl.experiments.results.table import results_table
 from bfl.files import write_atomically
@@ -23,16 +26,26 @@ IMAGES = 1000
 """Images that a panel shows, unless ``--images`` says otherwise."""
 
 
+Numbers = npt.NDArray[np.int64]
+
+
 @dataclass(frozen=True)
 class ImageFile:
-    """A file of images, and whether its own labels or the predictions say what they are."""
+    """The images of a file, and their classes where it says them.
+
+    Attributes:
+        path: The file.
+        images: Images (N, H, W, C), or (N, H, W) where C is 1, such as all runs take.
+        labels: (N,) their classes; None: each run's predictions say what they are.
+    """
 
     path: Path
-    labelled: bool
+    images: npt.NDArray[Any]
+    labels: Numbers | None
 
     def __str__(self) -> str:
         """Return what a panel says of it."""
-        return f"{self.path.name}, by {'label' if self.labelled else 'prediction'}"
+        return f"{self.path.name}, by {'prediction' if self.labels is None else 'label'}"
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -80,7 +93,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         type=Path,
         default=Path("features.png"),
         metavar="FILE",
-        help="what gets the figure, a PNG (default: features.png)",
+        help="what gets the figure, a new PNG file (default: features.png)",
     )
     features.set_defaults(run=draw_features)
 
@@ -91,15 +104,22 @@ def draw_features(given: argparse.Namespace) -> None:
         raise ConfigurationError(f"--output is {given.output}; allowed: a name that ends in .png")
     if not given.output.absolute().parent.is_dir():
         raise ConfigurationError(f"--output: there is no folder {given.output.absolute().parent}")
-    if given.images < 1:
-        raise ConfigurationError(f"--images is {given.images}; allowed: at least 1")
-    files = [ImageFile(path, True) for path in given.data]
-    files += [ImageFile(path, False) for path in given.unlabelled]
-    if not files:
+    if given.output.exists():
+        raise ConfigurationError(f"--output: {given.output} is there already; choose another name")
+    if given.images < FEWEST:
+        raise ConfigurationError(f"--images is {given.images}; allowed: at least {FEWEST}")
+    if not (given.data or given.unlabelled):
         raise ConfigurationError("there are no images: name a file by --data or --unlabelled")
     results = [load(folder, given.posterior) for folder in given.runs]
+    # What is wrong with a run's folder is not said of the images, nor after others were computed.
+    for result in results:
+        _ = result.image_shape, result.posterior
     class_names = _class_names(results)
     wanted = _numbers(given.classes, class_names)
+    files = [_read(path, results, wanted, given.images, labelled=True) for path in given.data]
+    # Which images are of some classes is known beforehand where the file says it, and of all.
+    beforehand = given.images if given.classes is None else None
+    files += [_read(path, results, wanted, beforehand) for path in given.unlabelled]
     rows = [[_layout(r, file, wanted, given.images) for file in files] for r in results]
     Console().print(results_table([_line(panel) for row in rows for panel in row], "Features"))
     try:
@@ -134,27 +154,81 @@ def _numbers(wanted: Sequence[str] | None, names: Sequence[str]) -> list[int]:
     return [names.index(name) for name in wanted]
 
 
+def _read(
+    path: Path,
+    results: Sequence[Result],
+    wanted: Sequence[int],
+    count: int | None,
+    *,
+    labelled: bool = False,
+) -> ImageFile:
+    """Return the images that are to be drawn of a file.
+
+    Args:
+        path: The file.
+        results: The runs, which have to take such images.
+        wanted: The classes that are asked for.
+        count: So many of them at most; None: all images, of any classes.
+        labelled: Whether the file says the classes of its images.
+
+    Raises:
+        DataError: It cannot be read, the images are not such as the runs take, or too few are of
+            the classes asked for.
+    """
+    usual = " or ".join(USUAL_NAMES)
+    images = read_images(path, unclear=f"the array of its images has to be called {usual}")
+    for result in results:
+        try:
+            checked_images(images, result.image_shape)
+        except DataError as error:
+            raise DataError(f"{path}, {result.name}: {error}") from error
+    classes = len(results[0].class_names)
+    labels = read_labels(path, len(images), classes) if labelled else None
+    if count is None:
+        return ImageFile(path, images, labels)
+    try:
+        # Without labels all are of classes asked for.
+        groups = np.full(len(images), wanted[0]) if labels is None else labels
+        chosen = _chosen(groups, wanted, count)
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from error
+    return ImageFile(path, images[chosen], None if labels is None else labels[chosen])
+
+
+def _chosen(groups: Numbers, wanted: Sequence[int], count: int) -> Numbers:
+    """Return which images are drawn: of some groups, so many at most, the same ones each time.
+
+    Args:
+        groups: (N,) the group of each image.
+        wanted: The groups that are asked for.
+        count: How many images at most.
+
+    Raises:
+        DataError: There are too few to be laid out.
+    """
+    chosen = np.flatnonzero(np.isin(groups, wanted))
+    if len(chosen) < FEWEST:
+        raise DataError(
+            f"{len(chosen)} of {len(groups)} images are of the classes asked for; it takes at "
+            f"least {FEWEST}"
+        )
+    if len(chosen) > count:
+        # Not the first ones: archives are often sorted by class.
+        chosen = np.sort(np.random.default_rng(0).choice(chosen, count, replace=False))
+    return chosen
+
+
 def _layout(result: Result, file: ImageFile, wanted: Sequence[int], count: int) -> Layout:
     """Return the panel of one run and one file.
 
     Raises:
-        DataError: The images are not such as the run takes, or too few are of the classes asked
-            for.
+        DataError: Too few images are predicted to be of the classes asked for, or their features
+            cannot be laid out.
     """
-    images = read_images(file.path)
-    if not images.size:
-        raise DataError(f"{file.path} holds no images: its array has shape {images.shape}")
-    labels = read_labels(file.path, len(images), len(result.class_names)) if file.labelled else None
     try:
-        groups = result.predict(images).predicted if labels is None else labels
-        chosen = np.flatnonzero(np.isin(groups, wanted))
-        if len(chosen) > count:
-            # Not the first ones: archives are often sorted by class.
-            chosen = np.sort(np.random.default_rng(0).choice(chosen, count, replace=False))
-        if not len(chosen):
-            kind = "predicted" if labels is None else "labelled"
-            raise DataError(f"no image is {kind} as one of the classes asked for")
-        features = result.features(images[chosen])
+        groups = result.predict(file.images).predicted if file.labels is None else file.labels
+        chosen = _chosen(groups, wanted, count)
+        features = result.features(file.images[chosen])
         places = in_the_plane(features)
     except DataError as error:
         raise DataError(f"{file.path}, {result.name}: {error}") from error

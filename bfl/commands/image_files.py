@@ -15,26 +15,29 @@ import numpy.typing as npt
 from bfl.errors import ConfigurationError, DataError, unknown_name
 
 USUAL_NAMES = ("images", "x_test")
-"""What the array of images is called, unless ``--array`` says otherwise."""
+"""What the array of images is called, unless a command is told otherwise."""
 
 USUAL_LABELS = ("labels", "y_test")
 """What the array of the images' classes is called."""
 
 
-def read_images(path: Path, array: str = "") -> npt.NDArray[Any]:
+def read_images(path: Path, array: str = "", *, unclear: str) -> npt.NDArray[Any]:
     """Return the images in a NumPy file.
 
     Args:
         path: The file.
         array: The name of an archive's array; empty: one of the usual names, or the only array.
+        unclear: What to do where it is not clear which array is meant, for the message.
 
     Raises:
         DataError: The file cannot be read, or it is not clear which array is meant.
         ConfigurationError: There is no array of that name.
     """
     with _opened(path) as content:
-        is_array = isinstance(content, np.ndarray)
-        found = np.asarray(content if is_array else content[_chosen(path, content.files, array)])
+        if isinstance(content, np.ndarray):
+            found = content
+        else:
+            found = np.asarray(content[_chosen(path, content.files, array, unclear)])
     if not found.ndim:
         raise DataError(f"{path} holds one number, and no images")
     return found
@@ -63,13 +66,13 @@ def read_labels(path: Path, images: int, classes: int) -> npt.NDArray[np.int64]:
             f"{path}: {found[0]} has shape {labels.shape} and type {labels.dtype}; expected one "
             f"whole number for each of the {images} images"
         )
-    labels = labels.reshape(-1).astype(np.int64)
+    # Before they are made int64, in which the greatest of uint64 are negative.
     if labels.min() < 0 or labels.max() >= classes:
         raise DataError(
             f"{path}: {found[0]} has classes from {labels.min()} to {labels.max()}; expected 0 to "
             f"{classes - 1}, the classes of the run"
         )
-    return labels
+    return labels.reshape(-1).astype(np.int64)
 
 
 @contextmanager
@@ -92,7 +95,7 @@ def _opened(path: Path) -> Iterator[Any]:
         raise DataError(f"{path}: not a NumPy file that can be read: {error}") from error
 
 
-def _chosen(path: Path, names: Sequence[str], wanted: str) -> str:
+def _chosen(path: Path, names: Sequence[str], wanted: str, unclear: str) -> str:
     if wanted:
         if wanted not in names:
             raise ConfigurationError(f"{path}: --array: {unknown_name('array', wanted, names)}")
@@ -101,4 +104,4 @@ def _chosen(path: Path, names: Sequence[str], wanted: str) -> str:
     if len(found) == 1 or found[0] in USUAL_NAMES:
         return found[0]
     held = ", ".join(names) or "nothing"
-    raise DataError(f"{path} holds {held}; say by --array which of them are the images")
+    raise DataError(f"{path} holds {held}; {unclear}")

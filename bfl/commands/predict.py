@@ -66,7 +66,8 @@ def predict_images(given: argparse.Namespace) -> None:
         raise ConfigurationError(f"--output: {output} is there already; choose another name")
     if not output.absolute().parent.is_dir():
         raise ConfigurationError(f"--output: there is no folder {output.absolute().parent}")
-    images = read_images(given.data, given.array)
+    unclear = "say by --array which of them are the images"
+    images = read_images(given.data, given.array, unclear=unclear)
     # What is wrong with the run's folder is not said of the images.
     _ = result.image_shape, result.posterior
     try:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import numpy.typing as npt
@@ -32,6 +34,10 @@ def files(tmp_path: Path, images: Images, monkeypatch: pytest.MonkeyPatch) -> Pa
     np.save("others.npy", images[::-1])
     np.save("number.npy", np.array(3))
     np.savez("empty.npz", images=images[:0], labels=labels[:0])
+    np.savez("named.npz", one=images, other=images)
+    np.savez("great.npz", images=images[:2], labels=np.array([0, 2**64 - 1], np.uint64))
+    np.savez("few.npz", images=images[:3], labels=labels[:3])
+    Path("others.npy.png").touch()
     return tmp_path
 
 
@@ -89,17 +95,62 @@ def test_some_images_of_a_sorted_file_are_of_all_classes(
     assert len(set(drawn[0].groups)) > 7
 
 
+def test_of_unlabelled_images_those_are_predicted_that_are_drawn(
+    result: bfl.Result, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of some classes all have to be: then the predictions decide which are drawn."""
+    predicted: list[int] = []
+
+    def predict(self: bfl.Result, images: Images) -> SimpleNamespace:
+        predicted.append(len(images))
+        return SimpleNamespace(predicted=np.arange(len(images)) % 10)
+
+    monkeypatch.setattr(bfl.Result, "predict", predict)
+    arguments = ["--unlabelled", "others.npy", "--images", "10"]
+    assert main(["features", str(result.folder), *arguments]) == 0
+    more = [*arguments, "--classes", "3", "5", "--output", "more.png"]
+    assert main(["features", str(result.folder), *more]) == 0
+    assert predicted == [10, 60]
+
+
+@pytest.mark.parametrize("of_images", [False, True])
+def test_what_is_wrong_with_the_last_run_or_file_is_said_before_any_is_computed(
+    result: bfl.Result,
+    files: Path,
+    of_images: bool,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """A run's faults in the run's name, and not in that of a file of images."""
+    monkeypatch.setattr(bfl.Result, "features", lambda *_: pytest.fail("computed"))
+    folder = files / "unfinished"
+    shutil.copytree(result.folder, folder)
+    if not of_images:
+        (folder / "posterior.npz").unlink()
+    arguments = ["--data", "digits.npz", *(["--unlabelled", "number.npy"] if of_images else [])]
+    assert main(["features", str(result.folder), str(folder), *arguments]) == 2
+    said = capsys.readouterr().err
+    if of_images:
+        assert said.startswith("refused: number.npy holds one number")
+    else:
+        assert said.startswith(f"refused: {folder} has no posterior.npz")
+
+
 WRONG: list[tuple[list[str], str]] = [
     ([], "there are no images"),
     (["--data", "digits.npz", "--classes", "seven"], "class 'seven'"),
     (["--data", "digits.npz", "--images", "0"], "--images is 0"),
-    (["--data", "digits.npz", "--images", "3"], "3 images of"),
+    (["--data", "digits.npz", "--images", "3"], "--images is 3; allowed: at least 4"),
     (["--data", "digits.npz", "--output", "features.pdf"], "ends in .png"),
     (["--data", "others.npy"], "the classes of its images are not known"),
     (["--data", "nowhere.npz"], "there is no file nowhere.npz"),
     (["--data", "digits.npz", "--output", "none/f.png"], "there is no folder"),
-    (["--data", "empty.npz"], "holds no images"),
+    (["--data", "empty.npz"], "images are empty"),
     (["--unlabelled", "number.npy"], "holds one number"),
+    (["--unlabelled", "named.npz"], "the array of its images has to be called images or x_test"),
+    (["--data", "great.npz"], "from 0 to 18446744073709551615"),
+    (["--data", "few.npz"], "few.npz: 3 of 3 images are of the classes asked for"),
+    (["--data", "digits.npz", "--output", "others.npy.png"], "others.npy.png is there already"),
 ]
 
 
