@@ -97,7 +97,8 @@ def gather(
         over = (result for result in found if result.over)
         problems += _contradictions(sorted(over, key=lambda r: r.number_of_rounds, reverse=True))
         if whole:
-            finished[run.name] = whole[0]
+            # They agree: the first that knows which clients it has gone on without.
+            finished[run.name] = min(whole, key=lambda result: result.lost is None)
             continue
         own = folder.run(run.name)
         if is_begun(own) and not _is_shorter_run(so_far := result_of(own, run.name), configuration):

@@ -56,8 +56,9 @@ def merge(into: Path, sources: Sequence[Path]) -> Merged:
 
     Files in ``into`` that have no digest of their content yet are written anew, with one. Each
     result keeps the environment that it was made on. Of two results of one run the one with more
-    rounds is kept. The folder gets the study's own files from the source whose study contains those
-    of the others and of the folder (see ``largest_study``): a study grows by runs and by rounds.
+    rounds is kept, and of as many the one that knows how many clients it has gone on without. The
+    folder gets the study's own files from the source whose study contains those of the others and
+    of the folder (see ``largest_study``): a study grows by runs and by rounds.
 
     Args:
         into: The folder, new or with results.
@@ -84,7 +85,7 @@ def merge(into: Path, sources: Sequence[Path]) -> Merged:
             problem = _conflict(known, result) if known else ""
             if problem:
                 problems.append(problem)
-            elif known is None or result.number_of_rounds > known.number_of_rounds:
+            elif known is None or _knows(result) > _knows(known):
                 found[result.name] = result
     problems += different_data(of_data)
     study = largest_study((into, *sources))
@@ -129,6 +130,11 @@ def _results(place: Path) -> Iterator[RunResult]:
         folder = RunFolder(path)
         if path.is_dir() and is_begun(folder) and is_done(folder):
             yield result_of(folder, path.name)
+
+
+def _knows(result: RunResult) -> tuple[int, bool]:
+    """Return how much a result knows of its run; of two that agree the greater one is kept."""
+    return result.number_of_rounds, result.lost is not None
 
 
 def _conflict(one: RunResult, other: RunResult) -> str:

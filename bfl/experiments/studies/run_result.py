@@ -14,7 +14,7 @@
 | ``data`` | digests of the training, test and server's images; none in results of before |
 | ``environment`` | versions, machine, commit |
 | ``clients`` | how each client's models do on its own test data, where they judge |
-| ``lost`` | how often, over all rounds, a client failed or its update was refused; if ever |
+| ``lost`` | how often, over all rounds, clients failed or were refused; none in results of before |
 | ``rounds``, ``retention`` | the learning and retention curves, to seven digits |
 """
 
@@ -32,6 +32,7 @@ from bfl.data.datasets import portable_dataset
 from bfl.errors import DataError, RunError
 from bfl.evaluation.metrics import metrics as registered_metrics
 from bfl.experiments.results.judged_clients import number_of_a_client
+from bfl.experiments.results.round_log import ROUNDS
 from bfl.experiments.results.run_folder import (
     CLIENTS,
     DATA,
@@ -84,7 +85,7 @@ class RunResult:
         clients: What ``clients.json`` has of each client, by partition id as text; empty where
             clients have not judged.
         lost: How often clients failed or were refused, summed over all rounds, where it is not 0;
-            empty as well of results from before it was kept.
+            None where it is not known, as of results from before it was kept.
         over: Whether the run has come to its end; only such runs are kept in files.
         source: The file or the folder that it was read from.
         sealed: Whether the file that it was read from has a digest of its content.
@@ -102,7 +103,7 @@ class RunResult:
     made_as: str = ""
     over: bool = True
     clients: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    lost: Mapping[str, int] = field(default_factory=dict)
+    lost: Mapping[str, int] | None = None
     source: Path = field(default=Path(), compare=False)
     sealed: bool = field(default=True, compare=False)
 
@@ -131,7 +132,7 @@ class RunResult:
             "seconds": round(self.seconds, 3),
             "partition": self.partition,
             **({"data": dict(self.data)} if self.data else {}),
-            **({"lost": dict(self.lost)} if self.lost else {}),
+            **({} if self.lost is None else {"lost": dict(self.lost)}),
             "environment": dict(self.environment),
         }
         text = json.dumps(content, indent=1)
@@ -191,13 +192,26 @@ def result_of(folder: RunFolder, name: str, made_as: str = "") -> RunResult:
         made_as=made_as,
         over=folder.holds(METRICS),
         clients=folder.clients() if folder.holds(CLIENTS) else {},
-        lost=_lost(rounds),
+        lost=_lost(folder, rounds),
         source=folder.path,
     )
 
 
-def _lost(rounds: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    counts = {name: sum(int(entry.get(name, 0)) for entry in rounds) for name in LOST}
+def _lost(folder: RunFolder, rounds: Sequence[Mapping[str, Any]]) -> dict[str, int] | None:
+    """Return how often clients were lost in a run; None: its rounds do not say it.
+
+    Raises:
+        DataError: A round says it in other words than numbers.
+    """
+    if not any(name in entry for entry in rounds for name in LOST):
+        return None
+    try:
+        counts = {name: sum(int(entry.get(name) or 0) for entry in rounds) for name in LOST}
+    except (TypeError, ValueError) as error:
+        raise DataError(
+            f"{folder.path / ROUNDS} is corrupt: {' and '.join(LOST)} of a round are whole numbers "
+            f"({error})"
+        ) from error
     return {name: count for name, count in counts.items() if count}
 
 
@@ -253,7 +267,9 @@ def read_result(path: Path) -> RunResult:
             data={str(k): str(v) for k, v in content.get("data", {}).items()},
             made_as=str(content["made-as"]),
             clients={str(k): dict(v) for k, v in content.get("clients", {}).items()},
-            lost={str(k): int(v) for k, v in content.get("lost", {}).items()},
+            lost={str(k): int(v) for k, v in content["lost"].items()}
+            if "lost" in content
+            else None,
             source=path,
             sealed=sealed,
         )
