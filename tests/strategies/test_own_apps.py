@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,15 @@ from small_federation import make_app, make_grid
 import strategies
 from bfl.engine.serial import SerialGrid
 from bfl.errors import BflError, ConfigurationError, RunError
-from bfl.federation.wire import TrainTask, posterior_from_arrays, posterior_to_arrays, reply_content
+from bfl.federation.secure_aggregation.messages import Delivery
+from bfl.federation.secure_aggregation.on_the_wire import MaskedTask
+from bfl.federation.wire import (
+    WIRE_FORMAT,
+    TrainTask,
+    posterior_from_arrays,
+    posterior_to_arrays,
+    reply_content,
+)
 from bfl.posteriors import Posterior
 
 PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "wire-format.md"
@@ -42,6 +51,18 @@ def exact() -> Posterior:
 def prior(points: int = 0) -> Posterior:
     size = np.zeros(2, np.float32)
     return Posterior(size, size + 100, np.ones(points, np.float32))
+
+
+def test_the_page_says_which_version_it_is_and_names_what_a_masked_task_has() -> None:
+    text = PAGE.read_text(encoding="utf-8")
+    assert re.findall(r"^# The wire format, version (\d+)$", text, re.MULTILINE) == [
+        f"{WIRE_FORMAT}"
+    ]
+    said = re.findall(r"wire-format[`\"]: (\d+)", text)
+    assert said == [f"{WIRE_FORMAT}"] * 2, "in the table, and in the client"
+    own = {field.name for field in fields(MaskedTask)} - {field.name for field in fields(Delivery)}
+    (named,) = re.findall(r"`MaskedTask` in `on_the_wire.py` beside it\n\((.*?) with", text)
+    assert set(re.findall(r"`(.*?)`", named)) == own
 
 
 def test_the_client_knows_only_numpy_and_flower() -> None:
