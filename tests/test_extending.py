@@ -121,11 +121,13 @@ def test_a_setting_that_pyproject_lacks_is_taken_and_its_line_is_told(copy: Path
         "from pathlib import Path\n"
         "from bfl.engine.flower import FlowerApp\n"
         "app = FlowerApp.read(Path())\n"
-        "assert app.run_config({'size-power': 2.0})['size-power'] == 2.0\n"
-        "print(app.for_flwr_run({'size-power': 2.0, 'alpha': 1.0}))"
+        "assert app.run_config({'size-power': 0.75})['size-power'] == 0.75\n"
+        "print(app.for_flwr_run({'size-power': 0.75, 'alpha': 1.0}))"
     )
     done = call(copy, "-c", code)
-    assert done.stdout.strip() == "{'alpha': 1.0, 'plugin-settings': 'size-power=2.0'}", done.stderr
+    assert done.stdout.strip() == "{'alpha': 1.0, 'plugin-settings': 'size-power=0.75'}", (
+        done.stderr
+    )
     told = call(copy, "-m", "pytest", "-q", "tests/configuration", "-k", "flower_knows_all_keys")
     for line in ("size-power", "hidden-units", "histogram-bins"):
         assert f'{line} = ""' in told.stdout, told.stdout

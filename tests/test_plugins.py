@@ -173,24 +173,24 @@ def test_parts_of_all_kinds_resolve_from_files(
 
 def test_the_app_takes_the_keys_of_plugins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     write_examples(tmp_path)
-    named = {"plugins": str(tmp_path / "power_of_size.py"), "size-power": 2.0}
+    named = {"plugins": str(tmp_path / "power_of_size.py"), "size-power": 0.75}
     app = FlowerApp.read(ROOT)
     assert app.run_config({"plugins": named["plugins"]})["size-power"] == ""
     method = {"plugins": write_examples(tmp_path), "strategy": "mine"}
     monkeypatch.chdir(tmp_path)
     assert resolve(app.run_config(method)).values["size-power"] == 1 / 3
-    assert (
-        resolve({**app.run_config(named), "weighting": "power-of-size"}).values["size-power"] == 2.0
-    )
+    typed = {**app.run_config(named), "weighting": "power-of-size"}
+    assert resolve(typed).values["size-power"] == 0.75
     # flwr run takes declared keys alone.
-    text = {"plugins": named["plugins"], "plugin-settings": "size-power=1.0 rounds=7"}
-    text = app.for_flwr_run({**text, "size-power": 2.0, "alpha": 1.0})
+    text = {"plugins": named["plugins"], "plugin-settings": "size-power=0.5 rounds=7"}
+    text = app.for_flwr_run({**text, "size-power": 0.75, "alpha": 1.0})
     assert text.keys() == {"plugins", "plugin-settings", "alpha"} <= app.declared.keys()
     with pytest.raises(ConfigurationError, match="did you mean 'size-power'"):
         app.for_flwr_run({**named, "sise-power": 2.0})
     configuration = resolve({**app.run_config(text), "weighting": "power-of-size", "rounds": 8})
-    assert configuration.values["size-power"] == 2.0
-    assert configuration.keys.rounds == 8
+    assert (configuration.values["size-power"], configuration.keys.rounds) == (0.75, 8)
+    with pytest.raises(ConfigurationError, match=r"size-power is 1\.5.*1"):
+        resolve({**typed, "size-power": 1.5})
     assert resolve(configuration.values) == configuration
 
 
