@@ -9,10 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, Context, Message, RecordDict
-from masked_federation import SIZES, START, MaskedNodes, values
+from masked_federation import SIZES, START, MaskedNodes, Work, values
 from small_federation import make_grid
 
+from bfl.configuration import resolve
 from bfl.errors import RunError
+from bfl.federation.secure_aggregation.on_the_wire import CONFIRM, SHARE_KEYS, UNMASK
 from bfl.federation.wire import ARRAYS, CONFIG, posterior_from_arrays, posterior_to_arrays
 from strategies import PosteriorPooling
 
@@ -97,6 +99,46 @@ def test_a_client_that_is_given_another_weight_sends_nothing() -> None:
     run(another_weight, warnings).check()
     said = "the server gives this client the weight 0.999, which by weighting 'train-size' is not"
     assert any(f"client {VICTIM}" in text and said in text for text in warnings)
+
+
+class Lowered(MaskedNodes):
+    """Clients that are told another threshold in one of the messages beside their tasks."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self._kind = kind
+
+    def _stage(self, kind: str, answer: Work) -> Work:
+        def lowered(message: Message, context: Context) -> Message:
+            config: Any = message.content[CONFIG]
+            given = json.loads(config["configuration"])
+            config["configuration"] = json.dumps({**given, "masked-threshold": 0.01})
+            return answer(message, context)
+
+        return super()._stage(kind, lowered if kind == self._kind else answer)
+
+
+@pytest.mark.parametrize("kind", [SHARE_KEYS, CONFIRM, UNMASK])
+def test_a_threshold_that_is_not_that_of_the_task_is_refused(kind: str) -> None:
+    """Masks hold what the task says; the other four messages say it anew."""
+    warnings: list[str] = []
+    given = {"exchange": "masked", "masked-threshold": 1.0}
+    strategy = PosteriorPooling(
+        rule="nwa",
+        exchange=resolve({"dataset": "digits", **given}).exchange,
+        configuration=values(**given),
+        partition=[np.arange(size) for size in SIZES],
+        round_retries=0,
+        on_warning=warnings.append,
+    )
+    grid, start = make_grid(Lowered(kind).app(), len(SIZES)), posterior_to_arrays(START)
+    with pytest.raises(RunError, match="nothing was unmasked"):
+        strategy.start(grid, start, num_rounds=1, timeout=1.0)
+    told, kept = ("1.0", "0.01") if kind == SHARE_KEYS else ("0.01", "1.0")
+    assert len(warnings) == len(SIZES)
+    for text in warnings:
+        assert f"shared its secrets by masked-neighbours=30, masked-threshold={kept} and" in text
+        assert f"told masked-neighbours=30, masked-threshold={told}; it sends nothing" in text
 
 
 def test_without_a_lie_the_round_ends() -> None:

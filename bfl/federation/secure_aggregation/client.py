@@ -60,6 +60,7 @@ class ClientSecrets(Fields):
         encryption: The secret of its encryption key.
         masking: The secret of its masking key.
         own_mask: The secret of its own mask.
+        near: The neighbourhood by which its secrets are shared, in words.
         clients: All who take part.
         neighbours: Its neighbours.
         encryption_keys: Their public keys, in this order.
@@ -80,6 +81,7 @@ class ClientSecrets(Fields):
     encryption: bytes
     masking: bytes
     own_mask: bytes
+    near: str
     clients: list[int]
     neighbours: list[int]
     encryption_keys: list[bytes]
@@ -126,6 +128,7 @@ def advertise(
         encryption=secret(),
         masking=secret(),
         own_mask=secret(),
+        near="",
         clients=[],
         neighbours=[],
         encryption_keys=[],
@@ -166,6 +169,7 @@ def share(
     state = replace(
         state,
         stage=SHARED,
+        near=str(neighbourhood),
         clients=roster.clients,
         neighbours=roster.neighbours,
         encryption_keys=roster.encryption,
@@ -208,10 +212,10 @@ def masked(
             neighbours that were told something else stay in the sum.
 
     Raises:
-        ProtocolError: The stage or the attempt is another one, or too few neighbours have sent
-            shares.
+        ProtocolError: The stage, the attempt or the neighbourhood is another one, or the shares are
+            others than those of neighbours.
     """
-    _expect(state, SHARED, delivery.label)
+    _expect(state, SHARED, delivery.label, neighbourhood)
     _check_delivery(state, delivery, neighbourhood)
     mask(vector, derived(state.own_mask, f"own mask, {state.label}"), 1)
     pair = KeyPair(state.masking)
@@ -240,10 +244,10 @@ def confirm(
     """Tell the neighbours what the server has told of who takes part.
 
     Raises:
-        ProtocolError: The stage or the attempt is another one, or the survivors are too few, or
-            others than those who have shared.
+        ProtocolError: The stage, the attempt or the neighbourhood is another one, or the survivors
+            are too few, or others than those who have shared.
     """
-    _expect(state, MASKED, survivors.label)
+    _expect(state, MASKED, survivors.label, neighbourhood)
     alive = survivors.clients
     if alive != sorted(set(alive) & set(state.sharers)) or state.client not in alive:
         raise ProtocolError("the survivors are not some of those who have sent shares")
@@ -268,10 +272,10 @@ def unmask(state: ClientSecrets, heard: Confirmations, neighbourhood: Neighbourh
     might as well do; and a box that does not hold what its digests say as a share less.
 
     Raises:
-        ProtocolError: The stage or the attempt is another one, or too few neighbours confirm what
-            this client has been told.
+        ProtocolError: The stage, the attempt or the neighbourhood is another one, or too few
+            neighbours confirm what this client has been told.
     """
-    _expect(state, CONFIRMED, heard.label)
+    _expect(state, CONFIRMED, heard.label, neighbourhood)
     near = set(state.senders) & set(state.survivors)
     if not set(heard.clients) <= near or len(set(heard.clients)) != len(heard.clients):
         raise ProtocolError("confirmations are of others than the neighbours that are left")
@@ -334,7 +338,9 @@ def _unsigned(state: ClientSecrets, roster: Roster, identity: Identity) -> list[
     return refused
 
 
-def _expect(state: ClientSecrets, stage: str, label: str) -> None:
+def _expect(
+    state: ClientSecrets, stage: str, label: str, neighbourhood: Neighbourhood | None = None
+) -> None:
     if state.label != label:
         raise ProtocolError(
             f"client {state.client} is in {state.label}, and the message is of {label}"
@@ -343,6 +349,12 @@ def _expect(state: ClientSecrets, stage: str, label: str) -> None:
         raise ProtocolError(
             f"client {state.client} has {state.stage} in {state.label} and is asked for what comes "
             f"after it has {stage}"
+        )
+    # A server that could name a lower threshold in the end would need fewer clients that lie.
+    if neighbourhood and state.near != str(neighbourhood):
+        raise ProtocolError(
+            f"client {state.client} has shared its secrets by {state.near} and is now told "
+            f"{neighbourhood}; it sends nothing"
         )
 
 

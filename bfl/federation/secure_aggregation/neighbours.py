@@ -29,6 +29,10 @@ class Neighbourhood:
     neighbours: int
     share: float
 
+    def __str__(self) -> str:
+        """Return it as the keys of a run; the same text for the same neighbourhood alone."""
+        return f"masked-neighbours={self.neighbours}, masked-threshold={self.share!r}"
+
     def threshold(self, members: int) -> int:
         """Return how many of so many, a client and its neighbours, are needed."""
         return max(members // 2 + 1, math.ceil(self.share * members - 1e-9))

@@ -16,6 +16,7 @@ from bfl.configuration.configuration import without_paths
 from bfl.federation.exchanges.masked import Masked
 from bfl.federation.secure_aggregation.encoding import decoded_statistics, encoded_statistics
 from bfl.federation.secure_aggregation.errors import TooFewClientsError
+from bfl.federation.secure_aggregation.neighbours import Neighbourhood
 from bfl.federation.secure_aggregation.told import told_digest
 from bfl.federation.secure_aggregation.value_range import agreed_exponents
 from bfl.federation.wire import TrainTask, posterior_to_arrays, record_beside, train_content
@@ -122,3 +123,28 @@ def test_a_grid_on_which_the_others_are_nothing_gives_nobodys_update(name, victi
     found = run(Clients(vectors, told=told), refusals=[], told=servers).total()
     decoded = decoded_statistics(found, exponents, SENT.size, 3).gaussian
     assert (np.abs(decoded - unmasked) > 1e-3 * np.abs(unmasked)).all()
+
+
+@pytest.mark.parametrize("stage", ["masked", "confirm", "unmask"])
+@pytest.mark.parametrize("other", [Neighbourhood(30, 0.01), Neighbourhood(12, 1.0)])
+def test_secrets_are_given_by_the_neighbourhood_alone_by_which_they_were_shared(stage, other):
+    """Of the task the digest in the masks holds the threshold; what comes after says it anew."""
+    clients, refusals = Clients(random_vectors(5), Neighbourhood(30, 1.0)), []
+    honest = getattr(clients, stage)
+
+    def lied_to(client, message):
+        clients.neighbourhood = other
+        try:
+            return honest(client, message)
+        finally:
+            clients.neighbourhood = Neighbourhood(30, 1.0)
+
+    setattr(clients, stage, lied_to)
+    with pytest.raises(TooFewClientsError):
+        run(clients, refusals=refusals).total()
+    assert len(refusals) == 5
+    assert refusals[0] == (
+        "client 1 has shared its secrets by masked-neighbours=30, masked-threshold=1.0 and is now "
+        f"told masked-neighbours={other.neighbours}, masked-threshold={other.share}; it sends "
+        "nothing"
+    )
