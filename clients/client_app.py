@@ -47,6 +47,7 @@ from bfl.federation.secure_aggregation.on_the_wire import (
     CONFIRM,
     SHARE_KEYS,
     UNMASK,
+    MaskedTask,
 )
 from bfl.federation.wire import (
     ARRAYS,
@@ -63,7 +64,15 @@ from clients.examples import client_examples, data_problem, label_problem, label
 from clients.guard import deadline, reason_for_server, reports_errors
 from clients.heads import Head
 from clients.judging import judged_metrics
-from clients.masked import advertised, confirmed, held_in_range, masked_reply, shared, unmasked
+from clients.masked import (
+    advertised,
+    checked_task,
+    confirmed,
+    held_in_range,
+    masked_reply,
+    shared,
+    unmasked,
+)
 from clients.metrics import own_examples, private_metrics, training_metrics
 from clients.node import Node
 from clients.own_test_data import own_test_metrics
@@ -226,6 +235,8 @@ def _train(
     data = _training_data(configuration, node)
     examples = client_examples(task, data, node, configuration)
     labels, classes = labels_and_classes(task, data, node, configuration, examples)
+    # Before it trains and keeps a state for what it would not send.
+    told = _told(message, configuration, task, node, int(examples.size))
     start_tensorflow()
     arrays: Any = message.content[ARRAYS]
     from_server = posterior_from_arrays(arrays, _variance_not_sent(configuration))
@@ -257,11 +268,7 @@ def _train(
         **_of_parts(configuration, states, received, beside, trainer.network),
     )
     result = trainer.train(data.images, labels, local_task)
-    if says_nothing_measured(configuration):
-        metrics = private_metrics(task, node, configuration)
-    else:
-        metrics = training_metrics(result, int(examples.size), started)
-        metrics |= _judged(configuration, task, node, trainer, model, result)
+    metrics = _measured(configuration, task, node, trainer, model, result, local_task, started)
     learnt, stays = head.split(result.posterior)
     posterior = _outgoing(configuration, task, learnt, from_server, head.manifest, node)
     posterior = held_in_range(configuration, posterior, from_server)
@@ -277,26 +284,49 @@ def _train(
     if store:
         optimizer = named_optimizer(result.optimizer_state) if keeps_optimizer else {}
         store.save(task.server_round, {**state, **optimizer})
-    if configuration.exchange.secure_sums:
+    if told:
         count = int(metrics[NUM_EXAMPLES])
-        content = masked_reply(message, context, configuration, posterior, from_server, count)
+        content = masked_reply(message, context, told, configuration, posterior, from_server, count)
     else:
         content = reply_content(packed, metrics, replies)
     return Message(content, reply_to=message)
 
 
-def _judged(
+def _told(
+    message: Message, configuration: Configuration, task: TrainTask, node: Node, examples: int
+) -> MaskedTask | None:
+    """Return what a masked round tells the client with its task; None: nothing is masked.
+
+    Raises:
+        ProtocolError: By it the client sends nothing.
+    """
+    if not configuration.exchange.secure_sums:
+        return None
+    if says_nothing_measured(configuration):
+        examples = int(private_metrics(task, node, configuration)[NUM_EXAMPLES])
+    return checked_task(message, configuration, examples)
+
+
+def _measured(
     configuration: Configuration,
     task: TrainTask,
     node: Node,
     trainer: LocalTrainer,
     model: str,
     result: LocalResult,
+    local_task: LocalTask,
+    started: float,
 ) -> dict[str, float | int]:
-    """Return how a client's models do on test images of its own, where it has any."""
+    """Return what a client says in numbers, also of its models on test images of its own.
+
+    Of an update that is private, nothing that it has measured.
+    """
+    if says_nothing_measured(configuration):
+        return private_metrics(task, node, configuration)
     family = personal_architecture(configuration, model)
     models = (result.posterior, result.personal)
     return {
+        **training_metrics(result, int(local_task.examples.size), started),
         **own_test_metrics(
             node.dataset, configuration, task, result.posterior, policy=node.plugins
         ),

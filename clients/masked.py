@@ -89,9 +89,27 @@ def shared(message: Message, context: Context) -> Message:
     return _answer(message, context, state, reply)
 
 
+def checked_task(message: Message, configuration: Configuration, num_examples: int) -> MaskedTask:
+    """Return what a client is told with its task, before it trains for what it would not send.
+
+    Args:
+        message: The message with the task.
+        configuration: The run's configuration, whose exchange is masked.
+        num_examples: The number of its examples, as the server knows it.
+
+    Raises:
+        ProtocolError: The message has not what it has to have, or the weight is not that of the
+            client's examples.
+    """
+    task = MaskedTask.from_fields(fields_in(message.content))
+    task.check_weight(configuration.weighting, num_examples)
+    return task
+
+
 def masked_reply(
     message: Message,
     context: Context,
+    task: MaskedTask,
     configuration: Configuration,
     posterior: Posterior,
     received: Posterior,
@@ -102,6 +120,7 @@ def masked_reply(
     Args:
         message: The message with the task.
         context: The node's context.
+        task: What ``checked_task`` gives.
         configuration: The run's configuration, whose exchange is masked.
         posterior: What the client would send.
         received: The global posterior.
@@ -109,12 +128,9 @@ def masked_reply(
 
     Raises:
         PosteriorError: The posterior is outside of the range that was agreed on.
-        ProtocolError: The message does not come after those before it, or the weight is not that of
-            the client's examples.
+        ProtocolError: The message does not come after those before it.
     """
     secure_sums = _secure_sums(configuration)
-    task = MaskedTask.from_fields(fields_in(message.content))
-    task.check_weight(configuration.weighting, num_examples)
     posterior = held_in_range(configuration, posterior, received)
     secure_sums.value_range.check(posterior, received)
     statistics = client_statistics(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -20,6 +21,7 @@ from bfl.engine.resources import available_memory
 from bfl.errors import ConfigurationError, PosteriorError
 from bfl.federation.parts import Part
 from bfl.federation.secure_aggregation.accuracy import check_accuracy
+from bfl.federation.secure_aggregation.on_the_wire import is_share
 from bfl.federation.secure_aggregation.value_range import ValueRange
 from bfl.federation.wire import posterior_from_arrays
 from bfl.posteriors import Manifest, Posterior
@@ -117,6 +119,7 @@ def check_server_side(method: Method, server: Server | None) -> None:
 
 def check_exchange(
     method: Method,
+    configuration: Configuration | None,
     posterior: Posterior,
     known: Mapping[int, int],
     asked: Mapping[int, Sequence[int]],
@@ -126,6 +129,7 @@ def check_exchange(
 
     Args:
         method: The parts.
+        configuration: What clients are sent a part of; None: they are sent none.
         posterior: The posterior that the first round begins with.
         known: How many examples clients hold, by partition id, as far as the server knows.
         asked: Who is asked in each round of the run, by its number.
@@ -151,7 +155,50 @@ def check_exchange(
             "the first round; allowed: nodes that declare own-examples, examples that the server "
             "assigns, or exchange='direct'"
         )
+    sizes = {client: known[client] for client in sorted(set().union(*asked.values()))}
+    _check_clients_know_weights(method.weighting, configuration, sizes, said)
     _check_accuracy_of_rounds(method, secure_sums.value_range, posterior, known, asked, needed)
+
+
+def _check_clients_know_weights(
+    weighting: Weighting,
+    configuration: Configuration | None,
+    sizes: Mapping[int, int],
+    said: str,
+) -> None:
+    """Raise if clients would find other weights than the server gives them, and send nothing.
+
+    Args:
+        weighting: The server's.
+        configuration: What clients are sent a part of; None: they are sent none.
+        sizes: How many examples each client holds that is ever asked, by partition id.
+        said: What the message begins with.
+
+    Raises:
+        ConfigurationError: Clients are sent another weighting; or the scale of a client's γ depends
+            on who is weighed with it.
+    """
+    if configuration and _described(configuration.weighting) != _described(weighting):
+        raise ConfigurationError(
+            f"{said}each client checks its weight, this Strategy's weighting is "
+            f"{_described(weighting)}, and that of the configuration that clients are sent is "
+            f"{_described(configuration.weighting)}; allowed: the same in both"
+        )
+    gammas = {client: weighting.gamma_of_count(count) for client, count in sizes.items()}
+    total = math.fsum(gammas.values())
+    for client, weight in foreseen_weights(weighting, sizes).items():
+        if not is_share(weight, gammas[client], total):
+            raise ConfigurationError(
+                f"{said}each client checks its weight by its own number of examples, and weighting "
+                f"'{weighting.name}' gives partition {client} ({sizes[client]} examples) another "
+                "one beside the others than by itself; allowed: a weighting whose numbers for a "
+                "client do not depend on the others, such as train-size, or exchange='direct'"
+            )
+
+
+def _described(weighting: Weighting) -> str:
+    settings = weighting.model_dump(by_alias=True).items()
+    return ", ".join([f"'{weighting.name}'", *(f"{key}={value!r}" for key, value in settings)])
 
 
 def _check_accuracy_of_rounds(

@@ -220,7 +220,8 @@ class PosteriorPooling(Strategy):
         clients = self._clients(
             grid, federation, timeout, train_config or ConfigRecord(), warnings.of_client
         )
-        check_exchange(method, initial, clients.num_examples, asked, clients.patience.needed)
+        needed = clients.patience.needed
+        check_exchange(method, known, initial, clients.num_examples, asked, needed)
         state = self.state or ServerState.first(
             initial, federation.size, method.begin(initial, federation.size)
         )

@@ -98,7 +98,7 @@ def test_clients_read_nothing_that_they_are_not_sent() -> None:
     read = set(read_by_clients())
     assert {"seed", "optimizer", "client_timeout"} <= {name for name, _ in read}
     # Where updates are masked clients are sent the weighting, and elsewhere nobody asks for it.
-    assert Masked.clients_check == {"weighting"}
+    assert Masked().clients_check == {"weighting"}
     assert {(name, where) for name, where in read if name in alone} == {("weighting", "masked.py")}
 
 

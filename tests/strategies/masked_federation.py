@@ -21,7 +21,7 @@ from bfl.federation.secure_aggregation.on_the_wire import (
 from bfl.federation.wire import ARRAYS, CONFIG, TrainTask, posterior_from_arrays, reply_content
 from bfl.posteriors import Posterior
 from clients.guard import reports_errors
-from clients.masked import advertised, confirmed, masked_reply, shared, unmasked
+from clients.masked import advertised, checked_task, confirmed, masked_reply, shared, unmasked
 
 SIZES = (10, 20, 30, 15, 25, 40)
 START = Posterior(
@@ -119,11 +119,15 @@ class MaskedNodes:
         task = TrainTask.from_config(config)
         configuration = resolve(json.loads(task.configuration))
         received = posterior_from_arrays(arrays)
-        posterior = self._training(task, received)
         count = self._sizes[task.partition_id]
         if configuration.exchange.secure_sums:
-            content = masked_reply(message, context, configuration, posterior, received, count)
+            told = checked_task(message, configuration, count)
+            posterior = self._training(task, received)
+            content = masked_reply(
+                message, context, told, configuration, posterior, received, count
+            )
         else:
+            posterior = self._training(task, received)
             content = reply_content(posterior, {"num-examples": count})
         self.sent[task.partition_id] = content
         return content

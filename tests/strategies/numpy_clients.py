@@ -34,7 +34,7 @@ from bfl.federation.wire import (
     reply_content,
 )
 from bfl.posteriors import Posterior
-from clients.masked import masked_reply
+from clients.masked import checked_task, masked_reply
 from clients.node import Node
 from clients.part_states import PartStates, keeps_state, received_beside, taken_up
 from clients.process import cached_configuration
@@ -98,8 +98,9 @@ def make_part_app(parts: Sequence[Part], training: LocalTraining, faults: Faults
         if fault == "lost":
             raise RuntimeError("the connection is lost")
         if exchange.secure_sums:
+            told = checked_task(message, configuration, trained.examples)
             return masked_reply(
-                message, context, configuration, trained.sent, received, trained.examples
+                message, context, told, configuration, trained.sent, received, trained.examples
             )
         if fault == "refused":
             packed = {name: np.full_like(vector, np.nan) for name, vector in packed.items()}

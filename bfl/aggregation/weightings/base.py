@@ -32,7 +32,8 @@ class Weighting(Component, UsesServer, ABC):
         requires_previous: Whether it needs the previous global posterior.
         counts_only: Whether a client's γ follows from its own number of examples and nothing else,
             so that it is known before the client has replied. ``gamma`` is then also called without
-            posteriors.
+            posteriors. Where updates are masked a client finds it by itself: there its scale must
+            not depend on who is weighed together either.
     """
 
     requires_gaussian: ClassVar[bool] = False

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy.typing as npt
 
@@ -22,13 +22,7 @@ class Exchange(Component):
 
     What is pooled, and what parts that keep something on clients reckon with, is what ``unpack``
     makes of what ``pack`` gives: on both sides the same, whatever is lost on the way.
-
-    Attributes:
-        clients_check: The keys of parts that are the server's alone otherwise and that clients are
-            sent as well, as they check what the server makes of them.
     """
-
-    clients_check: ClassVar[frozenset[str]] = frozenset()
 
     @property
     def secure_sums(self) -> SecureSums | None:
@@ -38,6 +32,14 @@ class Exchange(Component):
         packed.
         """
         return None
+
+    @property
+    def clients_check(self) -> frozenset[str]:
+        """The keys of parts of the server's that clients are sent as well, to check what it says.
+
+        Of sums, these are their own weights.
+        """
+        return frozenset({"weighting"}) if self.secure_sums else frozenset()
 
     def check_asked(self, asked: int) -> None:
         """Raise if a round needs more clients than so many; by default any number will do.

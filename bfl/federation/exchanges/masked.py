@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import ClassVar
-
 from pydantic import Field
 
 from bfl.errors import ConfigurationError
@@ -24,8 +22,6 @@ class Masked(Exchange):
     Source: Bonawitz et al. (2017), "Practical secure aggregation for privacy-preserving machine
     learning"; Bell et al. (2020) for neighbours in place of all pairs.
     """
-
-    clients_check: ClassVar[frozenset[str]] = frozenset({"weighting"})
 
     masked_reach: float = Field(
         16.0, gt=0.0, le=1e6, description="how far a client's mean may be from the one it was sent"

@@ -97,12 +97,17 @@ class MaskedTask(Fields):
             ProtocolError: It is another one.
         """
         gamma = weighting.gamma_of_count(num_examples)
-        if not math.isclose(self.known_weight * self.known_total, gamma, rel_tol=SAME_WEIGHT):
+        if not is_share(self.known_weight, gamma, self.known_total):
             raise ProtocolError(
                 f"the server gives this client the weight {self.known_weight:.6g}, which by "
                 f"weighting '{weighting.name}' is not that of its {num_examples} examples where "
                 f"all clients' sum is {self.known_total:.6g}; it sends nothing"
             )
+
+
+def is_share(weight: float, gamma: float, total: float) -> bool:
+    """Return whether a weight is a client's γ as a share of the sum of all, up to rounding."""
+    return math.isclose(weight * total, gamma, rel_tol=SAME_WEIGHT)
 
 
 def stage_content(fields: Fields, configuration: str) -> RecordDict:
