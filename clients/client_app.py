@@ -17,6 +17,7 @@ A node's configuration (``--node-config`` of a SuperNode; set by Flower in a sim
 - ``signing-key`` and ``clients-list``: the files with its private key and with its own copy of the
   list of clients; with them a masked exchange is with the clients in that list alone;
 - ``exchange``: the one way in which its updates may leave it, such as ``"masked"``;
+- ``greatest-weight``: the greatest share of a masked sum that its update may make, 1 by default;
 - ``allow-attack``: true if the node may play a hostile client, as every simulated one may.
 """
 
@@ -304,7 +305,7 @@ def _told(
         return None
     if says_nothing_measured(configuration):
         examples = int(private_metrics(task, node, configuration)[NUM_EXAMPLES])
-    return checked_task(message, configuration, examples)
+    return checked_task(message, node, configuration, examples)
 
 
 def _measured(

@@ -89,20 +89,23 @@ def shared(message: Message, context: Context) -> Message:
     return _answer(message, context, state, reply)
 
 
-def checked_task(message: Message, configuration: Configuration, num_examples: int) -> MaskedTask:
+def checked_task(
+    message: Message, node: Node, configuration: Configuration, num_examples: int
+) -> MaskedTask:
     """Return what a client is told with its task, before it trains for what it would not send.
 
     Args:
         message: The message with the task.
+        node: The client's node.
         configuration: The run's configuration, whose exchange is masked.
         num_examples: The number of its examples, as the server knows it.
 
     Raises:
         ProtocolError: The message has not what it has to have, or the weight is not that of the
-            client's examples.
+            client's examples, or greater than the node allows.
     """
     task = MaskedTask.from_fields(fields_in(message.content))
-    task.check_weight(configuration.weighting, num_examples)
+    task.check_weight(configuration.weighting, num_examples, node.greatest_weight)
     return task
 
 

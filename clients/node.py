@@ -38,6 +38,8 @@ class Node:
         state_dir: Where its client keeps a state, or empty.
         personal_model: The architecture of its client's personal model, or empty: as the run says.
         exchange: The one exchange that it takes part in, or empty: any that the run has.
+        greatest_weight: The greatest weight with which its client sends anything to be added up,
+            in (0, 1]; 1: any.
         signing_key: The file with the key that it signs with, or empty.
         clients_list: The file with its own list of clients' keys, or empty.
         simulated: Whether an engine simulates it.
@@ -56,6 +58,7 @@ class Node:
     state_dir: str
     personal_model: str
     exchange: str
+    greatest_weight: float
     signing_key: str
     clients_list: str
     simulated: bool
@@ -105,6 +108,7 @@ class Node:
             state_dir=str(given.get("state-dir", "")),
             personal_model=str(given.get("personal-model", "")),
             exchange=exchanges.get(str(given["exchange"])).name if "exchange" in given else "",
+            greatest_weight=_share(given, "greatest-weight"),
             signing_key=str(given.get("signing-key", "")),
             clients_list=str(given.get("clients-list", "")),
             simulated=simulated,
@@ -144,6 +148,15 @@ def _flag(given: Mapping[str, Any], key: str) -> bool:
     if not isinstance(flag, bool):
         raise ConfigurationError(f"node configuration: {key} is {flag!r}; allowed: true or false")
     return flag
+
+
+def _share(given: Mapping[str, Any], key: str) -> float:
+    share = given.get(key, 1.0)
+    if type(share) not in (int, float) or not 0.0 < share <= 1.0:
+        raise ConfigurationError(
+            f"node configuration: {key} is {share!r}; allowed: a number above 0, up to 1"
+        )
+    return float(share)
 
 
 def _check_model(word: object) -> None:

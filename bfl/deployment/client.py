@@ -167,6 +167,7 @@ def node_config(identity: Identity, node: NodeSettings, state: Path, key: Path) 
         "allow-run-paths": node.allow_run_paths,
         "private": node.private,
         "allow-attack": node.allow_attack,
+        "greatest-weight": node.greatest_weight,
         **own,
     }
 

@@ -54,6 +54,10 @@ NODE_FILE = """\
 # exchange = "masked"
 # clients-list = "clients.toml"
 
+# The greatest share of a masked sum that this client's update may make (1, any): where its weight
+# would be greater, it sends nothing.
+# greatest-weight = 0.5
+
 # The code that this client runs, by the SHA-256 of a run's bundle: it refuses all other. Without
 # it, the client runs whatever the server sends. docs/deployment.md says how to have the hash of
 # code that you have looked at.
@@ -79,6 +83,7 @@ NODE_KEYS = (
     "allow-run-paths",
     "exchange",
     "clients-list",
+    "greatest-weight",
     "bundles",
     "private",
     "personal-model",
@@ -215,6 +220,7 @@ class NodeSettings:
         allow_run_paths: Whether it reads archives that a run names by their paths.
         exchange: The one exchange that it takes part in; empty: any.
         clients_list: Its own copy of the list of clients, with an absolute path; empty: none.
+        greatest_weight: The greatest weight with which it sends anything to be added up; 1: any.
         bundles: The SHA-256 of each bundle that it runs; none: it runs all.
         private: Whether it sends nothing without noise of its own, and no number of examples.
         personal_model: The architecture of its personal model; empty: as the run says.
@@ -229,6 +235,7 @@ class NodeSettings:
     allow_run_paths: bool
     exchange: str
     clients_list: str
+    greatest_weight: float
     bundles: tuple[str, ...]
     private: bool
     personal_model: str
@@ -269,6 +276,7 @@ class NodeSettings:
             allow_run_paths=_flag(given, "allow-run-paths", client),
             exchange=exchanges.get(str(given["exchange"])).name if "exchange" in given else "",
             clients_list=_list(given, here, client),
+            greatest_weight=_share(given, "greatest-weight", client),
             bundles=_bundles(given, client),
             private=_flag(given, "private", client),
             personal_model=_model(given, client),
@@ -281,6 +289,15 @@ def _flag(given: Mapping[str, Any], key: str, client: str) -> bool:
     if not isinstance(flag, bool):
         raise ConfigurationError(f"client {client}: {key} is {flag!r}; allowed: true or false")
     return flag
+
+
+def _share(given: Mapping[str, Any], key: str, client: str) -> float:
+    share = given.get(key, 1.0)
+    if type(share) not in (int, float) or not 0.0 < share <= 1.0:
+        raise ConfigurationError(
+            f"client {client}: {key} is {share!r}; allowed: a number above 0, up to 1"
+        )
+    return float(share)
 
 
 def _bundles(given: Mapping[str, Any], client: str) -> tuple[str, ...]:

@@ -108,6 +108,10 @@ def test_a_wrong_list_is_refused_by_client(
         ("bundles = []", "client client-0: bundles is []; allowed: a list of SHA-256"),
         ("private = 1", "client client-0: private is 1; allowed: true or false"),
         ('allow-attack = "no"', "client client-0: allow-attack is 'no'; allowed: true or false"),
+        ("greatest-weight = 0", "client client-0: greatest-weight is 0; allowed: a number above 0"),
+        ("greatest-weight = 1.5", "client client-0: greatest-weight is 1.5; allowed: a number"),
+        ("greatest-weight = nan", "client client-0: greatest-weight is nan; allowed: a number"),
+        ("greatest-weight = true", "client client-0: greatest-weight is True; allowed: a number"),
         ('personal-model = "cnn7"', "client client-0: personal-model is 'cnn7': "),
         ("task-timeout = 0", "client client-0: task-timeout is 0; allowed: seconds, above 0"),
         ("task-timeout = inf", "client client-0: task-timeout is inf"),
@@ -140,6 +144,7 @@ def test_a_clients_data_are_below_its_folder_or_absolute(federation: FederationF
         "allow-run-paths": False,
         "private": False,
         "allow-attack": False,
+        "greatest-weight": 1.0,
         "dataset": f"npz:{place.resolve() / 'data.npz'}",
     }
     (place / "clients.toml").touch()
@@ -193,11 +198,12 @@ def test_all_that_a_client_reads_of_its_node_can_be_said_in_its_file() -> None:
 
 def test_what_a_clients_operator_says_reaches_its_app(federation: FederationFolder) -> None:
     place = federation.client("client-0")
-    said = 'private = true\npersonal-model = "lenet5"\nallow-attack = true\n'
+    said = 'private = true\npersonal-model = "lenet5"\nallow-attack = true\ngreatest-weight = 0.4\n'
     (place / "node.toml").write_text(said)
     config = node_config(*check_client(place, NOW), Path("/state"), place / "key")
     node = Node.of(SimpleNamespace(node_config=config))  # type: ignore[arg-type]
     assert (node.private, node.personal_model, node.allows_attack) == (True, "lenet5", True)
+    assert node.greatest_weight == 0.4
     assert not node.simulated
 
 

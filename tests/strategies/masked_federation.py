@@ -22,6 +22,7 @@ from bfl.federation.wire import ARRAYS, CONFIG, TrainTask, posterior_from_arrays
 from bfl.posteriors import Posterior
 from clients.guard import reports_errors
 from clients.masked import advertised, checked_task, confirmed, masked_reply, shared, unmasked
+from clients.node import Node
 
 SIZES = (10, 20, 30, 15, 25, 40)
 START = Posterior(
@@ -121,7 +122,7 @@ class MaskedNodes:
         received = posterior_from_arrays(arrays)
         count = self._sizes[task.partition_id]
         if configuration.exchange.secure_sums:
-            told = checked_task(message, configuration, count)
+            told = checked_task(message, Node.of(context), configuration, count)
             posterior = self._training(task, received)
             content = masked_reply(
                 message, context, told, configuration, posterior, received, count

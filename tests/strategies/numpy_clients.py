@@ -98,7 +98,7 @@ def make_part_app(parts: Sequence[Part], training: LocalTraining, faults: Faults
         if fault == "lost":
             raise RuntimeError("the connection is lost")
         if exchange.secure_sums:
-            told = checked_task(message, configuration, trained.examples)
+            told = checked_task(message, Node.of(context), configuration, trained.examples)
             return masked_reply(
                 message, context, told, configuration, trained.sent, received, trained.examples
             )

@@ -24,7 +24,9 @@ from bfl.federation.secure_aggregation.settings import SecureSums
 from bfl.federation.wire import TrainTask, posterior_to_arrays
 from bfl.posteriors import Posterior
 from clients.client_app import train
+from clients.node import Node
 from strategies import PosteriorPooling
+from strategies.posterior_pooling import Round
 
 
 class Shares(Weighting):
@@ -91,6 +93,38 @@ def test_a_client_refuses_a_wrong_weight_before_it_trains() -> None:
 
     assert "the server gives this client the weight 0.9, which by weighting" in reason(0.9)
     assert "KeyError: 'arrays'" in reason(0.1)
+
+
+@pytest.mark.parametrize("bound", [None, 0.5, 1.0])
+def test_a_client_whose_update_would_be_nearly_the_whole_sum_sends_nothing(bound: Any) -> None:
+    """Where its node bounds its weight: nothing lies here, the clients are that unequal."""
+    sizes, warnings, rounds = (5, 8, 6, 3000), list[str](), list[Round]()
+    grid = make_grid(MaskedNodes(sizes=sizes).app(), len(sizes))
+    for context in grid._contexts.values():
+        context.node_config.update({} if bound is None else {"greatest-weight": bound})
+    strategy = PosteriorPooling(
+        rule="nwa",
+        exchange="masked",
+        configuration=values(exchange="masked"),
+        partition=[np.arange(size) for size in sizes],
+        on_round=rounds.append,
+        on_warning=warnings.append,
+    )
+    strategy.start(grid, posterior_to_arrays(START), num_rounds=1, timeout=1.0)
+    left_out = bound == 0.5
+    assert [c["client"] for c in rounds[0].clients] == [0, 1, 2] + [3] * (not left_out)
+    assert bool(warnings) == left_out
+    for text in warnings:
+        assert "client 3: failed" in text
+        assert "the weight 0.993707, and its node takes none that great (greatest-weight)" in text
+
+
+@pytest.mark.parametrize("bound", [0, 1.5, True, "0.5", float("nan")])
+def test_a_node_says_what_its_greatest_weight_may_be(bound: Any) -> None:
+    config = {"partition-id": 0, "num-partitions": 3, "greatest-weight": bound}
+    context = Context(run_id=1, node_id=1, node_config=config, state=RecordDict(), run_config={})
+    with pytest.raises(ConfigurationError, match=r"greatest-weight is .*; allowed: a number above"):
+        Node.of(context)
 
 
 def test_whoever_adds_up_checks_weights() -> None:

@@ -83,18 +83,20 @@ class MaskedTask(Fields):
         """The sum of all clients' γ."""
         return float(np.frombuffer(self.total, np.float64)[0])
 
-    def check_weight(self, weighting: Weighting, num_examples: int) -> None:
-        """Raise unless the weight is what the client's own examples make it.
+    def check_weight(self, weighting: Weighting, num_examples: int, greatest: float) -> None:
+        """Raise unless the weight is what the client's own examples make it, and not too great.
 
-        All clients are told one total, or their masks stay: so no server can give one a weight near
-        1 and the others next to nothing, and read its vector in the sum.
+        All clients are told one total, or their masks stay: so no server can give one another
+        weight than the others by that total, and read its vector in the sum. A client that has most
+        of the examples has most of the weight all the same, for which there is the bound.
 
         Args:
             weighting: A scheme that goes by ``counts_only``.
             num_examples: The number of the client's examples.
+            greatest: The greatest weight with which the client sends anything.
 
         Raises:
-            ProtocolError: It is another one.
+            ProtocolError: It is another one, or too great.
         """
         gamma = weighting.gamma_of_count(num_examples)
         if not is_share(self.known_weight, gamma, self.known_total):
@@ -102,6 +104,12 @@ class MaskedTask(Fields):
                 f"the server gives this client the weight {self.known_weight:.6g}, which by "
                 f"weighting '{weighting.name}' is not that of its {num_examples} examples where "
                 f"all clients' sum is {self.known_total:.6g}; it sends nothing"
+            )
+        if self.known_weight > greatest:
+            raise ProtocolError(
+                f"the server gives this client the weight {self.known_weight:.6g}, and its node "
+                "takes none that great (greatest-weight), as the sum of all would be too much its "
+                "own update; it sends nothing"
             )
 
 
