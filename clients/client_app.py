@@ -38,6 +38,7 @@ from bfl.errors import ConfigurationError, public
 from bfl.experiments.run.trainer import personal_architecture, trainer_for
 from bfl.federation.client_metrics import NUM_EXAMPLES
 from bfl.federation.exchanges import unpacked
+from bfl.federation.exchanges.base import Vectors
 from bfl.federation.network_query import NetworkQuery, manifest_content
 from bfl.federation.node_description import NodeDescription
 from bfl.federation.outgoing import sent as sent_update
@@ -271,10 +272,8 @@ def _train(
     result = trainer.train(data.images, labels, local_task)
     metrics = _measured(configuration, task, node, trainer, model, result, local_task, started)
     learnt, stays = head.split(result.posterior)
-    posterior = _outgoing(configuration, task, learnt, from_server, head.manifest, node)
-    posterior = held_in_range(configuration, posterior, from_server)
-    packed = configuration.exchange.pack(posterior, from_server)
-    posterior = unpacked(configuration.exchange, packed, from_server)
+    outgoing = _outgoing(configuration, task, learnt, from_server, head.manifest, node)
+    packed, posterior = _packed(configuration, outgoing, from_server)
     trained = replace(
         result.trained(local_task, posterior, beside),
         received=from_server,
@@ -283,8 +282,7 @@ def _train(
     )
     replies, state = states.conclude(trained)
     if store:
-        optimizer = named_optimizer(result.optimizer_state) if keeps_optimizer else {}
-        store.save(task.server_round, {**state, **optimizer})
+        store.save(task.server_round, {**state, **named_optimizer(result.optimizer_state)})
     if told:
         count = int(metrics[NUM_EXAMPLES])
         content = masked_reply(message, context, told, configuration, posterior, from_server, count)
@@ -353,6 +351,15 @@ def _outgoing(
     corrupted = configuration.attack.corrupt(learnt, received, generator)
     # A hostile client knows what is checked: it stays where it is not refused at once.
     return manifest.raised(corrupted)
+
+
+def _packed(
+    configuration: Configuration, outgoing: Posterior, received: Posterior
+) -> tuple[Vectors, Posterior]:
+    """Return what travels of a posterior, and the posterior that the server makes of it."""
+    held = held_in_range(configuration, outgoing, received)
+    packed = configuration.exchange.pack(held, received)
+    return packed, unpacked(configuration.exchange, packed, received)
 
 
 def _variance_not_sent(configuration: Configuration) -> float | None:
