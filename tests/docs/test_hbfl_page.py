@@ -139,14 +139,31 @@ def test_what_is_said_of_the_initial_deviation_on_cifar10() -> None:
     assert "under 0.05, where FedProx stays better than either" in SAID
 
 
+def orders_of_speed(study: str) -> list[str]:
+    """Return what the page says of each order in the rounds that a study's methods take."""
+    page = (ROOT / "docs/results/hbfl2023.md").read_text("utf-8")
+    section = page.split(f"<!-- verdicts hbfl2023-{study} -->")[1]
+    columns = section.split("<!-- end of verdicts -->")[0].split("- Expected of rounds to")[1:]
+    return [line for text in columns for line in text.splitlines() if " better than " in line]
+
+
 def test_that_no_speed_is_found_on_cifar10() -> None:
-    verdicts = (ROOT / "docs/results/hbfl2023.md").read_text("utf-8")
-    section = verdicts.split("<!-- verdicts hbfl2023-cifar10-1000-images -->")[1]
-    lines = section.split("<!-- end of verdicts -->")[0].split("- Expected of rounds to")[1:]
-    orders = [line for block in lines for line in block.splitlines() if " better than " in line]
+    orders = orders_of_speed("cifar10-1000-images")
     assert len(orders) == 2 * 2 * 2 * 4
     assert not any(": found" in line for line in orders)
     assert "That it is faster than the others, as the paper says of Fig. 3, is found with" in SAID
+
+
+def test_what_is_said_of_mnist() -> None:
+    study = "mnist-1000-images"
+    for other in ("FML", "FedProx"):
+        assert accuracies("HBFL", other, study) == {"0.05": "worse", "100": "no"}
+    assert accuracies("HBFL", "FedAvg with Adam", study) == {"0.05": "no", "100": "no"}
+    assert "Under α = 0.05 HBFL is worse than FML and FedProx by the interval, and against" in SAID
+    assert "Under α = 100 none is found against any of the three" in SAID
+    assert len(orders_of_speed(study)) == 2 * 4
+    assert not any(": found" in line for line in orders_of_speed(study))
+    assert {c.values.get("initial-scale", 0.05) for c in configurations(study)} == {0.05}
 
 
 def test_the_images_of_the_digits() -> None:
