@@ -71,6 +71,7 @@ def server_data(
         dataset,
         data_dir=keys.data_dir,
         examples=keys.server_examples,
+        unused=keys.unused_examples,
         train_examples=keys.train_examples,
         clients=clients,
         seed=keys.seed,

@@ -52,6 +52,14 @@ class Keys(pydantic.BaseModel):
         "share, from 1 a number",
         json_schema_extra=SERVER_ONLY,
     )
+    unused_examples: float = Field(
+        0.0,
+        ge=0.0,
+        description="how many of the training images nobody has where server-data is another data "
+        "set, below 1 a share: those that 'held-back' takes of so many server-examples, so that "
+        "clients have the images that they have there",
+        json_schema_extra=SERVER_ONLY,
+    )
     server_labels: bool = Field(
         True,
         description="whether the server has these images' labels, by which rounds are validated",

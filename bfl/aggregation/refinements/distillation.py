@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field
+from pydantic import Field, ValidationInfo, field_validator
 
 from bfl.aggregation.ensemble import LEFT_OUT, EnsembleMembers, Member
 from bfl.aggregation.refinements.base import Refined, Refinement, refinements
@@ -78,7 +78,11 @@ class Distillation(EnsembleMembers, Refinement):
         "the authors' code, with a gradient as much smaller",
     )
     swa_lowest_rate: float = Field(
-        4e-4, gt=0.0, le=10.0, description="rate at the end of a cycle of swa"
+        4e-4,
+        gt=0.0,
+        le=10.0,
+        validate_default=True,  # the highest is one that is given, or not
+        description="rate at the end of a cycle of swa",
     )
     swa_cycle: int = Field(25, ge=1, description="steps in a cycle of swa")
     swa_start: float = Field(
@@ -89,6 +93,14 @@ class Distillation(EnsembleMembers, Refinement):
     swa_statistics: Literal["recomputed", "averaged"] = Field(
         "recomputed", description="moving statistics of swa's average"
     )
+
+    @field_validator("swa_lowest_rate")
+    @classmethod
+    def _at_most_the_highest(cls, lowest: float, info: ValidationInfo) -> float:
+        highest = info.data.get("distillation_learning_rate", lowest)
+        if info.data.get("distillation_optimizer") == "swa" and lowest > highest:
+            raise ValueError(f"at most distillation-learning-rate, {highest:g}")
+        return lowest
 
     def requires(self) -> frozenset[str]:
         """Return that the server has images, and labels if they are what is learnt."""

@@ -29,7 +29,8 @@ class ServerData:
         images: uint8 [N, H, W, C].
         labels: int64 [N]; None if the server does not have them.
         held_back: Positions among the training images of the run's data set, ascending: the images
-            that the clients do without; none where the images are another data set's.
+            that the clients do without; where the images are another data set's, those that nobody
+            has.
     """
 
     images: Images
@@ -76,6 +77,7 @@ def load_server_data(
     clients: int,
     seed: int,
     labelled: bool = True,
+    unused: float = 0.0,
 ) -> ServerData | None:
     """Return the server's own images; None if it has none.
 
@@ -94,33 +96,44 @@ def load_server_data(
         seed: The run's seed.
         labelled: The key ``server-labels``; without labels, another data set's classes may be
             others than the run's.
+        unused: The key ``unused-examples``: of the training images that are used, as many as nobody
+            has where the server's are another data set's.
 
     Raises:
         ConfigurationError: There are not so many images, none would be left for the clients, or
             the other data set does not go with the run's.
         DataError: The other data set cannot be had.
     """
+    if unused and server_data in ("", HELD_BACK):
+        raise ConfigurationError(
+            f"unused-examples is {unused:g} and server-data is '{server_data}'; allowed: 0, or "
+            "another data set for the server's images"
+        )
     if not server_data:
         return None
+
+    def held_back(count: float, key: str) -> Labels:
+        candidates = train_positions(dataset, train_examples, clients)
+        chosen = stratified_positions(
+            dataset.train_labels[candidates], count, "server-examples", seed, given_by=key
+        )
+        if chosen.size == candidates.size:
+            raise ConfigurationError(
+                f"{key} is {count:g}: all {candidates.size} training images would be held back "
+                "from the clients; allowed: fewer"
+            )
+        return candidates[chosen]
+
     if server_data == HELD_BACK:
-        source, candidates = dataset, train_positions(dataset, train_examples, clients)
+        source, own = dataset, held_back(examples, "server-examples")
+        without_clients = own
     else:
         source = cached_dataset(server_data, data_dir)
         _check_goes_with(source, dataset, server_data, labelled)
-        candidates = np.arange(source.train_labels.size, dtype=np.int64)
-    chosen = stratified_positions(
-        source.train_labels[candidates], examples, "server-examples", seed
-    )
-    own = candidates[chosen]
-    images, labels = source.train_images[own], source.train_labels[own] if labelled else None
-    if server_data != HELD_BACK:
-        return ServerData(images, labels, own[:0])
-    if own.size == candidates.size:
-        raise ConfigurationError(
-            f"server-examples is {examples:g}: all {candidates.size} training images would be held "
-            "back from the clients; allowed: fewer"
-        )
-    return ServerData(images, labels, own)
+        own = stratified_positions(source.train_labels, examples, "server-examples", seed)
+        without_clients = held_back(unused, "unused-examples") if unused else own[:0]
+    labels = source.train_labels[own] if labelled else None
+    return ServerData(source.train_images[own], labels, without_clients)
 
 
 def check_no_overlap(data: ServerData, dataset: Dataset, clients: Labels, word: str) -> None:

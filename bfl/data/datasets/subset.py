@@ -11,7 +11,9 @@ from bfl.data.datasets.base import Dataset, Labels
 from bfl.errors import ConfigurationError
 
 
-def stratified_positions(labels: Labels, amount: float, key: str, seed: int = 0) -> Labels:
+def stratified_positions(
+    labels: Labels, amount: float, key: str, seed: int = 0, *, given_by: str = ""
+) -> Labels:
     """Return the positions of a part of the examples that has the mixture of classes of them all.
 
     In each class the examples are put into a random order that is always the same, and example r of
@@ -25,6 +27,7 @@ def stratified_positions(labels: Labels, amount: float, key: str, seed: int = 0)
         amount: How many: 0 all, below 1 a share (at least one example), from 1 a number.
         key: The configuration key that says so, for messages and for its own randomness.
         seed: The seed of the order.
+        given_by: Another key that says how many, for messages; the order stays that of ``key``.
 
     Returns:
         (n,) positions in ascending order, int64.
@@ -32,7 +35,7 @@ def stratified_positions(labels: Labels, amount: float, key: str, seed: int = 0)
     Raises:
         ConfigurationError: The number is not whole, or there are fewer examples.
     """
-    count = _count(amount, labels.size, key)
+    count = _count(amount, labels.size, given_by or key)
     if count == labels.size:
         return np.arange(labels.size, dtype=np.int64)
     order = randomness.generator(seed, "subset", key).permutation(labels.size)

@@ -12,7 +12,7 @@ from bfl.federation.workloads.base import DrawnWorkload, workloads
 class UniformWorkload(DrawnWorkload):
     """Every client makes E_k ~ U{``least-epochs``..``most-epochs``} epochs, whatever E is.
 
-    Source: FedBE (2021), section 5.4, "assigning each client a local training epoch E_i, sampled
+    Source: FedBE (2021), section 5.3, "assigning each client a local training epoch E_i, sampled
     uniformly from (0, 20]", which is {1, …, 20}. Whether once or in each round it does not say;
     FedProx (Li et al. 2020), whom it follows, draws in each round.
     """

@@ -29,8 +29,8 @@ class StepSchedule(Schedule):
     40 rounds and "12" both change the rate from round 13 on. Shares are rounded up to whole rounds.
 
     Source: FedBE (2021), appendix B.2: 0.01 in round r "if r < 0.3R, 0.001 if 0.3R ≤ r < 0.6R, and
-    0.0001 otherwise", r counted from 0. Its code has milestones "0,1,0.3,0.6,0.9" with factors
-    "0.5,1,0.2,0.1,0.01".
+    0.0001 otherwise", r counted from 0. Its code compares with r > 0.3R and so on: of 40 rounds
+    milestones "0,1,13,25,37" with factors "0.5,1,0.2,0.1,0.01".
     """
 
     lr_milestones: str = Field(

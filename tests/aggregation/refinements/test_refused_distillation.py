@@ -24,6 +24,10 @@ FEDBE: dict[str, Any] = {"strategy": "fedbe", "inference": "deterministic"}
             {"ensemble-samples": 0, "ensemble-average": False, "ensemble-clients": False},
             "ensemble-clients is False; allowed: true, .* would have no member",
         ),
+        (
+            {"distillation-learning-rate": 1e-4},
+            "swa-lowest-rate is 0.0004; .* at most distillation-learning-rate, 0.0001",
+        ),
         ({"sampler": "pooled-posterior"}, "needs Gaussian posteriors, .* or sampler dirichlet"),
         ({"server-data": "cifar9"}, "server-data is 'cifar9'; .* did you mean 'cifar10'"),
         ({"dataset": "digits", "server-data": "digits"}, "that the clients train on; allowed"),
@@ -43,3 +47,6 @@ def test_what_is_refused_there_is_not_the_rest() -> None:
     assert resolve(FEDBE).values["refinement"] == "distillation"
     resolve({**FEDBE, "server-labels": True, "distillation-targets": "labels"})
     resolve({**FEDBE, "ensemble-samples": 0, "ensemble-average": False})
+    # Plain steps have one rate, and a constant one is no cycle upside down.
+    resolve({**FEDBE, "distillation-learning-rate": 1e-4, "distillation-optimizer": "sgd"})
+    resolve({**FEDBE, "distillation-learning-rate": 1e-4, "swa-lowest-rate": 1e-4})

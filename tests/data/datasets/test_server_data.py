@@ -17,6 +17,7 @@ from strategies.division import split
 from strategies.federation import Federation
 from strategies.pretraining import split_off
 from strategies.refusals import check_before_start, check_own_images
+from strategies.run import _described
 from strategies.validation import server_data
 
 FEDERATION = Federation(nodes={0: 10, 1: 11, 2: 12}, own_examples={0: 0, 1: 0, 2: 0})
@@ -182,3 +183,47 @@ def test_settings_without_images_of_the_server_are_warned_of() -> None:
     given = {"server-examples": 0.2, "best-metric": "accuracy"}
     assert len(unread_settings(resolve(given), given)) == 2
     assert not unread_settings(resolve({**HELD_BACK, **given}), given)
+
+
+def test_clients_have_the_same_images_whether_the_server_has_the_others_or_nobody(
+    archive: Any,
+) -> None:
+    """So a run with another data set on the server is paired with one that holds images back."""
+    other = archive("other.npz")
+    values = {"partition": "dirichlet", "train-examples": 800.0}
+    dataset = load_dataset("digits")
+    runs = (
+        {**HELD_BACK, "server-examples": 0.25},
+        {"server-data": other, "server-examples": 20.0, "unused-examples": 0.25},
+    )
+    found = []
+    for given in runs:
+        configuration = resolve({**values, **given})
+        own = server_data(configuration, dataset, 3, FEDERATION)
+        assert own is not None
+        parts = split(configuration, dataset, FEDERATION, own)
+        found.append((own, _described(dataset, parts, own)))
+    (held, described), (foreign, described_too) = found
+    assert described == described_too
+    np.testing.assert_array_equal(held.held_back, foreign.held_back)
+    assert held.held_back.size == 200
+    assert len(foreign.images) == 20
+
+
+@pytest.mark.parametrize("server", ["", "held-back"])
+def test_images_that_nobody_has_go_with_another_data_set(server: str) -> None:
+    configuration = resolve({"server-data": server, "unused-examples": 40.0})
+    with pytest.raises(ConfigurationError, match=r"unused-examples is 40 and server-data is"):
+        server_data(configuration, load_dataset("digits"), 3, FEDERATION)
+
+
+@pytest.mark.parametrize(
+    ("unused", "said"),
+    [(1437.0, "unused-examples is 1437: all 1437 training images"), (2000.0, "unused-examples")],
+)
+def test_too_many_images_that_nobody_has_are_refused(
+    unused: float, said: str, archive: Any
+) -> None:
+    configuration = resolve({"server-data": archive("other.npz"), "unused-examples": unused})
+    with pytest.raises(ConfigurationError, match=said):
+        server_data(configuration, load_dataset("digits"), 3, FEDERATION)
