@@ -166,6 +166,16 @@ def test_what_is_said_of_mnist() -> None:
     assert {c.values.get("initial-scale", 0.05) for c in configurations(study)} == {0.05}
 
 
+def test_what_is_said_of_slow_clients() -> None:
+    study = "slow-clients-1000-images"
+    for other in ("FML", "FedProx"):
+        assert accuracies("HBFL", other, study) == {"0.05": "worse", "100": "worse"}
+    assert "With σ = 0.05 HBFL is behind both under both α, by the interval, and nowhere" in SAID
+    orders = [text for text in orders_of_speed(study) if "HBFL, σ 0.005" not in text]
+    assert len(orders) == 2 * 2 * 4
+    assert not any(": found" in line for line in orders)
+
+
 def test_the_images_of_the_digits() -> None:
     digits = cached_dataset("digits", "")
     for configuration in configurations("digits"):
