@@ -176,6 +176,46 @@ def test_what_is_said_of_slow_clients() -> None:
     assert not any(": found" in line for line in orders)
 
 
+def found_orders(study: str, heading: str) -> dict[str, str]:
+    """Return "found", "reverse" or "no" for each order that the page expects of a column."""
+    page = (ROOT / "docs/results/hbfl2023.md").read_text("utf-8")
+    section = page.split(f"<!-- verdicts hbfl2023-{study} -->")[1]
+    text = section.split("<!-- end of verdicts -->")[0].split(f"- Expected of {heading}:\n")[1]
+    words = {"found, by": "found", "the reverse is found, by": "reverse", "no significant": "no"}
+    orders = {}
+    for line in text.split("\n- ")[0].splitlines():
+        what, _, said = line.removeprefix("  - ").partition(": ")
+        if said:
+            [orders[what]] = (order for word, order in words.items() if said.startswith(word))
+    return orders
+
+
+def test_what_is_said_of_mixed_models() -> None:
+    study = "cifar10-1000-images-mixed"
+    near, far = (f"dirichlet-{alpha} HBFL better than FML" for alpha in ("0.05", "100"))
+    assert found_orders(study, "best round's (%)") == {near: "reverse", far: "reverse"}
+    assert found_orders(study, "better of both, best (%)") == {near: "no", far: "reverse"}
+    assert "the reverse is found of the global model under both α, and of the better of" in SAID
+    assert "both under α = 100; of the latter under α = 0.05" in SAID
+
+
+def test_what_is_said_of_two_tasks() -> None:
+    study = "tasks-1000-images"
+    far, near = "cifar10 and tiny-imagenet HBFL", "fashion-mnist and mnist HBFL"
+    best = found_orders(study, "better of both, best (%)")
+    assert {line for line, order in best.items() if order == "found"} == {
+        f"{near} better than {other}" for other in ("Independent", "FML")
+    }
+    assert {order for line, order in best.items() if line.startswith(far)} == {"no"}
+    assert "its order is found with Fashion-MNIST and MNIST, by half a point against FML" in SAID
+    last = found_orders(study, "personal model, last (%)")
+    assert [line for line, order in last.items() if order != "no"] == [
+        f"{far} better than Independent"
+    ]
+    assert last[f"{far} better than Independent"] == "found"
+    assert "clients alone with CIFAR-10 and Tiny-ImageNet; no other order of it is found" in SAID
+
+
 def test_the_images_of_the_digits() -> None:
     digits = cached_dataset("digits", "")
     for configuration in configurations("digits"):
