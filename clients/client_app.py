@@ -112,17 +112,18 @@ def describe(message: Message, context: Context) -> Message:
     # Before the data, which a plugin may be the source of.
     plugins = _plugin_problem(message, node)
     data = "" if plugins else data_problem(message, node)
+    unusable = bool(plugins or data)
     description = NodeDescription(
         partition_id=node.partition_id,
         num_partitions=node.num_partitions,
-        own_examples=0 if data else own_examples(node, private=question.get(PRIVATE) is True),
+        own_examples=0 if unusable else own_examples(node, private=question.get(PRIVATE) is True),
         code=code_digest(),
         allows_attack=node.allows_attack,
         keeps_state=node.simulated or bool(node.state_dir),
         plugins=plugins,
         data=data,
-        labels="" if data else label_problem(message, node),
-        personal_model="" if data else personal_model_problem(message, node),
+        labels="" if unusable else label_problem(message, node),
+        personal_model="" if unusable else personal_model_problem(message, node),
         noise_anew=not node.simulated,
         reads_run_paths=node.reads_run_paths,
     )

@@ -49,8 +49,11 @@ def personal_model_problem(message: Message, node: Node) -> str:
         node: The node that is asked; its data can be had.
     """
     asked: Any = message.content.get(CONFIG, {})
-    word, data = node.personal_model, data_asked_of(message, node)
-    if not word or data is None or asked.get(PERSONAL_MODELS) is not True:
+    word = node.personal_model
+    if not word or asked.get(PERSONAL_MODELS) is not True:
+        return ""
+    data = data_asked_of(message, node)
+    if data is None:
         return ""
     try:
         check_images(word, create_architecture(word), data.image_shape)

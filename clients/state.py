@@ -26,7 +26,7 @@ import numpy as np
 from flwr.app import Array, ArrayRecord, Context
 
 from bfl.deployment.private_files import PRIVATE_FOLDER, write_private
-from bfl.errors import ConfigurationError, DataError, LostStateError, SharedFolderError
+from bfl.errors import ConfigurationError, DataError, LostStateError, RunError, SharedFolderError
 from bfl.experiments.results.identity import is_run_key, read_run_key
 from bfl.federation.state import Arrays, Snapshots
 from bfl.federation.wire import TrainTask
@@ -86,10 +86,17 @@ class StateInFolder:
             ) from error
 
     def save(self, server_round: int, arrays: Arrays) -> None:
-        """Write a snapshot."""
+        """Write a snapshot.
+
+        Raises:
+            RunError: It cannot be written.
+        """
         if self._private:
-            self._folder.parent.mkdir(parents=True, exist_ok=True)
-            self._folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
+            try:
+                self._folder.parent.mkdir(parents=True, exist_ok=True)
+                self._folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
+            except OSError as error:
+                raise RunError(f"cannot write {self._folder}: {error.strerror or error}") from error
         self._snapshots.save(server_round, arrays)
 
 

@@ -253,3 +253,14 @@ def test_a_node_says_before_the_first_round_that_its_images_are_too_small_for_it
     description = NodeDescription.from_content(ask(describe, content, **node).content)
     assert said in description.personal_model
     assert bool(description.personal_model) == bool(said) == bool(description.unfit)
+
+
+def test_a_plugin_that_is_missing_is_said_and_not_the_data_that_it_would_have(
+    plugin: Path,
+) -> None:
+    question: dict[str, Any] = {"plugins": str(plugin), "num-classes": 10, "personal-models": True}
+    content = RecordDict({"config": ConfigRecord(question)})
+    reply = ask(describe, content, **{"personal-model": "mlp", "dataset": "of-the-plugin"})
+    description = NodeDescription.from_content(reply.content)
+    assert "plugins-dir" in description.unfit
+    assert description.personal_model == ""

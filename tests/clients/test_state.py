@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from flwr.app import Context, RecordDict
 
-from bfl.errors import ConfigurationError, LostStateError, SharedFolderError
+from bfl.errors import ConfigurationError, LostStateError, RunError, SharedFolderError
 from bfl.federation.wire import TrainTask
 from clients.node import Node
 from clients.state import KEPT, ClientState, StateInContext, StateInFolder, client_state
@@ -160,6 +160,13 @@ def test_nobody_else_on_a_nodes_machine_reads_what_its_client_keeps(tmp_path: Pa
     assert folder.stat().st_mode & 0o777 == 0o700
     assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
     assert kept.take_up(2, 3)["a"].tolist() == [1, 1]
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    kept = store(make_task("/elsewhere", KEY), **{"state-dir": str(tmp_path / "file")})
+    with pytest.raises(RunError, match=f"cannot write .*run-{KEY}"):
+        kept.save(1, ARRAYS)
 
 
 def test_a_server_does_not_choose_where_a_supernode_writes(tmp_path: Path) -> None:
