@@ -16,16 +16,20 @@ STALE_AFTER = 3600.0
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]+\.tmp")
 
 
-def write_atomically(path: Path, data: bytes) -> None:
+def write_atomically(path: Path, *data: bytes | memoryview) -> None:
     """Replace a file as a whole: whoever reads it meets the old one or the new one.
 
     The data are on the disk before the name is: a run killed at any moment, or a machine that loses
     its power, leaves no half file.
 
+    Args:
+        path: The file.
+        data: What it shall hold, one behind the other: large parts need not be joined in memory.
+
     Raises:
         OSError: The file cannot be written; the old one, if any, is still there.
     """
-    with _written_aside(path, data) as temporary:
+    with _written_aside(path, *data) as temporary:
         temporary.replace(path)
 
 
@@ -47,13 +51,13 @@ def create_atomically(path: Path, data: bytes) -> None:
 
 
 @contextmanager
-def _written_aside(path: Path, data: bytes) -> Iterator[Path]:
+def _written_aside(path: Path, *data: bytes | memoryview) -> Iterator[Path]:
     """Give a block the temporary file that holds the data, to be given its name."""
     # Not by process id: two hosts that share the folder have the same ones.
     temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
     try:
         with temporary.open("xb") as stream:
-            stream.write(data)
+            stream.writelines(data)
             stream.flush()
             os.fsync(stream.fileno())
             now = os.fstat(stream.fileno()).st_mtime

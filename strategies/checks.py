@@ -276,8 +276,14 @@ def check_declarations(
         raise ConfigurationError("\n".join(problems))
 
 
-def check_memory(method: Method, posterior: Posterior, asked: int) -> None:
+def check_memory(method: Method, posterior: Posterior, asked: int, *, kept: bool = False) -> None:
     """Raise if the models of all clients of a round are needed at once and do not fit in memory.
+
+    Args:
+        method: The server's parts.
+        posterior: What the first round begins with.
+        asked: How many clients a round has at most.
+        kept: Whether a round is kept on the disk between pooling and refining.
 
     Raises:
         ConfigurationError: Saying how much is needed and how much there is.
@@ -286,10 +292,14 @@ def check_memory(method: Method, posterior: Posterior, asked: int) -> None:
         return
     parameters = posterior.size + posterior.point.size
     model = sum(getattr(posterior, name).nbytes for name in VECTORS)
+    # A predictive keeps all models in arrays of their own, beside those that were sent. A round
+    # that is kept has them in arrays and in the file that is put together, which has those that
+    # the predictive has from the round before as well.
+    predicts = int(method.predictive.needs_models)
+    copies = 1 + predicts + (2 + predicts if kept and method.refinement.needs_models else 0)
     # What pooling, sampling and averaging have in float64 at a time.
-    # A predictive keeps all models in arrays of their own, beside those that were sent.
-    held = asked * model * (2 if method.predictive.needs_models else 1)
-    needed, free = held + WORKING_VECTORS * 8 * parameters, available_memory()
+    working = WORKING_VECTORS * 8 * parameters
+    needed, free = copies * asked * model + working, available_memory()
     if needed > free:
         parts = [p.name for p in (method.refinement, method.predictive) if p.needs_models]
         raise ConfigurationError(

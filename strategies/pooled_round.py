@@ -126,7 +126,7 @@ class PooledRounds:
         found = hashlib.sha256(self._run.encode())
         for name, array in sorted({**_vectors(begun.posterior), **begun.to_arrays()}.items()):
             found.update(f"{name} {array.dtype.str} {array.shape} ".encode())
-            found.update(np.ascontiguousarray(array).tobytes())
+            found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
         return np.frombuffer(found.digest(), np.uint8)
 
 

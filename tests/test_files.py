@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from bfl import files
+from bfl.deployment.private_files import write_private
 
 
 @pytest.mark.parametrize("write", [files.write_atomically, files.create_atomically])
@@ -14,6 +15,12 @@ def test_file_is_written_and_nothing_else_is_left(tmp_path, write):
     write(tmp_path / "file", b"content")
     assert (tmp_path / "file").read_bytes() == b"content"
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+@pytest.mark.parametrize("write", [files.write_atomically, write_private])
+def test_parts_are_written_one_behind_the_other(tmp_path, write):
+    write(tmp_path / "file", b"one, ", memoryview(b"two"), b"")
+    assert (tmp_path / "file").read_bytes() == b"one, two"
 
 
 def test_writing_replaces_and_creating_does_not(tmp_path):

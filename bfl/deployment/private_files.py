@@ -13,8 +13,12 @@ from bfl.files import sync_folder
 PRIVATE_FILE, PRIVATE_FOLDER = 0o600, 0o700
 
 
-def write_private(path: Path, data: bytes) -> None:
+def write_private(path: Path, *data: bytes | memoryview) -> None:
     """Write a file as a whole; at no moment may anybody but its owner read it.
+
+    Args:
+        path: The file.
+        data: What it shall hold, one behind the other.
 
     Raises:
         OSError: The file cannot be written.
@@ -23,7 +27,7 @@ def write_private(path: Path, data: bytes) -> None:
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, PRIVATE_FILE)
     try:
         with os.fdopen(descriptor, "wb") as stream:
-            stream.write(data)
+            stream.writelines(data)
             stream.flush()
             os.fsync(stream.fileno())
         temporary.replace(path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -160,6 +161,21 @@ def test_models_that_do_not_fit_in_memory_are_refused(
     with pytest.raises(ConfigurationError, match="models of all 4 clients of a round at once"):
         start(**given)
     start()
+    monkeypatch.setattr(strategies.checks, "available_memory", lambda: float(needed))
+    start(**given)
+
+
+@pytest.mark.parametrize(("predictive", "copies"), [("posterior", 3), ("ensemble", 5)])
+def test_models_that_do_not_fit_while_a_round_is_kept_are_refused(
+    predictive: str, copies: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Beside what was sent, in arrays and in a file; the latter with those of the round before."""
+    given: dict[str, Any] = {"refinement": "distillation", "predictive": predictive}
+    given |= {"server": NumpyServer(D + P), "run_folder": str(tmp_path)}
+    needed = copies * 4 * 10 * 4 + 8 * 8 * 6
+    monkeypatch.setattr(strategies.checks, "available_memory", lambda: needed - 1.0)
+    with pytest.raises(ConfigurationError, match="models of all 4 clients of a round at once"):
+        start(**given)
     monkeypatch.setattr(strategies.checks, "available_memory", lambda: float(needed))
     start(**given)
 

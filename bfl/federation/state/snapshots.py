@@ -20,6 +20,7 @@ from bfl.files import write_atomically
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 Found = tuple[int, dict[str, npt.NDArray[Any]]]
+_DIGEST = 2 * hashlib.sha256().digest_size
 _FILE = re.compile(r"round-(\d{6,})(?:\.(\d{6,}))?\.snapshot")
 
 
@@ -45,14 +46,15 @@ class Snapshots:
     Args:
         folder: Where they lie; it is made when the first one is saved.
         kept: How many are kept.
-        write: Writes a file as a whole, whatever becomes of the machine.
+        write: Writes a file as a whole, whatever becomes of the machine: its path, then what it
+            shall hold, in parts.
     """
 
     def __init__(
         self,
         folder: Path,
         kept: int = 2,
-        write: Callable[[Path, bytes], None] = write_atomically,
+        write: Callable[..., None] = write_atomically,
     ) -> None:
         self.folder = folder
         self.kept = kept
@@ -67,14 +69,14 @@ class Snapshots:
         buffer = io.BytesIO()
         named: dict[str, Any] = dict(arrays)
         np.savez(buffer, **named)
-        content = buffer.getvalue()
+        content = buffer.getbuffer()
         path = self.folder
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
             before = self._entries()
             order = before[-1].order + 1 if before else 1
             path = self.folder / f"round-{server_round:06d}.{order:06d}.snapshot"
-            self._write(path, hashlib.sha256(content).hexdigest().encode() + b"\n" + content)
+            self._write(path, hashlib.sha256(content).hexdigest().encode() + b"\n", content)
             others = [entry for entry in before if entry.server_round != server_round]
             replaced = [entry for entry in before if entry.server_round == server_round]
             for old in [*replaced, *others[: max(0, len(others) + 1 - self.kept)]]:
@@ -97,7 +99,7 @@ class Snapshots:
         if not entries:
             return None
         try:
-            return _read(entries[-1].path.read_bytes())
+            return _read(entries[-1].path)
         except (OSError, ValueError) as error:
             raise DataError(f"{entries[-1].path} is damaged ({error})") from error
 
@@ -129,7 +131,7 @@ class Snapshots:
 def _first_sound(entries: Iterable[_Entry]) -> Found | None:
     for entry in entries:
         try:
-            return entry.server_round, _read(entry.path.read_bytes())
+            return entry.server_round, _read(entry.path)
         except (OSError, ValueError) as error:
             warnings.warn(
                 f"{entry.path} is damaged ({error}); going back to the one before it",
@@ -138,9 +140,12 @@ def _first_sound(entries: Iterable[_Entry]) -> Found | None:
     return None
 
 
-def _read(data: bytes) -> dict[str, npt.NDArray[Any]]:
-    digest, _, content = data.partition(b"\n")
-    if hashlib.sha256(content).hexdigest().encode() != digest:
-        raise ValueError("its SHA-256 does not match its content")
-    with np.load(io.BytesIO(content), allow_pickle=False) as archive:
-        return {name: archive[name] for name in archive.files}
+def _read(path: Path) -> dict[str, npt.NDArray[Any]]:
+    with path.open("rb") as stream:
+        digest = stream.readline(_DIGEST + 1)
+        begins = stream.tell()
+        if hashlib.file_digest(stream, "sha256").hexdigest().encode() + b"\n" != digest:
+            raise ValueError("its SHA-256 does not match its content")
+        stream.seek(begins)
+        with np.load(stream, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}

@@ -1,3 +1,4 @@
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -167,3 +168,21 @@ def test_other_files_do_not_matter(tmp_path: Path) -> None:
     (tmp_path / ".round-000002.snapshot.99.tmp").write_bytes(b"half")
     (tmp_path / "notes.txt").write_text("x", encoding="utf-8")
     assert snapshots.rounds() == [1]
+
+
+def test_large_arrays_are_not_copied_more_than_once(tmp_path: Path) -> None:
+    """Models of many clients fit in memory once or twice, and not four times."""
+    snapshots, large = Snapshots(tmp_path), np.zeros(1 << 26, np.uint8)
+    tracemalloc.start()
+    try:
+        snapshots.save(1, {"large": large})
+        saved = tracemalloc.get_traced_memory()[1]
+        tracemalloc.reset_peak()
+        found = snapshots.at(1)
+        read = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert found is not None
+    assert np.array_equal(found["large"], large)
+    assert large.nbytes <= saved < 1.5 * large.nbytes
+    assert large.nbytes <= read < 1.5 * large.nbytes
