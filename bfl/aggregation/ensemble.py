@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -68,9 +68,23 @@ class EnsembleMembers(Component):
     )
 
     def requires(self) -> frozenset[str]:
-        """Return that the server has images, if statistics are made anew from them."""
-        recomputed = self.member_statistics == "recomputed"
-        return super().requires() | ({"server-images"} if recomputed else set())
+        """Return what is needed for what is drawn: images to make statistics anew, variances."""
+        recomputed = self.member_statistics == "recomputed" and self.ensemble_samples
+        drawn = self.client_draws and self.ensemble_clients
+        return (
+            super().requires()
+            | ({"server-images"} if recomputed else set())
+            | ({"gaussian"} if drawn else set())
+        )
+
+    def idle_settings(self) -> Mapping[str, str]:
+        """Return the settings of members that there are none of."""
+        found = dict(super().idle_settings())
+        if not self.ensemble_samples:
+            found["member-statistics"] = "ensemble-samples is 0"
+        if not self.ensemble_clients:
+            found["client-draws"] = "ensemble-clients is false"
+        return found
 
     @field_validator("ensemble_clients")
     @classmethod

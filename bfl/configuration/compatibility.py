@@ -151,7 +151,8 @@ def _choices(
             if named:
                 of_strategy = f"strategy '{configuration.keys.strategy}'"
                 said = of_strategy if strategy.only_a_rule else f"{said} ({of_strategy})"
-            chosen.append(Choice(kind.key, said, part.has(), part.requires(), part.excludes()))
+            declared = part.has(), part.requires(), part.excludes()
+            chosen.append(Choice(kind.key, said, *declared, part=part.name))
     keys = configuration.keys
     has, requires = keys.has(), keys.requires()
     known = properties()

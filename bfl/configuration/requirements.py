@@ -132,6 +132,7 @@ class Choice:
     Attributes:
         key: The key.
         said: The key and what it says, for people.
+        part: The name of the part that it picks; empty: it picks none.
         has: The properties that it has.
         requires: Those that it requires.
         excludes: Those that it excludes.
@@ -142,6 +143,7 @@ class Choice:
     has: frozenset[str] = frozenset()
     requires: frozenset[str] = frozenset()
     excludes: frozenset[str] = frozenset()
+    part: str = ""
 
 
 def conflicts(choices: Sequence[Choice]) -> Iterator[str]:
@@ -187,7 +189,10 @@ def _unknown_properties(choices: Sequence[Choice], known: Mapping[str, Property]
 def _remedies(choice: Choice, name: str, needed: Property) -> str:
     """Return what there is to choose instead, on either side."""
     how = needed.how or f"{needed.key} {', '.join(_parts(needed.key, name))}"
-    instead = _parts_without(choice.key, name)
+    instead = [
+        f"{part} as it is set by default" if part == choice.part else part
+        for part in _parts_without(choice.key, name)
+    ]
     return f"{how}, or {choice.key} {', '.join(instead)}" if instead else how
 
 

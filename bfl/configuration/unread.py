@@ -24,6 +24,7 @@ def unread_settings(configuration: Configuration, given: Iterable[str]) -> list[
         for key in given
         if (key not in configuration.values and (reader := _readers(key)))
         or (reader := _switched_off(configuration, key))
+        or (reader := _idle(configuration, key))
     ]
 
 
@@ -34,6 +35,19 @@ def _readers(key: str) -> str:
         names = [c.name for c in registry.classes() if key in c.setting_keys()]
         readers += [f"{registry.kind} {' or '.join(names)}"] if names else []
     return f"{', '.join(readers)} would" if readers else ""
+
+
+def _idle(configuration: Configuration, key: str) -> str:
+    """Return why none of the chosen parts that have a setting reads it as they are set."""
+    reasons: dict[str, None] = {}
+    for component in configuration.components:
+        if key in component.setting_keys():
+            field = type(component).model_fields[key.replace("-", "_")]
+            reason = component.idle_settings().get(key, "")
+            if not reason or configuration.values.get(key) == field.default:
+                return ""
+            reasons[reason] = None
+    return ", ".join(reasons)
 
 
 def _switched_off(configuration: Configuration, key: str) -> str:
@@ -81,6 +95,7 @@ def _switches() -> tuple[Switch, ...]:
         Switch(_if_all_have_heads, frozenset({"mc-samples"})),
         Switch(_if_judged_at_the_mean, frozenset({"mc-samples", "pretrain-mc-samples"})),
         Switch(_if_only_judged_at_the_mean, frozenset({"evaluate-mc-samples"})),
+        Switch(_if_the_meme_is_not_trained, frozenset({"learning-rate"})),
     )
 
 
@@ -126,3 +141,9 @@ def _if_judged_at_the_mean(configuration: Configuration) -> str:
 def _if_only_judged_at_the_mean(configuration: Configuration) -> str:
     # What the server's own images weigh is judged by draws all the same.
     return "" if configuration.keys.server_data else _if_judged_at_the_mean(configuration)
+
+
+def _if_the_meme_is_not_trained(configuration: Configuration) -> str:
+    personalization = configuration.personalization
+    why = f"personalization is '{personalization.name}', whose rate is personal-learning-rate"
+    return "" if personalization.trains_meme else why

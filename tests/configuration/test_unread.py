@@ -8,6 +8,8 @@ from choosing import going_with, parts_of_all_keys, word_of
 from bfl.configuration import resolve, unread_settings
 from bfl.configuration.kinds import Kind
 
+FEDBE: dict[str, Any] = {"strategy": "fedbe", "inference": "deterministic"}
+
 
 def unread(**values: Any) -> list[str]:
     given = {key.replace("_", "-"): value for key, value in values.items()}
@@ -39,6 +41,17 @@ def test_a_setting_that_no_chosen_part_reads_is_mentioned() -> None:
         ({"strategy": "fedper", "judged_by": "clients", "mc_samples": 9}, "shared is 'body'"),
         ({"evaluate_at": "mean", "mc_samples": 9}, "evaluate-at is 'mean'"),
         ({"evaluate_at": "mean", "evaluate_mc_samples": 9}, "evaluate-at is 'mean'"),
+        ({"strategy": "local", "learning_rate": 0.1}, "rate is personal-learning-rate"),
+        ({**FEDBE, "distillation_optimizer": "sgd", "swa_start": 9.0}, "distillation-optimizer"),
+        (
+            {**FEDBE, "server_labels": True, "distillation_targets": "labels", "sharpening": 3.0},
+            "distillation-targets is 'labels'",
+        ),
+        ({**FEDBE, "ensemble_clients": False, "client_draws": 2}, "ensemble-clients is false"),
+        (
+            {**FEDBE, "ensemble_samples": 0, "member_statistics": "averaged"},
+            "ensemble-samples is 0",
+        ),
     ],
 )
 def test_a_key_that_is_switched_off_is_mentioned(values: dict[str, Any], word: str) -> None:
@@ -54,6 +67,9 @@ def test_what_is_read_is_not_mentioned() -> None:
     clients = {"server_evaluates": False, "judged_by": "clients"}
     assert unread(**clients, evaluate_every=3, evaluate_mc_samples=2, test_examples=90.0) == []
     assert unread(judged_by="clients", evaluate_every=0, evaluate_mc_samples=2) == []
+    # Read by an ensemble that is judged, whatever a student learns.
+    labels = {"server_labels": True, "distillation_targets": "labels", "predictive": "ensemble"}
+    assert unread(**FEDBE, **labels, ensemble_samples=3) == []
     images = {"server_data": "held-back", "evaluate_mc_samples": 7}
     assert unread(**images, evaluate_at="mean") == []
     # The whole configuration of a run, as a run's folder has it.

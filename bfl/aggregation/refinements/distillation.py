@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
@@ -106,6 +106,17 @@ class Distillation(EnsembleMembers, Refinement):
         """Return that the server has images, and labels if they are what is learnt."""
         labels = {"server-labels"} if self.distillation_targets == "labels" else set()
         return super().requires() | labels
+
+    def idle_settings(self) -> Mapping[str, str]:
+        """Return what only an ensemble's predictions or averaged models would read."""
+        found = dict(super().idle_settings())
+        if self.distillation_targets == "labels":
+            members = EnsembleMembers.setting_keys()
+            found |= dict.fromkeys(("sharpening", *members), "distillation-targets is 'labels'")
+        if self.distillation_optimizer == "sgd":
+            swa = ("swa-lowest-rate", "swa-cycle", "swa-start", "swa-statistics")
+            found |= dict.fromkeys(swa, "distillation-optimizer is 'sgd'")
+        return found
 
     def check(self, data: ServerData | None) -> None:
         """Raise if there are no images, no labels that are needed, or nothing to average.

@@ -19,6 +19,11 @@ FEDBE: dict[str, Any] = {"strategy": "fedbe", "inference": "deterministic"}
             {"strategy": "fedavg", "refinement": "distillation"},
             r"needs images of the server's own, .* allowed: server-data=\"held-back\"",
         ),
+        ({"client-draws": 2}, "needs Gaussian posteriors, which inference 'deterministic'"),
+        (
+            {"distillation-targets": "labels"},
+            "allowed: server-labels=true, or refinement distillation as it is set by default, none",
+        ),
         ({"distillation-targets": "labels"}, "needs labels of .* allowed: server-labels=true"),
         (
             {"ensemble-samples": 0, "ensemble-average": False, "ensemble-clients": False},
