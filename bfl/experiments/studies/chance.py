@@ -11,7 +11,7 @@ from bfl.experiments.results.collapse import MOST_AT_FLOOR
 from bfl.experiments.results.summary import RANDOM
 from bfl.experiments.studies.columns import Column
 from bfl.experiments.studies.comparisons import NOT, mark
-from bfl.experiments.studies.orders import HOW_SURE
+from bfl.experiments.studies.orders import HOW_SURE, signed
 from bfl.experiments.studies.paired import Paired, compare_pairs
 from bfl.experiments.studies.run_result import GAIN, RunResult
 from bfl.posteriors.floor import FRACTION_AT_FLOOR
@@ -97,7 +97,7 @@ def _over_the_seeds(found: AgainstChance, digits: int) -> str:
     sure = mark(paired)
     how = "not significant over the seeds" if sure == NOT else HOW_SURE[sure]
     numbers = (paired.difference, paired.low, paired.high)
-    difference, low, high = (f"{number:+.{digits}f}" for number in numbers)
+    difference, low, high = (signed(number or 0.0, digits) for number in numbers)
     return f"; {how}: {difference}, {low} to {high}, p = {paired.p_value:.2g}"
 
 

@@ -18,10 +18,11 @@ from bfl.experiments.studies.scale import ScaledStudy
 from bfl.experiments.studies.study import SEED, Cell, Run, Study
 
 BEST, INTERVAL, TEST, NOT = "best", "interval", "test", "not significant"
+TEST_ALONE = "test alone"
 """What a line is marked with: the best of its group; or that it differs from the best by the
-interval, by the exact test as well, or that the order is not significant."""
+interval, by the exact test as well or alone, or that the order is not significant."""
 
-BETTER = {INTERVAL: "better by the interval", TEST: "better by the test"}
+BETTER = {how: f"better by the {how}" for how in (INTERVAL, TEST, TEST_ALONE)}
 """The marks of a line that is better than the best of those with more seeds than it has."""
 
 LEAST_PAIRS = 2
@@ -83,6 +84,11 @@ class Pairing:
         found = (r.number(column.metric) for r in self.results(cell))
         return [column.scale * number for number in found if number is not None]
 
+    def seeds(self, cell: Cell, column: Column) -> frozenset[str]:
+        """Return the seeds for which a line has a number in a column."""
+        runs = self._runs.get(cell.key, {}).items()
+        return frozenset(seed for seed, r in runs if r.number(column.metric) is not None)
+
     def compare(self, one: Cell, other: Cell, column: Column) -> Paired:
         """Compare two lines over the seeds that both have under the same partition.
 
@@ -137,9 +143,9 @@ class Pairing:
     def best(self, cells: Sequence[Cell], column: Column) -> list[Cell]:
         """Return the lines with the best mean, which are several where they are tied.
 
-        Empty where there is no better side, or one line. Of a line with fewer seeds than another
-        the mean is over easier or harder ones, and does not count; nor does one that is not finite.
-        So it is also empty where one line alone has the most seeds: it would win without a rival.
+        Empty where there is no better side, or one line. Of a line with fewer or other seeds the
+        mean is over easier or harder ones, and does not count; nor does one that is not finite.
+        So it is also empty where no two lines have the most seeds: one would win without a rival.
         """
         better = column.higher_is_better
         rivals = self.with_most_seeds(cells, column)
@@ -158,10 +164,13 @@ class Pairing:
         ]
 
     def with_most_seeds(self, cells: Sequence[Cell], column: Column) -> list[Cell]:
-        """Return the lines that have a number for as many seeds as any other has."""
-        counts = {cell.key: len(self.values(cell, column)) for cell in cells}
-        most = max(counts.values(), default=0)
-        return [cell for cell in cells if counts[cell.key] == most > 0]
+        """Return the lines that have a number for as many seeds as any other has, and the same.
+
+        Of several such sets of seeds it is the one that most lines have, and of these the first.
+        """
+        seeds = [self.seeds(cell, column) for cell in cells]
+        most = max(seeds, key=lambda each: (len(each), seeds.count(each)), default=frozenset())
+        return [cell for cell, its in zip(cells, seeds, strict=True) if its == most and most]
 
     def against(self, cell: Cell, best: Sequence[Cell], column: Column) -> tuple[Cell, Paired]:
         """Compare a line with those that have the best mean; return the least sure comparison.
@@ -212,7 +221,9 @@ def marks(pairing: Pairing) -> dict[tuple[Key, str], str]:
 
 def mark(paired: Paired) -> str:
     """Return how sure the order of two lines is."""
-    return TEST if paired.by_test else INTERVAL if paired.by_interval else NOT
+    if paired.by_test:
+        return TEST if paired.by_interval else TEST_ALONE
+    return INTERVAL if paired.by_interval else NOT
 
 
 def first_is_better(paired: Paired, column: Column) -> bool:
@@ -221,7 +232,8 @@ def first_is_better(paired: Paired, column: Column) -> bool:
 
 
 def _sureness(paired: Paired) -> tuple[int, float]:
-    return (NOT, INTERVAL, TEST).index(mark(paired)), -(paired.p_value or 0.0)
+    surest = (NOT, INTERVAL, TEST_ALONE, TEST)
+    return surest.index(mark(paired)), -(paired.p_value or 0.0)
 
 
 def _differing_data(one: RunResult, other: RunResult) -> str:

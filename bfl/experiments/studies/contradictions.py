@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from bfl.experiments.studies.run_result import COMMIT, RunResult, short
 
 Numbers = dict[str, Any]
+
+
+def untrue_copies(results: Iterable[RunResult]) -> Iterator[str]:
+    """Yield which results are said to be one computation and have different numbers.
+
+    Args:
+        results: All that there are, one of each run.
+    """
+    of_source: dict[str, RunResult] = {}
+    # The run that was made comes first, then those that are said to be the same.
+    for result in sorted(results, key=lambda each: (bool(each.made_as), each.name)):
+        first = of_source.setdefault(result.made_as or result.name, result)
+        different = different_numbers(first, result) if first is not result else {}
+        if different:
+            name, (one, other) = next(iter(different.items()))
+            yield (
+                f"{first.source} and {result.source} are said to be one computation (made-as) and "
+                f"differ in {len(different)} numbers, {name} is {one!r} and {other!r}; remove one "
+                "of them, and it is made again"
+            )
 
 
 def different_numbers(one: RunResult, other: RunResult) -> dict[str, tuple[Any, Any]]:

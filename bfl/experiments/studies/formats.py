@@ -15,6 +15,7 @@ from bfl.experiments.studies.comparisons import (
     INTERVAL,
     NOT,
     TEST,
+    TEST_ALONE,
     all_comparisons,
     mark,
 )
@@ -37,9 +38,11 @@ def _with_spread(value: float | None, spread: float | None, decimals: int) -> st
 _SIGNS = {
     INTERVAL: " †",
     TEST: " ‡",
+    TEST_ALONE: " §",
     NOT: " ≈",
     BETTER[INTERVAL]: " ↑†",
     BETTER[TEST]: " ↑‡",
+    BETTER[TEST_ALONE]: " ↑§",
 }
 """How a table marks what is known of an order."""
 
@@ -232,6 +235,7 @@ _LATEX = {
     "≤": r"$\le$",
     "†": r"$^\dagger$",
     "‡": r"$^\ddagger$",
+    "§": r"$^\S$",
     "·": r"$\cdot$",
 }
 
@@ -239,6 +243,7 @@ _LATEX = {
 def _latex_cell(text: str) -> str:
     if re.fullmatch(r"[+-][\d.]+", text):
         return f"${text}$"
+    text = re.sub(r"^-(?=\d)", "−", text)
     return "".join(_LATEX.get(sign, sign) for sign in text)
 
 

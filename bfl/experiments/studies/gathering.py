@@ -10,7 +10,7 @@ from typing import Any
 from bfl.configuration import Configuration, resolve
 from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.run.resume import FREE_TO_CHANGE, changed_keys
-from bfl.experiments.studies.contradictions import different_numbers
+from bfl.experiments.studies.contradictions import different_numbers, untrue_copies
 from bfl.experiments.studies.folder import StudyFolder, is_begun, state
 from bfl.experiments.studies.run_result import (
     RunResult,
@@ -72,8 +72,9 @@ def gather(
 
     Raises:
         ConfigurationError: A result has another configuration than the study has now, or two claim
-            one run with different numbers, also of the rounds that both have, or are of one data
-            set and were made with other images or labels; the message names the files.
+            one run with different numbers, also of the rounds that both have, or one computation,
+            or are of one data set and were made with other images or labels; the message names the
+            files.
         DataError: A file is corrupt.
     """
     finished: dict[str, RunResult] = {}
@@ -105,6 +106,7 @@ def gather(
             begun[run.name] = so_far
         states[run.name] = state(folder, run.name, own, rounds)
     problems += different_data(of_data)
+    problems += untrue_copies(finished.values())
     if problems:
         raise ConfigurationError("\n".join(dict.fromkeys(problems)))
     return StudyResults(finished, begun, states)

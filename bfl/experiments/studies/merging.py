@@ -12,7 +12,7 @@ from bfl.configuration import resolve
 from bfl.errors import ConfigurationError, DataError, RunError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.resume import completed
-from bfl.experiments.studies.contradictions import different_numbers
+from bfl.experiments.studies.contradictions import different_numbers, untrue_copies
 from bfl.experiments.studies.folder import STUDY_JSON, STUDY_TOML, StudyFolder, is_begun, is_done
 from bfl.experiments.studies.gathering import unfit
 from bfl.experiments.studies.growing import DescribedStudy, configuration_of, largest_study
@@ -66,9 +66,9 @@ def merge(into: Path, sources: Sequence[Path]) -> Merged:
 
     Raises:
         ConfigurationError: A source is no folder of results; two results of one run have different
-            configurations or numbers, or of one data set other images or labels; of two studies
-            neither contains the other, or a result is not that of the study's run; the message
-            names the files.
+            configurations or numbers, also of one computation, or of one data set other images or
+            labels; of two studies neither contains the other, or a result is not that of the
+            study's run; the message names the files.
         DataError: A result is corrupt.
         RunError: A file cannot be written.
     """
@@ -88,6 +88,7 @@ def merge(into: Path, sources: Sequence[Path]) -> Merged:
             elif known is None or _knows(result) > _knows(known):
                 found[result.name] = result
     problems += different_data(of_data)
+    problems += untrue_copies(found.values())
     study = largest_study((into, *sources))
     if study and not problems:
         problems += _unfit(study, found)

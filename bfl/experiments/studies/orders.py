@@ -7,6 +7,7 @@ from bfl.experiments.studies.comparisons import (
     INTERVAL,
     NOT,
     TEST,
+    TEST_ALONE,
     Pairing,
     first_is_better,
     mark,
@@ -17,10 +18,14 @@ from bfl.experiments.studies.study import Cell, Order
 
 HOW_SURE = {
     TEST: "by interval and exact test",
+    TEST_ALONE: "by the exact test alone (the interval holds 0)",
     INTERVAL: "by the interval (too few seeds for the exact test, or it does not reject)",
 }
 """How sure an order is, in words, by its mark."""
-_BY_THE_TEST_ALONE = "by the exact test alone"
+_WITHOUT_AN_INTERVAL = "by the exact test alone"
+_NOISE = 1e-12
+"""What is smaller has come of rounding sums that are 0."""
+ONE_COMPUTATION = "the same computation"
 _NO_ORDER = "no significant order"
 
 
@@ -47,10 +52,9 @@ def order_entries(pairing: Pairing) -> list[str]:
 
 
 def _sentence(pairing: Pairing, column: Column, order: Order, lines: tuple[Cell, Cell]) -> str:
-    """Return what is known of one expected order; nothing where no two seeds tell."""
+    """Return what is known of one expected order; nothing while neither line has a run."""
     better, worse = lines
-    paired = pairing.compare(better, worse, column)
-    if not paired.testable:
+    if not pairing.results(better) and not pairing.results(worse):
         return ""
     differing = [name for name in order.worse if better.labels[name] != worse.labels[name]]
     # What only the better line's labels name says which line it is; what both name, where.
@@ -61,10 +65,21 @@ def _sentence(pairing: Pairing, column: Column, order: Order, lines: tuple[Cell,
         for name, label in better.labels.items()
         if name not in told and len({cell.labels[name] for cell in cells}) > 1
     ]
-    one, other = (" ".join(cell.labels[name] for name in differing) for cell in lines)
+    one, other = (" ".join(_named(name, cell) for name in differing) for cell in lines)
     what = " ".join([*shared, f"{one} better than {other}"])
+    paired = pairing.compare(better, worse, column)
+    if pairing.same(better, worse):
+        return f"{what}: {ONE_COMPUTATION}"
+    if not paired.testable:
+        return f"{what}: {pairing.no_order(better, worse)}"
     found = order_of(paired, column, "found", "the reverse is found")
     return f"{what}: {found} ({numbers_of(paired, column, one, other)})"
+
+
+def _named(name: str, cell: Cell) -> str:
+    """Return a line's label, with what it is a label of where it would say nothing by itself."""
+    text = cell.labels[name]
+    return f"{name} {text}" if text in ("yes", "no") else text
 
 
 def order_of(paired: Paired, column: Column, better: str, worse: str) -> str:
@@ -79,7 +94,7 @@ def order_of(paired: Paired, column: Column, better: str, worse: str) -> str:
     sure = mark(paired)
     if sure == NOT:
         return _NO_ORDER
-    how = HOW_SURE[sure] if paired.finite else _BY_THE_TEST_ALONE
+    how = HOW_SURE[sure] if paired.finite or sure != TEST_ALONE else _WITHOUT_AN_INTERVAL
     return f"{better if first_is_better(paired, column) else worse}, {how}"
 
 
@@ -95,7 +110,7 @@ def numbers_of(paired: Paired, column: Column, one: str, other: str) -> str:
     known = f"{paired.pairs} seeds, p = {paired.p_value:.2g}"
     if paired.finite:
         numbers = (paired.difference, paired.low, paired.high)
-        difference, low, high = (f"{number:+.{column.decimals}f}" for number in numbers)
+        difference, low, high = (signed(number or 0.0, column.decimals) for number in numbers)
         return f"{difference}, {low} to {high}, {known}"
     lost = ((one, paired.one_not_finite), (other, paired.other_not_finite))
     said = [
@@ -104,6 +119,18 @@ def numbers_of(paired: Paired, column: Column, one: str, other: str) -> str:
         if count
     ]
     return f"{' and '.join(said)}, so no difference and no interval, {known}"
+
+
+def signed(number: float, decimals: int) -> str:
+    """Return a number with its sign; one that would be nothing but zeros in powers of ten.
+
+    Example:
+        >>> signed(-1.25, 1), signed(0.0004, 3), signed(0.0, 3)
+        ('-1.2', '+4.0e-04', '+0.000')
+    """
+    exact = 0.0 if abs(number) < _NOISE else number
+    text = f"{exact:+.{decimals}f}"
+    return text if float(text) or not exact else f"{exact:+.1e}"
 
 
 def what_is_missing(column: Column) -> str:

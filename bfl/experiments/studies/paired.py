@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -35,8 +35,8 @@ class Paired:
         one_not_finite: In how many pairs the one number is not finite.
         other_not_finite: In how many the other is not.
         direction: 1 where the one side has the greater numbers, −1 where the other has, 0 where
-            neither has: by the mean difference; where a number is not finite by the test's
-            statistic.
+            neither has: by the mean difference; where the test alone tells, or a number is not
+            finite, by the test's statistic.
     """
 
     pairs: int
@@ -66,9 +66,11 @@ class Paired:
 
     @property
     def by_test(self) -> bool:
-        """Whether the exact test rejects, and the interval leaves out 0 where there is one."""
-        rejects = self.p_value is not None and self.p_value <= LEVEL
-        return rejects and (self.by_interval or not self.finite)
+        """Whether the exact test rejects, whatever the interval has.
+
+        One outlier on the right side widens the interval beyond 0 and weakens no order.
+        """
+        return self.p_value is not None and self.p_value <= LEVEL
 
     @property
     def without_width(self) -> bool:
@@ -147,7 +149,9 @@ def compare_pairs(
         return Paired(1, mean, None, None, None, "", direction=sign)
     deviation = max(float(differences.std(ddof=1)), resolution / math.sqrt(count))
     half = float(stats.t.ppf(1 - LEVEL / 2, count - 1)) * deviation / math.sqrt(count)
-    return Paired(count, mean, mean - half, mean + half, p_value, test, direction=sign)
+    found = Paired(count, mean, mean - half, mean + half, p_value, test, direction=sign)
+    alone = found.by_test and not found.by_interval
+    return replace(found, direction=direction) if alone else found
 
 
 def _differences(

@@ -11,7 +11,7 @@ from pathlib import Path
 from bfl.experiments.results.environment import PACKAGES
 from bfl.experiments.studies.chance import floor_said
 from bfl.experiments.studies.columns import Column
-from bfl.experiments.studies.comparisons import Pairing, marks
+from bfl.experiments.studies.comparisons import TEST_ALONE, Pairing, marks
 from bfl.experiments.studies.folder import FAILED, StudyFolder
 from bfl.experiments.studies.gathering import StudyResults, gather
 from bfl.experiments.studies.published import Entry, Key, PublishedTable
@@ -40,9 +40,15 @@ MARKS = (
 )
 """What the marks of a table mean."""
 
+MARK_OF_THE_TEST_ALONE = (
+    "§: the exact test alone rejects; the interval holds 0, or there is none as a number is not "
+    "finite."
+)
+"""What a further mark means, where a table has it."""
+
 MARKS_OF_UNEQUAL_SEEDS = (
-    "Lines of a group differ in how many seeds they have: bold is the best mean of those with the "
-    "most, and none where one line alone has the most; ↑: better than the bold one over the seeds "
+    "Lines of a group differ in which seeds they have: bold is the best mean of those with the "
+    "most, and none where no two have the same as many; ↑: better than the bold one over the seeds "
     "both have."
 )
 """What they mean where lines have unequal seeds."""
@@ -249,12 +255,12 @@ def _published(table: PublishedTable | None, cell: Cell, column: Column) -> Entr
 def _notes_of_unequal_seeds(pairing: Pairing, lines: Sequence[Line]) -> Iterator[str]:
     """Yield what marks mean where some lines that are compared have more seeds than others."""
     marked = any(number.mark for line in lines for number in line.numbers)
-    counts = (
-        {len(found) for cell in cells if (found := pairing.values(cell, column))}
+    of_groups = (
+        {found for cell in cells if (found := pairing.seeds(cell, column))}
         for _, cells in pairing.groups()
         for column in pairing.study.columns
     )
-    if marked and any(len(of_lines) > 1 for of_lines in counts):
+    if marked and any(len(of_lines) > 1 for of_lines in of_groups):
         yield MARKS_OF_UNEQUAL_SEEDS
 
 
@@ -318,4 +324,6 @@ def _notes(scaled: ScaledStudy, lines: Sequence[Line]) -> tuple[str, ...]:
         notes.append("nan: a run has diverged.")
     if any(number.mark for line in lines for number in line.numbers):
         notes.append(MARKS)
+    if any(TEST_ALONE in number.mark for line in lines for number in line.numbers):
+        notes.append(MARK_OF_THE_TEST_ALONE)
     return tuple(notes)

@@ -9,6 +9,7 @@ from bfl.errors import ConfigurationError, unknown_name
 from bfl.experiments.studies.chance import against_chance, chance_said, floor_said
 from bfl.experiments.studies.columns import Column
 from bfl.experiments.studies.orders import (
+    ONE_COMPUTATION,
     numbers_of,
     order_entries,
     order_of,
@@ -17,17 +18,16 @@ from bfl.experiments.studies.orders import (
 from bfl.experiments.studies.study import Cell
 from bfl.experiments.studies.table import Line, StudyTable
 
-_ONE_COMPUTATION = "the same computation"
 _BETTER_WHERE_BOTH_ARE = "better over the seeds that both have"
 
 
 def verdicts(table: StudyTable) -> str:
     """Return what the results say of orders, as a Markdown list: an entry a group and column.
 
-    Each line of a group is compared with the one of the best mean among those with the most seeds,
-    or with the one that alone has the most, over the seeds that both have; the gains of sorting by
-    an uncertainty with what an order at random reaches by chance; and the lines between which the
-    study expects an order with each other.
+    Each line of a group is compared with the one of the best mean among those with the same seeds,
+    the most, or with the one that alone has the most, over the seeds that both have; the gains of
+    sorting by an uncertainty with what an order at random reaches by chance; and the lines between
+    which the study expects an order with each other.
     """
     entries = [
         entry
@@ -85,7 +85,7 @@ def _entry(table: StudyTable, lines: Sequence[Line], number: int) -> list[str]:
 
 
 def _alone(table: StudyTable, cells: Sequence[Cell], column: Column) -> list[Cell]:
-    """Return the line that alone has the most seeds, with which the others are compared."""
+    """Return the line that alone has its seeds, the most, with which others are compared."""
     most = table.pairing.with_most_seeds(cells, column)
     return most if len(most) == 1 < len(cells) else []
 
@@ -95,9 +95,14 @@ def _first(table: StudyTable, cells: Sequence[Cell], tied: Sequence[Cell], colum
     most = table.pairing.with_most_seeds(cells, column)
     *others, last = (_name(table, cell) for cell in tied)
     seeds = len(table.pairing.values(most[0], column))
+    of_seeds = f"{seeds} seed{'s' * (seeds > 1)}"
+    as_many = sum(len(table.pairing.seeds(cell, column)) == seeds for cell in cells)
     if len(most) == 1:
-        return f"no best mean, as {last} alone has {seeds} seeds; the others against its mean,"
-    among = f"of the lines with {seeds} seed{'s' * (seeds > 1)}, " if len(most) < len(cells) else ""
+        why = f"{last} alone has" if as_many == 1 else "no two lines have the same"
+        whose = "its mean" if as_many == 1 else f"the mean of {last}"
+        return f"no best mean, as {why} {of_seeds}; the others against {whose},"
+    which = f"{'the same ' * (as_many > len(most))}{of_seeds}"
+    among = f"of the lines with {which}, " if len(most) < len(cells) else ""
     names = f"a tie of {', '.join(others)} and {last}" if others else f"that of {last}"
     return f"{among}the best mean is {names},"
 
@@ -108,7 +113,7 @@ def _against(
     """Return what is known of a line's order to the best ones, and the numbers of it."""
     pairing = table.pairing
     if any(pairing.same(cell, other) for other in best):
-        return _ONE_COMPUTATION, ""
+        return ONE_COMPUTATION, ""
     other, paired = pairing.against(cell, best, column)
     if not paired.testable:
         return pairing.no_order(cell, other), ""
@@ -206,7 +211,7 @@ def _order(table: StudyTable, one: Cell, other: Cell, column: Column) -> str:
     """Return in words what is known of the order of two lines in a column."""
     paired = table.pairing.compare(one, other, column)
     if table.pairing.same(one, other):
-        return _ONE_COMPUTATION
+        return ONE_COMPUTATION
     if not paired.testable:
         return table.pairing.no_order(one, other)
     numbers = numbers_of(paired, column, _name(table, one), _name(table, other))

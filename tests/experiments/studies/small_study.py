@@ -114,14 +114,17 @@ def made_up_result(run: Run, **changes: Any) -> RunResult:
 
 
 def finished_study(
-    folder: Path, lines: Mapping[str, Sequence[float]], metric: str = "accuracy", more: str = ""
+    folder: Path,
+    lines: Mapping[str, Sequence[float | None]],
+    metric: str = "accuracy",
+    more: str = "",
 ) -> StudyTable:
     """Make a study of one column whose methods have these numbers by seed.
 
     Args:
         folder: Where it is made.
         lines: The numbers by method; NaN of a run that has diverged. Of ``rounds-to-accuracy-0.5``
-            the round of ten in which it is reached; infinite: in none.
+            the round of ten in which it is reached; infinite: in none. None: there is no such run.
         metric: The column's metric.
         more: Further tables of the study's file.
     """
@@ -134,16 +137,16 @@ def finished_study(
     study.begin(scaled, {}, {})
     for run in scaled.runs:
         numbers, seed = lines[run.labels["method"]], int(run.labels["seed"])
-        if seed >= len(numbers):
+        if seed >= len(numbers) or (value := numbers[seed]) is None:
             continue
         if metric == "rounds-to-accuracy-0.5":
             done = RunFolder.create(study.runs, run.name, resolve(run.values).values, {})
             for number in range(1, 11):
-                accuracy = 0.5 if number >= numbers[seed] else 0.25
+                accuracy = 0.5 if number >= value else 0.25
                 done.append_round({"round": number, "accuracy": accuracy})
             done.write_metrics({"accuracy": 0.25})
         else:
-            finish_run(study, run.name, run.values, **{metric.replace("-", "_"): numbers[seed]})
+            finish_run(study, run.name, run.values, **{metric.replace("-", "_"): value})
     return study_table(study, scaled)
 
 

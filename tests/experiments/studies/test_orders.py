@@ -108,9 +108,12 @@ def test_several_orders_of_one_column_stand_each_in_a_line_below_it(tmp_path: Pa
     assert lines[at + 2].startswith("  - iid NWA better than WS: the reverse is found")
 
 
-def test_of_one_seed_nothing_is_said_of_expected_orders(tmp_path: Path) -> None:
+def test_of_one_seed_no_expected_order_is_told(tmp_path: Path) -> None:
     text = verdicts(made(tmp_path, BETTER[:1], WORSE[:1]))
-    assert "Expected" not in text
+    said = [line for line in text.splitlines() if "Expected" in line]
+    for line, title in zip(said, ("accuracy (%)", "NLL"), strict=True):
+        why = "no order without two seeds in common."
+        assert line == f"- Expected of {title}: iid WS better than NWA: {why}"
 
 
 @pytest.mark.parametrize(

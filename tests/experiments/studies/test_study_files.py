@@ -190,47 +190,6 @@ def test_table_4_of_ozer_takes_its_runs_from_tables_1_and_3(study: str) -> None:
         assert values in (values_of["table1"] if values["clients"] == 10 else values_of["table3"])
 
 
-def test_the_orders_expected_of_100_clients_and_which_of_them_are_published() -> None:
-    """Of EAA, and of AALV as coded; that AALV fails as EAA does is expected of it as written."""
-    with (ROOT / "configs/ozer2022/published/table3.csv").open(encoding="utf-8") as stream:
-        lines = list(csv.DictReader(stream))
-    published = {
-        tuple(line[name] for name in ("model", "aggregation", "partition", "dataset")): line
-        for line in lines
-    }
-    found = {}
-    for name in ("ozer2022", "ozer2022-as-coded"):
-        study = read_study(ROOT / "configs" / name / "table3.toml")
-        for order in study.orders:
-            rules = (order.better["aggregation"], order.worse["aggregation"])
-            pairs = order.pairs(study.cells())
-            assert len(pairs) == 2 * 2 * 3
-            column, sign = {"accuracy": ("accuracy_pct", 1)}.get(order.metric, ("nll", -1))
-            numbers = [
-                [
-                    float(
-                        published[
-                            cell.labels["model"],
-                            cell.labels["aggregation"],
-                            cell.labels["partition"],
-                            cell.labels["dataset"],
-                        ][column]
-                    )
-                    for cell in pair
-                ]
-                for pair in pairs
-            ]
-            found[name, order.metric, rules] = all(sign * (a - b) > 0 for a, b in numbers)
-    assert found == {
-        ("ozer2022", "accuracy", ("GAA", "EAA")): True,
-        ("ozer2022", "accuracy", ("GAA", "AALV")): False,
-        ("ozer2022-as-coded", "accuracy", ("GAA", "EAA")): True,
-        ("ozer2022-as-coded", "accuracy", ("AALV", "EAA")): True,
-        ("ozer2022-as-coded", "negative-log-likelihood", ("GAA", "EAA")): True,
-        ("ozer2022-as-coded", "negative-log-likelihood", ("AALV", "EAA")): True,
-    }
-
-
 @pytest.mark.parametrize("folder", ["ozer2022", "ozer2022-as-coded"])
 @pytest.mark.parametrize("table", ["table1", "table3"])
 def test_ozers_reduced_tables_differ_from_the_whole_ones_in_their_images_alone(
@@ -340,7 +299,7 @@ def test_the_orders_of_fischers_reduced_tables_are_the_published_ones(name: str)
                 ]
                 assert sign * (lines[0] - lines[1]) > 0, (order, better)
                 looked_at += 1
-    assert looked_at == {"table2-fashion-mnist": 20, "table3-fashion-mnist": 4}[name]
+    assert looked_at == {"table2-fashion-mnist": 20, "table3-fashion-mnist": 5}[name]
 
 
 def test_what_the_paper_does_not_say_stands_in_fischers_files() -> None:

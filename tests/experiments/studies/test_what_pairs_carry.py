@@ -1,0 +1,142 @@
+"""Outliers, other seeds, lines without runs, false copies: none changes what the pairs carry."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from small_study import finished_study, scaled_study
+
+from bfl.errors import ConfigurationError
+from bfl.experiments.studies.comparisons import INTERVAL, NOT, TEST, TEST_ALONE, mark
+from bfl.experiments.studies.contradictions import untrue_copies
+from bfl.experiments.studies.folder import StudyFolder
+from bfl.experiments.studies.formats import by_pair, latex, markdown
+from bfl.experiments.studies.gathering import gather
+from bfl.experiments.studies.merging import merge
+from bfl.experiments.studies.orders import signed
+from bfl.experiments.studies.paired import compare_pairs
+from bfl.experiments.studies.run_result import result_of, write_result
+from bfl.experiments.studies.table import MARK_OF_THE_TEST_ALONE, MARKS_OF_UNEQUAL_SEEDS
+from bfl.experiments.studies.verdicts import verdicts
+
+ONE = [0.411, 0.422, 0.433, 0.414, 0.445, 0.447]
+OTHER = [0.40, 0.41, 0.42, 0.40, 0.43]
+ORDER = """
+[[orders]]
+metric = "accuracy"
+better = { method = "A" }
+worse = { method = "B" }
+"""
+
+
+@pytest.mark.parametrize(
+    ("last", "sure"), [(0.43, TEST), (0.1, TEST_ALONE), (-9.0, TEST_ALONE), (math.nan, TEST_ALONE)]
+)
+def test_the_worse_the_other_the_more_an_order_stands(last: float, sure: str) -> None:
+    """An outlier on the right side widens the interval; the exact test has what is left."""
+    paired = compare_pairs(ONE, [*OTHER, last])
+    assert (mark(paired), paired.direction) == (sure, 1)
+    turned = compare_pairs([*OTHER, last], ONE)
+    assert (mark(turned), turned.direction) == (sure, -1)
+
+
+def test_where_the_test_alone_tells_it_says_the_direction() -> None:
+    """Of fourteen pairs thirteen are better by a little and one is worse by far."""
+    ones = [0.5 + number / 1000 for number in range(1, 14)]
+    paired = compare_pairs([*ones, 0.0], [0.5] * 13 + [0.9])
+    assert paired.difference < 0.0
+    assert not paired.by_interval
+    assert (mark(paired), paired.direction) == (TEST_ALONE, 1)
+    assert mark(compare_pairs(ONE[:3], OTHER[:3])) == INTERVAL
+    assert mark(compare_pairs(ONE, ONE[::-1])) == NOT
+
+
+def test_a_table_and_its_orders_say_that_the_test_alone_tells(tmp_path: Path) -> None:
+    table = finished_study(tmp_path, {"A": ONE, "B": [*OTHER, 0.1]}, more=ORDER)
+    said = verdicts(table)
+    assert "Worse, by the exact test alone (the interval holds 0): B 0.360" in said
+    assert "A better than B: found, by the exact test alone (the interval holds 0) (+0.069" in said
+    text = markdown(table)
+    assert " § |" in text
+    assert MARK_OF_THE_TEST_ALONE in text
+    assert "$^\\S$" in latex(table)
+    assert ",test alone," in by_pair(table)
+    plain = markdown(finished_study(tmp_path / "plain", {"A": ONE, "B": [*OTHER, 0.43]}))
+    assert MARK_OF_THE_TEST_ALONE not in plain
+
+
+def test_the_best_is_of_lines_with_the_same_seeds(tmp_path: Path) -> None:
+    """Two lines of four seeds each, of which one has the easy one and the other the hard one."""
+    easy, hard = [0.9, 0.9, 0.9, None, 0.87], [0.95, 0.94, 0.96, 0.38]
+    table = finished_study(tmp_path / "two", {"A": hard, "B": easy}, more=ORDER)
+    said, text = verdicts(table), markdown(table)
+    assert (
+        "no best mean, as no two lines have the same 4 seeds; the others against the mean of A"
+        in (said)
+    )
+    assert "better over the seeds that both have" not in said
+    assert "**" not in text
+    more = {"A": hard, "B": easy, "C": [0.89, 0.89, 0.88, 0.5, None]}
+    table = finished_study(tmp_path / "three", more)
+    assert "of the lines with the same 4 seeds, the best mean is that of A, 0.807." in (
+        verdicts(table).replace("0.8075", "0.807").replace("0.808", "0.807")
+    )
+    assert MARKS_OF_UNEQUAL_SEEDS in markdown(table)
+
+
+def test_an_order_that_cannot_be_tested_is_not_left_out(tmp_path: Path) -> None:
+    none = finished_study(tmp_path / "none", {"A": ONE, "B": [None] * 6}, more=ORDER)
+    assert "A better than B: no order without two seeds in common." in verdicts(none)
+    apart = {"A": [0.4, 0.5], "B": [None, None, 0.6, 0.7]}
+    disjoint = finished_study(tmp_path / "disjoint", apart, more=ORDER)
+    assert "A better than B: no order without two seeds in common." in verdicts(disjoint)
+    nothing = finished_study(tmp_path / "nothing", {"A": [None], "B": [None]}, more=ORDER)
+    assert "better than" not in verdicts(nothing), "no run at all: nothing to say of any order"
+
+
+def test_false_copies_are_refused(tmp_path: Path) -> None:
+    """Two runs are said to be one computation, and have other numbers."""
+    finished_study(tmp_path, {"A": [0.4], "B": [0.5]})
+    study, target = StudyFolder(tmp_path / "study"), tmp_path / "merged"
+    first, second = (result_of(study.run(f"{name}_seed-0"), f"{name}_seed-0") for name in "ab")
+    copy = replace(second, made_as=first.name)
+    (told,) = untrue_copies([copy, first])
+    assert "are said to be one computation (made-as) and differ in 1 numbers" in told
+    assert "accuracy is 0.4 and 0.5" in told
+    assert not list(untrue_copies([first, second]))
+    assert not list(untrue_copies([first, replace(first, name=second.name, made_as=first.name)]))
+    # Of a source that is not there its copies have to agree with each other.
+    assert list(untrue_copies([replace(first, name="c", made_as="x"), replace(copy, made_as="x")]))
+    ours, theirs = StudyFolder(tmp_path / "ours"), StudyFolder(tmp_path / "theirs")
+    write_result(ours.result_file(first.name), first)
+    write_result(theirs.result_file(copy.name), copy)
+    with pytest.raises(ConfigurationError, match="said to be one computation"):
+        merge(target, [ours.path, theirs.path])
+    assert not target.exists()
+    runs = scaled_study(tmp_path / "again", text=_text(tmp_path), published=None).runs
+    with pytest.raises(ConfigurationError, match="said to be one computation"):
+        gather(StudyFolder(tmp_path / "new"), runs, [ours.path, theirs.path])
+
+
+def _text(folder: Path) -> str:
+    return next((folder / "files").glob("*.toml")).read_text("utf-8")
+
+
+def test_negative_numbers_are_set_with_a_minus(tmp_path: Path) -> None:
+    lines = {"A": [-0.3, -0.35], "B": [-0.3, -0.351]}
+    text = latex(finished_study(tmp_path, lines, "retention-gain-accuracy-epistemic"))
+    assert "\\textbf{$-$0.325 $\\pm$ 0.035}" in text
+    assert "{-0" not in text
+
+
+def test_numbers_that_would_be_nothing_but_zeros() -> None:
+    assert [signed(n, 3) for n in (0.0004, -0.0004, 0.0, 3e-15, -2.5)] == [
+        "+4.0e-04",
+        "-4.0e-04",
+        "+0.000",
+        "+0.000",
+        "-2.500",
+    ]
