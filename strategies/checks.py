@@ -292,11 +292,13 @@ def check_memory(method: Method, posterior: Posterior, asked: int, *, kept: bool
         return
     parameters = posterior.size + posterior.point.size
     model = sum(getattr(posterior, name).nbytes for name in VECTORS)
-    # A predictive keeps all models in arrays of their own, beside those that were sent. A round
+    # A predictive keeps all models in arrays of their own, beside those that were sent and those
+    # that it has from the round before. A round
     # that is kept has them in arrays and in the file that is put together, which has those that
     # the predictive has from the round before as well.
     predicts = int(method.predictive.needs_models)
-    copies = 1 + predicts + (2 + predicts if kept and method.refinement.needs_models else 0)
+    saved = kept and method.refinement.needs_models
+    copies = 3 + 2 * predicts if saved else 1 + 2 * predicts
     # What pooling, sampling and averaging have in float64 at a time.
     working = WORKING_VECTORS * 8 * parameters
     needed, free = copies * asked * model + working, available_memory()

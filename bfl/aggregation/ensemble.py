@@ -74,7 +74,7 @@ class EnsembleMembers(Component):
         return (
             super().requires()
             | ({"server-images"} if recomputed else set())
-            | ({"gaussian"} if drawn else set())
+            | ({"clients-to-draw-from"} if drawn else set())
         )
 
     def idle_settings(self) -> Mapping[str, str]:

@@ -21,6 +21,9 @@ PROPERTIES: Mapping[str, Property] = {
     "uniform-weights": Property("weighting", "clients of equal weight"),
     "weights-by-counts": Property("weighting", "weights that do not depend on what clients send"),
     "gaussian": Property("inference", "Gaussian posteriors"),
+    "clients-to-draw-from": Property(
+        "inference", "clients with Gaussian posteriors to draw from (client-draws)"
+    ),
     "averaged-means": Property("pooling", "a pool at the weighted average of the clients' means"),
     "factors": Property("pooling", "a pool of changed factors"),
     "cavity": Property("prior", "the cavity as the clients' prior"),

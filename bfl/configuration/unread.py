@@ -146,4 +146,6 @@ def _if_only_judged_at_the_mean(configuration: Configuration) -> str:
 def _if_the_meme_is_not_trained(configuration: Configuration) -> str:
     personalization = configuration.personalization
     why = f"personalization is '{personalization.name}', whose rate is personal-learning-rate"
-    return "" if personalization.trains_meme else why
+    # Pre-training, which the server does, has no personal models.
+    read = personalization.trains_meme or configuration.keys.pretrain_examples
+    return "" if read else why

@@ -72,6 +72,7 @@ def test_what_is_read_is_not_mentioned() -> None:
     assert unread(**FEDBE, **labels, ensemble_samples=3) == []
     images = {"server_data": "held-back", "evaluate_mc_samples": 7}
     assert unread(**images, evaluate_at="mean") == []
+    assert unread(strategy="local", learning_rate=0.1, pretrain_examples=0.1) == []
     # The whole configuration of a run, as a run's folder has it.
     values = resolve({"partition": "shards"}).values
     assert unread_settings(resolve(values), values) == []

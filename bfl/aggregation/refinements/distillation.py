@@ -104,8 +104,10 @@ class Distillation(EnsembleMembers, Refinement):
 
     def requires(self) -> frozenset[str]:
         """Return that the server has images, and labels if they are what is learnt."""
-        labels = {"server-labels"} if self.distillation_targets == "labels" else set()
-        return super().requires() | labels
+        if self.distillation_targets == "labels":
+            # There is no ensemble, whose members would need something.
+            return super(EnsembleMembers, self).requires() | {"server-labels"}
+        return super().requires()
 
     def idle_settings(self) -> Mapping[str, str]:
         """Return what only an ensemble's predictions or averaged models would read."""

@@ -11,7 +11,7 @@ from bfl.experiments.results.collapse import MOST_AT_FLOOR
 from bfl.experiments.results.summary import RANDOM
 from bfl.experiments.studies.columns import Column
 from bfl.experiments.studies.comparisons import NOT, mark
-from bfl.experiments.studies.orders import HOW_SURE, signed
+from bfl.experiments.studies.orders import HOW_SURE, plain, signed
 from bfl.experiments.studies.paired import Paired, compare_pairs
 from bfl.experiments.studies.run_result import GAIN, RunResult
 from bfl.posteriors.floor import FRACTION_AT_FLOOR
@@ -79,13 +79,13 @@ def against_chance(column: Column, results: Sequence[RunResult]) -> AgainstChanc
 
 def chance_said(column: Column, found: AgainstChance) -> str:
     """Return how a line's gain stands to chance, in words."""
-    if not math.isfinite(found.gain):
-        lost = found.paired.one_not_finite
+    if not math.isfinite(found.gain) or not math.isfinite(found.chance):
+        lost = found.paired.one_not_finite or found.paired.other_not_finite
         return f"no gain, as it is not finite in {lost} of {found.paired.pairs} runs"
     where = f"{'beyond' if found.is_beyond else 'within'} two chance deviations"
     where += ", surest where it errs" if found.is_beyond and found.gain < 0.0 else ""
     digits = column.decimals
-    numbers = f"{found.gain:+.{digits}f} where chance reaches ±{found.chance:.{digits}f}"
+    numbers = f"{signed(found.gain, digits)} where chance reaches ±{plain(found.chance, digits)}"
     seeds = f"in {found.beyond} of {found.paired.pairs} runs beyond"
     return f"{where} ({numbers}; {seeds}{_over_the_seeds(found, digits)})"
 

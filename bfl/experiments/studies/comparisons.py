@@ -166,11 +166,14 @@ class Pairing:
     def with_most_seeds(self, cells: Sequence[Cell], column: Column) -> list[Cell]:
         """Return the lines that have a number for as many seeds as any other has, and the same.
 
-        Of several such sets of seeds it is the one that most lines have, and of these the first.
+        Of several such sets of seeds it is the one that most lines have; where that is so of two,
+        it is the first of their lines alone.
         """
         seeds = [self.seeds(cell, column) for cell in cells]
-        most = max(seeds, key=lambda each: (len(each), seeds.count(each)), default=frozenset())
-        return [cell for cell, its in zip(cells, seeds, strict=True) if its == most and most]
+        ranks = {each: (len(each), seeds.count(each)) for each in seeds if each}
+        most = [each for each in ranks if ranks[each] == max(ranks.values())]
+        found = [cell for cell, its in zip(cells, seeds, strict=True) if its in most]
+        return found if len(most) == 1 else found[:1]
 
     def against(self, cell: Cell, best: Sequence[Cell], column: Column) -> tuple[Cell, Paired]:
         """Compare a line with those that have the best mean; return the least sure comparison.
@@ -223,7 +226,7 @@ def mark(paired: Paired) -> str:
     """Return how sure the order of two lines is."""
     if paired.by_test:
         return TEST if paired.by_interval else TEST_ALONE
-    return INTERVAL if paired.by_interval else NOT
+    return INTERVAL if paired.by_interval and not paired.undecided else NOT
 
 
 def first_is_better(paired: Paired, column: Column) -> bool:

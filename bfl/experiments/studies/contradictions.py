@@ -25,8 +25,8 @@ def untrue_copies(results: Iterable[RunResult]) -> Iterator[str]:
             name, (one, other) = next(iter(different.items()))
             yield (
                 f"{first.source} and {result.source} are said to be one computation (made-as) and "
-                f"differ in {len(different)} numbers, {name} is {one!r} and {other!r}; remove one "
-                "of them, and it is made again"
+                f"differ in {len(different)} numbers, {name} is {one!r} and {other!r}; remove "
+                "both, and the run is made again"
             )
 
 

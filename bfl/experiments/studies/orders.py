@@ -128,9 +128,20 @@ def signed(number: float, decimals: int) -> str:
         >>> signed(-1.25, 1), signed(0.0004, 3), signed(0.0, 3)
         ('-1.2', '+4.0e-04', '+0.000')
     """
+    shown = plain(number, decimals)
+    return shown if shown.startswith("-") else f"+{shown}"
+
+
+def plain(number: float, decimals: int) -> str:
+    """Return a number; one that would be nothing but zeros in powers of ten.
+
+    Example:
+        >>> plain(-1.25, 1), plain(0.0004, 3), plain(0.0, 3)
+        ('-1.2', '4.0e-04', '0.000')
+    """
     exact = 0.0 if abs(number) < _NOISE else number
-    text = f"{exact:+.{decimals}f}"
-    return text if float(text) or not exact else f"{exact:+.1e}"
+    text = f"{exact:.{decimals}f}"
+    return text if float(text) or not exact else f"{exact:.1e}"
 
 
 def what_is_missing(column: Column) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -35,8 +35,10 @@ class Paired:
         one_not_finite: In how many pairs the one number is not finite.
         other_not_finite: In how many the other is not.
         direction: 1 where the one side has the greater numbers, −1 where the other has, 0 where
-            neither has: by the mean difference; where the test alone tells, or a number is not
-            finite, by the test's statistic.
+            neither has: by the mean difference; where a number is not finite by the test's
+            statistic.
+        contradicted: Whether the test's statistic points to the other side than the mean: most
+            differences are to the one side, and few greater ones to the other.
     """
 
     pairs: int
@@ -48,6 +50,7 @@ class Paired:
     one_not_finite: int = 0
     other_not_finite: int = 0
     direction: int = 0
+    contradicted: bool = False
 
     @property
     def testable(self) -> bool:
@@ -70,6 +73,15 @@ class Paired:
 
         One outlier on the right side widens the interval beyond 0 and weakens no order.
         """
+        return self._rejects and not self.contradicted
+
+    @property
+    def undecided(self) -> bool:
+        """Whether the exact test rejects to the other side than the mean has it."""
+        return self._rejects and self.contradicted
+
+    @property
+    def _rejects(self) -> bool:
         return self.p_value is not None and self.p_value <= LEVEL
 
     @property
@@ -149,9 +161,9 @@ def compare_pairs(
         return Paired(1, mean, None, None, None, "", direction=sign)
     deviation = max(float(differences.std(ddof=1)), resolution / math.sqrt(count))
     half = float(stats.t.ppf(1 - LEVEL / 2, count - 1)) * deviation / math.sqrt(count)
-    found = Paired(count, mean, mean - half, mean + half, p_value, test, direction=sign)
-    alone = found.by_test and not found.by_interval
-    return replace(found, direction=direction) if alone else found
+    against = sign * direction < 0
+    low, high = mean - half, mean + half
+    return Paired(count, mean, low, high, p_value, test, direction=sign, contradicted=against)
 
 
 def _differences(

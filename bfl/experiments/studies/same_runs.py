@@ -114,5 +114,6 @@ def as_run(result: RunResult, run: PlannedRun) -> RunResult:
         result,
         name=run.name,
         configuration=portable(run.configuration.values),
-        made_as=result.made_as or result.name,
+        # A copy that goes back to the run that it is a copy of is that run's own again.
+        made_as="" if result.made_as == run.name else result.made_as or result.name,
     )

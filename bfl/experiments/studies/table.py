@@ -48,8 +48,8 @@ MARK_OF_THE_TEST_ALONE = (
 
 MARKS_OF_UNEQUAL_SEEDS = (
     "Lines of a group differ in which seeds they have: bold is the best mean of those with the "
-    "most, and none where no two have the same as many; ↑: better than the bold one over the seeds "
-    "both have."
+    "most, the same ones, and none where they differ in these; ↑: better than the bold one over "
+    "the seeds both have."
 )
 """What they mean where lines have unequal seeds."""
 

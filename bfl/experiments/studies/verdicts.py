@@ -13,6 +13,7 @@ from bfl.experiments.studies.orders import (
     numbers_of,
     order_entries,
     order_of,
+    plain,
     what_is_missing,
 )
 from bfl.experiments.studies.study import Cell
@@ -77,10 +78,10 @@ def _entry(table: StudyTable, lines: Sequence[Line], number: int) -> list[str]:
     for cell, mean in means:
         if cell not in tied:
             how, text = _against(table, cell, tied, column)
-            shown = f"{_name(table, cell)} {mean:.{column.decimals}f}"
+            shown = f"{_name(table, cell)} {plain(mean, column.decimals)}"
             said.setdefault(how, []).append(f"{shown} ({text})" if text else shown)
     ours = next(mean for cell, mean in means if cell == tied[0])
-    first = f"- {title}: {_first(table, cells, tied, column)} {ours:.{column.decimals}f}."
+    first = f"- {title}: {_first(table, cells, tied, column)} {plain(ours, column.decimals)}."
     return [" ".join([first, *(f"{how.capitalize()}: {'; '.join(t)}." for how, t in said.items())])]
 
 
@@ -98,9 +99,10 @@ def _first(table: StudyTable, cells: Sequence[Cell], tied: Sequence[Cell], colum
     of_seeds = f"{seeds} seed{'s' * (seeds > 1)}"
     as_many = sum(len(table.pairing.seeds(cell, column)) == seeds for cell in cells)
     if len(most) == 1:
-        why = f"{last} alone has" if as_many == 1 else "no two lines have the same"
-        whose = "its mean" if as_many == 1 else f"the mean of {last}"
-        return f"no best mean, as {why} {of_seeds}; the others against {whose},"
+        if as_many == 1:
+            return f"no best mean, as {last} alone has {of_seeds}; the others against its mean,"
+        why = f"lines differ in which {of_seeds} they have"
+        return f"no best mean, as {why}; the others against the mean of {last},"
     which = f"{'the same ' * (as_many > len(most))}{of_seeds}"
     among = f"of the lines with {which}, " if len(most) < len(cells) else ""
     names = f"a tie of {', '.join(others)} and {last}" if others else f"that of {last}"
@@ -193,12 +195,12 @@ def _difference_in_group(table: StudyTable, one: Line, other: Line) -> str:
         if ours is None:
             continue
         if column.higher_is_better is None:
-            own.append(f"{column.heading} {ours:.{column.decimals}f}")
+            own.append(f"{column.heading} {plain(ours, column.decimals)}")
         elif theirs is not None:
             shared = table.pairing.both(*cells, column)
             if shared:
                 ours, theirs = (sum(side) / len(shared) for side in zip(*shared, strict=True))
-            means = f"{ours:.{column.decimals}f} against {theirs:.{column.decimals}f}"
+            means = " against ".join(plain(n, column.decimals) for n in (ours, theirs))
             said.append(f"{column.heading} {means}, {_order(table, *cells, column)}")
     where = [text for name, text in one.labels.items() if name not in table.compared]
     mine, its = (_name(table, cell) for cell in cells)

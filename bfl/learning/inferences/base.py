@@ -51,7 +51,7 @@ class Inference(Component):
 
     def has(self) -> frozenset[str]:
         """Return whether there are Gaussians."""
-        return frozenset({"gaussian"}) if self.gaussian else frozenset()
+        return frozenset({"gaussian", "clients-to-draw-from"}) if self.gaussian else frozenset()
 
     @abstractmethod
     def convolution(

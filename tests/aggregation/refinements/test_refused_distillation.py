@@ -19,7 +19,7 @@ FEDBE: dict[str, Any] = {"strategy": "fedbe", "inference": "deterministic"}
             {"strategy": "fedavg", "refinement": "distillation"},
             r"needs images of the server's own, .* allowed: server-data=\"held-back\"",
         ),
-        ({"client-draws": 2}, "needs Gaussian posteriors, which inference 'deterministic'"),
+        ({"client-draws": 2}, r"posteriors to draw from \(client-draws\), which inference"),
         (
             {"distillation-targets": "labels"},
             "allowed: server-labels=true, or refinement distillation as it is set by default, none",
@@ -50,7 +50,9 @@ def test_what_cannot_be_distilled_is_refused(given: dict[str, Any], said: str) -
 
 def test_what_is_refused_there_is_not_the_rest() -> None:
     assert resolve(FEDBE).values["refinement"] == "distillation"
-    resolve({**FEDBE, "server-labels": True, "distillation-targets": "labels"})
+    labels = {**FEDBE, "server-labels": True, "distillation-targets": "labels"}
+    resolve(labels)
+    resolve({**labels, "client-draws": 2})  # which nothing reads: there is no ensemble
     resolve({**FEDBE, "ensemble-samples": 0, "ensemble-average": False})
     # Plain steps have one rate, and a constant one is no cycle upside down.
     resolve({**FEDBE, "distillation-learning-rate": 1e-4, "distillation-optimizer": "sgd"})

@@ -198,7 +198,10 @@ def test_ozers_reduced_tables_differ_from_the_whole_ones_in_their_images_alone(
     whole, small = (
         ROOT / "configs" / folder / f"{table}{end}.toml" for end in ("", "-fashion-mnist")
     )
-    assert read_study(small).orders == read_study(whole).orders
+    # Of the rows with weights by size: the others are in the whole one alone.
+    assert [o for o in read_study(whole).orders if o.worse.get("model") != "FED"] == list(
+        read_study(small).orders
+    )
     of_all = {run.name: run.values for run in read_study(whole).runs()}
     runs = read_study(small).runs()
     assert len(runs) == 60
@@ -299,7 +302,7 @@ def test_the_orders_of_fischers_reduced_tables_are_the_published_ones(name: str)
                 ]
                 assert sign * (lines[0] - lines[1]) > 0, (order, better)
                 looked_at += 1
-    assert looked_at == {"table2-fashion-mnist": 20, "table3-fashion-mnist": 5}[name]
+    assert looked_at == {"table2-fashion-mnist": 20, "table3-fashion-mnist": 6}[name]
 
 
 def test_what_the_paper_does_not_say_stands_in_fischers_files() -> None:

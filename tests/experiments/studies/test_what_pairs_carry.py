@@ -9,7 +9,11 @@ from pathlib import Path
 import pytest
 from small_study import finished_study, scaled_study
 
+from bfl.configuration import resolve
 from bfl.errors import ConfigurationError
+from bfl.experiments.studies.chance import AgainstChance, chance_said
+from bfl.experiments.studies.checks import PlannedRun
+from bfl.experiments.studies.columns import Column
 from bfl.experiments.studies.comparisons import INTERVAL, NOT, TEST, TEST_ALONE, mark
 from bfl.experiments.studies.contradictions import untrue_copies
 from bfl.experiments.studies.folder import StudyFolder
@@ -19,6 +23,7 @@ from bfl.experiments.studies.merging import merge
 from bfl.experiments.studies.orders import signed
 from bfl.experiments.studies.paired import compare_pairs
 from bfl.experiments.studies.run_result import result_of, write_result
+from bfl.experiments.studies.same_runs import as_run
 from bfl.experiments.studies.table import MARK_OF_THE_TEST_ALONE, MARKS_OF_UNEQUAL_SEEDS
 from bfl.experiments.studies.verdicts import verdicts
 
@@ -43,13 +48,22 @@ def test_the_worse_the_other_the_more_an_order_stands(last: float, sure: str) ->
     assert (mark(turned), turned.direction) == (sure, -1)
 
 
-def test_where_the_test_alone_tells_it_says_the_direction() -> None:
+def test_where_test_and_mean_point_to_different_sides_there_is_no_order(tmp_path: Path) -> None:
     """Of fourteen pairs thirteen are better by a little and one is worse by far."""
-    ones = [0.5 + number / 1000 for number in range(1, 14)]
-    paired = compare_pairs([*ones, 0.0], [0.5] * 13 + [0.9])
+    ones, others = [0.5 + number / 1000 for number in range(1, 14)], [0.5] * 13
+    paired = compare_pairs([*ones, 0.0], [*others, 0.9])
+    assert paired.p_value is not None
+    assert paired.p_value < 0.05
     assert paired.difference < 0.0
-    assert not paired.by_interval
-    assert (mark(paired), paired.direction) == (TEST_ALONE, 1)
+    assert (mark(paired), paired.undecided) == (NOT, True)
+    lines = {"A": [*ones, 0.0], "B": [*others, 0.9]}
+    table = finished_study(tmp_path, lines, more=ORDER)
+    assert "No significant order: A 0.471" in verdicts(table).replace("A 0.4708", "A 0.471")
+    assert "A better than B: no significant order" in verdicts(table)
+    # The sign test, and an interval that leaves out 0 on the other side.
+    ties = compare_pairs([0.5] * 5 + [-0.001] * 15, [0.0] * 20)
+    assert ties.by_interval
+    assert (ties.test, mark(ties)) == ("sign", NOT)
     assert mark(compare_pairs(ONE[:3], OTHER[:3])) == INTERVAL
     assert mark(compare_pairs(ONE, ONE[::-1])) == NOT
 
@@ -73,18 +87,19 @@ def test_the_best_is_of_lines_with_the_same_seeds(tmp_path: Path) -> None:
     easy, hard = [0.9, 0.9, 0.9, None, 0.87], [0.95, 0.94, 0.96, 0.38]
     table = finished_study(tmp_path / "two", {"A": hard, "B": easy}, more=ORDER)
     said, text = verdicts(table), markdown(table)
-    assert (
-        "no best mean, as no two lines have the same 4 seeds; the others against the mean of A"
-        in (said)
-    )
+    first = "no best mean, as lines differ in which 4 seeds they have"
+    assert f"{first}; the others against the mean of A" in said
     assert "better over the seeds that both have" not in said
     assert "**" not in text
     more = {"A": hard, "B": easy, "C": [0.89, 0.89, 0.88, 0.5, None]}
     table = finished_study(tmp_path / "three", more)
-    assert "of the lines with the same 4 seeds, the best mean is that of A, 0.807." in (
-        verdicts(table).replace("0.8075", "0.807").replace("0.808", "0.807")
+    assert "of the lines with the same 4 seeds, the best mean is that of A, 0.8075." in (
+        verdicts(table)
     )
     assert MARKS_OF_UNEQUAL_SEEDS in markdown(table)
+    pair = {"C": [None, None, 0.6, 0.7], "D": [None, None, 0.6, 0.8]}
+    table = finished_study(tmp_path / "four", {"A": [0.4, 0.5], "B": [0.4, 0.6], **pair})
+    assert "no best mean, as lines differ in which 2 seeds they have" in verdicts(table)
 
 
 def test_an_order_that_cannot_be_tested_is_not_left_out(tmp_path: Path) -> None:
@@ -106,6 +121,10 @@ def test_false_copies_are_refused(tmp_path: Path) -> None:
     (told,) = untrue_copies([copy, first])
     assert "are said to be one computation (made-as) and differ in 1 numbers" in told
     assert "accuracy is 0.4 and 0.5" in told
+    assert "remove both" in told
+    planned = scaled_study(tmp_path / "planned", text=_text(tmp_path), published=None).runs[0]
+    again = as_run(copy, PlannedRun(planned, resolve(planned.values), {}))
+    assert again.made_as == "", "of no run may be said that it is its own copy"
     assert not list(untrue_copies([first, second]))
     assert not list(untrue_copies([first, replace(first, name=second.name, made_as=first.name)]))
     # Of a source that is not there its copies have to agree with each other.
@@ -130,6 +149,13 @@ def test_negative_numbers_are_set_with_a_minus(tmp_path: Path) -> None:
     text = latex(finished_study(tmp_path, lines, "retention-gain-accuracy-epistemic"))
     assert "\\textbf{$-$0.325 $\\pm$ 0.035}" in text
     assert "{-0" not in text
+
+
+def test_a_chance_deviation_that_is_not_finite_tells_nothing() -> None:
+    lost = compare_pairs([2.0, 2.1], [1.0, math.nan])
+    column = Column(metric="retention-gain-accuracy-epistemic", decimals=2)
+    said = chance_said(column, AgainstChance(2.05, math.nan, 1, lost))
+    assert said == "no gain, as it is not finite in 1 of 2 runs"
 
 
 def test_numbers_that_would_be_nothing_but_zeros() -> None:
