@@ -276,13 +276,19 @@ def check_declarations(
         raise ConfigurationError("\n".join(problems))
 
 
-def check_memory(method: Method, posterior: Posterior, asked: int, *, kept: bool = False) -> None:
+def check_memory(
+    method: Method,
+    posterior: Posterior,
+    asked: Mapping[int, Sequence[int]],
+    *,
+    kept: bool = False,
+) -> None:
     """Raise if the models of all clients of a round are needed at once and do not fit in memory.
 
     Args:
         method: The server's parts.
         posterior: What the first round begins with.
-        asked: How many clients a round has at most.
+        asked: The clients that are asked, by round; the most of a round count.
         kept: Whether a round is kept on the disk between pooling and refining.
 
     Raises:
@@ -293,19 +299,19 @@ def check_memory(method: Method, posterior: Posterior, asked: int, *, kept: bool
     parameters = posterior.size + posterior.point.size
     model = sum(getattr(posterior, name).nbytes for name in VECTORS)
     # A predictive keeps all models in arrays of their own, beside those that were sent and those
-    # that it has from the round before. A round
-    # that is kept has them in arrays and in the file that is put together, which has those that
-    # the predictive has from the round before as well.
+    # that it has from the round before. A round that is kept has them in arrays and in the file
+    # that is put together, which has those that the predictive has from the round before as well.
     predicts = int(method.predictive.needs_models)
     saved = kept and method.refinement.needs_models
     copies = 3 + 2 * predicts if saved else 1 + 2 * predicts
     # What pooling, sampling and averaging have in float64 at a time.
     working = WORKING_VECTORS * 8 * parameters
-    needed, free = copies * asked * model + working, available_memory()
+    most = max(map(len, asked.values()))
+    needed, free = copies * most * model + working, available_memory()
     if needed > free:
         parts = [p.name for p in (method.refinement, method.predictive) if p.needs_models]
         raise ConfigurationError(
-            f"{' and '.join(parts)} need the models of all {asked} clients of a round at once, "
+            f"{' and '.join(parts)} need the models of all {most} clients of a round at once, "
             f"{needed / 1e9:.1f} GB with {parameters:,} parameters, and there are "
             f"{free / 1e9:.1f} GB; allowed: fewer clients a round (fraction-train), a smaller "
             "model, or neither"

@@ -212,8 +212,7 @@ class PosteriorPooling(Strategy):
         method.declared(initial)  # refuses what does not fit before anybody trains
         federation = self.federation or discover(grid, self.clients, self.node_timeout)
         asked = self._asked(federation.size, num_rounds)
-        most = max(map(len, asked.values()))
-        check_memory(method, initial, most, kept=bool(self.run_folder))
+        check_memory(method, initial, asked, kept=bool(self.run_folder))
         say = self.on_warning or _log_warning
         for text in unknown_moving_statistics(method.server_optimizer, initial, self.manifest):
             say(text)

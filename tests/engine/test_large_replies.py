@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import pytest
 from flwr.app import Array, ArrayRecord, Message, RecordDict
 from flwr.app.message import remove_content_from_message
 from flwr.common.serde import message_to_proto
 from flwr.proto.message_pb2 import PullObjectResponse
 from flwr.proto.runtime_pb2 import PullAppMessagesResponse, PushAppMessagesResponse
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
+from flwr.supercore.inflatable.inflatable_utils import ObjectPullError
 from flwr.superlink.grid import HttpGrid
 
 from bfl.deployment.proxy import MOST_BYTES
 from bfl.engine.flower import new_run
+from bfl.engine.flower.replies import replies_up_to
 from strategies.exchange import ALLOWANCE, TIMES, exchange
 
 PIECE, SIZE = 5 * 2**20, 2**18
@@ -84,6 +90,37 @@ def test_a_reply_larger_than_any_is_refused_before_it_is_in_memory() -> None:
     assert f"more than {most:,} bytes" in replies[2].error.reason
     # Two pieces may be on their way at a time.
     assert superlink.pulled < most + 3 * PIECE
+
+
+class SlowLength(bytes):
+    """A piece that takes its time to be counted, so that two threads count at once."""
+
+    def __len__(self) -> int:
+        time.sleep(0.05)
+        return super().__len__()
+
+
+def test_two_threads_that_count_at_once_lose_no_piece(monkeypatch: pytest.MonkeyPatch) -> None:
+    def pull(object_ids: list[str], counted: Any) -> list[Any]:
+        with ThreadPoolExecutor(2) as threads:
+            pulled = [threads.submit(counted, each) for each in object_ids]
+        return [each.exception() for each in pulled]
+
+    grid = SimpleNamespace(pull_objects=pull, ObjectPullError=ObjectPullError)
+    monkeypatch.setitem(sys.modules, "flwr.superlink.grid.http_grid", grid)
+    with replies_up_to(3):
+        found = grid.pull_objects(["a", "b"], lambda name: SlowLength(b"xx"))
+        assert sum(each is not None for each in found) >= 1
+        assert all("more than 3 bytes" in str(each) for each in found if each)
+        asked: list[str] = []
+
+        def four(name: str) -> bytes:
+            asked.append(name)
+            return SlowLength(b"xxxx")
+
+        grid.pull_objects(["a", "b", "c", "d", "e"], four)
+        assert len(asked) <= 2, "once there are too many, no further piece is pulled"
+    assert grid.pull_objects is pull
 
 
 def test_the_outlines_that_the_proxy_takes_are_those_of_300_gb() -> None:
