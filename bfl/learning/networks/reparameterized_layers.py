@@ -11,6 +11,9 @@ from bfl.learning.networks.layers import VariationalLayer
 LEAST_VARIANCE = 1e-8
 """What stands in for the variance of a bias that is a point; as in the code of Ozer et al."""
 
+SMALLEST_VARIANCE = 1e-36
+"""What the variance of an output is at least: far below any that a float32 mean would show."""
+
 
 class LocallyReparameterizedLayer(VariationalLayer):
     """A variational layer that draws its outputs, each by itself, from their Gaussian.
@@ -30,8 +33,10 @@ class LocallyReparameterizedLayer(VariationalLayer):
         inputs = tf.cast(inputs, self._activation_type)
         mean = self._linear(inputs, tf.cast(kernel.loc, inputs.dtype))
         variance = self._linear(tf.square(inputs), tf.cast(kernel_variance, inputs.dtype))
-        # The second summand keeps the root away from 0, where it has no gradient.
-        deviation = tf.sqrt(tf.cast(variance, tf.float32) + bias_variance)
+        # The second summand keeps the root away from 0, where it has no gradient, unless pooling
+        # has brought all variances to the end of float32.
+        drawn = tf.maximum(tf.cast(variance, tf.float32) + bias_variance, SMALLEST_VARIANCE)
+        deviation = tf.sqrt(drawn)
         noise = tf.random.stateless_normal(tf.shape(mean), seed=next_seed())
         # Added here and not to the mean: TensorFlow's graph optimizer fails on a matrix product
         # with a bias, a sum and a ReLU after it.

@@ -129,6 +129,16 @@ def test_kernels_begin_as_asked_in_every_inference(name):
     assert {found[key] for key in found.keys() - kernels} == {"zeros"}
 
 
+def test_variances_at_the_end_of_float32_have_finite_gradients():
+    """Where rules that divide the variance end without a floor: training goes on."""
+    smallest = LogVariance(0.0).untransformed(np.float32([np.finfo(np.float32).tiny]))[0]
+    layer = layer_with(float(smallest), clamp=0.0, point_biases=False)
+    bias = layer.bias_posterior.distribution.scale.pretransformed_input
+    bias.assign(np.full(bias.shape, smallest, np.float32))
+    for gradient in gradients(layer):
+        assert np.isfinite(gradient).all()
+
+
 def test_a_clamp_needs_log_variances():
     with pytest.raises(pydantic.ValidationError, match="scale-parametrization is 'log-variance'"):
         inferences.create("flipout", {"log-variance-clamp": 8.0})
