@@ -13,7 +13,7 @@ LEVEL = 0.05
 """An order is called significant where chance alone would give it more seldom than this."""
 
 FINEST = 1e-9
-"""Differences are told apart down to this share of the greatest number."""
+"""Differences are told apart down to this share of a pair's numbers, and of the median pair's."""
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -159,7 +159,8 @@ def compare_pairs(
     sign = int(np.sign(mean))
     if count == 1:
         return Paired(1, mean, None, None, None, "", direction=sign)
-    deviation = max(float(differences.std(ddof=1)), resolution / math.sqrt(count))
+    with np.errstate(over="ignore"):
+        deviation = max(float(differences.std(ddof=1)), resolution / math.sqrt(count))
     half = float(stats.t.ppf(1 - LEVEL / 2, count - 1)) * deviation / math.sqrt(count)
     against = sign * direction < 0
     low, high = mean - half, mean + half
@@ -172,17 +173,20 @@ def _differences(
     """Return (n,) one − other, and the same in whole steps of the finest that is told apart.
 
     Infinite where one number alone is not finite, 0 where neither is, or they differ by less than
-    half a step.
+    half a step, or by less than half of what the pair's own numbers can tell.
     """
     worst = -math.inf if higher_is_better else math.inf
     one, other = np.where(lost, worst, sides)
     with np.errstate(invalid="ignore"):
         differences = np.where(lost.all(axis=0), 0.0, one - other)
-    known = np.abs(sides[~lost])
-    # Equal differences of shares can differ in their last bits, and so be no ties to the test.
-    finest = FINEST * float(known.max()) if known.size else 0.0
-    whole = np.rint(differences / finest) if finest else differences
-    return np.where(whole == 0.0, 0.0, differences), whole
+    greatest = np.where(lost, 0.0, np.abs(sides)).max(axis=0)
+    # Equal differences of shares can differ in their last bits, and so be no ties to the test. The
+    # greatest of all pairs is no scale for them: beside one outlier all others would be ties.
+    finest = FINEST * float(np.median(greatest))
+    with np.errstate(over="ignore"):
+        whole = np.rint(differences / finest) if finest else differences
+    none = (whole == 0.0) | (np.abs(differences) < FINEST * greatest / 2)
+    return np.where(none, 0.0, differences), np.where(none, 0.0, whole)
 
 
 def _exact_test(differences: FloatArray) -> tuple[str, float, int]:

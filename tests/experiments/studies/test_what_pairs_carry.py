@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from small_study import finished_study, scaled_study
 
@@ -46,6 +47,20 @@ def test_the_worse_the_other_the_more_an_order_stands(last: float, sure: str) ->
     assert (mark(paired), paired.direction) == (sure, 1)
     turned = compare_pairs([*OTHER, last], ONE)
     assert (mark(turned), turned.direction) == (sure, -1)
+
+
+@pytest.mark.parametrize("last", [0.5, 1e9, 1e300, math.inf])
+def test_an_outlier_makes_no_ties_of_the_other_pairs(last: float) -> None:
+    one = [0.51, 0.62, 0.73, 0.84, 0.96, last]
+    paired = compare_pairs([0.5, 0.6, 0.7, 0.8, 0.9, 0.4], one, higher_is_better=False)
+    assert (paired.test, paired.p_value, paired.direction) == ("signed-rank", 0.03125, -1)
+
+
+def test_the_last_bits_of_an_outlier_are_no_difference() -> None:
+    one = [0.51, 0.62, 0.73, np.nextafter(1e9, 2e9)]
+    paired = compare_pairs(one, [0.5, 0.6, 0.7, 1e9])
+    assert (paired.test, paired.p_value) == ("sign", 0.25)
+    assert paired.difference == pytest.approx((0.01 + 0.02 + 0.03) / 4)
 
 
 def test_where_test_and_mean_point_to_different_sides_there_is_no_order(tmp_path: Path) -> None:
