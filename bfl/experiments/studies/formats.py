@@ -19,6 +19,8 @@ from bfl.experiments.studies.comparisons import (
     all_comparisons,
     mark,
 )
+from bfl.experiments.studies.orders import HOW_SURE
+from bfl.experiments.studies.paired import Paired
 from bfl.experiments.studies.table import Compared, Line, StudyTable
 
 
@@ -272,7 +274,8 @@ def by_pair(table: StudyTable) -> str:
     """Return every comparison of two lines as CSV: difference, interval, test.
 
     Of a pair with a number that is not finite, counted for either side, there is neither a
-    difference nor an interval.
+    difference nor an interval. Where there is an order, the side with the greater numbers is told;
+    a number that is not finite counts as beyond all others on the column's worse side.
     """
     shared = [name for name in table.label_columns if name not in table.compared]
     compared = [name for name in table.label_columns if name in table.compared]
@@ -280,8 +283,8 @@ def by_pair(table: StudyTable) -> str:
     writer = csv.writer(stream, lineterminator="\n")
     sides = [f"{side}_{name}" for side in ("one", "other") for name in compared]
     lost = ["one_not_finite", "other_not_finite"]
-    numbers = ["pairs", *lost, "one_minus_other", "low_95", "high_95", "p", "test", "order"]
-    writer.writerow([*shared, "metric", *sides, *numbers, "scale"])
+    numbers = ["pairs", *lost, "one_minus_other", "low_95", "high_95", "p", "test"]
+    writer.writerow([*shared, "metric", *sides, *numbers, "order", "greater", "scale"])
     for each in all_comparisons(table.pairing):
         paired = each.paired
         order = "one computation" if each.same else mark(paired) if paired.testable else ""
@@ -289,8 +292,14 @@ def by_pair(table: StudyTable) -> str:
         counts = [paired.pairs, paired.one_not_finite, paired.other_not_finite]
         difference = paired.difference if paired.finite else None
         found = [*counts, difference, paired.low, paired.high, paired.p_value]
-        writer.writerow([*cells, *found, paired.test, order, table.scale])
+        greater = _greater(paired) if order in HOW_SURE else ""
+        writer.writerow([*cells, *found, paired.test, order, greater, table.scale])
     return stream.getvalue()
+
+
+def _greater(paired: Paired) -> str:
+    """Return the side that has the greater numbers in an order."""
+    return "one" if paired.direction > 0 else "other"
 
 
 def by_client(table: StudyTable) -> str:

@@ -22,7 +22,7 @@ FEDBE: dict[str, Any] = {"strategy": "fedbe", "inference": "deterministic"}
         ({"client-draws": 2}, r"posteriors to draw from \(client-draws\), which inference"),
         (
             {"distillation-targets": "labels"},
-            r"allowed: server-labels=true, or refinement distillation as it is set by default, .*none",
+            "server-labels=true, or refinement distillation as it is set by default, .*none",
         ),
         ({"distillation-targets": "labels"}, "needs labels of .* allowed: server-labels=true"),
         (
