@@ -302,7 +302,7 @@ def check_memory(
     # that it has from the round before. A round that is kept has them in arrays and in the file
     # that is put together, which has those that the predictive has from the round before as well.
     predicts = int(method.predictive.needs_models)
-    saved = kept and method.refinement.needs_models
+    saved = kept and method.refinement.keeps_pooled_round
     copies = 3 + 2 * predicts if saved else 1 + 2 * predicts
     # What pooling, sampling and averaging have in float64 at a time.
     working = WORKING_VECTORS * 8 * parameters

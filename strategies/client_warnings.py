@@ -6,7 +6,9 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from bfl.aggregation.ensemble import LEFT_OUT
+from bfl.aggregation.ensemble import LEFT_OUT, EnsembleMembers
+from bfl.aggregation.refinements.base import AFTER, BEFORE
+from bfl.aggregation.samplers import WeightedSampler
 from bfl.aggregation.server_optimizers import ServerOptimizer
 from bfl.configuration import Configuration
 from bfl.federation.client_metrics import recorded
@@ -36,6 +38,22 @@ def unjudged_personal_models(configuration: Configuration) -> list[str]:
     return [
         f"personalization is '{personalization.name}' and judged-by is 'server': nobody judges the "
         f'clients\' personal models, and {what}; judged-by="clients" has each client judge its own'
+    ]
+
+
+def samples_beside_the_pool(configuration: Configuration) -> list[str]:
+    """Return what is to be said before the first round of samples not drawn around the pool."""
+    sampler, weighting = configuration.sampler, configuration.weighting.name
+    parts = (part for part in configuration.components if isinstance(part, EnsembleMembers))
+    if not isinstance(sampler, WeightedSampler) or not any(p.samples_members for p in parts):
+        return []
+    same = {"size": "train-size", "equal": "equal"}[sampler.sample_weights]
+    if weighting == same:
+        return []
+    return [
+        f"sampler '{sampler.name}' counts clients by sample-weights '{sampler.sample_weights}', "
+        f"and they are pooled by weighting '{weighting}': unless both come to the same weights, "
+        f"models are not sampled around the pooled one; with weighting='{same}' they are"
     ]
 
 
@@ -90,13 +108,34 @@ class Warnings:
             f"{weighting}); later rounds have the numbers in their records alone"
         )
 
-    def of_logits(self, server_round: int, metrics: Mapping[str, Any]) -> None:
-        """Tell once of each number that says that logits were not finite."""
+    def of_numbers(self, server_round: int, metrics: Mapping[str, Any]) -> None:
+        """Tell once of each number that says that logits were not finite, or nothing was learnt."""
         for name, value in metrics.items():
-            said = None if name.startswith(recorded("")) else told_of_logits(name, value)
+            if name.startswith(recorded("")):
+                continue
+            said = told_of_logits(name, value) or told_of_student(name, metrics)
             if said and name not in self._told_of_numbers:
                 self._told_of_numbers.add(name)
                 self._say(f"round {server_round}: {said}; later rounds have the number alone")
+
+
+def told_of_student(name: str, metrics: Mapping[str, Any]) -> str | None:
+    """Return in words that a student ends further from its targets than it began; None if not.
+
+    Args:
+        name: The number's name, ``distillation-after`` where anything is told.
+        metrics: The round's numbers.
+    """
+    if name != AFTER:
+        return None
+    before, after = metrics.get(BEFORE, math.inf), metrics[name]
+    if after <= before:
+        return None
+    return (
+        f"the student has come away from its targets, {after:.4g} nats after distillation "
+        f"({AFTER}) and {before:.4g} before; its steps may be too large "
+        "(distillation-learning-rate)"
+    )
 
 
 def told_of_logits(name: str, value: Any) -> str | None:

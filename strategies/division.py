@@ -114,7 +114,7 @@ def clients_positions(
 ) -> Positions:
     """Return the positions of the training images that clients share; see ``train_positions``."""
     used = train_positions(dataset, configuration.keys.train_examples, clients)
-    return without(used, own.held_back) if own else used
+    return without(used, own.without_clients) if own else used
 
 
 def own_test_positions(

@@ -248,7 +248,7 @@ class PosteriorPooling(Strategy):
                 result.evaluate_metrics_serverapp[number] = evaluated
             judged = self.judge(state) if self.judge else {}
             metrics: dict[str, Any] = {**report.metrics, **(evaluated or {}), **judged}
-            warnings.of_logits(number, metrics)
+            warnings.of_numbers(number, metrics)
             finished = Round(state, metrics, seconds, report.clients)
             if self.on_round and self.on_round(finished):
                 break

@@ -117,7 +117,7 @@ def federated_round(
     Source: Fischer et al. (2024), Algorithm 1, for the round that all parts but the pooling leave
     as it is.
     """
-    keeps = unfinished if method.refinement.needs_models else None
+    keeps = unfinished if method.refinement.keeps_pooled_round else None
     pooled = keeps.after(state, manifest) if keeps else None
     if pooled is None:
         pooled = pooled_round(method, state, clients, seed, manifest, server=server)
@@ -151,10 +151,10 @@ def _refined(
     """
     try:
         refined = method.refinement.refine(context)
-    except NotFiniteError as error:
+    except (NotFiniteError, PosteriorError) as error:
         raise RunError(
             f"round {context.server_round}, refinement '{method.refinement.name}': {error}; the "
-            "clients' values are too large for the network"
+            "clients' values, or the refinement's own steps, are too large for the network"
         ) from error
     kept = method.predictive.keep(context)
     following = replace(pooled.state, posterior=refined.posterior, predictive=kept)

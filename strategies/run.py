@@ -29,7 +29,7 @@ from bfl.federation.outgoing import is_private
 from bfl.federation.wire import Positions, posterior_from_arrays, posterior_to_arrays
 from bfl.posteriors import Posterior
 from strategies.advice import how_to_begin_again, how_to_go_on
-from strategies.client_warnings import unjudged_personal_models
+from strategies.client_warnings import samples_beside_the_pool, unjudged_personal_models
 from strategies.configured import make_strategy
 from strategies.data_digests import data_digests
 from strategies.division import check_partition, own_test_positions, split
@@ -80,7 +80,10 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         progress.say(configuration.title)
         whole = cached_dataset(keys.dataset, keys.data_dir)
         dataset = with_test_examples(whole, keys.test_examples)
-        for text in (*unjudged_personal_models(configuration), *absent_classes(dataset)):
+        for hints in (unjudged_personal_models, samples_beside_the_pool):
+            for text in hints(configuration):
+                progress.say(text)
+        for text in absent_classes(dataset):
             progress.say(text)
         # It is built while the clients' processes start.
         network = _network(configuration, dataset, engine_run.client_threads)
@@ -226,7 +229,7 @@ def _pretrain(context: RunContext) -> Checkpoint:
         context.path,
         run_key(context.folder.path),
         manifest=evaluator.manifest,
-        held_back=evaluator.server_data.held_back if evaluator.server_data else None,
+        held_back=evaluator.server_data.without_clients if evaluator.server_data else None,
     )
     posterior = pretraining.run(
         evaluator.initial,
@@ -318,8 +321,10 @@ def _described(
     """Return who holds what of the run's data set, for the run's folder."""
     known = [part for part in partition if part is not None]
     described = describe(dataset.train_labels, known, dataset.num_classes)
-    if own and own.held_back.size:
-        described["server"] = describe(dataset.train_labels, [own.held_back], dataset.num_classes)
+    # Whether the server has them or nobody does: runs whose clients have the same are pairs.
+    if own and own.without_clients.size:
+        kept = [own.without_clients]
+        described["server"] = describe(dataset.train_labels, kept, dataset.num_classes)
     return described
 
 

@@ -12,7 +12,7 @@ from pydantic import Field, ValidationInfo, field_validator
 from bfl import randomness
 from bfl.aggregation.client_models import ClientModels
 from bfl.aggregation.samplers.base import Sampler
-from bfl.posteriors import Posterior
+from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.posterior import Vector
 from bfl.registry import Component
 
@@ -38,12 +38,24 @@ class Member:
     recompute: bool = False
 
 
+def least_of_bounded(models: ClientModels, manifest: Manifest) -> Vector:
+    """Return the least that a sample may have of each parameter that has a least value.
+
+    One client with a silent channel, or one that lies, is not to take it to 0 for all samples.
+    """
+    bounded = manifest.bounded
+    least = np.min([p.point[bounded] for p in models.posteriors], axis=0)
+    share = models.average.point[bounded] / len(models.posteriors)
+    return np.asarray(np.maximum(least, share))
+
+
 class EnsembleMembers(Component):
     """The members of an ensemble, for the parts that use one; the keys are the same for all.
 
     Batch normalisation's moving statistics of sampled members are sampled as all else, averaged, or
     recomputed (``member-statistics``). A sampled one that has a least value, a moving variance, is
-    raised to the least that a client has, so that it stays positive: the paper is silent.
+    raised to the least that a client has, or to 1/K of the pooled one of K clients if that is more,
+    so that it stays positive where one client has none: the paper is silent.
 
     Source: Chen and Chao (2021), FedBE, Algorithm 1 and Table 3; section B.1 for batch
     normalisation.
@@ -76,6 +88,11 @@ class EnsembleMembers(Component):
             | ({"server-images"} if recomputed else set())
             | ({"clients-to-draw-from"} if drawn else set())
         )
+
+    @property
+    def samples_members(self) -> bool:
+        """Whether a member is a sample."""
+        return self.ensemble_samples > 0
 
     def idle_settings(self) -> Mapping[str, str]:
         """Return the settings of members that there are none of."""
@@ -126,7 +143,7 @@ class EnsembleMembers(Component):
             if self.member_statistics == "averaged":
                 moving = ~manifest.trainable_points
                 point[moving] = models.average.point[moving]
-            least = np.min([p.point[manifest.bounded] for p in models.posteriors], axis=0)
+            least = least_of_bounded(models, manifest)
             point[manifest.bounded] = np.maximum(point[manifest.bounded], least)
         recompute = self.member_statistics == "recomputed"
         return Member(name, values.astype(np.float32), point.astype(np.float32), recompute)

@@ -55,9 +55,9 @@ class Keys(pydantic.BaseModel):
     unused_examples: float = Field(
         0.0,
         ge=0.0,
-        description="how many of the training images nobody has where server-data is another data "
-        "set, below 1 a share: those that 'held-back' takes of so many server-examples, so that "
-        "clients have the images that they have there",
+        description="how many of the training images nobody has, below 1 a share: with those that "
+        "are held back they are what 'held-back' takes of so many server-examples, so that clients "
+        "have the images that they have there",
         json_schema_extra=SERVER_ONLY,
     )
     server_labels: bool = Field(

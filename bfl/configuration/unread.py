@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
+from bfl.aggregation.ensemble import EnsembleMembers
+from bfl.aggregation.samplers import samplers
 from bfl.configuration.configuration import Configuration
 from bfl.configuration.kinds import REGISTRIES
 from bfl.configuration.pairs import Value
 from bfl.configuration.settings import default_values
 from bfl.evaluation.metrics import metrics
+from bfl.registry import Registry
 
 
 def unread_settings(configuration: Configuration, given: Iterable[str]) -> list[str]:
@@ -79,7 +83,7 @@ class Switch:
 
 def _switches() -> tuple[Switch, ...]:
     """Return all that there are."""
-    of_metrics = (key for metric in metrics.classes() for key in metric.setting_keys())
+    of_metrics = _settings(metrics)
     return (
         Switch(_if_batches_are_secret, frozenset({"batch-size"})),
         Switch(_if_other_is("attack", "none"), frozenset({"attackers"})),
@@ -96,7 +100,14 @@ def _switches() -> tuple[Switch, ...]:
         Switch(_if_judged_at_the_mean, frozenset({"mc-samples", "pretrain-mc-samples"})),
         Switch(_if_only_judged_at_the_mean, frozenset({"evaluate-mc-samples"})),
         Switch(_if_the_meme_is_not_trained, frozenset({"learning-rate"})),
+        Switch(_if_nothing_is_sampled, frozenset({samplers.kind, *_settings(samplers)})),
+        Switch(_if_the_server_trains_nothing, frozenset({"student-augmentation"})),
     )
+
+
+def _settings(registry: Registry[Any]) -> frozenset[str]:
+    """Return the settings of all that are registered."""
+    return frozenset(key for part in registry.classes() for key in part.setting_keys())
 
 
 def _if_other_is(key: str, nothing: Value) -> Callable[[Configuration], str]:
@@ -141,6 +152,17 @@ def _if_judged_at_the_mean(configuration: Configuration) -> str:
 def _if_only_judged_at_the_mean(configuration: Configuration) -> str:
     # What the server's own images weigh is judged by draws all the same.
     return "" if configuration.keys.server_data else _if_judged_at_the_mean(configuration)
+
+
+def _if_nothing_is_sampled(configuration: Configuration) -> str:
+    parts = (part for part in configuration.components if isinstance(part, EnsembleMembers))
+    sampled = any(part.samples_members for part in parts)
+    return "" if sampled else "no member of an ensemble is a sample"
+
+
+def _if_the_server_trains_nothing(configuration: Configuration) -> str:
+    refinement = configuration.refinement
+    return "" if refinement.needs_server else f"refinement is '{refinement.name}'"
 
 
 def _if_the_meme_is_not_trained(configuration: Configuration) -> str:

@@ -52,6 +52,14 @@ def test_a_setting_that_no_chosen_part_reads_is_mentioned() -> None:
             {**FEDBE, "ensemble_samples": 0, "member_statistics": "averaged"},
             "ensemble-samples is 0",
         ),
+        ({**FEDBE, "ensemble_samples": 0, "sampler": "dirichlet"}, "no member of an ensemble"),
+        (
+            {**FEDBE, "server_labels": True, "distillation_targets": "labels"}
+            | {"sampler": "dirichlet"},
+            "no member of an ensemble is a sample",
+        ),
+        ({"strategy": "fedavg", "inference": "deterministic", "sample_scale": 0.5}, "no member"),
+        ({"student_augmentation": "crop-flip"}, "refinement is 'none'"),
     ],
 )
 def test_a_key_that_is_switched_off_is_mentioned(values: dict[str, Any], word: str) -> None:
@@ -89,5 +97,6 @@ def test_what_is_read_is_not_mentioned() -> None:
 )
 def test_every_setting_is_read_by_its_part(kind: Kind, name: str, key: str) -> None:
     word = word_of(kind, name)
-    configuration = resolve({**going_with(kind.key, word), kind.key: word})
+    sampled = {"predictive": "ensemble"} if kind.key == "sampler" else {}
+    configuration = resolve({**going_with(kind.key, word), kind.key: word, **sampled})
     assert unread_settings(configuration, [key]) == []

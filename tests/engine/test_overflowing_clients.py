@@ -105,6 +105,17 @@ def test_such_a_client_is_no_teacher(tmp_path: Path) -> None:
     assert folder.metrics()["accuracy"] > 0.0
 
 
+@pytest.mark.parametrize("optimizer", ["swa", "sgd"])
+def test_a_student_that_begins_where_such_a_client_took_the_pool_ends_a_run_in_words(
+    optimizer: str, tmp_path: Path
+) -> None:
+    """Its teachers are chosen, its beginning is not: that is the weighting's to keep healthy."""
+    where = "refinement 'distillation'" if optimizer == "swa" else "after pooling"
+    with pytest.raises(RunError, match=rf"round 1, {where}: .* not finite"):
+        run(tmp_path / "run", **FEDBE, distillation_optimizer=optimizer)
+    assert not list((tmp_path / "run" / "pooled-round").glob("*"))
+
+
 def test_without_a_teacher_a_run_ends_in_words_and_its_clients_can_train_again(
     tmp_path: Path,
 ) -> None:

@@ -67,6 +67,8 @@ def test_only_what_is_used_where_the_server_is() -> None:
     assert digests(data, held_back) == digests(data)
     other = ServerData(data.test_images, None, np.zeros(0, np.int64))
     assert digests(data, other)["server"] == digest_of(data.test_images)
+    beside_unused = ServerData(data.test_images, None, np.zeros(0, np.int64), np.arange(2))
+    assert digests(data, beside_unused) == digests(data, other)
 
 
 @pytest.mark.slow

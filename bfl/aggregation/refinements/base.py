@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from bfl.aggregation.on_server import UsesServer
 from bfl.aggregation.server import RoundContext
@@ -31,17 +30,21 @@ class Refinement(Component, UsesServer, ABC):
 
     It keeps nothing from round to round and draws by (seed, round) alone, so that a round that is
     interrupted gives the same result when it is made again.
-
-    Attributes:
-        needs_models: Whether it needs the models of all clients of a round at once, which the
-            server then holds in memory.
     """
 
-    needs_models: ClassVar[bool] = False
+    @property
+    def needs_models(self) -> bool:
+        """Whether it needs the models of all clients of a round at once, held in memory."""
+        return False
+
+    @property
+    def keeps_pooled_round(self) -> bool:
+        """Whether the pooled round is kept while it is refined, so that a kill costs no more."""
+        return self.needs_server or self.needs_models
 
     def has(self) -> frozenset[str]:
         """Return whether another posterior is sent than the pooled one, made of single models."""
-        refined = {"refined-pool"} if self.needs_server or self.needs_models else set()
+        refined = {"refined-pool"} if self.keeps_pooled_round else set()
         return frozenset(refined | ({"single-models"} if self.needs_models else set()))
 
     def requires(self) -> frozenset[str]:
@@ -59,5 +62,8 @@ class Refinement(Component, UsesServer, ABC):
             NotFiniteError: What it needs predicted is not finite; the round cannot be gone on with.
         """
 
+
+BEFORE, AFTER = "distillation-before", "distillation-after"
+"""The names of the mean cross-entropies of a student to its targets, in nats."""
 
 refinements: Registry[Refinement] = Registry("refinement", "bfl.aggregation.refinements")

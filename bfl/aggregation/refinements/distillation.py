@@ -10,7 +10,7 @@ import numpy.typing as npt
 from pydantic import Field, ValidationInfo, field_validator
 
 from bfl.aggregation.ensemble import LEFT_OUT, EnsembleMembers, Member
-from bfl.aggregation.refinements.base import Refined, Refinement, refinements
+from bfl.aggregation.refinements.base import AFTER, BEFORE, Refined, Refinement, refinements
 from bfl.aggregation.refinements.plan import (
     DistillationPlan,
     collected_steps,
@@ -47,7 +47,6 @@ class Distillation(EnsembleMembers, Refinement):
     for the averaging.
     """
 
-    needs_models: ClassVar[bool] = True
     needs_server: ClassVar[bool] = True
 
     distillation_targets: Literal["ensemble", "labels"] = Field(
@@ -101,6 +100,16 @@ class Distillation(EnsembleMembers, Refinement):
         if info.data.get("distillation_optimizer") == "swa" and lowest > highest:
             raise ValueError(f"at most distillation-learning-rate, {highest:g}")
         return lowest
+
+    @property
+    def needs_models(self) -> bool:
+        """Whether it has teachers: nothing is asked of the clients where labels are learnt."""
+        return self.distillation_targets != "labels"
+
+    @property
+    def samples_members(self) -> bool:
+        """Whether a teacher is a sample."""
+        return self.needs_models and super().samples_members
 
     def requires(self) -> frozenset[str]:
         """Return that the server has images, and labels if they are what is learnt."""
@@ -188,8 +197,8 @@ class Distillation(EnsembleMembers, Refinement):
             )
         )
         metrics = {
-            "distillation-before": distilled.before,
-            "distillation-after": distilled.after,
+            BEFORE: distilled.before,
+            AFTER: distilled.after,
             "distillation-models": float(distilled.collected),
         }
         if left_out:

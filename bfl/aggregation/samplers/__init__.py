@@ -4,6 +4,6 @@
 - every other module: one sampler.
 """
 
-from bfl.aggregation.samplers.base import Draw, Sampler, samplers
+from bfl.aggregation.samplers.base import Draw, Sampler, WeightedSampler, samplers
 
-__all__ = ["Draw", "Sampler", "samplers"]
+__all__ = ["Draw", "Sampler", "WeightedSampler", "samplers"]

@@ -7,7 +7,7 @@ training images, without those held back, and clients hold them as well, as in F
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -28,14 +28,20 @@ class ServerData:
     Attributes:
         images: uint8 [N, H, W, C].
         labels: int64 [N]; None if the server does not have them.
-        held_back: Positions among the training images of the run's data set, ascending: the images
-            that the clients do without; where the images are another data set's, those that nobody
-            has.
+        held_back: The images' positions among the training images of the run's data set, ascending;
+            none where they are another data set's.
+        unused: The positions there of the images that nobody has, ascending.
     """
 
     images: Images
     labels: Labels | None
     held_back: Labels
+    unused: Labels = field(default_factory=lambda: np.zeros(0, np.int64))
+
+    @property
+    def without_clients(self) -> Labels:
+        """The positions that the clients do without, ascending."""
+        return np.union1d(self.held_back, self.unused)
 
 
 def absolute_server_data(server_data: str, dataset: str, data_dir: str) -> str:
@@ -97,23 +103,23 @@ def load_server_data(
         labelled: The key ``server-labels``; without labels, another data set's classes may be
             others than the run's.
         unused: The key ``unused-examples``: of the training images that are used, as many as nobody
-            has where the server's are another data set's.
+            has. With images held back, together they are those that as many would be alone.
 
     Raises:
         ConfigurationError: There are not so many images, none would be left for the clients, or
             the other data set does not go with the run's.
         DataError: The other data set cannot be had.
     """
-    if unused and server_data in ("", HELD_BACK):
+    if unused and not server_data:
         raise ConfigurationError(
-            f"unused-examples is {unused:g} and server-data is '{server_data}'; allowed: 0, or "
-            "another data set for the server's images"
+            f"unused-examples is {unused:g} and server-data is ''; allowed: 0, or images of the "
+            f"server's, '{HELD_BACK}' or another data set"
         )
     if not server_data:
         return None
+    candidates = train_positions(dataset, train_examples, clients)
 
     def held_back(count: float, key: str) -> Labels:
-        candidates = train_positions(dataset, train_examples, clients)
         chosen = stratified_positions(
             dataset.train_labels[candidates], count, "server-examples", seed, given_by=key
         )
@@ -124,16 +130,24 @@ def load_server_data(
             )
         return candidates[chosen]
 
+    # A smaller part lies within a larger one, so that the clients' images are the same for however
+    # many of those set aside the server has.
     if server_data == HELD_BACK:
         source, own = dataset, held_back(examples, "server-examples")
-        without_clients = own
+        held = own
     else:
         source = cached_dataset(server_data, data_dir)
         _check_goes_with(source, dataset, server_data, labelled)
         own = stratified_positions(source.train_labels, examples, "server-examples", seed)
-        without_clients = held_back(unused, "unused-examples") if unused else own[:0]
+        held = own[:0]
+    nobodys = own[:0]
+    if unused:
+        key = "unused-examples"
+        count = held_back(unused, key).size + held.size
+        beside = f"{key} beside server-examples" if held.size else key
+        nobodys = without(held_back(float(count), beside), held)
     labels = source.train_labels[own] if labelled else None
-    return ServerData(source.train_images[own], labels, without_clients)
+    return ServerData(source.train_images[own], labels, held, nobodys)
 
 
 def check_no_overlap(data: ServerData, dataset: Dataset, clients: Labels, word: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -94,12 +95,20 @@ def test_sampled_moving_variances_stay_positive() -> None:
     np.testing.assert_array_equal(member.point[:2], -5.0)
 
 
+def test_no_client_alone_takes_sampled_moving_variances_to_nothing() -> None:
+    made, models = EnsembleMembers(ensemble_samples=1), client_models()
+    silent = replace(models.posteriors[0], point=np.zeros_like(models.posteriors[0].point))
+    of_all = replace(models, posteriors=[silent, *models.posteriors[1:]])
+    member = next(made.members(of_all, Wild(), 0, 1))
+    least = models.average.point[2:] / len(models.posteriors)
+    assert (least > 0).all()
+    np.testing.assert_array_equal(member.point[2:], least)
+
+
 def test_moving_statistics_are_sampled_averaged_or_recomputed() -> None:
     models = client_models()
     # A manifest in which the bounded ones are not trained, as moving variances are not.
     assert MANIFEST.bounded.tolist() == [False, False, True, True]
-    from dataclasses import replace
-
     from bfl.posteriors import Manifest
 
     kernel, offset, moving = MANIFEST.parameters

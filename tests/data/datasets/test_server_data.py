@@ -205,16 +205,45 @@ def test_clients_have_the_same_images_whether_the_server_has_the_others_or_nobod
         found.append((own, _described(dataset, parts, own)))
     (held, described), (foreign, described_too) = found
     assert described == described_too
-    np.testing.assert_array_equal(held.held_back, foreign.held_back)
+    np.testing.assert_array_equal(held.held_back, foreign.unused)
+    assert not foreign.held_back.size
     assert held.held_back.size == 200
     assert len(foreign.images) == 20
 
 
-@pytest.mark.parametrize("server", ["", "held-back"])
-def test_images_that_nobody_has_go_with_another_data_set(server: str) -> None:
-    configuration = resolve({"server-data": server, "unused-examples": 40.0})
-    with pytest.raises(ConfigurationError, match=r"unused-examples is 40 and server-data is"):
+@pytest.mark.parametrize(("examples", "unused"), [(200.0, 0.0), (120.0, 80.0), (0.05, 160.0)])
+def test_the_server_has_a_part_of_what_clients_do_without(examples: float, unused: float) -> None:
+    """So runs whose server has more images are paired with those whose server has fewer."""
+    dataset = load_dataset("digits")
+    values = {**HELD_BACK, "train-examples": 800.0, "partition": "dirichlet"}
+    found = []
+    for own_examples, nobodys in ((200.0, 0.0), (examples, unused)):
+        asked = {"server-examples": own_examples, "unused-examples": nobodys}
+        configuration = resolve({**values, **asked})
+        own = server_data(configuration, dataset, 3, FEDERATION)
+        assert own is not None
+        parts = split(configuration, dataset, FEDERATION, own)
+        found.append((own, parts, _described(dataset, parts, own)))
+    (whole, parts, described), (part, parts_too, described_too) = found
+    assert described == described_too
+    for mine, theirs in zip(parts, parts_too, strict=True):
+        np.testing.assert_array_equal(mine, theirs)
+    assert part.held_back.size == len(part.images) == 200 - unused
+    assert not np.isin(part.held_back, part.unused).any()
+    np.testing.assert_array_equal(part.without_clients, whole.held_back)
+
+
+def test_images_that_nobody_has_go_with_images_of_the_servers() -> None:
+    configuration = resolve({"unused-examples": 40.0})
+    with pytest.raises(ConfigurationError, match=r"unused-examples is 40 and server-data is ''"):
         server_data(configuration, load_dataset("digits"), 3, FEDERATION)
+
+
+def test_images_held_back_and_unused_leave_some_to_the_clients() -> None:
+    asked = {**HELD_BACK, "server-examples": 1000.0, "unused-examples": 437.0}
+    said = "unused-examples beside server-examples is 1437: all 1437 training images"
+    with pytest.raises(ConfigurationError, match=said):
+        server_data(resolve(asked), load_dataset("digits"), 3, FEDERATION)
 
 
 @pytest.mark.parametrize(

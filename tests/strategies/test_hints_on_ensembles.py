@@ -1,0 +1,45 @@
+"""What is said of a run whose samples, or whose student, are not what one would expect."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from bfl.configuration import resolve
+from strategies.client_warnings import Warnings, samples_beside_the_pool
+
+FEDBE: dict[str, Any] = {"strategy": "fedbe", "inference": "deterministic"}
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({}, False),
+        ({"weighting": "equal"}, True),
+        ({"weighting": "equal", "sample-weights": "equal"}, False),
+        ({"sample-weights": "equal"}, True),
+        ({"weighting": "accuracy", "server-labels": True, "sampler": "dirichlet"}, True),
+        ({"weighting": "equal", "ensemble-samples": 0}, False),
+        ({"weighting": "equal", "distillation-targets": "labels", "server-labels": True}, False),
+        ({"weighting": "equal", "sampler": "normalized-differences"}, False),
+    ],
+)
+def test_samples_that_are_not_drawn_around_the_pool_are_told(
+    values: dict[str, Any], said: bool
+) -> None:
+    found = samples_beside_the_pool(resolve({**FEDBE, **values}))
+    assert len(found) == said
+    assert all("not sampled around the pooled one" in text for text in found)
+
+
+def test_a_student_that_comes_away_from_its_targets_is_told_once() -> None:
+    said: list[str] = []
+    warnings = Warnings(said.append)
+    warnings.of_numbers(1, {"distillation-before": 1.5, "distillation-after": 1.25})
+    assert not said
+    for number in (2, 3):
+        warnings.of_numbers(number, {"distillation-before": 1.5, "distillation-after": 1451.0})
+    (text,) = said
+    assert text.startswith("round 2: the student has come away from its targets, 1451 nats")
+    assert "distillation-learning-rate" in text
