@@ -192,3 +192,64 @@ def test_a_strategy_of_the_server_says_nothing_of_the_clients_networks(strategy:
     values = resolve({"strategy": strategy}).values
     assert (values["inference"], values["optimizer"]) == ("flipout", "adam")
     assert "alone they are Flipout networks, trained by Adam" in SAID
+
+
+@pytest.mark.parametrize(
+    ("study", "partition"), [("step-cifar10", "step"), ("dirichlet-cifar10", "dirichlet-0.1")]
+)
+def test_the_orders_expected_of_the_reduced_studies_are_those_of_table_1(
+    study: str, partition: str
+) -> None:
+    """All that are published and further apart than both spreads: none is left out, none is new."""
+    read = read_study(CONFIGS / "fedbe2021" / f"{study}.toml")
+    with (CONFIGS / "fedbe2021" / "published" / "table1.csv").open(encoding="utf-8") as stream:
+        lines = [line for line in csv.DictReader(stream) if line["network"] == "ConvNet"]
+    published = {
+        line["method"]: (float(line["accuracy_pct"]), float(line["accuracy_spread"]))
+        for line in lines
+        if line["partition"] == partition
+    }
+    methods = {cell.labels["method"] for cell in read.cells()}
+    assert methods < published.keys()
+    clear = {
+        (one, other)
+        for one in methods
+        for other in methods
+        if published[one][0] - published[other][0] > published[one][1] + published[other][1]
+    }
+    expected = {
+        (better.labels["method"], worse.labels["method"])
+        for order in read.orders
+        if order.metric == "accuracy"
+        for better, worse in order.pairs(read.cells())
+    }
+    assert expected == clear
+
+
+def test_the_published_code_differs_in_the_rows_of_the_table_that_concern_the_study() -> None:
+    """What the page names: the other rows are of what the study does not have."""
+    found = []
+    for folder in ("fedbe2021", "fedbe2021-as-coded"):
+        read = read_study(CONFIGS / folder / "step-cifar10.toml")
+        (run,) = (
+            run
+            for run in read.runs()
+            if run.labels["method"] == "FedBE" and run.values["seed"] == 0
+        )
+        found.append(dict(resolve(dict(run.values), check_data=False).values))
+    written, coded = found
+    keys = {key for key in written.keys() | coded.keys() if written.get(key) != coded.get(key)}
+    named = (
+        {"sampler", "sample-weights", "sample-scale", "sample-variance-floor"},
+        {"swa-lowest-rate", "swa-start"},
+        {"distillation-loss"},
+        {"distillation-weight-decay", "student-augmentation", "student-crop-padding"},
+        {"lr-milestones", "lr-factors"},
+        {"crop-padding", "crop-padding-with"},
+        {"input-range", "channel-means", "channel-deviations"},
+        {"weight-decay-of"},
+        {"initial-means"},
+        {"partition"},
+    )
+    assert keys - {"name"} <= set().union(*named)
+    assert all(keys & group for group in named)

@@ -11,7 +11,14 @@ from bfl.evaluation.predictives.judged import ENSEMBLE, names_of_members, of_a_p
 from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results.judged_clients import CLIENTS, names_of_means, number_of_a_client
 from bfl.experiments.results.summary import RANDOM
-from bfl.experiments.studies.curves import BEST, ROUNDS_TO_FORM, names_of_curves, rounds_to
+from bfl.experiments.studies.curves import (
+    AT_ROUND_FORM,
+    ROUNDS_TO_FORM,
+    at_round,
+    curve_of,
+    names_of_curves,
+    rounds_to,
+)
 from bfl.experiments.studies.run_result import GAIN
 from bfl.federation.privacy.accountant import EPSILON, EXAMPLE_EPSILON
 from bfl.registry import STRICT
@@ -45,10 +52,11 @@ class Column(pydantic.BaseModel):
     @classmethod
     def _is_known(cls, metric: str) -> str:
         known = numbers_of_a_run()
-        if metric not in known and not rounds_to(metric) and not number_of_a_client(metric):
+        formed = rounds_to(metric) or at_round(metric) or number_of_a_client(metric)
+        if metric not in known and not formed:
             raise ValueError(
-                f"{unknown_name('metric', metric, known)}; or {ROUNDS_TO_FORM}; or client-K-NAME, "
-                "such as client-0-best-better-accuracy"
+                f"{unknown_name('metric', metric, known)}; or {ROUNDS_TO_FORM}; or "
+                f"{AT_ROUND_FORM}; or client-K-NAME, such as client-0-best-better-accuracy"
             )
         return metric
 
@@ -64,11 +72,7 @@ class Column(pydantic.BaseModel):
         for metric in metrics.classes():
             of_clients = self._of_clients and self.metric.endswith(metric.name)
             area = f"retention-area-{metric.name}-"
-            if (
-                number in (metric.name, f"{BEST}{metric.name}")
-                or of_clients
-                or number.startswith(area)
-            ):
+            if curve_of(number) == metric.name or of_clients or number.startswith(area):
                 return metric.higher_is_better
         return None
 

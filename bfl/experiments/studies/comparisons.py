@@ -89,13 +89,15 @@ class Pairing:
         runs = self._runs.get(cell.key, {}).items()
         return frozenset(seed for seed, r in runs if r.number(column.metric) is not None)
 
-    def compare(self, one: Cell, other: Cell, column: Column) -> Paired:
+    def compare(self, one: Cell, other: Cell, column: Column, than: Column | None = None) -> Paired:
         """Compare two lines over the seeds that both have under the same partition.
+
+        The other line, which may be the one, is compared in another column if one is given.
 
         A number that is not finite, of a run that has diverged or has not reached a value, is worse
         than any that is, see ``compare_pairs``; a run that has no such number at all is no pair.
         """
-        both = self.both(one, other, column)
+        both = self.both(one, other, column, than)
         mine, theirs = [a for a, _ in both], [b for _, b in both]
         better = column.higher_is_better
         paired = compare_pairs(mine, theirs, higher_is_better=better)
@@ -104,13 +106,15 @@ class Pairing:
         step = resolution(column, [*self.results(one), *self.results(other)])
         return compare_pairs(mine, theirs, higher_is_better=better, resolution=step)
 
-    def both(self, one: Cell, other: Cell, column: Column) -> list[tuple[float, float]]:
+    def both(
+        self, one: Cell, other: Cell, column: Column, than: Column | None = None
+    ) -> list[tuple[float, float]]:
         """Return the numbers of both lines for each seed for which both have one."""
-        found = [[r.number(column.metric) for r in pair] for pair in self._pairs(one, other)]
+        last = than or column
+        pairs = self._pairs(one, other)
+        found = [(a.number(column.metric), b.number(last.metric)) for a, b in pairs]
         return [
-            (column.scale * a, column.scale * b)
-            for a, b in found
-            if a is not None and b is not None
+            (column.scale * a, last.scale * b) for a, b in found if a is not None and b is not None
         ]
 
     def no_order(self, one: Cell, other: Cell) -> str:

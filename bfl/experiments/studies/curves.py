@@ -23,6 +23,9 @@ OF_POOLING = (SPREAD, DISTANCE)
 _ROUNDS_TO = re.compile(r"rounds-to-([a-z-]+)-([0-9]+(?:\.[0-9]+)?)")
 ROUNDS_TO_FORM = "rounds-to-METRIC-VALUE, such as rounds-to-accuracy-0.5"
 
+_AT_ROUND = re.compile(r"([a-z-]+)-at-round-([1-9][0-9]*)")
+AT_ROUND_FORM = "METRIC-at-round-N, such as accuracy-at-round-10"
+
 Rounds = Sequence[Mapping[str, float]]
 
 
@@ -51,6 +54,30 @@ def rounds_to(name: str) -> tuple[type[Metric], float] | None:
     return metrics.get(match[1]), float(match[2])
 
 
+def at_round(name: str) -> tuple[str, int] | None:
+    """Return the metric and the round of a name such as ``accuracy-at-round-10``; None: no such.
+
+    Example:
+        >>> at_round("ensemble-accuracy-at-round-10"), at_round("nowhere-at-round-10")
+        (('ensemble-accuracy', 10), None)
+    """
+    match = _AT_ROUND.fullmatch(name)
+    if not match or match[1] not in kept_of_rounds() or match[1] == "round":
+        return None
+    return match[1], int(match[2])
+
+
+def curve_of(name: str) -> str:
+    """Return the metric whose curve a number is one of, or is the last or the best of.
+
+    Example:
+        >>> curve_of("accuracy-at-round-10"), curve_of("best-accuracy"), curve_of("accuracy")
+        ('accuracy', 'accuracy', 'accuracy')
+    """
+    found = at_round(name)
+    return found[0] if found else name.removeprefix(BEST)
+
+
 def number_of_curves(name: str, rounds: Rounds) -> float | None:
     """Return a number of a run's evaluated rounds; None: they do not have it.
 
@@ -59,7 +86,8 @@ def number_of_curves(name: str, rounds: Rounds) -> float | None:
             one; ``rounds-to-METRIC-VALUE``, the first evaluated round whose metric is as good as
             the value, infinite where none is; ``mean-log-precision-spread`` or
             ``mean-distance-from-average``, the mean over the evaluated rounds, likewise;
-            ``fraction-at-scale-floor``, that of the last evaluated round.
+            ``fraction-at-scale-floor``, that of the last evaluated round; ``METRIC-at-round-N``,
+            that of round N if it is evaluated.
         rounds: Their ``round`` and metrics.
 
     Source:
@@ -67,6 +95,8 @@ def number_of_curves(name: str, rounds: Rounds) -> float | None:
     """
     if reached := rounds_to(name):
         return _first(rounds, *reached)
+    if found := at_round(name):
+        return next((row.get(found[0]) for row in rounds if row.get("round") == found[1]), None)
     if name == FRACTION_AT_FLOOR:
         return next((row[name] for row in reversed(rounds) if name in row), None)
     if name in names_of_curves() and name.startswith(BEST):

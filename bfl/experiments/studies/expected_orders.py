@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from itertools import product
-from typing import Annotated
+from typing import Annotated, Self
 
 import pydantic
 from pydantic import Field
@@ -16,18 +16,28 @@ _OneOrMore = str | Annotated[list[str], Field(min_length=1)]
 
 
 class OrderTable(pydantic.BaseModel):
-    """A table ``[[orders]]``; a list in place of a name stands for each of its names in turn."""
+    """A table ``[[orders]]``; a list in place of a name stands for each of its names in turn.
+
+    Either ``worse`` says which lines are worse, or ``than`` in which metric the same lines are.
+    """
 
     model_config = STRICT
 
     metric: _OneOrMore
     better: dict[str, _OneOrMore] = Field(min_length=1)
-    worse: dict[str, _OneOrMore] = Field(min_length=1)
+    worse: dict[str, _OneOrMore] = Field(default_factory=dict)
+    than: str = ""
+
+    @pydantic.model_validator(mode="after")
+    def _lines_or_a_metric(self) -> Self:
+        if bool(self.worse) == bool(self.than):
+            raise ValueError("allowed: either worse, other lines, or than, another metric of these")
+        return self
 
     def orders(self) -> list[Order]:
         """Return an order for each metric, each better and each worse line."""
         return [
-            Order(metric, better, worse)
+            Order(metric, better, worse, self.than)
             for metric in _each(self.metric)
             for better in _lines(self.better)
             for worse in _lines(self.worse)
@@ -48,6 +58,14 @@ def order_problems(study: Study) -> list[str]:
         else f"orders: {unknown_name('column', order.metric, list(shown))}"
         for order in study.orders
         if shown.get(order.metric) is None
+    ]
+    units = {column.metric: (column.higher_is_better, column.scale) for column in study.columns}
+    problems += [
+        f"orders: than is {order.than!r}; allowed: another column with the better side and the "
+        f"scale that {order.metric!r} has"
+        for order in study.orders
+        if order.than
+        and (order.than == order.metric or units.get(order.than) != units.get(order.metric))
     ]
     return problems + [
         f"orders: no two lines of the table are {order.better} and {order.worse}"

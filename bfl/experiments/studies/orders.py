@@ -66,9 +66,13 @@ def _sentence(pairing: Pairing, column: Column, order: Order, lines: tuple[Cell,
         if name not in told and len({cell.labels[name] for cell in cells}) > 1
     ]
     one, other = (" ".join(_named(name, cell) for name in differing) for cell in lines)
+    than = next((c for c in pairing.study.columns if c.metric == order.than), None)
+    if than:
+        shared = [_named(name, better) for name in order.better] + shared
+        one, other = column.heading, than.heading
     what = " ".join([*shared, f"{one} better than {other}"])
-    paired = pairing.compare(better, worse, column)
-    if pairing.same(better, worse):
+    paired = pairing.compare(better, worse, column, than)
+    if not than and pairing.same(better, worse):
         return f"{what}: {ONE_COMPUTATION}"
     if not paired.testable:
         return f"{what}: {pairing.no_order(better, worse)}"

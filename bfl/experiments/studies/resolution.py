@@ -11,7 +11,7 @@ import numpy as np
 from bfl.evaluation.metrics import metrics
 from bfl.evaluation.predictives.judged import of_a_posterior
 from bfl.experiments.studies.columns import Column
-from bfl.experiments.studies.curves import BEST, rounds_to
+from bfl.experiments.studies.curves import curve_of, rounds_to
 from bfl.experiments.studies.run_result import RunResult
 
 MOST_IMAGES = 100_000
@@ -31,10 +31,10 @@ def resolution(column: Column, results: Sequence[RunResult]) -> float:
     if rounds_to(column.metric):
         gaps = (_least_gap([row["round"] for row in r.rounds if "round" in row]) for r in results)
         return column.scale * max(gaps, default=0.0)
-    name = of_a_posterior(column.metric).removeprefix(BEST)
+    name = curve_of(of_a_posterior(column.metric))
     if name not in metrics.names() or not metrics.get(name).share_of_examples:
         return 0.0
-    curve = column.metric.removeprefix(BEST)
+    curve = curve_of(column.metric)
     finals = (result.number(column.metric) for result in results)
     rounds = (row.get(curve) for result in results for row in result.rounds)
     return column.scale * share_step(n for n in (*finals, *rounds) if n is not None)

@@ -118,14 +118,19 @@ class Order:
         metric: In what: the metric of one of the columns.
         better: Labels of the better line.
         worse: Labels of the worse one; in all columns not named the two lines have the same.
+        than: The metric of another column, in which the better lines themselves are worse; empty:
+            two lines are compared in one column.
     """
 
     metric: str
     better: Mapping[str, str]
     worse: Mapping[str, str]
+    than: str = ""
 
     def pairs(self, cells: Iterable[Cell]) -> list[tuple[Cell, Cell]]:
-        """Return the lines that it is about, the better one first."""
+        """Return the lines that it is about, the better one first; twice the same with ``than``."""
+        if self.than:
+            return [(c, c) for c in cells if self.better.items() <= c.labels.items()]
         by_labels = {cell.key: cell for cell in cells}
         found = []
         for cell in by_labels.values():

@@ -191,3 +191,24 @@ def test_a_table_has_them_and_says_where_a_value_was_not_reached(tmp_path: Path)
     ) in said
     assert "mean-distance-from-average" not in text, "there is no better side"
     assert "best-accuracy" in by_pair(table)
+
+
+def test_a_number_of_one_round_is_that_of_its_metric() -> None:
+    rounds = [
+        {"round": 5, "accuracy": 0.3, "ensemble-accuracy": 0.4},
+        {"round": 10, "accuracy": 0.5},
+    ]
+    assert number_of_curves("accuracy-at-round-10", rounds) == 0.5
+    assert number_of_curves("ensemble-accuracy-at-round-5", rounds) == 0.4
+    assert number_of_curves("ensemble-accuracy-at-round-10", rounds) is None
+    assert number_of_curves("accuracy-at-round-7", rounds) is None
+    sides = {
+        "accuracy-at-round-10": True,
+        "ensemble-negative-log-likelihood-at-round-10": False,
+        "mean-distance-from-average": None,
+    }
+    for name, side in sides.items():
+        assert Column(metric=name).higher_is_better is side
+    for name in ("acuracy-at-round-10", "accuracy-at-round-0", "round-at-round-5"):
+        with pytest.raises(ValueError, match="METRIC-at-round-N"):
+            Column(metric=name)

@@ -39,7 +39,7 @@ SIZES = {
     "fedbe2021-table9": (30, 3 * 2),
     "fedbe2021-c3": (5, 1),
     "fedbe2021-c5": (20, 2 * 2),
-    "fedbe2021-scaffold": (20, 2 * 2),
+    "fedbe2021-scaffold": (30, 2 * 3),
     "fedbe2021-as-coded-table1": (80, 2 * 2 * 4),
     "fedbe2021-as-coded-table2": (80, 2 * 2 * 4),
     "fedbe2021-as-coded-table7": (40, 2 * 4),

@@ -1,0 +1,73 @@
+"""Orders of one line's numbers in two columns: is the ensemble better than the model?"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from small_study import finish_run, scaled_study
+from test_orders import BETTER, ORDERS, TEXT, WORSE
+
+from bfl.errors import ConfigurationError
+from bfl.experiments.studies.folder import StudyFolder
+from bfl.experiments.studies.table import StudyTable, study_table
+from bfl.experiments.studies.verdicts import verdicts
+
+COLUMN = '[[columns]]\nmetric = "best-accuracy"\ntitle = "best (%)"\nscale = 100.0\ndecimals = 2\n'
+THAN = '[[orders]]\nmetric = "best-accuracy"\nbetter = { rule = "WS" }\nthan = "accuracy"\n'
+OF_COLUMNS = TEXT.replace(ORDERS, f"{COLUMN}\n{THAN}")
+
+
+def made(folder: Path, accuracies: list[float], best: list[float]) -> StudyTable:
+    scaled = scaled_study(folder / "files", text=OF_COLUMNS)
+    study = StudyFolder(folder / "study")
+    study.begin(scaled, {}, {})
+    for run in scaled.runs:
+        seed = int(run.labels["seed"])
+        if run.labels["partition"] == "iid" and seed < len(best):
+            finish_run(study, run.name, run.values, accuracy=accuracies[seed])
+    return study_table(study, scaled)
+
+
+def test_a_line_is_compared_with_itself_in_two_columns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The pairs are those of each seed, as between two lines; a tie is no order."""
+    from bfl.experiments.studies.run_result import RunResult
+
+    number = RunResult.number
+    best = dict(zip(WORSE, BETTER, strict=True))
+    monkeypatch.setattr(
+        RunResult,
+        "number",
+        lambda run, name: (
+            best[run.metrics["accuracy"]] if name == "best-accuracy" else number(run, name)
+        ),
+    )
+    text = verdicts(made(tmp_path, WORSE, BETTER))
+    (line,) = [line for line in text.splitlines() if "Expected" in line]
+    said = "- Expected of best (%): WS iid best (%) better than accuracy (%): found, by interval"
+    assert line.startswith(said)
+    mean = 100 * (sum(BETTER) - sum(WORSE)) / 6
+    assert f"(+{mean:.2f}, " in line
+    assert "6 seeds, p = 0.031" in line
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (('than = "accuracy"', 'than = "brier"'), "than is 'brier'; allowed: another column"),
+        (('than = "accuracy"', 'than = "best-accuracy"'), "than is 'best-accuracy'"),
+        (('than = "accuracy"', 'than = "negative-log-likelihood"'), "than is 'negative-log"),
+        (("scale = 100.0\ndecimals = 2\n\n[[orders]]", "\n[[orders]]"), "and the scale that"),
+        (('than = "accuracy"', ""), "either worse, other lines, or than"),
+        (("than =", 'worse = { rule = "NWA" }\nthan ='), "either worse, other lines, or than"),
+        (('{ rule = "WS" }', '{ rule = "LP" }'), "no two lines"),
+    ],
+)
+def test_what_is_no_such_order_is_refused(
+    change: tuple[str, str], said: str, tmp_path: Path
+) -> None:
+    assert change[0] in OF_COLUMNS
+    with pytest.raises(ConfigurationError, match=said):
+        scaled_study(tmp_path, text=OF_COLUMNS.replace(*change))
