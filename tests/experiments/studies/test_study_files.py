@@ -123,7 +123,8 @@ def test_the_papers_tables_are_whole() -> None:
     for name in SIZES:
         published = studies[name].published
         assert published is not None
-        assert len(published.lines) == len(studies[name].cells())
+        # Beside them some have lines of their own.
+        assert len(published.lines) == sum(cell.published for cell in studies[name].cells())
 
 
 def test_every_strategy_and_weighting_of_the_tables_is_in_the_study_of_them_all() -> None:
