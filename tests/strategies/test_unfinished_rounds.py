@@ -11,6 +11,7 @@ import pytest
 from numpy_server import NumpyServer
 from small_federation import make_app, make_grid, shifted
 
+from bfl.aggregation.refinements.distillation import Distillation
 from bfl.federation.wire import posterior_to_arrays
 from bfl.posteriors import Posterior
 from strategies import NaiveWeightedAveraging
@@ -68,7 +69,14 @@ def play(
     return trainings.count, found[-1]
 
 
-@pytest.mark.parametrize("run", [RUN, {**RUN, "run_key": ""}], ids=["a run", "an app of one's own"])
+LABELS: dict[str, Any] = {"refinement": Distillation(distillation_targets="labels")}
+
+
+@pytest.mark.parametrize(
+    "run",
+    [RUN, {**RUN, "run_key": ""}, {**RUN, **LABELS}],
+    ids=["a run", "an app of one's own", "no models to keep"],
+)
 def test_the_run_that_was_killed_goes_on_with_it(run: dict[str, Any], tmp_path: Path) -> None:
     _, expected = play(tmp_path / "whole", **run)
     with pytest.raises(KilledError):

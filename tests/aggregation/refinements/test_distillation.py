@@ -35,6 +35,16 @@ def test_the_papers_distillation_has_53_models_and_its_codes_43() -> None:
     assert plan.rates.size == steps
 
 
+def test_who_learns_labels_looks_at_no_single_model() -> None:
+    """So nothing is refused that would hide the models, and none is held in memory."""
+    from_ensemble, from_labels = Distillation(), Distillation(distillation_targets="labels")
+    assert from_ensemble.needs_models
+    assert not from_labels.needs_models
+    assert from_ensemble.has() == {"refined-pool", "single-models"}
+    assert from_labels.has() == {"refined-pool"}
+    assert from_labels.keeps_pooled_round
+
+
 def test_the_rate_falls_in_each_cycle_and_ends_at_the_lowest() -> None:
     rates = cyclical_rates(60, 1e-3, 4e-4, 25)
     np.testing.assert_allclose(rates[[24, 49]], 4e-4, rtol=1e-6)
