@@ -1,0 +1,158 @@
+"""What the page on Ozer et al.'s tables says of two seeds of Table 1 is what its runs have."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections import Counter
+from functools import cache
+from itertools import combinations, product
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+RESULTS = ROOT / "docs" / "results"
+PAGE = (RESULTS / "ozer2022.md").read_text("utf-8")
+SAID = " ".join(PAGE.split("## What two seeds say of Table 1")[1].split("\n## ")[0].split())
+WRITTEN, CODED = "ozer2022-table1-fashion-mnist", "ozer2022-as-coded-table1-fashion-mnist"
+RANKED = ("accuracy", "expected-calibration-error", "negative-log-likelihood")
+ECE, NLL = RANKED[1:]
+PARTITIONS = ("iid", "non-iid")
+
+Row = dict[str, str]
+
+
+@cache
+def lines(study: str) -> dict[tuple[str, str], Row]:
+    with (RESULTS / study / "table.csv").open(encoding="utf-8", newline="") as stream:
+        return {(row["aggregation"], row["partition"]): row for row in csv.DictReader(stream)}
+
+
+@cache
+def pairs(study: str) -> dict[tuple[str, str, str, str], Row]:
+    with (RESULTS / study / "pairs.csv").open(encoding="utf-8", newline="") as stream:
+        return {
+            (r["partition"], r["metric"], r["one_aggregation"], r["other_aggregation"]): r
+            for r in csv.DictReader(stream)
+        }
+
+
+def expected(study: str) -> Counter[tuple[str, str]]:
+    """Count the expected orders by column and by what is known of them."""
+    block = PAGE.split(f"<!-- verdicts {study} -->")[1].split("<!-- end of verdicts -->")[0]
+    found: Counter[tuple[str, str]] = Counter()
+    column = ""
+    for line in block.splitlines():
+        if heading := re.match(r"- Expected of (.*):$", line):
+            column = heading[1]
+        elif column and line.startswith("  - "):
+            found[column, line.split(": ", 1)[1].split(" (")[0].split(",")[0]] += 1
+    return found
+
+
+def test_all_rows_have_two_seeds() -> None:
+    for study in (WRITTEN, CODED):
+        assert {row["runs_done"] for row in lines(study).values()} == {"2"}
+
+
+def test_how_many_of_the_papers_orders_are_found() -> None:
+    counts = {study: expected(study) for study in (WRITTEN, CODED)}
+    found = {
+        study: [of[column, "found"] for column in ("NLL", "ECE (%)", "accuracy (%)")]
+        for study, of in counts.items()
+    }
+    assert found == {WRITTEN: [6, 4, 2], CODED: [6, 6, 2]}
+    assert {sum(of.values()) for of in counts.values()} == {18}
+    assert not any("reverse" in how for of in counts.values() for _, how in of)
+    assert "Of 18 expected" in SAID
+    assert "12 are found as written and 14 as coded, all by the interval alone" in SAID
+    assert "six each in NLL, four and six in ECE, two each in accuracy" in SAID
+    for study in (WRITTEN, CODED):
+        assert {row["order"] for row in pairs(study).values()} <= {
+            "interval",
+            "not significant",
+        }
+
+
+def test_the_published_difference_of_eaa_is_that_of_the_code() -> None:
+    with (ROOT / "configs/ozer2022/published/table1.csv").open(encoding="utf-8") as stream:
+        published = {
+            (row["aggregation"], row["partition"]): float(row["ece_pct"])
+            for row in csv.DictReader(stream)
+            if row["model"] == "FVBWA" and row["dataset"] == "fmnist"
+        }
+    for partition in PARTITIONS:
+        difference = published["EAA", partition] - published["AALV", partition]
+        assert f"{difference:.1f}" == "-3.3"
+        written, coded = (pairs(s)[partition, ECE, "EAA", "AALV"] for s in (WRITTEN, CODED))
+        assert f"{float(written['one_minus_other']):.1f}" == "0.1"
+        assert not float(written["low_95"]) <= difference <= float(written["high_95"])
+        told = {"iid": "-2.6", "non-iid": "-2.7"}[partition]
+        assert f"{float(coded['one_minus_other']):.1f}" == told
+        assert float(coded["low_95"]) <= difference < 0 <= float(coded["high_95"])
+        for metric in RANKED:
+            assert pairs(WRITTEN)[partition, metric, "EAA", "AALV"]["order"] == "not significant"
+    ahead = pairs(CODED)["non-iid", NLL, "EAA", "AALV"]
+    assert (ahead["order"], ahead["greater"]) == ("interval", "other")
+    assert "it is 2.6 (IID) and 2.7 (non-IID) below" in SAID
+
+
+def test_gaa_and_cf_as_written_are_points() -> None:
+    for rule in ("GAA", "CF"):
+        for partition in PARTITIONS:
+            row = lines(WRITTEN)[rule, partition]
+            assert f"{float(row['degree-of-spread']):.0e}" == "2e-17"
+            assert float(row["retention-gain-accuracy-epistemic"]) == 0.0
+            coded = lines(CODED)[rule, partition]
+            assert float(coded["retention-gain-accuracy-epistemic"]) > 10.0
+    assert "Their spread is 2e-17" in SAID
+
+
+def test_three_rules_as_coded_are_one() -> None:
+    orders = Counter(
+        row["order"]
+        for (_, metric, *rules), row in pairs(CODED).items()
+        if metric in RANKED and tuple(rules) in set(combinations(("GAA", "AALV", "CF"), 2))
+    )
+    assert orders == {"not significant": 17, "interval": 1}
+    assert "of 18 comparisons in accuracy, ECE and NLL one is significant" in SAID
+
+
+@pytest.mark.parametrize("study", [WRITTEN, CODED])
+def test_population_pooling_has_the_best_calibration(study: str) -> None:
+    for metric in (ECE, NLL):
+        for partition in PARTITIONS:
+            means = {
+                r: float(row[metric]) for (r, p), row in lines(study).items() if p == partition
+            }
+            assert min(means, key=means.__getitem__) == "PPA"
+    with (ROOT / "configs/ozer2022/published/table1.csv").open(encoding="utf-8") as stream:
+        rows = [r for r in csv.DictReader(stream) if r["dataset"] == "fmnist"]
+    for metric, partition in product(("ece_pct", "nll"), PARTITIONS):
+        of = [r for r in rows if r["partition"] == partition and r["model"] in ("FVBWA", "FEDAVG")]
+        least = min(float(r[metric]) for r in of)
+        best = {r["aggregation"] for r in of if float(r[metric]) == least}
+        tied = (metric, partition) == ("nll", "non-iid")
+        assert best == ({"PPA", "EAA"} if tied else {"PPA"})
+
+
+def test_the_spreads_are_those_that_were_derived() -> None:
+    """The page of the derivation has them for 12,000 images: as coded, and as written."""
+    page = (RESULTS / "ozer2022-as-coded.md").read_text("utf-8")
+    block = page.split("<!-- fewer images -->")[1].split("<!-- end of fewer images -->")[0]
+    derived = {}
+    for line in block.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if cells[0] == "10":
+            derived[cells[1]] = [cell.split(" ")[0] for cell in (cells[5], cells[3])]
+    for column, study in enumerate((WRITTEN, CODED)):
+        for rule, wanted in derived.items():
+            found = float(lines(study)[rule, "non-iid"]["degree-of-spread"])
+            if wanted[column] == "<":
+                assert found < 0.001
+            elif rule != "CF":
+                assert found == pytest.approx(float(wanted[column]), rel=0.02)
+    assert f"{float(lines(CODED)['CF', 'non-iid']['degree-of-spread']):.2f}" == "1.42"
+    assert derived["CF"][1] == "1.38"
+    assert "(1.42, derived 1.38 for other partitions)" in SAID
