@@ -22,6 +22,11 @@ FEW_EFFECTIVE_CLIENTS = 2.0 + 1e-6
 that send the same, outweigh all others."""
 
 
+CLEAR_NATS, CLEAR_SHARE = 0.01, 0.01
+"""By how much more a student's cross-entropy is clearly more: a late round's steps may change a
+student that has learnt all, and say nothing."""
+
+
 def unjudged_personal_models(configuration: Configuration) -> list[str]:
     """Return what is to be said before the first round of personal models that nobody judges.
 
@@ -129,7 +134,7 @@ def told_of_student(name: str, metrics: Mapping[str, Any]) -> str | None:
     if name != AFTER:
         return None
     before, after = metrics.get(BEFORE, math.inf), metrics[name]
-    if after <= before:
+    if after <= before + max(CLEAR_NATS, CLEAR_SHARE * before):
         return None
     return (
         f"the student has come away from its targets, {after:.4g} nats after distillation "

@@ -21,14 +21,15 @@ def data_digests(
         own: The server's own images.
 
     Returns:
-        ``train``, unless all nodes have data of their own; ``test``; and ``server``, if the
-        server's own images are another data set's.
+        ``train``, unless all nodes have data of their own; ``test``; and ``server``, the server's
+        own images where what clients do without does not tell them: those of another data set, and
+        those that are held back beside images that nobody has.
     """
     found = {}
     if not all(federation.own_examples.values()):
         found["train"] = dataset.train_digest
     found["test"] = dataset.test_digest
-    if own and not own.held_back.size:
+    if own and (own.unused.size or not own.held_back.size):
         labels = () if own.labels is None else (own.labels,)
         found["server"] = digest_of(own.images, *labels)
     return found

@@ -23,6 +23,7 @@ from bfl.experiments.studies.checks import (
     Plan,
     PlannedRun,
     check_image_side,
+    check_rounds_of_columns,
     check_steps,
     plan,
     reusable,
@@ -137,6 +138,7 @@ def run_study(given: argparse.Namespace) -> None:
         data_may_be_missing=given.dry_run,
     )
     chosen = [run for run in checked.runs if wanted(run.run)]
+    check_rounds_of_columns(scaled, checked.runs)
     # Without the data, as in a dry run, the clients' numbers of examples are not known.
     here = [run for run in chosen if _has_data(run, checked)]
     check_image_side(scaled, here)

@@ -10,7 +10,7 @@ from bfl.presets.base import Preset, presets
 
 @presets.register("vanilla-distillation", aliases=("v-distillation",))
 class VanillaDistillation(Preset):
-    """Federated averaging whose average learns from the clients' models alone, by SGD with momentum.
+    """Federated averaging whose average learns from the clients' models alone, without SWA.
 
     FedBE without samples, without the average among the teachers, without averaged weights.
 

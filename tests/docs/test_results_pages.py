@@ -6,11 +6,15 @@ import csv
 import math
 import re
 from pathlib import Path
+from statistics import fmean
 
+import numpy as np
 import pytest
+from scipy import stats
 
 from bfl.configuration import resolve
 from bfl.experiments.studies import read_study
+from bfl.experiments.studies.comparisons import NOT, mark
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.formats import markdown
 from bfl.experiments.studies.reading import study_in
@@ -152,6 +156,32 @@ def test_every_strategys_numbers_are_those_of_its_runs() -> None:
         # Of 360 images and a tenth right by chance: two standard deviations are 3.2 points.
         assert max(accuracies["distributed"][seed]) < 13.2
     assert "at most 0.003 in the first group, and at least 0.11 in the second" in said
+
+
+def test_how_many_lines_chance_would_call_worse_than_the_best_of_40() -> None:
+    """Of two runs each, by the interval, where the best is picked by the same runs."""
+    generator = np.random.default_rng(0)
+    found = []
+    for _ in range(2000):
+        runs = generator.standard_normal((40, 2))
+        best = runs[runs.mean(axis=1).argmax()]
+        differences = np.delete(best - runs, runs.mean(axis=1).argmax(), axis=0)
+        half = stats.t.ppf(0.975, 1) * differences.std(axis=1, ddof=1) / math.sqrt(2)
+        found.append(int((differences.mean(axis=1) > half).sum()))
+    assert 3.5 < fmean(found) < 4.5
+    said, _ = _page("digits-every-strategy.md")
+    assert "of nothing but chance about four of 39 lines would be called worse" in said
+    folder = StudyFolder(RESULTS / "digits-every-strategy")
+    pairing = study_table(folder, study_in(folder)).pairing
+    [(_, cells)] = pairing.groups()
+    marked = {}
+    for column in pairing.study.columns:
+        if best := pairing.best(cells, column):
+            others = [cell for cell in cells if cell not in best]
+            sure = [mark(pairing.against(cell, best, column)[1]) for cell in others]
+            marked[column.metric] = len(sure) - sure.count(NOT)
+    few = {metric for metric, count in marked.items() if count <= 4}
+    assert few == {"negative-log-likelihood", "retention-area-accuracy-epistemic"}
 
 
 def test_which_orders_beside_partitioned_variational_inference_are_significant() -> None:

@@ -69,6 +69,13 @@ def test_only_what_is_used_where_the_server_is() -> None:
     assert digests(data, other)["server"] == digest_of(data.test_images)
     beside_unused = ServerData(data.test_images, None, np.zeros(0, np.int64), np.arange(2))
     assert digests(data, beside_unused) == digests(data, other)
+    # Held back beside unused ones, they are a part of what the partition tells that clients lack.
+    parts = [
+        ServerData(data.train_images[[k]], None, np.array([k]), np.array([1 - k])) for k in (0, 1)
+    ]
+    of_each = [digests(data, part)["server"] for part in parts]
+    assert of_each == [digest_of(part.images) for part in parts]
+    assert of_each[0] != of_each[1]
 
 
 @pytest.mark.slow

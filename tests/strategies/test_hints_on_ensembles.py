@@ -37,6 +37,8 @@ def test_a_student_that_comes_away_from_its_targets_is_told_once() -> None:
     said: list[str] = []
     warnings = Warnings(said.append)
     warnings.of_numbers(1, {"distillation-before": 1.5, "distillation-after": 1.25})
+    warnings.of_numbers(1, {"distillation-before": 0.12345, "distillation-after": 0.123451})
+    warnings.of_numbers(1, {"distillation-before": 20.0, "distillation-after": 20.1})
     assert not said
     for number in (2, 3):
         warnings.of_numbers(number, {"distillation-before": 1.5, "distillation-after": 1451.0})

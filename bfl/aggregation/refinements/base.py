@@ -44,7 +44,7 @@ class Refinement(Component, UsesServer, ABC):
 
     def has(self) -> frozenset[str]:
         """Return whether another posterior is sent than the pooled one, made of single models."""
-        refined = {"refined-pool"} if self.keeps_pooled_round else set()
+        refined = {"refined-pool"} if self.needs_server or self.needs_models else set()
         return frozenset(refined | ({"single-models"} if self.needs_models else set()))
 
     def requires(self) -> frozenset[str]:

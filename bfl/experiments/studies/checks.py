@@ -15,6 +15,7 @@ from bfl.data.datasets.cache import cached_dataset
 from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.resume import changed_keys, check_output
+from bfl.experiments.studies.curves import at_round
 from bfl.experiments.studies.folder import StudyFolder, is_begun, is_done
 from bfl.experiments.studies.gathering import values_of
 from bfl.experiments.studies.scale import IMAGE_SIDE, ScaledStudy
@@ -147,6 +148,30 @@ def check_steps(
                 f"--scale: train-examples leaves a client of {run.name} {smallest} images, {steps} "
                 f"steps a round; allowed: at least {least} ({scaled.study.source})"
             )
+
+
+def check_rounds_of_columns(scaled: ScaledStudy, runs: Iterable[PlannedRun]) -> None:
+    """Check that the rounds whose numbers columns show are evaluated.
+
+    Args:
+        scaled: The study; where its rounds are reduced, such a column may stay empty.
+        runs: Its runs.
+
+    Raises:
+        ConfigurationError: A run does not evaluate such a round.
+    """
+    if "rounds" in scaled.scale.amounts:
+        return
+    asked = {c.metric: found[1] for c in scaled.study.columns if (found := at_round(c.metric))}
+    for run in runs:
+        keys = run.configuration.keys
+        for metric, number in asked.items():
+            if number > keys.rounds or not keys.evaluate_every or number % keys.evaluate_every:
+                raise ConfigurationError(
+                    f"columns: metric is '{metric}', and {run.name} does not evaluate round "
+                    f"{number}; allowed: a multiple of evaluate-every ({keys.evaluate_every}) up "
+                    f"to rounds ({keys.rounds}) ({scaled.study.source})"
+                )
 
 
 def check_image_side(scaled: ScaledStudy, runs: Iterable[PlannedRun]) -> None:

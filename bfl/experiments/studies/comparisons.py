@@ -13,7 +13,7 @@ from bfl.experiments.studies.gathering import StudyResults
 from bfl.experiments.studies.paired import FINEST, Paired, compare_pairs
 from bfl.experiments.studies.published import Key
 from bfl.experiments.studies.resolution import resolution
-from bfl.experiments.studies.run_result import RunResult
+from bfl.experiments.studies.run_result import RunResult, short
 from bfl.experiments.studies.scale import ScaledStudy
 from bfl.experiments.studies.study import SEED, Cell, Run, Study
 
@@ -113,9 +113,10 @@ class Pairing:
         last = than or column
         pairs = self._pairs(one, other)
         found = [(a.number(column.metric), b.number(last.metric)) for a, b in pairs]
-        return [
-            (column.scale * a, last.scale * b) for a, b in found if a is not None and b is not None
-        ]
+        both = [(a, b) for a, b in found if a is not None and b is not None]
+        # A number of a curve has fewer digits than a final one: what is tied is to stay tied.
+        both = [(short(a), short(b)) for a, b in both] if than else both
+        return [(column.scale * a, last.scale * b) for a, b in both]
 
     def no_order(self, one: Cell, other: Cell) -> str:
         """Return in words why two lines have too few pairs to be compared."""

@@ -37,8 +37,9 @@ class Paired:
         direction: 1 where the one side has the greater numbers, −1 where the other has, 0 where
             neither has: by the mean difference; where a number is not finite by the test's
             statistic.
-        contradicted: Whether the test's statistic points to the other side than the mean: most
-            differences are to the one side, and few greater ones to the other.
+        contradicted: Whether the test's statistic points elsewhere than the mean, to the other side
+            or to one where the mean has none: most differences are to the one side, and few greater
+            ones to the other.
     """
 
     pairs: int
@@ -162,7 +163,7 @@ def compare_pairs(
     with np.errstate(over="ignore"):
         deviation = max(float(differences.std(ddof=1)), resolution / math.sqrt(count))
     half = float(stats.t.ppf(1 - LEVEL / 2, count - 1)) * deviation / math.sqrt(count)
-    against = sign * direction < 0
+    against = sign != direction and direction != 0
     low, high = mean - half, mean + half
     return Paired(count, mean, low, high, p_value, test, direction=sign, contradicted=against)
 

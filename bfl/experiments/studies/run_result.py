@@ -31,6 +31,7 @@ from typing import Any
 from bfl.data.datasets import portable_dataset
 from bfl.errors import DataError, RunError
 from bfl.evaluation.metrics import metrics as registered_metrics
+from bfl.evaluation.predictives.judged import ENSEMBLE
 from bfl.experiments.results.judged_clients import number_of_a_client
 from bfl.experiments.results.round_log import ROUNDS
 from bfl.experiments.results.run_folder import (
@@ -174,10 +175,11 @@ def result_of(folder: RunFolder, name: str, made_as: str = "") -> RunResult:
         DataError: A file of the run is missing or corrupt.
     """
     rounds = folder.rounds()
+    # Of a model that has no metrics, its logits not being finite, the ensemble may have some.
     judged = [
         {key: entry[key] for key in kept_of_rounds() if key in entry}
         for entry in rounds
-        if any(name in entry for name in registered_metrics.names())
+        if any(name.removeprefix(ENSEMBLE) in registered_metrics.names() for name in entry)
     ]
     return RunResult(
         name=name,

@@ -8,8 +8,11 @@ import pytest
 from small_study import finish_run, scaled_study
 from test_orders import BETTER, ORDERS, TEXT, WORSE
 
+from bfl.commands.main import main
 from bfl.errors import ConfigurationError
+from bfl.experiments.studies.comparisons import NOT, mark
 from bfl.experiments.studies.folder import StudyFolder
+from bfl.experiments.studies.run_result import short
 from bfl.experiments.studies.table import StudyTable, study_table
 from bfl.experiments.studies.verdicts import verdicts
 
@@ -71,3 +74,52 @@ def test_what_is_no_such_order_is_refused(
     assert change[0] in OF_COLUMNS
     with pytest.raises(ConfigurationError, match=said):
         scaled_study(tmp_path, text=OF_COLUMNS.replace(*change))
+
+
+def test_the_digits_that_curves_lack_are_no_difference(tmp_path: Path) -> None:
+    """The best round's accuracy is that of the last: of six ties nothing is told."""
+    accuracies = [right / 360 for right in (302, 303, 307, 308, 311, 313)]
+    table = made(tmp_path, accuracies, accuracies)
+    pairing = table.pairing
+    cell = next(c for c in pairing.study.cells() if c.labels["partition"] == "iid")
+    best, last = (
+        next(c for c in pairing.study.columns if c.metric == metric)
+        for metric in ("best-accuracy", "accuracy")
+    )
+    curves = [short(number) for number in accuracies]
+    assert curves != accuracies
+    for result, number in zip(pairing.results(cell), curves, strict=True):
+        object.__setattr__(result, "rounds", ({"round": 1, "accuracy": number},))
+    paired = pairing.compare(cell, cell, best, last)
+    assert (paired.pairs, paired.difference, paired.p_value) == (6, 0.0, 1.0)
+    assert mark(paired) == NOT
+
+
+@pytest.mark.parametrize(
+    ("rounds", "every", "scale", "said"),
+    [
+        (10, 5, "", ""),
+        (10, 4, "", "does not evaluate round 5; allowed: a multiple of evaluate-every (4)"),
+        (4, 1, "", "up to rounds (4)"),
+        (10, 0, "", "does not evaluate round 5"),
+        (10, 5, "rounds=2", ""),
+    ],
+)
+def test_a_number_of_a_round_that_is_not_evaluated_is_refused(
+    rounds: int,
+    every: int,
+    scale: str,
+    said: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Before the first run; with fewer rounds than the file's the column is empty."""
+    path = tmp_path / "study.toml"
+    column = '[[columns]]\nmetric = "accuracy-at-round-5"\n'
+    base = f"[base]\nrounds = {rounds}\nevaluate-every = {every}\n"
+    path.write_text(f'title = "Rounds"\n{base}{column}', encoding="utf-8")
+    options = ["--dry-run", "--backend", "serial", "--output", str(tmp_path / "runs")]
+    code = main(["study", str(path), *options, *(["--scale", scale] if scale else [])])
+    told = " ".join(capsys.readouterr().err.split())
+    assert (code == 0) == (not said)
+    assert said in told

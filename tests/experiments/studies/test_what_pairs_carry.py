@@ -49,6 +49,17 @@ def test_the_worse_the_other_the_more_an_order_stands(last: float, sure: str) ->
     assert (mark(turned), turned.direction) == (sure, -1)
 
 
+def test_a_mean_of_nothing_is_no_order_whichever_side_the_test_has() -> None:
+    """As of whole numbers of rounds: eight are one more, and one is eight less."""
+    one, other = [1.0] * 8 + [0.0], [0.0] * 8 + [8.0]
+    for sides in ((one, other), (other, one)):
+        paired = compare_pairs(*sides)
+        assert paired.difference == 0.0
+        assert paired.p_value is not None
+        assert paired.p_value <= 0.05
+        assert mark(paired) == NOT
+
+
 @pytest.mark.parametrize("last", [0.5, 1e9, 1e300, math.inf])
 def test_an_outlier_makes_no_ties_of_the_other_pairs(last: float) -> None:
     one = [0.51, 0.62, 0.73, 0.84, 0.96, last]
