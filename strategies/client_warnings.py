@@ -27,6 +27,11 @@ CLEAR_NATS, CLEAR_SHARE = 0.01, 0.01
 student that has learnt all, and say nothing."""
 
 
+def said_first(configuration: Configuration) -> list[str]:
+    """Return what is to be said of a configuration before the first round."""
+    return [*unjudged_personal_models(configuration), *samples_beside_the_pool(configuration)]
+
+
 def unjudged_personal_models(configuration: Configuration) -> list[str]:
     """Return what is to be said before the first round of personal models that nobody judges.
 

@@ -29,7 +29,7 @@ from bfl.federation.outgoing import is_private
 from bfl.federation.wire import Positions, posterior_from_arrays, posterior_to_arrays
 from bfl.posteriors import Posterior
 from strategies.advice import how_to_begin_again, how_to_go_on
-from strategies.client_warnings import samples_beside_the_pool, unjudged_personal_models
+from strategies.client_warnings import said_first
 from strategies.configured import make_strategy
 from strategies.data_digests import data_digests
 from strategies.division import check_partition, own_test_positions, split
@@ -80,10 +80,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         progress.say(configuration.title)
         whole = cached_dataset(keys.dataset, keys.data_dir)
         dataset = with_test_examples(whole, keys.test_examples)
-        for hints in (unjudged_personal_models, samples_beside_the_pool):
-            for text in hints(configuration):
-                progress.say(text)
-        for text in absent_classes(dataset):
+        for text in (*said_first(configuration), *absent_classes(dataset)):
             progress.say(text)
         # It is built while the clients' processes start.
         network = _network(configuration, dataset, engine_run.client_threads)
