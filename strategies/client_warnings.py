@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from bfl.aggregation.ensemble import LEFT_OUT, EnsembleMembers
+from bfl.aggregation.ensemble import LEFT_OUT, any_sampled
 from bfl.aggregation.refinements.base import AFTER, BEFORE
 from bfl.aggregation.samplers import WeightedSampler
 from bfl.aggregation.server_optimizers import ServerOptimizer
@@ -54,8 +54,9 @@ def unjudged_personal_models(configuration: Configuration) -> list[str]:
 def samples_beside_the_pool(configuration: Configuration) -> list[str]:
     """Return what is to be said before the first round of samples not drawn around the pool."""
     sampler, weighting = configuration.sampler, configuration.weighting.name
-    parts = (part for part in configuration.components if isinstance(part, EnsembleMembers))
-    if not isinstance(sampler, WeightedSampler) or not any(p.samples_members for p in parts):
+    if not isinstance(sampler, WeightedSampler) or not sampler.around_the_pool:
+        return []
+    if not any_sampled(configuration.components):
         return []
     same = {"size": "train-size", "equal": "equal"}[sampler.sample_weights]
     if weighting == same:

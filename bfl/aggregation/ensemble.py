@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -36,6 +36,11 @@ class Member:
     values: Vector
     point: Vector
     recompute: bool = False
+
+
+def any_sampled(parts: Iterable[Component]) -> bool:
+    """Return whether a part of a run has an ensemble of which a member is a sample."""
+    return any(p.samples_members for p in parts if isinstance(p, EnsembleMembers))
 
 
 def least_of_bounded(models: ClientModels, manifest: Manifest) -> Vector:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from bfl.aggregation.ensemble import EnsembleMembers
+from bfl.aggregation.ensemble import any_sampled
 from bfl.aggregation.samplers import samplers
 from bfl.configuration.configuration import Configuration
 from bfl.configuration.kinds import REGISTRIES
@@ -155,9 +155,7 @@ def _if_only_judged_at_the_mean(configuration: Configuration) -> str:
 
 
 def _if_nothing_is_sampled(configuration: Configuration) -> str:
-    parts = (part for part in configuration.components if isinstance(part, EnsembleMembers))
-    sampled = any(part.samples_members for part in parts)
-    return "" if sampled else "no member of an ensemble is a sample"
+    return "" if any_sampled(configuration.components) else "no member of an ensemble is a sample"
 
 
 def _if_the_server_trains_nothing(configuration: Configuration) -> str:

@@ -23,6 +23,8 @@ FEDBE: dict[str, Any] = {"strategy": "fedbe", "inference": "deterministic"}
         ({"weighting": "equal", "ensemble-samples": 0}, False),
         ({"weighting": "equal", "distillation-targets": "labels", "server-labels": True}, False),
         ({"weighting": "equal", "sampler": "normalized-differences"}, False),
+        # Around the previous model, whatever the weights: there is nothing to remedy.
+        ({"sampler": "normalized-differences"}, False),
     ],
 )
 def test_samples_that_are_not_drawn_around_the_pool_are_told(

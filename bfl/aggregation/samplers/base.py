@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -33,7 +33,13 @@ class Sampler(Component, ABC):
 
 
 class WeightedSampler(Sampler):
-    """A sampler in which clients count by their sizes, or all the same."""
+    """A sampler in which clients count by their sizes, or all the same.
+
+    Attributes:
+        around_the_pool: Whether with the pool's weights its mean is the pooled model.
+    """
+
+    around_the_pool: ClassVar[bool] = True
 
     sample_weights: Literal["size", "equal"] = Field(
         "size", description="how much a client counts in the distribution of sampled models"

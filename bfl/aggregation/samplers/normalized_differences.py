@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -25,6 +25,8 @@ class NormalizedDifferences(WeightedSampler):
     Source: the code beside Chen and Chao (2021), https://github.com/hongyouc/FedBE, which weights
     clients equally and has s = 0.1 and a floor of 1e-5: the defaults here.
     """
+
+    around_the_pool: ClassVar[bool] = False
 
     sample_weights: Literal["size", "equal"] = Field(
         "equal", description="how much a client counts in the distribution of sampled models"
