@@ -212,3 +212,16 @@ def test_a_number_of_one_round_is_that_of_its_metric() -> None:
     for name in ("acuracy-at-round-10", "accuracy-at-round-0", "round-at-round-5"):
         with pytest.raises(ValueError, match="METRIC-at-round-N"):
             Column(metric=name)
+
+
+def test_a_round_whose_ensemble_alone_could_be_judged_is_kept(tmp_path: Path) -> None:
+    """The model's logits are not finite: beside it the ensemble's numbers are worth most."""
+    folder = RunFolder.create(tmp_path, "run", resolve({}).values, {})
+    folder.append_round({"round": 4, "seconds": 1.0})
+    folder.append_round(
+        {"round": 5, "seconds": 1.0, "logits-not-finite": 3, "ensemble-accuracy": 0.5}
+    )
+    result = result_of(folder, "run")
+    assert [row["round"] for row in result.rounds] == [5]
+    assert result.number("ensemble-accuracy-at-round-5") == 0.5
+    assert result.number("accuracy-at-round-5") is None
