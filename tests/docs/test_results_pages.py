@@ -44,6 +44,12 @@ VERDICT = re.compile(
 """An entry of verdicts that calls a line best."""
 
 
+def test_every_page_of_results_is_in_their_index() -> None:
+    index = (RESULTS / "README.md").read_text("utf-8")
+    linked = set(re.findall(r"\]\(([\w-]+\.md)\)", index))
+    assert linked == {page.name for page in RESULTS.glob("*.md")} - {"README.md"}
+
+
 @pytest.mark.parametrize("page", sorted(RESULTS.glob("*.md")), ids=lambda page: page.stem)
 def test_no_line_is_called_best_beside_a_better_one(page: Path) -> None:
     """But where the sentence says that it is of the lines with so many seeds."""
