@@ -14,8 +14,12 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs" / "results"
 PAGE = (RESULTS / "ozer2022.md").read_text("utf-8")
-SAID = " ".join(PAGE.split("## What two seeds say of Table 1")[1].split("\n## ")[0].split())
+SAID, OF_100 = (
+    " ".join(PAGE.split(heading)[1].split("\n## ")[0].split())
+    for heading in ("## What two seeds say of Table 1", "## What the first runs say of Table 3")
+)
 WRITTEN, CODED = "ozer2022-table1-fashion-mnist", "ozer2022-as-coded-table1-fashion-mnist"
+WRITTEN_100, CODED_100 = "ozer2022-table3-fashion-mnist", "ozer2022-as-coded-table3-fashion-mnist"
 RANKED = ("accuracy", "expected-calibration-error", "negative-log-likelihood")
 ECE, NLL = RANKED[1:]
 PARTITIONS = ("iid", "non-iid")
@@ -151,7 +155,8 @@ def test_gaa_and_cf_as_written_are_points() -> None:
 def test_three_rules_as_coded_are_alike() -> None:
     three = ("GAA", "AALV", "CF")
     for metric, most, least in ((ECE, 0.24, 2.4), (NLL, 0.005, 0.10)):
-        among, away = [], []
+        among: list[float] = []
+        away: list[float] = []
         for (_, of, *rules), row in pairs(CODED).items():
             inside = sum(rule in three for rule in rules)
             if of == metric and "N/A" not in rules and inside:
@@ -204,3 +209,108 @@ def test_the_spreads_are_those_that_were_derived() -> None:
     assert f"{float(lines(CODED)['CF', 'non-iid']['degree-of-spread']):.2f}" == "1.42"
     assert derived["CF"][1] == "1.38"
     assert "(1.42, derived 1.38 for other partitions)" in SAID
+
+
+@cache
+def seeds(study: str, rule: str, metric: str) -> list[float]:
+    """Return a rule's numbers under the non-IID partition, in the order of the seeds."""
+    with (RESULTS / study / "seeds.csv").open(encoding="utf-8", newline="") as stream:
+        rows = [
+            (int(row["seed"]), float(row[metric]))
+            for row in csv.DictReader(stream)
+            if (row["aggregation"], row["partition"]) == (rule, "non-iid") and row[metric]
+        ]
+    return [value for _, value in sorted(rows)]
+
+
+def test_what_has_been_run_of_table_3() -> None:
+    for study, counts in ((WRITTEN_100, "222"), (CODED_100, "525")):
+        done = {
+            key: row["runs_done"] for key, row in lines(study).items() if row["runs_done"] != "0"
+        }
+        rules = ("EAA", "GAA", "AALV")
+        assert done == {(rule, "non-iid"): count for rule, count in zip(rules, counts, strict=True)}
+
+
+def test_averaged_variances_of_100_clients_fail_as_coded_and_not_as_written() -> None:
+    words = []
+    for metric, scale, decimals in (("accuracy", 1.0, 1), (NLL, -1.0, 2)):
+        row = pairs(CODED_100)["non-iid", metric, "EAA", "AALV"]
+        assert (row["pairs"], row["order"]) == ("5", "interval")
+        ends = sorted(-scale * float(row[end]) for end in ("low_95", "high_95"))
+        behind = -scale * float(row["one_minus_other"])
+        words.append(f"{behind:.{decimals}f}")
+        words.append("({:.{d}f} to {:.{d}f})".format(*ends, d=decimals))
+    said = "By {} points of accuracy {} and {} of NLL {}, in each of the five seeds"
+    assert said.format(*words) in OF_100
+    for metric, sign in (("accuracy", 1.0), (NLL, -1.0)):
+        both = (seeds(CODED_100, rule, metric) for rule in ("AALV", "EAA"))
+        assert all(sign * (aalv - eaa) > 0 for aalv, eaa in zip(*both, strict=True))
+    with (ROOT / "configs/ozer2022/published/table3.csv").open(encoding="utf-8") as stream:
+        theirs = {
+            row["aggregation"]: row
+            for row in csv.DictReader(stream)
+            if (row["dataset"], row["model"], row["partition"]) == ("fmnist", "FVBWA", "non-iid")
+        }
+    points, nll = (
+        float(theirs["AALV"][column]) - float(theirs["EAA"][column])
+        for column in ("accuracy_pct", "nll")
+    )
+    assert f"published are {points:.1f} points and {-nll:.2f}" in OF_100
+    ahead = [
+        f"{100 * (eaa - aalv):.2f}"
+        for eaa, aalv in zip(
+            *(seeds(WRITTEN_100, rule, "accuracy") for rule in ("EAA", "AALV")), strict=True
+        )
+    ]
+    assert "Both seeds have EAA ahead of AALV, by {} and {} points".format(*ahead) in OF_100
+    likelihood = pairs(WRITTEN_100)["non-iid", NLL, "EAA", "AALV"]
+    assert f"differs by {abs(float(likelihood['one_minus_other'])):.3f} on average" in OF_100
+    spreads = {
+        f"{float(lines(WRITTEN_100)[rule, 'non-iid']['degree-of-spread']):.2f}"
+        for rule in ("EAA", "AALV")
+    }
+    assert spreads == {"12.11"}
+
+
+def test_what_is_said_of_gaa_with_100_clients() -> None:
+    row = pairs(WRITTEN_100)["non-iid", "accuracy", "GAA", "AALV"]
+    assert row["order"] == "not significant"
+    assert f"(accuracy {float(row['low_95']):.1f} to +{float(row['high_95']):.1f} points)" in OF_100
+    gaa = lines(WRITTEN_100)["GAA", "non-iid"]
+    assert f"{float(gaa['degree-of-spread']):.0e}" == "2e-17"
+    gains = [
+        f"{float(lines(WRITTEN_100)[rule, 'non-iid']['retention-gain-accuracy-epistemic']):.1f}"
+        for rule in ("GAA", "EAA", "AALV")
+    ]
+    assert gains == ["0.0", "11.6", "11.6"]
+
+
+def test_the_spreads_with_100_clients_are_near_to_those_that_were_derived() -> None:
+    page = (RESULTS / "ozer2022-as-coded.md").read_text("utf-8")
+    block = page.split("<!-- fewer images -->")[1].split("<!-- end of fewer images -->")[0]
+    derived = {}
+    for line in block.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if cells[0] == "100":
+            derived[cells[1]] = [cell.split(" ")[0] for cell in (cells[5], cells[3])]
+    said = []
+    for rule, column, study in (
+        ("EAA", 1, CODED_100),
+        ("EAA", 0, WRITTEN_100),
+        ("AALV", 1, CODED_100),
+        ("AALV", 0, WRITTEN_100),
+        ("GAA", 1, CODED_100),
+    ):
+        found, wanted = (
+            float(lines(study)[rule, "non-iid"]["degree-of-spread"]),
+            float(derived[rule][column]),
+        )
+        assert found == pytest.approx(wanted, rel=0.04)
+        decimals = 1 if wanted > 10 else 2
+        said += [f"{found:.{decimals}f}", f"{wanted:.{decimals}f}"]
+    assert (
+        "EAA {} as coded (derived {}) and {} as written ({}), AALV {} and {} ({} and {}), "
+        "GAA {} as coded ({})".format(*said[:4], said[4], said[6], said[5], said[7], *said[8:])
+        in OF_100
+    )
