@@ -7,39 +7,15 @@ import re
 from collections import Counter
 from functools import cache
 from itertools import product
-from pathlib import Path
+from statistics import fmean
 
 import pytest
+from ozer2022_results import ECE, NLL, PAGE, ROOT, Row, lines, pairs, section, spreads_derived
 
-ROOT = Path(__file__).resolve().parents[2]
-RESULTS = ROOT / "docs" / "results"
-PAGE = (RESULTS / "ozer2022.md").read_text("utf-8")
-SAID, OF_100 = (
-    " ".join(PAGE.split(heading)[1].split("\n## ")[0].split())
-    for heading in ("## What two seeds say of Table 1", "## What the first runs say of Table 3")
-)
+SAID = section("What two seeds say of Table 1")
 WRITTEN, CODED = "ozer2022-table1-fashion-mnist", "ozer2022-as-coded-table1-fashion-mnist"
-WRITTEN_100, CODED_100 = "ozer2022-table3-fashion-mnist", "ozer2022-as-coded-table3-fashion-mnist"
-RANKED = ("accuracy", "expected-calibration-error", "negative-log-likelihood")
-ECE, NLL = RANKED[1:]
+RANKED = ("accuracy", ECE, NLL)
 PARTITIONS = ("iid", "non-iid")
-
-Row = dict[str, str]
-
-
-@cache
-def lines(study: str) -> dict[tuple[str, str], Row]:
-    with (RESULTS / study / "table.csv").open(encoding="utf-8", newline="") as stream:
-        return {(row["aggregation"], row["partition"]): row for row in csv.DictReader(stream)}
-
-
-@cache
-def pairs(study: str) -> dict[tuple[str, str, str, str], Row]:
-    with (RESULTS / study / "pairs.csv").open(encoding="utf-8", newline="") as stream:
-        return {
-            (r["partition"], r["metric"], r["one_aggregation"], r["other_aggregation"]): r
-            for r in csv.DictReader(stream)
-        }
 
 
 def expected(study: str) -> Counter[tuple[str, str]]:
@@ -89,7 +65,7 @@ def published() -> dict[tuple[str, str], Row]:
         }
 
 
-def against_published(study: str, metric: str, column: str) -> tuple[float, list[Row]]:
+def against_published(study: str, metric: str, column: str) -> tuple[list[float], list[Row]]:
     """Return how far differences are from the published ones, and those whose interval says so."""
     distances, outside = [], []
     for (partition, of, one, other), row in pairs(study).items():
@@ -101,7 +77,13 @@ def against_published(study: str, metric: str, column: str) -> tuple[float, list
         if not float(row["low_95"]) <= wanted <= float(row["high_95"]):
             outside.append(row)
     assert len(distances) == 30
-    return sum(distances) / 30, outside
+    return distances, outside
+
+
+def kinds_of_pairs(study: str, metric: str) -> list[str]:
+    """Return the group of each difference: with EAA, else of FEDAVG, else the others."""
+    rules = [(one, other) for (_, of, one, other) in pairs(study) if of == metric]
+    return ["EAA" if "EAA" in both else "N/A" if "N/A" in both else "" for both in rules]
 
 
 def test_the_published_differences_are_nearer_to_those_of_the_code() -> None:
@@ -110,7 +92,7 @@ def test_the_published_differences_are_nearer_to_those_of_the_code() -> None:
         (metric, study): against_published(study, metric, columns[metric])
         for metric, study in product(RANKED, (CODED, WRITTEN))
     }
-    means = [f"{mean:.2f}" for mean, _ in found.values()]
+    means = [f"{fmean(distances):.2f}" for distances, _ in found.values()]
     assert means == ["0.22", "0.23", "0.57", "1.23", "0.03", "0.07"]
     counts = [len(outside) for _, outside in found.values()]
     assert counts[2:] == [3, 9, 4, 10]
@@ -120,6 +102,22 @@ def test_the_published_differences_are_nearer_to_those_of_the_code() -> None:
         "in 3 and 9 of 30 in ECE, and in 4 and 10 in NLL",
     ):
         assert said in SAID
+    groups = []
+    for kind, count in (("EAA", 10), ("N/A", 8), ("", 12)):
+        for study in (CODED, WRITTEN):
+            of_kind = [
+                distance
+                for distance, group in zip(
+                    found[ECE, study][0], kinds_of_pairs(study, ECE), strict=True
+                )
+                if group == kind
+            ]
+            assert len(of_kind) == count
+            groups.append(f"{fmean(of_kind):.2f}")
+    assert (
+        "the ten differences with it are {} off as coded and {} as written, the eight of FEDAVG "
+        "with the others {} and {}, the remaining twelve {} and {}.".format(*groups)
+    ) in SAID
     # What does not look so.
     for metric in (ECE, NLL):
         assert {row["one_aggregation"] for row in found[metric, CODED][1]} == {"N/A"}
@@ -180,6 +178,13 @@ def test_population_pooling_has_the_best_calibration(study: str) -> None:
                 r: float(row[metric]) for (r, p), row in lines(study).items() if p == partition
             }
             assert min(means, key=means.__getitem__) == "PPA"
+            against = [
+                row["order"]
+                for (of_partition, of, *rules), row in pairs(study).items()
+                if (of_partition, of) == (partition, metric) and set(rules) == {"EAA", "PPA"}
+            ]
+            assert against == ["not significant"]
+    assert "Against EAA none of these orders is significant" in SAID
     with (ROOT / "configs/ozer2022/published/table1.csv").open(encoding="utf-8") as stream:
         rows = [r for r in csv.DictReader(stream) if r["dataset"] == "fmnist"]
     for metric, partition in product(("ece_pct", "nll"), PARTITIONS):
@@ -192,125 +197,17 @@ def test_population_pooling_has_the_best_calibration(study: str) -> None:
 
 def test_the_spreads_are_those_that_were_derived() -> None:
     """The page of the derivation has them for 12,000 images: as coded, and as written."""
-    page = (RESULTS / "ozer2022-as-coded.md").read_text("utf-8")
-    block = page.split("<!-- fewer images -->")[1].split("<!-- end of fewer images -->")[0]
-    derived = {}
-    for line in block.splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if cells[0] == "10":
-            derived[cells[1]] = [cell.split(" ")[0] for cell in (cells[5], cells[3])]
+    derived = spreads_derived(10)
     for column, study in enumerate((WRITTEN, CODED)):
+        assert set(derived) == {"EAA", "GAA", "AALV", "CF"}
         for rule, wanted in derived.items():
             found = float(lines(study)[rule, "non-iid"]["degree-of-spread"])
             if wanted[column] == "<":
                 assert found < 0.001
             elif rule != "CF":
                 assert found == pytest.approx(float(wanted[column]), rel=0.02)
+    assert "**The spreads** of EAA, GAA and AALV in the non-IID rows" in SAID
+    assert "within 2 %, as written and as coded" in SAID
     assert f"{float(lines(CODED)['CF', 'non-iid']['degree-of-spread']):.2f}" == "1.42"
     assert derived["CF"][1] == "1.38"
     assert "(1.42, derived 1.38 for other partitions)" in SAID
-
-
-@cache
-def seeds(study: str, rule: str, metric: str) -> list[float]:
-    """Return a rule's numbers under the non-IID partition, in the order of the seeds."""
-    with (RESULTS / study / "seeds.csv").open(encoding="utf-8", newline="") as stream:
-        rows = [
-            (int(row["seed"]), float(row[metric]))
-            for row in csv.DictReader(stream)
-            if (row["aggregation"], row["partition"]) == (rule, "non-iid") and row[metric]
-        ]
-    return [value for _, value in sorted(rows)]
-
-
-def test_what_has_been_run_of_table_3() -> None:
-    for study, counts in ((WRITTEN_100, "222"), (CODED_100, "525")):
-        done = {
-            key: row["runs_done"] for key, row in lines(study).items() if row["runs_done"] != "0"
-        }
-        rules = ("EAA", "GAA", "AALV")
-        assert done == {(rule, "non-iid"): count for rule, count in zip(rules, counts, strict=True)}
-
-
-def test_averaged_variances_of_100_clients_fail_as_coded_and_not_as_written() -> None:
-    words = []
-    for metric, scale, decimals in (("accuracy", 1.0, 1), (NLL, -1.0, 2)):
-        row = pairs(CODED_100)["non-iid", metric, "EAA", "AALV"]
-        assert (row["pairs"], row["order"]) == ("5", "interval")
-        ends = sorted(-scale * float(row[end]) for end in ("low_95", "high_95"))
-        behind = -scale * float(row["one_minus_other"])
-        words.append(f"{behind:.{decimals}f}")
-        words.append("({:.{d}f} to {:.{d}f})".format(*ends, d=decimals))
-    said = "By {} points of accuracy {} and {} of NLL {}, in each of the five seeds"
-    assert said.format(*words) in OF_100
-    for metric, sign in (("accuracy", 1.0), (NLL, -1.0)):
-        both = (seeds(CODED_100, rule, metric) for rule in ("AALV", "EAA"))
-        assert all(sign * (aalv - eaa) > 0 for aalv, eaa in zip(*both, strict=True))
-    with (ROOT / "configs/ozer2022/published/table3.csv").open(encoding="utf-8") as stream:
-        theirs = {
-            row["aggregation"]: row
-            for row in csv.DictReader(stream)
-            if (row["dataset"], row["model"], row["partition"]) == ("fmnist", "FVBWA", "non-iid")
-        }
-    points, nll = (
-        float(theirs["AALV"][column]) - float(theirs["EAA"][column])
-        for column in ("accuracy_pct", "nll")
-    )
-    assert f"published are {points:.1f} points and {-nll:.2f}" in OF_100
-    ahead = [
-        f"{100 * (eaa - aalv):.2f}"
-        for eaa, aalv in zip(
-            *(seeds(WRITTEN_100, rule, "accuracy") for rule in ("EAA", "AALV")), strict=True
-        )
-    ]
-    assert "Both seeds have EAA ahead of AALV, by {} and {} points".format(*ahead) in OF_100
-    likelihood = pairs(WRITTEN_100)["non-iid", NLL, "EAA", "AALV"]
-    assert f"differs by {abs(float(likelihood['one_minus_other'])):.3f} on average" in OF_100
-    spreads = {
-        f"{float(lines(WRITTEN_100)[rule, 'non-iid']['degree-of-spread']):.2f}"
-        for rule in ("EAA", "AALV")
-    }
-    assert spreads == {"12.11"}
-
-
-def test_what_is_said_of_gaa_with_100_clients() -> None:
-    row = pairs(WRITTEN_100)["non-iid", "accuracy", "GAA", "AALV"]
-    assert row["order"] == "not significant"
-    assert f"(accuracy {float(row['low_95']):.1f} to +{float(row['high_95']):.1f} points)" in OF_100
-    gaa = lines(WRITTEN_100)["GAA", "non-iid"]
-    assert f"{float(gaa['degree-of-spread']):.0e}" == "2e-17"
-    gains = [
-        f"{float(lines(WRITTEN_100)[rule, 'non-iid']['retention-gain-accuracy-epistemic']):.1f}"
-        for rule in ("GAA", "EAA", "AALV")
-    ]
-    assert gains == ["0.0", "11.6", "11.6"]
-
-
-def test_the_spreads_with_100_clients_are_near_to_those_that_were_derived() -> None:
-    page = (RESULTS / "ozer2022-as-coded.md").read_text("utf-8")
-    block = page.split("<!-- fewer images -->")[1].split("<!-- end of fewer images -->")[0]
-    derived = {}
-    for line in block.splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split("|")]
-        if cells[0] == "100":
-            derived[cells[1]] = [cell.split(" ")[0] for cell in (cells[5], cells[3])]
-    said = []
-    for rule, column, study in (
-        ("EAA", 1, CODED_100),
-        ("EAA", 0, WRITTEN_100),
-        ("AALV", 1, CODED_100),
-        ("AALV", 0, WRITTEN_100),
-        ("GAA", 1, CODED_100),
-    ):
-        found, wanted = (
-            float(lines(study)[rule, "non-iid"]["degree-of-spread"]),
-            float(derived[rule][column]),
-        )
-        assert found == pytest.approx(wanted, rel=0.04)
-        decimals = 1 if wanted > 10 else 2
-        said += [f"{found:.{decimals}f}", f"{wanted:.{decimals}f}"]
-    assert (
-        "EAA {} as coded (derived {}) and {} as written ({}), AALV {} and {} ({} and {}), "
-        "GAA {} as coded ({})".format(*said[:4], said[4], said[6], said[5], said[7], *said[8:])
-        in OF_100
-    )
