@@ -85,6 +85,49 @@ def test_the_interval_of_the_likelihood_depends_on_what_is_drawn() -> None:
     assert (row["pairs"], row["order"]) == ("2", "not significant")
 
 
+def test_it_is_the_clamp_of_partial_sums() -> None:
+    study, without = "ozer2022-as-coded-clamp-of-sums", "EAA without the clamp of sums"
+
+    def rows(name: str) -> list[dict[str, str]]:
+        with (RESULTS / study / name).open(encoding="utf-8", newline="") as stream:
+            return list(csv.DictReader(stream))
+
+    said = []
+    for metric, scale, decimals in (("accuracy", 1.0, 1), (NLL, -1.0, 2)):
+        (row,) = (
+            row
+            for row in rows("pairs.csv")
+            if (row["metric"], row["one_aggregation"], row["other_aggregation"])
+            == (metric, "EAA", without)
+        )
+        assert (row["pairs"], row["order"]) == ("5", "interval")
+        ends = sorted(-scale * float(row[end]) for end in ("low_95", "high_95"))
+        numbers = [-scale * float(row["one_minus_other"]), *ends]
+        said += [f"{number:.{decimals}f}" for number in numbers]
+        by_rule = {
+            rule: [float(r[metric]) for r in rows("seeds.csv") if r["aggregation"] == rule]
+            for rule in ("EAA", without)
+        }
+        both = list(zip(by_rule[without], by_rule["EAA"], strict=True))
+        assert len(both) == 5
+        assert all(scale * (freed - clamped) > 0 for freed, clamped in both)
+    assert (
+        "EAA as coded is {} points ({} to {}) and {} of NLL ({} to {}) better, in each of the "
+        "five seeds".format(*said)
+    ) in OF_100
+    (row,) = (
+        row
+        for row in rows("pairs.csv")
+        if (row["metric"], row["one_aggregation"], row["other_aggregation"])
+        == ("accuracy", without, "AALV")
+    )
+    assert row["order"] == "not significant"
+    numbers = [abs(float(row["one_minus_other"])), float(row["low_95"]), float(row["high_95"])]
+    assert "behind AALV ({:.1f} points, {:.1f} to +{:.1f})".format(*numbers) in OF_100
+    spread = {row["aggregation"]: float(row["degree-of-spread"]) for row in rows("table.csv")}
+    assert f"spread is then {spread[without]:.1f}, where it was {spread['EAA']:.1f}." in OF_100
+
+
 def test_averaged_variances_and_log_variances_as_written_do_not_part() -> None:
     both = zip(*(seeds(WRITTEN_100, rule, "accuracy") for rule in ("EAA", "AALV")), strict=True)
     ahead = [f"{100 * (eaa - aalv):.2f}" for eaa, aalv in both]
