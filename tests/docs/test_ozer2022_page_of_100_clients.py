@@ -105,11 +105,13 @@ def test_it_is_the_clamp_of_partial_sums() -> None:
         numbers = [-scale * float(row["one_minus_other"]), *ends]
         said += [f"{number:.{decimals}f}" for number in numbers]
         by_rule = {
-            rule: [float(r[metric]) for r in rows("seeds.csv") if r["aggregation"] == rule]
+            rule: {
+                r["seed"]: float(r[metric]) for r in rows("seeds.csv") if r["aggregation"] == rule
+            }
             for rule in ("EAA", without)
         }
-        both = list(zip(by_rule[without], by_rule["EAA"], strict=True))
-        assert len(both) == 5
+        assert by_rule[without].keys() == by_rule["EAA"].keys() == set("01234")
+        both = [(by_rule[without][seed], by_rule["EAA"][seed]) for seed in "01234"]
         assert all(scale * (freed - clamped) > 0 for freed, clamped in both)
     assert (
         "EAA as coded is {} points ({} to {}) and {} of NLL ({} to {}) better, in each of the "
