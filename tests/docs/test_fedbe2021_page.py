@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import json
 import re
 from functools import cache
 from pathlib import Path
@@ -47,15 +46,6 @@ def seeds(method: str, metric: str) -> list[float]:
     with (STEP / "seeds.csv").open(encoding="utf-8", newline="") as stream:
         found = [row for row in csv.DictReader(stream) if row["method"] == method]
     return [float(row[metric]) for row in sorted(found, key=lambda row: int(row["seed"]))]
-
-
-def after(method: str, rounds: int) -> list[float]:
-    """Return the accuracies after a round, by seed."""
-    found = []
-    for path in sorted((STEP / "runs").glob(f"{method.lower()}_seed-*.json")):
-        of_rounds = json.loads(path.read_text("utf-8"))["rounds"]
-        found.append(float(of_rounds["accuracy"][of_rounds["round"].index(rounds)]))
-    return found
 
 
 @cache
@@ -104,7 +94,9 @@ def test_distilling_leads_early_and_is_overtaken() -> None:
     assert "is {:.1f} points ({:.1f} to {:.1f}) ahead of FedAvg after 5".format(*early) in SAID
     assert "{:.1f} ({:.1f} to +{:.1f}) after 10".format(*ten) in SAID
     assert "behind by {:.1f} ({:.1f} to +{:.1f}) after 20".format(*late) in SAID
-    falls = list(zip(after(DISTILLED, 10), after(DISTILLED, 20), strict=True))
+    falls = list(
+        zip(seeds(DISTILLED, "accuracy-at-round-10"), seeds(DISTILLED, "accuracy"), strict=True)
+    )
     assert len(falls) == 2
     assert all(ten_rounds > twenty for ten_rounds, twenty in falls)
     of_line = lines()[DISTILLED]

@@ -250,8 +250,12 @@ def _latex_cell(text: str) -> str:
 
 
 def by_seed(table: StudyTable) -> str:
-    """Return the finished runs as CSV, one line each: all metrics in full, and where from."""
-    names = sorted({name for row in table.seeds for name in row.result.metrics})
+    """Return the finished runs as CSV, one line each, in full: all metrics and the table's numbers.
+
+    The latter are also those of a run's curves and clients; with them is where a run is from.
+    """
+    judged = {name for row in table.seeds for name in row.result.metrics}
+    names = sorted(judged | {column.metric for column in table.columns})
     labels = list(dict.fromkeys(name for row in table.seeds for name in row.labels))
     header = [*labels, *names, "rounds", "seconds", "made_as", "commit", "processor", "scale"]
     stream = io.StringIO()
@@ -263,7 +267,7 @@ def by_seed(table: StudyTable) -> str:
         writer.writerow(
             [
                 *(row.labels.get(name, "") for name in labels),
-                *(result.metrics.get(name, "") for name in names),
+                *("" if (n := result.number(name)) is None else n for name in names),
                 *(result.number_of_rounds, result.seconds, result.made_as, *where, table.scale),
             ]
         )

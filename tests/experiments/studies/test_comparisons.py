@@ -214,6 +214,16 @@ def test_a_line_a_seed(tmp_path: Path) -> None:
     assert rows[0]["rounds"] == "4"
 
 
+def test_a_seeds_line_has_the_tables_numbers_of_curves(tmp_path: Path) -> None:
+    """No metric of a run has such a name; where a run has no such number, the cell is empty."""
+    curves = ("best-accuracy", "accuracy-at-round-1", "accuracy-at-round-3")
+    columns = "".join(f'[[columns]]\nmetric = "{name}"\ntitle = "{name}"\n' for name in curves)
+    table = finished_study(tmp_path, {"WS": BETTER[:2]}, more=columns)
+    rows = list(csv.DictReader(io.StringIO(by_seed(table))))
+    assert [row["accuracy"] for row in rows] == ["0.9", "0.91"]
+    assert [[row[name] for name in curves] for row in rows] == [["0.1", "0.1", ""]] * 2
+
+
 def test_verdicts_are_written_from_the_results(tmp_path: Path) -> None:
     _, table = made(tmp_path, {"WS": BETTER, "NWA": WORSE, "LP": SIMILAR})
     text = verdicts(table)
