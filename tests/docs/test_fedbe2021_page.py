@@ -2,64 +2,23 @@
 
 from __future__ import annotations
 
-import csv
-from functools import cache
-from pathlib import Path
+from functools import partial
 
+import fedbe2021_results as results
 import pytest
+from fedbe2021_results import AVERAGED, DISTILLED, ECE, FEDBE, NLL, PLAIN, ROOT, published
 
 from bfl.configuration import resolve
 from bfl.experiments.studies import read_study
 from bfl.experiments.studies.paired import compare_pairs
 
-ROOT = Path(__file__).resolve().parents[2]
-RESULTS = ROOT / "docs" / "results"
-STEP = RESULTS / "fedbe2021-step-cifar10"
-PAGE = (RESULTS / "fedbe2021.md").read_text("utf-8")
-SAID = " ".join(PAGE.split("### What three seeds say of step")[1].split("\n## ")[0].split())
-ECE, NLL = "expected-calibration-error", "negative-log-likelihood"
-FEDBE, PLAIN, DISTILLED, AVERAGED = "FedBE", "FedBE without SWA", "v-Distillation", "FedAvg"
-
-Row = dict[str, str]
-
-
-@cache
-def lines() -> dict[str, Row]:
-    with (STEP / "table.csv").open(encoding="utf-8", newline="") as stream:
-        return {row["method"]: row for row in csv.DictReader(stream)}
-
-
-def pair(metric: str, one: str, other: str, scale: float = 1.0) -> tuple[float, float, float, str]:
-    """Return one line minus another, its interval, and what is known of the order."""
-    with (STEP / "pairs.csv").open(encoding="utf-8", newline="") as stream:
-        for row in csv.DictReader(stream):
-            methods = (row["one_method"], row["other_method"])
-            if row["metric"] == metric and set(methods) == {one, other}:
-                assert row["pairs"] == "3"
-                sign = scale if methods == (one, other) else -scale
-                ends = sorted(sign * float(row[end]) for end in ("low_95", "high_95"))
-                return sign * float(row["one_minus_other"]), ends[0], ends[1], row["order"]
-    raise AssertionError((metric, one, other))
-
-
-def seeds(method: str, metric: str) -> list[float]:
-    with (STEP / "seeds.csv").open(encoding="utf-8", newline="") as stream:
-        found = [row for row in csv.DictReader(stream) if row["method"] == method]
-    return [float(row[metric]) for row in sorted(found, key=lambda row: int(row["seed"]))]
-
-
-@cache
-def published() -> dict[str, float]:
-    with (ROOT / "configs/fedbe2021/published/table1.csv").open(encoding="utf-8") as stream:
-        return {
-            row["method"]: float(row["accuracy_pct"])
-            for row in csv.DictReader(stream)
-            if (row["partition"], row["network"]) == ("step", "ConvNet")
-        }
+STEP = "fedbe2021-step-cifar10"
+SAID = results.said_under("### What three seeds say of step")
+pair = partial(results.difference, STEP)
 
 
 def test_every_line_has_three_seeds() -> None:
-    assert {row["runs_done"] for row in lines().values()} == {"3"}
+    assert {row["runs_done"] for row in results.rows(STEP, "table.csv")} == {"3"}
 
 
 def test_v_distillation_is_last() -> None:
@@ -92,9 +51,12 @@ def test_distilling_leads_early_and_is_overtaken() -> None:
     assert "is {:.1f} points ({:.1f} to {:.1f}) ahead of FedAvg after 5".format(*early) in SAID
     assert "and {:.1f} ({:.2f} to {:.1f}) after 10".format(*ten) in SAID
     assert pair("accuracy", PLAIN, AVERAGED)[0] < 0
-    falls = zip(seeds(DISTILLED, "accuracy-at-round-10"), seeds(DISTILLED, "accuracy"), strict=True)
+    falls = zip(
+        *(results.seeds(STEP, name, DISTILLED) for name in ("accuracy-at-round-10", "accuracy")),
+        strict=True,
+    )
     assert [ten_rounds > twenty for ten_rounds, twenty in falls] == [True] * 3
-    of_line = lines()[DISTILLED]
+    of_line = results.line(STEP, DISTILLED)
     ends = [float(of_line[column]) for column in ("accuracy-at-round-10", "accuracy")]
     assert "from {:.1f} % on average after 10 rounds to {:.1f}.".format(*ends) in SAID
 
@@ -122,7 +84,10 @@ def test_the_rates_fall_where_the_page_says() -> None:
 def test_the_ensemble_of_fedavg_is_ahead_of_its_model_early_alone() -> None:
     found = []
     for end in ("-at-round-5", "-at-round-10", ""):
-        both = (seeds(AVERAGED, f"{name}{end}") for name in ("ensemble-accuracy", "accuracy"))
+        both = (
+            results.seeds(STEP, f"{name}{end}", AVERAGED)
+            for name in ("ensemble-accuracy", "accuracy")
+        )
         found.append(compare_pairs(*([100 * value for value in values] for values in both)))
     assert [(each.pairs, each.by_interval) for each in found] == [(3, True), (3, True), (3, False)]
     five, ten, last = found
@@ -135,12 +100,12 @@ def test_the_ensemble_of_fedavg_is_ahead_of_its_model_early_alone() -> None:
 def test_students_are_surer_than_they_should_be(method: str, place: int) -> None:
     for metric in (ECE, NLL):
         assert pair(metric, method, AVERAGED)[3] == "interval"
-    errors = [f"{float(lines()[m][ECE]):.3f}" for m in (FEDBE, PLAIN, AVERAGED)]
+    errors = [f"{float(results.line(STEP, m)[ECE]):.3f}" for m in (FEDBE, PLAIN, AVERAGED)]
     assert (
         "ECE is {} and {} with FedBE with and without SWA, {} with FedAvg".format(*errors) in SAID
     )
     higher = [f"{pair(NLL, m, AVERAGED)[0]:.2f}" for m in (FEDBE, PLAIN)]
     assert "and NLL {} and {} higher".format(*higher) in SAID
-    together = [f"{float(lines()[m][f'ensemble-{ECE}']):.3f}" for m in (FEDBE, PLAIN)]
+    together = [f"{float(results.line(STEP, m)[f'ensemble-{ECE}']):.3f}" for m in (FEDBE, PLAIN)]
     assert "their ensembles have {} and {}.".format(*together) in SAID
     assert float(together[place]) < float(errors[place])

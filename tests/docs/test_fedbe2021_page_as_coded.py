@@ -1,0 +1,90 @@
+"""What the page on FedBE on CIFAR-10 says of step as coded is what its runs have."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import fedbe2021_results as results
+import pytest
+from fedbe2021_results import AVERAGED, DISTILLED, ECE, FEDBE, NLL, PLAIN, Difference, published
+
+from bfl.experiments.studies.paired import compare_pairs
+
+WRITTEN, CODED = "fedbe2021-step-cifar10", "fedbe2021-as-coded-step-cifar10"
+SAID = results.said_under("### What three seeds say of the code")
+pair = partial(results.difference, CODED)
+
+
+def theirs(one: str, other: str) -> float:
+    return published()[one] - published()[other]
+
+
+def holds(found: Difference, number: float) -> bool:
+    return found.low <= number <= found.high
+
+
+def test_every_line_has_three_seeds() -> None:
+    assert [row["runs_done"] for row in results.rows(CODED, "table.csv")] == ["3"] * 4
+
+
+def test_v_distillation_is_last_and_as_far_behind_as_published() -> None:
+    ahead = [pair("accuracy", method, DISTILLED) for method in (FEDBE, PLAIN, AVERAGED)]
+    fedbe, plain, fedavg = (f"({each.low:.1f} to {each.high:.1f})" for each in ahead)
+    means = [f"{each.mean:.1f}" for each in ahead]
+    assert {each.order for each in ahead} == {"interval"}
+    assert f"FedBE is {means[0]} points ahead of it {fedbe}, FedBE without SWA" in SAID
+    assert f"without SWA {means[1]} {plain} and FedAvg {means[2]} {fedavg}." in SAID
+    there = [theirs(method, DISTILLED) for method in (FEDBE, PLAIN, AVERAGED)]
+    assert "what is published, {:.1f}, {:.1f} and {:.1f};".format(*there) in SAID
+    assert [holds(*each) for each in zip(ahead, there, strict=True)] == [True] * 3
+    written = [
+        results.difference(WRITTEN, "accuracy", method, DISTILLED)
+        for method in (FEDBE, PLAIN, AVERAGED)
+    ]
+    assert [holds(*each) for each in zip(written, there, strict=True)] == [True, False, False]
+    for mine, as_written in zip(ahead, written, strict=True):
+        assert mine.mean < as_written.mean
+
+
+def test_neither_the_lead_over_fedavg_nor_that_of_swa_is_found() -> None:
+    for other, words in ((AVERAGED, "of FedAvg** ({})"), (PLAIN, "advantage found** ({})")):
+        found = pair("accuracy", FEDBE, other)
+        assert found.order == "not significant"
+        assert words.format(f"{found.mean:.1f}, {found.low:.1f} to +{found.high:.1f}") in SAID
+        written = results.difference(WRITTEN, "accuracy", FEDBE, other)
+        assert not holds(found, theirs(FEDBE, other))
+        assert not holds(written, theirs(FEDBE, other))
+    both = (theirs(FEDBE, AVERAGED), theirs(FEDBE, PLAIN))
+    assert "holds the published {:.1f} and {:.1f},".format(*both) in SAID
+
+
+def test_distilling_does_not_lead_early() -> None:
+    for rounds in (5, 10):
+        metric = f"accuracy-at-round-{rounds}"
+        orders = {pair(metric, method, AVERAGED).order for method in (FEDBE, PLAIN, DISTILLED)}
+        assert orders == {"not significant"}
+
+
+def test_the_ensemble_of_fedavg_is_ahead_of_its_model_early_alone() -> None:
+    found = []
+    for end in ("-at-round-5", "-at-round-10", ""):
+        both = (
+            [100 * value for value in results.seeds(CODED, f"{name}{end}", AVERAGED)]
+            for name in ("ensemble-accuracy", "accuracy")
+        )
+        found.append(compare_pairs(*both))
+    assert [each.by_interval for each in found] == [True, True, False]
+    words = "by {:.1f} points ({:.1f} to {:.1f}) and {:.1f} ({:.1f} to {:.1f}), after 20 rounds"
+    numbers = [n for each in found[:2] for n in (each.difference, each.low, each.high)]
+    assert words.format(*numbers) in SAID
+
+
+@pytest.mark.parametrize("metric", [ECE, NLL])
+def test_students_are_surer_than_they_should_be(metric: str) -> None:
+    found = [pair(metric, method, AVERAGED) for method in (FEDBE, PLAIN)]
+    assert {each.order for each in found} == {"interval"}
+    errors = [float(results.line(CODED, method)[ECE]) for method in (FEDBE, PLAIN, AVERAGED)]
+    words = "ECE is {:.3f} and {:.3f} with FedBE with and without SWA, {:.3f} with FedAvg"
+    assert words.format(*errors) in SAID
+    if metric == NLL:
+        assert "and NLL {:.2f} and {:.2f} higher".format(*(each.mean for each in found)) in SAID
