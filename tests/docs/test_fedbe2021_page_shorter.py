@@ -1,0 +1,75 @@
+"""What the page on FedBE on CIFAR-10 says of fewer epochs of distillation is what its runs have."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import fedbe2021_results as results
+import pytest
+from fedbe2021_results import DISTILLED, FEDBE, NLL, PLAIN, published
+
+from bfl.configuration import resolve
+from bfl.experiments.studies import read_study
+
+STUDY, AVERAGED = "fedbe2021-shorter-distillation-cifar10", "FedAvg,none"
+SECTION = results.said_under("## Step, with fewer epochs of distillation")
+SAID = results.said_under("### What two seeds say of fewer epochs")
+pair = partial(results.difference, STUDY, runs=2)
+
+
+def test_two_seeds_have_been_made_with_six_epochs() -> None:
+    done = {row["epochs"]: row["runs_done"] for row in results.rows(STUDY, "table.csv")}
+    assert done == {"none": "3", "20": "3", "6": "2"}
+
+
+def test_the_steps_of_the_student_and_of_a_client_are_as_said() -> None:
+    """The paper's: 10,000 images in batches of 128, and 4,000 of a client in batches of 40."""
+    study = read_study(results.ROOT / "configs/fedbe2021/shorter-distillation-cifar10.toml")
+    steps = {}
+    for run in study.runs():
+        values = resolve(dict(run.values), check_data=False).values
+        if "distillation-epochs" not in values:
+            continue
+        batches = -(-int(values["server-examples"]) // int(values["distillation-batch-size"]))
+        steps[run.labels["epochs"]] = batches * int(values["distillation-epochs"])
+        shared = int(values["train-examples"]) - int(values["server-examples"])
+        of_a_client = shared // int(values["clients"]) // int(values["batch-size"])
+        client = of_a_client * int(values["local-epochs"])
+    paper = -(-10_000 // 128) * 20, 4_000 // 40 * 20
+    first = f"20 epochs is {steps['20']} steps of the student beside {client} of a client"
+    assert first in SECTION
+    assert f"in the paper it is {paper[0]:,} beside {paper[1]:,}." in SECTION
+    assert f"With 6 epochs it is {steps['6']}," in SECTION
+    assert steps["6"] / client == pytest.approx(paper[0] / paper[1], rel=0.05)
+    above = results.said_under("### What three seeds say of step")
+    ratios = f"takes {steps['20'] / client:.1f} steps for one of a client's, in the paper"
+    assert f"{ratios} {paper[0] / paper[1]:.1f}," in above
+
+
+def test_fewer_epochs_are_not_found_to_be_why_fedbe_is_behind() -> None:
+    more, plain = (pair("accuracy", f"{m},6", f"{m},20") for m in (FEDBE, PLAIN))
+    assert {more.order, plain.order} == {"not significant"}
+    said = "FedBE is {:.1f} points ({:.1f} to +{:.1f}) above itself with 20".format(*more[:3])
+    assert said in SAID
+    assert "without SWA {:.1f} ({:.1f} to +{:.1f}): no order".format(*plain[:3]) in SAID
+    fedbe, plain = (pair("accuracy", f"{m},6", AVERAGED) for m in (FEDBE, PLAIN))
+    assert {fedbe.order, plain.order} == {"not significant"}
+    said = "({:.1f}, {:.1f} to +{:.1f}, and {:.1f}, {:.1f} to +{:.1f}), and published is a lead of"
+    lead = published()[FEDBE] - published()["FedAvg"]
+    assert f"{said.format(*fedbe[:3], *plain[:3])} {lead:.1f}." in SAID
+
+
+def test_students_are_less_sure_with_fewer_epochs() -> None:
+    lower, plain = (pair(NLL, f"{m},20", f"{m},6") for m in (FEDBE, PLAIN))
+    assert {lower.order, plain.order} == {"interval"}
+    assert "NLL is {:.3f} lower with FedBE ({:.3f} to {:.3f})".format(*lower[:3]) in SAID
+    assert "and {:.3f} without SWA ({:.3f} to {:.3f}), by".format(*plain[:3]) in SAID
+    above = [pair(NLL, f"{m},6", AVERAGED) for m in (FEDBE, PLAIN)]
+    assert {each.order for each in above} == {"interval"}
+    assert "still {:.2f} and {:.2f} above FedAvg".format(*(each.mean for each in above)) in SAID
+
+
+def test_v_distillation_stays_last() -> None:
+    ahead = pair("accuracy", f"{FEDBE},6", f"{DISTILLED},6")
+    assert ahead.order == "interval"
+    assert f"FedBE with 6 epochs is {ahead.mean:.1f} points ahead of it with as many" in SAID
