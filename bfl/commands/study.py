@@ -6,6 +6,7 @@ import argparse
 import os
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from itertools import chain
 from pathlib import Path
 
 from rich.console import Console
@@ -30,7 +31,7 @@ from bfl.experiments.studies.checks import (
 )
 from bfl.experiments.studies.engines import MakeEngine, SerialEngine
 from bfl.experiments.studies.folder import StudyFolder, is_done, state
-from bfl.experiments.studies.gathering import StudyResults, gather, results_beside
+from bfl.experiments.studies.gathering import StudyResults, gather, results_beside, results_in
 from bfl.experiments.studies.progress import StudyProgress
 from bfl.experiments.studies.reading import GIVEN_BY_THE_RUNNER, read_study
 from bfl.experiments.studies.run_result import RunResult
@@ -146,9 +147,14 @@ def run_study(given: argparse.Namespace) -> None:
     same = same_runs(checked.runs, app.client_sizes, {run.name for run in here})
     runs = sharded(chosen, same, given.shard)
     counts = {run.name for run in chosen} | {*same} | {*same.values()}
-    results = gather(folder, scaled.runs, places_of(given, scaled), lambda run: run.name in counts)
-    suffix = scaled.scale.suffix
-    others = [StudyFolder(folder.path.parent / f"{n}{suffix}") for n in scaled.study.reuse]
+    others = _others(given, scaled, folder)
+    results = gather(
+        folder,
+        scaled.runs,
+        places_of(given, scaled),
+        lambda run: run.name in counts,
+        results_in(others),
+    )
     reused = reusable(checked.runs, others)
     same = taken_from(runs, same, results.finished)
     if given.dry_run:
@@ -177,6 +183,16 @@ def places_of(given: argparse.Namespace, scaled: ScaledStudy) -> tuple[Path, ...
         if not place.is_dir():
             raise ConfigurationError(f"--results: there is no folder {place}")
     return named
+
+
+def _others(
+    given: argparse.Namespace, scaled: ScaledStudy, folder: StudyFolder
+) -> list[StudyFolder]:
+    """Return the folders of the studies whose runs are taken where they are the same."""
+    names = [f"{name}{scaled.scale.suffix}" for name in scaled.study.reuse]
+    beside = () if given.results else (results_beside(scaled.study.source, n) for n in names)
+    places = [folder.path.parent / name for name in names]
+    return [StudyFolder(place) for place in (*places, *chain.from_iterable(beside))]
 
 
 def _sources(results: StudyResults) -> dict[str, str]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,7 @@ def gather(
     runs: Iterable[Run],
     places: Sequence[Path] = (),
     wanted: Callable[[Run], bool] = lambda _: True,
+    of_others: Sequence[RunResult] = (),
 ) -> StudyResults:
     """Return what the runs of a study have given.
 
@@ -69,6 +71,7 @@ def gather(
         runs: The study's runs.
         places: Other folders with ``runs/NAME.json``.
         wanted: Which runs are looked for.
+        of_others: Results of other studies, which are a run's where the configuration is the same.
 
     Raises:
         ConfigurationError: A result has another configuration than the study has now, or two claim
@@ -85,7 +88,9 @@ def gather(
     for run in filter(wanted, runs):
         configuration = resolve(values_of(run), check_data=False)
         found = []
-        for result in _candidates(folder, run.name, places):
+        same = (result for result in of_others if not _changed(result, configuration))
+        renamed = (replace(result, name=run.name, made_as="") for result in same)
+        for result in chain(_candidates(folder, run.name, places), renamed):
             if _is_shorter_run(result, configuration):
                 continue
             if text := unfit(result, configuration):
@@ -172,6 +177,16 @@ def _contradictions(results: Sequence[RunResult]) -> list[str]:
                 f"{len(different)} numbers, {name} is {one!r} and {two!r}; remove one of them"
             )
     return problems
+
+
+def results_in(folders: Iterable[StudyFolder]) -> tuple[RunResult, ...]:
+    """Return the results that lie in the folders of studies; none of folders that are not there.
+
+    Raises:
+        DataError: A file is corrupt.
+    """
+    files = (path for folder in folders for path in sorted(folder.runs.glob("*.json")))
+    return tuple(read_result(path) for path in dict.fromkeys(file.resolve() for file in files))
 
 
 def results_beside(file: Path, folder_name: str) -> tuple[Path, ...]:
