@@ -14,7 +14,7 @@ from bfl.experiments.studies.comparisons import (
 )
 from bfl.experiments.studies.curves import rounds_to
 from bfl.experiments.studies.paired import Paired
-from bfl.experiments.studies.study import Cell, Order
+from bfl.experiments.studies.study import Cell, Order, Study
 
 HOW_SURE = {
     TEST: "by interval and exact test",
@@ -57,18 +57,17 @@ def _sentence(pairing: Pairing, column: Column, order: Order, lines: tuple[Cell,
     if not pairing.results(better) and not pairing.results(worse):
         return ""
     differing = [name for name in order.worse if better.labels[name] != worse.labels[name]]
-    # What only the better line's labels name says which line it is; what both name, where.
-    told = {*(order.better.keys() - order.worse.keys()), *differing}
+    told = {*_understood(pairing.study, order), *differing}
     cells = pairing.study.cells()
     shared = [
-        label
-        for name, label in better.labels.items()
+        better.named(name)
+        for name in better.labels
         if name not in told and len({cell.labels[name] for cell in cells}) > 1
     ]
-    one, other = (" ".join(_named(name, cell) for name in differing) for cell in lines)
+    one, other = (" ".join(map(cell.named, differing)) for cell in lines)
     than = next((c for c in pairing.study.columns if c.metric == order.than), None)
     if than:
-        shared = [_named(name, better) for name in order.better] + shared
+        shared = [*map(better.named, order.better), *shared]
         one, other = column.heading, than.heading
     what = " ".join([*shared, f"{one} better than {other}"])
     paired = pairing.compare(better, worse, column, than)
@@ -80,10 +79,17 @@ def _sentence(pairing: Pairing, column: Column, order: Order, lines: tuple[Cell,
     return f"{what}: {found} ({numbers_of(paired, column, one, other)})"
 
 
-def _named(name: str, cell: Cell) -> str:
-    """Return a line's label, with what it is a label of where it would say nothing by itself."""
-    text = cell.labels[name]
-    return f"{name} {text}" if text in ("yes", "no") else text
+def _understood(study: Study, order: Order) -> set[str]:
+    """Return the labels that need not be told: all of the column's orders are of such a line.
+
+    What only the better line's labels name says which line it is; what both name, where.
+    """
+    alike = [other.better for other in study.orders if other.metric == order.metric]
+    return {
+        name
+        for name in order.better.keys() - order.worse.keys()
+        if len({labels.get(name) for labels in alike}) == 1
+    }
 
 
 def order_of(paired: Paired, column: Column, better: str, worse: str) -> str:

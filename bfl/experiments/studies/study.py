@@ -65,6 +65,17 @@ class Cell:
         """The labels in an order that does not depend on the file's."""
         return tuple(sorted(self.labels.items()))
 
+    def named(self, column: str) -> str:
+        """Return its label in a column, with what it is a label of where it says nothing alone.
+
+        Example:
+            >>> cell = Cell({"method": "FedBE", "epochs": "20"})
+            >>> cell.named("method"), cell.named("epochs")
+            ('FedBE', 'epochs 20')
+        """
+        text = self.labels[column]
+        return f"{column} {text}" if text in ("yes", "no") or _is_number(text) else text
+
 
 @dataclass(frozen=True)
 class Run:
@@ -270,6 +281,14 @@ def setting_keys() -> tuple[str, ...]:
 def _cell(choices: Iterable[Choice]) -> Cell:
     chosen = tuple(choices)
     return Cell(_labels(chosen), all(choice.published for choice in chosen))
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def _labels(choices: Iterable[Choice]) -> dict[str, str]:

@@ -154,11 +154,9 @@ def _name(table: StudyTable, cell: Cell) -> str:
     """Return a line's labels in which the lines of the table differ."""
     labels = {k: v for k, v in cell.labels.items() if k in table.compared}
     differing = [
-        text
-        for name, text in labels.items()
-        if len({each.labels[name] for each in table.lines}) > 1
+        cell.named(name) for name in labels if len({each.labels[name] for each in table.lines}) > 1
     ]
-    return " ".join(differing or labels.values())
+    return " ".join(differing or map(cell.named, labels))
 
 
 def difference(table: StudyTable, one: str, other: str) -> str:

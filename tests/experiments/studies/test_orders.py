@@ -108,6 +108,35 @@ def test_several_orders_of_one_column_stand_each_in_a_line_below_it(tmp_path: Pa
     assert lines[at + 2].startswith("  - iid NWA better than WS: the reverse is found")
 
 
+def test_orders_of_several_lines_say_of_which_line_each_is(tmp_path: Path) -> None:
+    """Of one line "Dirichlet 0.5 better than iid" is enough; of two it would stand there twice."""
+    order = '[[orders]]\nmetric = "accuracy"\nbetter = {{ rule = "{}", partition = "iid" }}\n' + (
+        'worse = {{ partition = "Dirichlet 0.5" }}\n'
+    )
+    one = verdicts(made(tmp_path / "a", BETTER, WORSE, TEXT.replace(ORDERS, order.format("WS"))))
+    assert "- Expected of accuracy (%): iid better than Dirichlet 0.5: " in one
+    both = TEXT.replace(ORDERS, "".join(map(order.format, ("WS", "NWA"))))
+    lines = verdicts(made(tmp_path / "b", BETTER, WORSE, both)).splitlines()
+    at = lines.index("- Expected of accuracy (%):")
+    assert lines[at + 1].startswith("  - WS iid better than Dirichlet 0.5: ")
+    assert lines[at + 2].startswith("  - NWA iid better than Dirichlet 0.5: ")
+
+
+def test_a_label_that_is_a_number_is_named_with_its_column(tmp_path: Path) -> None:
+    text = TEXT.replace(', rule = "', ', clients = "3", rule = "').replace('"NWA" }\ns', '"X" }\ns')
+    text = text.replace('clients = "3", rule = "X"', 'clients = "5", rule = "WS"')
+    order = 'better = { clients = "3" }\nworse = { clients = "5" }\n'
+    text = text.replace(ORDERS, f'[[orders]]\nmetric = "accuracy"\n{order}')
+    scaled = scaled_study(tmp_path / "files", text=text)
+    study = StudyFolder(tmp_path / "study")
+    study.begin(scaled, {}, {})
+    for run in scaled.runs:
+        finish_run(study, run.name, run.values, accuracy=0.5 + int(run.labels["clients"]) / 100)
+    said = verdicts(study_table(study, scaled))
+    assert "iid clients 3 better than clients 5: the reverse is found" in said
+    assert "the best mean is that of clients 5, 55.00" in said
+
+
 def test_of_one_seed_no_expected_order_is_told(tmp_path: Path) -> None:
     text = verdicts(made(tmp_path, BETTER[:1], WORSE[:1]))
     said = [line for line in text.splitlines() if "Expected" in line]
