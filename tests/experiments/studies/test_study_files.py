@@ -42,6 +42,7 @@ SIZES = {
     "fedbe2021-scaffold": (30, 2 * 3),
     "fedbe2021-as-coded-table1": (80, 2 * 2 * 4),
     "fedbe2021-as-coded-table2": (80, 2 * 2 * 4),
+    "fedbe2021-as-coded-table3": (60, 2 * 6),
     "fedbe2021-as-coded-table7": (40, 2 * 4),
     "hbfl2023-tables1-3": (24, 2 * 2 * 2),
     "hbfl2023-table4": (9, 3),
