@@ -72,11 +72,20 @@ def difference(study: str, metric: str, one: str, other: str, runs: int = 3) -> 
 
 
 @cache
-def published() -> dict[str, float]:
-    """Return the accuracies of ConvNet under step in Table 1, by method."""
-    with (ROOT / "configs/fedbe2021/published/table1.csv").open(encoding="utf-8") as stream:
-        return {
-            row["method"]: float(row["accuracy_pct"])
-            for row in csv.DictReader(stream)
-            if (row["partition"], row["network"]) == ("step", "ConvNet")
-        }
+def published(partition: str = "step") -> dict[str, float]:
+    """Return the accuracies of ConvNet under a partition in Table 1, by method."""
+    table = rows_of_paper("table1", partition=partition, network="ConvNet")
+    return {row["method"]: float(row["accuracy_pct"]) for row in table}
+
+
+def rows_of_paper(table: str, **labels: str) -> list[Row]:
+    """Return the rows of a table of the paper's that have the labels."""
+    path = ROOT / "configs" / "fedbe2021" / "published" / f"{table}.csv"
+    with path.open(encoding="utf-8") as stream:
+        return [row for row in csv.DictReader(stream) if labels.items() <= row.items()]
+
+
+def of_paper(table: str, **labels: str) -> float:
+    """Return the one accuracy of a table of the paper's that has the labels, in percent."""
+    (found,) = rows_of_paper(table, **labels)
+    return float(found["accuracy_pct"])

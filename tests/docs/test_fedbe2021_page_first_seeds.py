@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import csv
-
 import fedbe2021_results as results
 import pytest
 from fedbe2021_results import NLL
+from fedbe2021_results import of_paper as published
 
-TARGETS, DIRICHLET, COMBINATIONS = (
-    f"fedbe2021-{name}-cifar10" for name in ("targets", "dirichlet", "combinations")
-)
+TARGETS, COMBINATIONS = "fedbe2021-targets-cifar10", "fedbe2021-combinations-cifar10"
 OF_TARGETS = results.said_under("### What one seed has of targets")
-OF_DIRICHLET = results.said_under("### What the first seeds have of Dirichlet")
 OF_COMBINATIONS = results.said_under("### What one seed has of combinations")
 
 
@@ -20,13 +16,6 @@ def first(study: str, *labels: str, metric: str = "accuracy") -> float:
     """Return seed 0's number of a line, of an accuracy in percent as the tables have it."""
     number = results.seeds(study, metric, *labels)[0]
     return 100 * number if metric == "accuracy" else number
-
-
-def published(table: str, metric: str = "accuracy_pct", **labels: str) -> float:
-    path = results.ROOT / "configs" / "fedbe2021" / "published" / f"{table}.csv"
-    with path.open(encoding="utf-8") as stream:
-        (found,) = [row for row in csv.DictReader(stream) if labels.items() <= row.items()]
-    return float(found[metric])
 
 
 def done(study: str) -> dict[str, int]:
@@ -37,13 +26,10 @@ def done(study: str) -> dict[str, int]:
 
 
 def test_as_many_seeds_have_been_made_as_is_said() -> None:
-    targets, dirichlet = done(TARGETS), done(DIRICHLET)
+    targets = done(TARGETS)
     assert targets.pop("S+A+C") == 3
     assert set(targets.values()) == {1}
     assert "Only S + A + C has three seeds, so **no order is told**" in OF_TARGETS
-    assert dirichlet.pop("FedAvg") == 2
-    assert set(dirichlet.values()) == {1}
-    assert "FedAvg has two seeds and each other method one" in OF_DIRICHLET
     assert set(done(COMBINATIONS).values()) == {1}
 
 
@@ -71,15 +57,6 @@ def test_differences_of_targets_are_as_said() -> None:
     assert text.format(*said) in OF_TARGETS
 
 
-def test_accuracies_under_dirichlet_are_as_said() -> None:
-    methods = "FedAvg", "FedBE", "FedBE without SWA", "v-Distillation"
-    text = "{:.1f} % (FedAvg), {:.1f} (FedBE), {:.1f} (without SWA) and {:.1f} (v-Distillation)"
-    assert text.format(*(first(DIRICHLET, method) for method in methods)) in OF_DIRICHLET
-    of_paper = {"partition": "dirichlet-0.1", "network": "ConvNet"}
-    there = (published("table1", **of_paper, method=method) for method in methods)
-    assert "published are {:.1f}, {:.1f}, {:.1f} and {:.1f}.".format(*there) in OF_DIRICHLET
-
-
 def test_accuracies_of_combinations_are_as_said() -> None:
     said = []
     for method, clients in (("FedProx", "with"), ("FedAvgM", "with"), ("SCAFFOLD", "without")):
@@ -88,8 +65,8 @@ def test_accuracies_of_combinations_are_as_said() -> None:
         if method == "SCAFFOLD":
             said += [published("scaffold", method=name, network="ResNet20") for name in names]
         else:
-            of_paper = {"partition": "step", "network": "ConvNet"}
-            said += [published("table2", **of_paper, method=name) for name in names]
+            table = {"partition": "step", "network": "ConvNet"}
+            said += [published("table2", **table, method=name) for name in names]
     text = (
         "{:.1f} and {:.1f} % (FedProx, published {:.1f} and {:.1f}), {:.1f} and {:.1f} (FedAvgM, "
         "{:.1f} and {:.1f}), and {:.1f} and {:.1f} (SCAFFOLD, published for ResNet-20 {:.1f} and "
