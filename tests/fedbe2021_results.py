@@ -12,6 +12,7 @@ RESULTS = ROOT / "docs" / "results"
 PAGE = RESULTS / "fedbe2021.md"
 ECE, NLL = "expected-calibration-error", "negative-log-likelihood"
 FEDBE, PLAIN, DISTILLED, AVERAGED = "FedBE", "FedBE without SWA", "v-Distillation", "FedAvg"
+LABELS = "clients", "method", "epochs", "targets"
 
 Row = dict[str, str]
 
@@ -58,9 +59,8 @@ def difference(study: str, metric: str, one: str, other: str, runs: int = 3) -> 
     """Return one line minus another; a line's labels are joined by commas."""
     for row in rows(study, "pairs.csv"):
         sides = [
-            ",".join(
-                row[f"{side}_{name}"] for name in ("method", "epochs") if f"{side}_{name}" in row
-            )
+            # A label that both lines share has a single column.
+            ",".join(filter(None, (row.get(f"{side}_{name}", row.get(name)) for name in LABELS)))
             for side in ("one", "other")
         ]
         if row["metric"] == metric and set(sides) == {one, other}:
