@@ -38,10 +38,10 @@ def test_v_distillation_is_last_and_as_far_behind_as_published() -> None:
     assert "what is published, {:.1f}, {:.1f} and {:.1f};".format(*there) in SAID
     assert [holds(*each) for each in zip(ahead, there, strict=True)] == [True] * 3
     written = [
-        results.difference(WRITTEN, "accuracy", method, DISTILLED)
+        results.difference(WRITTEN, "accuracy", method, DISTILLED, runs=6)
         for method in (FEDBE, PLAIN, AVERAGED)
     ]
-    assert [holds(*each) for each in zip(written, there, strict=True)] == [True, False, False]
+    assert [holds(*each) for each in zip(written, there, strict=True)] == [False] * 3
     for mine, as_written in zip(ahead, written, strict=True):
         assert mine.mean < as_written.mean
 
@@ -51,7 +51,7 @@ def test_neither_the_lead_over_fedavg_nor_that_of_swa_is_found() -> None:
         found = pair("accuracy", FEDBE, other)
         assert found.order == "not significant"
         assert words.format(f"{found.mean:.1f}, {found.low:.1f} to +{found.high:.1f}") in SAID
-        written = results.difference(WRITTEN, "accuracy", FEDBE, other)
+        written = results.difference(WRITTEN, "accuracy", FEDBE, other, runs=6)
         assert not holds(found, theirs(FEDBE, other))
         assert not holds(written, theirs(FEDBE, other))
     both = (theirs(FEDBE, AVERAGED), theirs(FEDBE, PLAIN))

@@ -40,7 +40,7 @@ def test_the_steps_of_the_student_and_of_a_client_are_as_said() -> None:
     assert f"in the paper it is {paper[0]:,} beside {paper[1]:,}." in SECTION
     assert f"With 6 epochs it is {steps['6']}," in SECTION
     assert steps["6"] / client == pytest.approx(paper[0] / paper[1], rel=0.05)
-    above = results.said_under("### What three seeds say of step")
+    above = results.said_under("### What six seeds say of step")
     ratios = f"takes {steps['20'] / client:.1f} steps for one of a client's, in the paper"
     assert f"{ratios} {paper[0] / paper[1]:.1f}," in above
 
