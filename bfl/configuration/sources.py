@@ -140,4 +140,4 @@ def is_all_given(path: Path) -> bool:
 
 def is_study(tables: Mapping[str, Any]) -> bool:
     """Return whether a TOML file's tables are those of a study, and not of one run."""
-    return bool(tables.keys() & {"base", "axes", "rows"})
+    return bool(tables.keys() & {"base", "axes", "rows", "extends"})

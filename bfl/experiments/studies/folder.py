@@ -2,7 +2,7 @@
 
 | file | content |
 | --- | --- |
-| ``study.toml`` and the published table | copies, so that the folder can be read by itself |
+| ``study.toml`` and the published table | complete copies: the folder is read by itself |
 | ``study.json`` | title, reduction, environment, runs taken from other studies |
 | ``runs/NAME/`` | the runs, see ``results.run_folder``; ``log.txt`` is what they have said |
 | ``runs/NAME.json`` | what a finished run has given, see ``run_result`` |
@@ -22,6 +22,7 @@ from typing import Any
 from bfl.errors import ConfigurationError, DataError, RunError
 from bfl.experiments.results.run_folder import CONFIG, METRICS, RunFolder
 from bfl.experiments.run.resume import CHECKPOINTS
+from bfl.experiments.studies.extending import read_extended
 from bfl.experiments.studies.scale import Scale, ScaledStudy
 from bfl.files import try_lock, write_atomically
 
@@ -68,10 +69,7 @@ class StudyFolder:
             RunError: Something cannot be written.
         """
         published = scaled.study.published
-        copies = {STUDY_TOML: scaled.study.source}
-        if published is not None:
-            beside = published.path.relative_to(scaled.study.source.parent)
-            copies[str(beside)] = published.path
+        copies = {} if published is None else {published.name: published.path}
         described = {
             "title": scaled.study.title,
             "name": scaled.study.name,
@@ -81,6 +79,8 @@ class StudyFolder:
             "reused": dict(reused),
             "environment": dict(environment),
         }
+        if scaled.study.source.resolve() != self.study_file.resolve():
+            self.write(STUDY_TOML, read_extended(scaled.study.source).to_toml())
         for name, source in copies.items():
             if source.resolve() != (self.path / name).resolve():
                 self.write(name, source.read_bytes())

@@ -189,7 +189,7 @@ def _copy_study(described: DescribedStudy, into: Path) -> Path:
     study = study_in(StudyFolder(source)).study
     files = [STUDY_TOML, STUDY_JSON]
     if study.published is not None:
-        files.append(str(study.published.path.relative_to(study.source.parent)))
+        files.append(study.published.name)
     for file in files:
         try:
             (into / file).parent.mkdir(parents=True, exist_ok=True)

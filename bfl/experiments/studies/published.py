@@ -41,12 +41,19 @@ class PublishedTable:
         label_columns: The columns that say what a line is about.
         lines: Entries by metric, by the labels of the line.
         notes: What has to be known of its numbers.
+        beside: The folder of the study's file that names it.
     """
 
     path: Path
     label_columns: tuple[str, ...]
     lines: Mapping[Key, Mapping[str, Entry]]
     notes: tuple[str, ...] = ()
+    beside: Path = Path()
+
+    @property
+    def name(self) -> str:
+        """Its path from the study's file, which a copy of the study keeps."""
+        return self.path.relative_to(self.beside).as_posix()
 
     def entry(self, key: Key, metric: str) -> Entry:
         """Return the number of a line, or one without value where there is none."""

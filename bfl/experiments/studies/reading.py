@@ -14,10 +14,10 @@ from pydantic import Field
 from bfl.configuration.messages import refused_values, unknown_key
 from bfl.configuration.pairs import Value
 from bfl.configuration.settings import default_values
-from bfl.configuration.sources import read_toml
 from bfl.errors import ConfigurationError, unknown_name
 from bfl.experiments.studies.columns import Column, default_columns
 from bfl.experiments.studies.expected_orders import OrderTable, order_problems
+from bfl.experiments.studies.extending import ExtendedFile, read_extended
 from bfl.experiments.studies.figures import study_figures
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.published import PublishedTable, mismatches, read_published
@@ -80,15 +80,15 @@ def read_study(path: Path, *, with_published: bool = True) -> Study:
         with_published: Whether the published table is read; without, the study has none.
 
     Raises:
-        ConfigurationError: The file cannot be read or has an unknown key, an axis is empty, two
-            runs have one name, two places set one key, or the published table does not match. The
-            message has one line for each problem.
+        ConfigurationError: The file, or one that it extends, cannot be read or has an unknown key,
+            an axis is empty, two runs have one name, two places set one key, or the published
+            table does not match. The message has one line for each problem.
     """
-    tables = read_toml(path)
+    read = read_extended(path)
     try:
-        file = _File(**tables)
+        file = _File(**read.tables)
     except pydantic.ValidationError as error:
-        raise _refused(path, _shape_problems(error)) from error
+        raise _refused(read, _shape_problems(error)) from error
     # An axis may be a key of a part of one's own.
     activate(named_plugins(file.base))
     problems: list[str] = []
@@ -99,7 +99,7 @@ def read_study(path: Path, *, with_published: bool = True) -> Study:
     if name != slug(name).strip():
         problems.append(f"name is {name!r}; allowed: small letters, digits, '.' and '-'")
     problems += _base_problems(file.base) + _collisions(axes, rows)
-    _raise_if_any(path, problems)
+    _raise_if_any(read, problems)
     study = Study(
         name=name,
         title=file.title,
@@ -116,12 +116,12 @@ def read_study(path: Path, *, with_published: bool = True) -> Study:
         least_steps=file.least_steps,
         source=path,
     )
-    _raise_if_any(path, _same_names(study) + _figure_problems(study) + _compare_problems(study))
-    _raise_if_any(path, order_problems(study))
+    _raise_if_any(read, _same_names(study) + _figure_problems(study) + _compare_problems(study))
+    _raise_if_any(read, order_problems(study))
     if file.published is None or not with_published:
         return study
-    study = replace(study, published=_published(path, file.published, study))
-    _raise_if_any(path, _unmatched(study, study.published))
+    study = replace(study, published=_published(read, file.published, study))
+    _raise_if_any(read, _unmatched(study, study.published))
     return study
 
 
@@ -140,13 +140,13 @@ def study_in(folder: StudyFolder, *, with_published: bool = True) -> ScaledStudy
     return scale.apply(read_study(folder.study_file, with_published=with_published))
 
 
-def _refused(path: Path, problems: Iterable[str]) -> ConfigurationError:
-    return ConfigurationError("\n".join(f"study {path}: {p}" for p in dict.fromkeys(problems)))
+def _refused(file: ExtendedFile, problems: Iterable[str]) -> ConfigurationError:
+    return ConfigurationError("\n".join(f"study {file}: {p}" for p in dict.fromkeys(problems)))
 
 
-def _raise_if_any(path: Path, problems: Sequence[str]) -> None:
+def _raise_if_any(file: ExtendedFile, problems: Sequence[str]) -> None:
     if problems:
-        raise _refused(path, problems)
+        raise _refused(file, problems)
 
 
 def _shape_problems(error: pydantic.ValidationError) -> list[str]:
@@ -351,20 +351,20 @@ def _compare_problems(study: Study) -> list[str]:
     ]
 
 
-def _published(path: Path, given: _Published, study: Study) -> PublishedTable:
+def _published(file: ExtendedFile, given: _Published, study: Study) -> PublishedTable:
     relative = PurePath(given.file)
     if relative.is_absolute() or ".." in relative.parts:
         # The study's folder gets a copy of both, in the same place to each other.
         where = "beside the study's file or below it"
-        raise _refused(path, [f"published.file is {given.file!r}; allowed: {where}"])
+        raise _refused(file, [f"published.file is {given.file!r}; allowed: {where}"])
     table = read_published(
-        path.parent / given.file,
+        file.published_beside / relative,
         study.columns,
         study.label_columns,
         given.leave_out,
         given.spread_as_fraction,
     )
-    return replace(table, notes=tuple(given.notes))
+    return replace(table, notes=tuple(given.notes), beside=file.published_beside)
 
 
 def _unmatched(study: Study, table: PublishedTable | None) -> list[str]:

@@ -1,0 +1,165 @@
+"""A study's file that extends others says what they say, but for what it says itself."""
+
+from __future__ import annotations
+
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from bfl.configuration.sources import read_toml
+from bfl.errors import ConfigurationError
+from bfl.experiments.studies import Scale, read_study
+from bfl.experiments.studies.extending import read_extended
+from bfl.experiments.studies.folder import StudyFolder
+from bfl.experiments.studies.reading import study_in
+
+WRITTEN = """
+title = "As written"
+name = "written"
+spread = "standard-error"
+least-steps = 3
+[base]
+rounds = 4
+dataset = "digits"
+[axes]
+seed = [0, 1]
+partition = ["iid"]
+strategy = ["ws", "lp"]
+[[columns]]
+metric = "accuracy"
+published = "accuracy"
+[published]
+file = "published/table.csv"
+leave-out = [{ strategy = "aalv" }]
+"""
+CODE = """
+[base]
+rounds = 7
+learning-rate = 0.5
+"""
+TABLE = "strategy,partition,accuracy\nws,iid,0.5\nlp,iid,0.6\naalv,iid,0.7\n"
+
+
+@pytest.fixture
+def written(tmp_path: Path) -> Path:
+    path = tmp_path / "paper" / "written.toml"
+    (path.parent / "published").mkdir(parents=True)
+    path.write_text(WRITTEN)
+    (path.parent / "published" / "table.csv").write_text(TABLE)
+    return path
+
+
+def extending(written: Path, text: str, folder: str = "code") -> Path:
+    path = written.parent.parent / folder / "coded.toml"
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(text)
+    return path
+
+
+def test_a_file_has_what_it_extends_but_for_what_it_says(written: Path) -> None:
+    text = 'extends = "../paper/written.toml"\ntitle = "As coded"\n[base]\nrounds = 5\n'
+    study = read_study(extending(written, text))
+    original = read_study(written)
+    assert (study.title, study.name) == ("As coded", "coded")
+    assert study.base == {"rounds": 5, "dataset": "digits"}
+    for same in ("axes", "rows", "columns", "spread", "least_steps"):
+        assert getattr(study, same) == getattr(original, same), same
+    assert study.published is not None
+    assert original.published is not None
+    assert study.published.lines == original.published.lines
+    assert len(study.published.lines) == 2
+
+
+def test_later_files_win_and_the_file_itself_over_all(written: Path) -> None:
+    (written.parent / "code.toml").write_text(CODE)
+    files = '["written.toml", "code.toml"]'
+    text = f'extends = {files}\ntitle = "t"\n[base]\nlearning-rate = 0.25\n'
+    study = read_study(extending(written, text, "paper"))
+    assert study.base == {"rounds": 7, "dataset": "digits", "learning-rate": 0.25}
+    text = 'extends = ["code.toml", "written.toml"]\ntitle = "t"\n'
+    assert read_study(extending(written, text, "paper")).base["rounds"] == 4
+
+
+def test_axes_are_taken_one_by_one_and_an_empty_one_is_left_out(written: Path) -> None:
+    text = 'extends = "../paper/written.toml"\ntitle = "t"\n[axes]\npartition = []\nseed = [2]\n'
+    text += "alpha = [0.5, 1.0]\n[published]\nleave-out = []\n"
+    study = read_study(extending(written, text), with_published=False)
+    assert [axis.name for axis in study.axes] == ["seed", "strategy", "alpha"]
+    assert len(study.runs()) == 1 * 2 * 2
+
+
+def test_an_empty_axis_of_a_file_that_extends_none_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "alone.toml"
+    path.write_text('title = "t"\n[axes]\nseed = []\n')
+    with pytest.raises(ConfigurationError, match="axis 'seed' is empty"):
+        read_study(path)
+
+
+def test_a_list_is_replaced_as_a_whole(written: Path) -> None:
+    text = 'extends = "../paper/written.toml"\ntitle = "t"\n[[columns]]\nmetric = "brier-score"\n'
+    study = read_study(extending(written, text), with_published=False)
+    assert [column.metric for column in study.columns] == ["brier-score"]
+
+
+def test_a_table_of_ones_own_is_looked_up_beside_ones_own_file(written: Path) -> None:
+    text = 'extends = "../paper/written.toml"\ntitle = "t"\n[published]\nfile = "mine.csv"\n'
+    path = extending(written, text)
+    (path.parent / "mine.csv").write_text(TABLE.replace("0.5", "0.9"))
+    table = read_study(path).published
+    assert table is not None
+    assert (table.path, table.name) == (path.parent / "mine.csv", "mine.csv")
+
+
+def test_a_folder_has_the_study_in_one_file_with_its_table(written: Path, tmp_path: Path) -> None:
+    text = 'extends = "../paper/written.toml"\ntitle = "As coded"\nname = "coded-study"\n'
+    study = read_study(extending(written, text))
+    folder = StudyFolder(tmp_path / "results")
+    folder.begin(Scale({}).apply(study), {}, {})
+    assert "extends" not in read_toml(folder.study_file)
+    assert (folder.path / "published" / "table.csv").read_text() == TABLE
+    again = study_in(folder).study
+    for same in ("name", "title", "base", "axes", "rows", "columns", "spread", "least_steps"):
+        assert getattr(again, same) == getattr(study, same), same
+    assert again.published is not None
+    assert study.published is not None
+    assert again.published.lines == study.published.lines
+
+
+def test_a_file_that_extends_none_is_copied_byte_for_byte(written: Path) -> None:
+    assert read_extended(written).to_toml() == written.read_bytes()
+    path = extending(written, 'extends = []\ntitle = "t"\n')
+    assert tomllib.loads(read_extended(path).to_toml().decode())["title"] == "t"
+    assert read_study(path).title == "t"
+
+
+def test_a_title_is_not_taken_from_another_file(written: Path) -> None:
+    with pytest.raises(ConfigurationError, match="the key 'title' is missing"):
+        read_study(extending(written, 'extends = "../paper/written.toml"\n'))
+
+
+def test_a_fault_names_the_file_and_what_it_extends(written: Path) -> None:
+    written.write_text(WRITTEN.replace("spread", "spreed"))
+    path = extending(written, 'extends = "../paper/written.toml"\ntitle = "t"\n')
+    with pytest.raises(ConfigurationError, match=r"coded\.toml \(which extends .*written\.toml\)"):
+        read_study(path)
+
+
+def test_files_that_extend_each_other_are_refused(written: Path) -> None:
+    path = extending(written, 'extends = "../paper/written.toml"\ntitle = "t"\n')
+    written.write_text('extends = "../code/coded.toml"\n' + WRITTEN)
+    with pytest.raises(ConfigurationError, match=r"extends itself: .*coded.*written.*coded"):
+        read_study(path)
+
+
+@pytest.mark.parametrize("given", ["3", '""', "[1]", "{ a = 1 }"])
+def test_what_is_no_path_is_refused(written: Path, given: str) -> None:
+    path = extending(written, f'extends = {given}\ntitle = "t"\n')
+    with pytest.raises(ConfigurationError, match=r"extends is .*; allowed: the path of a study's"):
+        read_study(path)
+
+
+def test_a_file_that_is_not_there_is_named(written: Path) -> None:
+    path = extending(written, 'extends = "missing.toml"\ntitle = "t"\n')
+    with pytest.raises(ConfigurationError, match=r"missing\.toml: cannot be read"):
+        read_study(path)
