@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from bfl.aggregation.pooling import pooling_rules
 from bfl.configuration import resolve
 from bfl.configuration.sources import parse_pairs
 from bfl.configuration.strategies import named_strategy
@@ -45,6 +46,15 @@ def test_every_strategy_of_the_table_is_one() -> None:
     words = re.findall(r"`([\w-]+)`", row)
     named = {named_strategy(word).name for word in words}
     assert set(presets.names()) <= named
+
+
+def test_the_table_of_rules_has_them_all() -> None:
+    """But for those that a preset picks and nobody chooses, and parts of one's own."""
+    text = PAGES[0].read_text(encoding="utf-8").split("## The pooling rules")[1].split("\n\n")
+    lines = next(part for part in text if part.startswith("| rule |")).splitlines()[2:]
+    named = {line.split("|")[1].strip().replace(" ", "-").lower() for line in lines}
+    own = {cls.name for cls in pooling_rules.classes() if cls.__module__.startswith("bfl.")}
+    assert named == own - {"factor-changes"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)
