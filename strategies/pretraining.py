@@ -43,6 +43,9 @@ from strategies.exchange import UsableReplies, exchange_with_retries
 from strategies.federation import Federation
 from strategies.updates import RefusedUpdateError, read_update
 
+OF_THE_METHOD = ("temperature", "local_lr_decay")
+"""Keys that are a method's, as its parts are: runs that differ in them begin alike."""
+
 
 @dataclass(frozen=True)
 class Epoch:
@@ -94,15 +97,22 @@ def configuration_of_pretraining(configuration: Configuration) -> Configuration:
     """Return what the node that pre-trains is sent of a run's configuration.
 
     The parts are those that are declared to be of the network and of a step on it
-    (``Kind.pretrains``), and the prior of pre-training; all others of the clients are what they are
-    by default: whatever a method does between server and clients has not begun.
+    (``Kind.pretrains``), and the prior of pre-training; all others of the clients, and what an
+    objective is tempered by, are what they are by default: whatever a method does between server
+    and clients has not begun.
     """
     keys = configuration.keys
     method = [kind for kind in KINDS if not (kind.pretrains or kind.server_only)]
     bare = configuration.with_default_parts(method, lr_decay=keys.pretrain_lr_decay)
     return replace(
         bare,
-        keys=keys.model_copy(update={"local_epochs": 1, "optimizer_state": "keep"}),
+        keys=keys.model_copy(
+            update={
+                "local_epochs": 1,
+                "optimizer_state": "keep",
+                **{name: type(keys).model_fields[name].default for name in OF_THE_METHOD},
+            }
+        ),
         prior=configuration.pretrain_prior,
         words={**bare.words, "prior": configuration.words["pretrain-prior"]},
     )
