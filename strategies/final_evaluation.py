@@ -74,7 +74,7 @@ def _judge(
     settings = context.evaluator.configuration.values
     ensemble, numbers = None, dict[str, float]()
     try:
-        ensemble = _last_ensemble(context)
+        ensemble = last_ensemble(context, posterior)
     except NotFiniteError as error:
         numbers |= not_finite(error, ENSEMBLE)
     try:
@@ -101,14 +101,27 @@ def _tell(context: RunContext, numbers: Mapping[str, float]) -> None:
             context.progress.say(f"{FINAL_EVALUATION}: {said}")
 
 
-def _last_ensemble(context: RunContext) -> JudgedEnsemble | None:
+def last_ensemble(context: RunContext, posterior: Posterior) -> JudgedEnsemble | None:
     """Return what the predictive's models of the last round predict; None for none.
+
+    Where the last round's checkpoint has been damaged there are none: an older round's models are
+    not those of the posterior.
+
+    Args:
+        context: The run.
+        posterior: That of the last round.
 
     Raises:
         NotFiniteError: The logits of no model are finite.
     """
     last = Checkpoints(context.folder).latest()
-    if last is None:
+    if last is None or not context.configuration.predictive.needs_models:
+        return None
+    if last.posterior.digest() != posterior.digest():
+        context.progress.say(
+            f"the newest checkpoint that can be read is of round {last.server_round} and has "
+            "another posterior than the run has ended with: the ensemble is not judged"
+        )
         return None
     state = ServerState.from_arrays(last.server_round, last.posterior, last.state)
     return judged_ensemble(context.evaluator, state)
