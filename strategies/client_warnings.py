@@ -58,8 +58,8 @@ def samples_beside_the_pool(configuration: Configuration) -> list[str]:
         return []
     if not any_sampled(configuration.components):
         return []
-    same = {"size": "train-size", "equal": "equal"}[sampler.sample_weights]
-    if weighting == same:
+    same = sampler.weighting_alike.get(sampler.sample_weights)
+    if same in (None, weighting):
         return []
     return [
         f"sampler '{sampler.name}' counts clients by sample-weights '{sampler.sample_weights}', "

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, Literal
 
 import pytest
 
+from bfl.aggregation.samplers.gaussian import GaussianSampler
 from bfl.configuration import resolve
 from strategies.client_warnings import Warnings, samples_beside_the_pool
 
@@ -33,6 +35,16 @@ def test_samples_that_are_not_drawn_around_the_pool_are_told(
     found = samples_beside_the_pool(resolve({**FEDBE, **values}))
     assert len(found) == said
     assert all("not sampled around the pooled one" in text for text in found)
+
+
+def test_a_sampler_of_ones_own_may_weight_clients_in_another_way() -> None:
+    configuration = resolve({**FEDBE, "weighting": "equal"})
+
+    class ByOrder(GaussianSampler):
+        sample_weights: Literal["size", "equal", "order"] = "order"  # type: ignore[assignment]
+
+    assert samples_beside_the_pool(configuration)
+    assert not samples_beside_the_pool(replace(configuration, sampler=ByOrder()))
 
 
 def test_a_student_that_comes_away_from_its_targets_is_told_once() -> None:

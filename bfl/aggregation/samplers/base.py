@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -37,9 +37,11 @@ class WeightedSampler(Sampler):
 
     Attributes:
         around_the_pool: Whether with the pool's weights its mean is the pooled model.
+        weighting_alike: The weighting that pools with the same weights, by ``sample-weights``.
     """
 
     around_the_pool: ClassVar[bool] = True
+    weighting_alike: ClassVar[Mapping[str, str]] = {"size": "train-size", "equal": "equal"}
 
     sample_weights: Literal["size", "equal"] = Field(
         "size", description="how much a client counts in the distribution of sampled models"
