@@ -13,6 +13,7 @@ from bfl.configuration.kinds import REGISTRIES
 from bfl.configuration.pairs import Value
 from bfl.configuration.settings import default_values
 from bfl.evaluation.metrics import metrics
+from bfl.learning.priors import priors
 from bfl.registry import Registry
 
 
@@ -88,9 +89,19 @@ def _switches() -> tuple[Switch, ...]:
         Switch(_if_batches_are_secret, frozenset({"batch-size"})),
         Switch(_if_other_is("attack", "none"), frozenset({"attackers"})),
         Switch(_if_other_is("pretrain-examples", 0.0), beginning="pretrain-"),
-        Switch(_if_other_is("server-data", ""), frozenset({"server-examples", "best-metric"})),
+        Switch(
+            _if_other_is("server-data", ""),
+            frozenset({"server-examples", "server-labels", "best-metric"}),
+        ),
+        Switch(
+            _if_other_is("personalization", "none"),
+            frozenset({"personal-inference", "personal-optimizer", "personal-prior"}),
+        ),
+        Switch(_if_epochs_are_drawn, frozenset({"local-epochs"})),
+        Switch(
+            _if_nothing_is_gaussian, frozenset({"scale-floor", priors.kind, *_settings(priors)})
+        ),
         Switch(_if_the_servers_network_decides_nothing, frozenset({"server-threads"})),
-        Switch(_if_other_is("lr-decay", 0.0), frozenset({"lr-silent-rounds"})),
         Switch(_if_no_round_is_judged, frozenset({"evaluate-mc-samples"})),
         Switch(
             _if_nobody_judges,
@@ -114,6 +125,16 @@ def _if_other_is(key: str, nothing: Value) -> Callable[[Configuration], str]:
     """Return what says that another key has the value that switches these off."""
     said = f"'{nothing}'" if isinstance(nothing, str) else f"{nothing:g}"
     return lambda of: f"{key} is {said}" if of.values.get(key) == nothing else ""
+
+
+def _if_epochs_are_drawn(configuration: Configuration) -> str:
+    workload = configuration.workload
+    return "" if workload.reads_local_epochs else f"workload is '{workload.name}'"
+
+
+def _if_nothing_is_gaussian(configuration: Configuration) -> str:
+    inference = configuration.inference
+    return "" if inference.gaussian else f"inference is '{inference.name}', which has no variances"
 
 
 def _if_batches_are_secret(configuration: Configuration) -> str:

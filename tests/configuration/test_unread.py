@@ -8,6 +8,7 @@ from choosing import going_with, parts_of_all_keys, word_of
 from bfl.configuration import resolve, unread_settings
 from bfl.configuration.kinds import Kind
 
+FEDAVG: dict[str, Any] = {"strategy": "fedavg", "inference": "deterministic"}
 FEDBE: dict[str, Any] = {"strategy": "fedbe", "inference": "deterministic"}
 
 
@@ -34,6 +35,14 @@ def test_a_setting_that_no_chosen_part_reads_is_mentioned() -> None:
         ({"pretrain_patience": 3}, "pretrain-examples is 0"),
         ({"evaluate_every": 0, "evaluate_mc_samples": 2}, "evaluate-every is 0"),
         ({"lr_decay": 0.0, "lr_silent_rounds": 3}, "lr-decay is 0"),
+        ({"personal_inference": "flipout"}, "personalization is 'none'"),
+        ({"personal_optimizer": "sgd"}, "personalization is 'none'"),
+        ({"personal_prior": "flat"}, "personalization is 'none'"),
+        ({"server_labels": False}, "server-data is ''"),
+        ({"workload": "uniform", "local_epochs": 3}, "workload is 'uniform'"),
+        ({**FEDAVG, "prior": "flat"}, "which has no variances"),
+        ({**FEDAVG, "prior_scale": 3.0}, "which has no variances"),
+        ({**FEDAVG, "inference": "mc-dropout", "scale_floor": 0.0}, "which has no variances"),
         ({"server_evaluates": False, "evaluate_every": 3}, "server-evaluates is false"),
         ({"server_evaluates": False, "evaluate_mc_samples": 3}, "server-evaluates is false"),
         ({"server_evaluates": False, "test_examples": 50.0}, "server-evaluates is false"),

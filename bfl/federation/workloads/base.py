@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Literal
+from typing import ClassVar, Literal
 
 from pydantic import Field
 
@@ -16,7 +16,12 @@ class Workload(Component, ABC):
     A workload has no memory and does not know the method, so all methods get the same draws, in
     whatever order clients train and after any interruption. Clients compute it themselves, from the
     configuration that comes with a task.
+
+    Attributes:
+        reads_local_epochs: Whether ``local-epochs`` has a part in it.
     """
+
+    reads_local_epochs: ClassVar[bool] = True
 
     @property
     def varies(self) -> bool:

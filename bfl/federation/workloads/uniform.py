@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from pydantic import Field, ValidationInfo, field_validator
 
 from bfl import randomness
@@ -16,6 +18,8 @@ class UniformWorkload(DrawnWorkload):
     uniformly from (0, 20]", which is {1, …, 20}. Whether once or in each round it does not say;
     FedProx (Li et al. 2020), whom it follows, draws in each round.
     """
+
+    reads_local_epochs: ClassVar[bool] = False
 
     least_epochs: int = Field(1, ge=1, description="fewest local epochs that are drawn")
     most_epochs: int = Field(
