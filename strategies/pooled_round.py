@@ -14,8 +14,8 @@ import numpy.typing as npt
 
 from bfl.aggregation.client_models import ClientModels
 from bfl.federation.state import Snapshots
+from bfl.named_arrays import behind, under
 from bfl.posteriors import Manifest, Posterior
-from bfl.posteriors.posterior import VECTORS
 from strategies.server_state import ServerState
 
 _POSTERIOR, _STATE, _MODELS, _REPORT = "posterior.", "state.", "models.", "report"
@@ -42,17 +42,12 @@ class PooledRound:
     def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Return all but the round as arrays by name."""
         report = json.dumps({"metrics": self.metrics, "clients": list(self.clients)})
-        parts = {
-            _POSTERIOR: {name: getattr(self.state.posterior, name) for name in VECTORS},
-            _STATE: self.state.to_arrays(),
-            _MODELS: self.models.to_arrays() if self.models else {},
+        return {
+            **under(_POSTERIOR, self.state.posterior.vectors()),
+            **under(_STATE, self.state.to_arrays()),
+            **under(_MODELS, self.models.to_arrays() if self.models else {}),
+            _REPORT: np.frombuffer(report.encode(), np.uint8),
         }
-        arrays = {
-            f"{prefix}{name}": array
-            for prefix, named in parts.items()
-            for name, array in named.items()
-        }
-        return {**arrays, _REPORT: np.frombuffer(report.encode(), np.uint8)}
 
     @classmethod
     def from_arrays(
@@ -63,18 +58,10 @@ class PooledRound:
         Raises:
             KeyError: An array is missing.
         """
-
-        def behind(prefix: str) -> dict[str, npt.NDArray[Any]]:
-            return {
-                name.removeprefix(prefix): array
-                for name, array in arrays.items()
-                if name.startswith(prefix)
-            }
-
-        posterior, models = Posterior(**behind(_POSTERIOR)), behind(_MODELS)
+        posterior, models = Posterior(**behind(_POSTERIOR, arrays)), behind(_MODELS, arrays)
         report = json.loads(arrays[_REPORT].tobytes())
         return cls(
-            state=ServerState.from_arrays(server_round, posterior, behind(_STATE)),
+            state=ServerState.from_arrays(server_round, posterior, behind(_STATE, arrays)),
             metrics=report["metrics"],
             clients=report["clients"],
             models=ClientModels.from_arrays(models, manifest) if models else None,
@@ -124,11 +111,8 @@ class PooledRounds:
 
     def _digest(self, begun: ServerState) -> npt.NDArray[np.uint8]:
         found = hashlib.sha256(self._run.encode())
-        for name, array in sorted({**_vectors(begun.posterior), **begun.to_arrays()}.items()):
+        vectors = under(_POSTERIOR, begun.posterior.vectors())
+        for name, array in sorted({**vectors, **begun.to_arrays()}.items()):
             found.update(f"{name} {array.dtype.str} {array.shape} ".encode())
             found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
         return np.frombuffer(found.digest(), np.uint8)
-
-
-def _vectors(posterior: Posterior) -> dict[str, npt.NDArray[Any]]:
-    return {f"{_POSTERIOR}{name}": getattr(posterior, name) for name in VECTORS}

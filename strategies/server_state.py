@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.federation.parts import Arrays
+from bfl.named_arrays import behind, under
 from bfl.posteriors import Posterior
 
 _OPTIMIZER, _PARTS, _PREDICTIVE = "server-optimizer.", "part.", "predictive."
@@ -80,13 +81,9 @@ class ServerState:
         if self.pooled is not None:
             arrays[f"{_UNROUNDED}mean"] = self.pooled.mean
             arrays[f"{_UNROUNDED}variance"] = self.pooled.variance
-        for name, array in self.server_optimizer.items():
-            arrays[f"{_OPTIMIZER}{name}"] = array
-        for name, array in self.predictive.items():
-            arrays[f"{_PREDICTIVE}{name}"] = array
+        arrays |= under(_OPTIMIZER, self.server_optimizer) | under(_PREDICTIVE, self.predictive)
         for part, state in self.parts.items():
-            for name, array in state.items():
-                arrays[f"{_PARTS}{part}.{name}"] = array
+            arrays |= under(f"{_PARTS}{part}.", state)
         return arrays
 
     @classmethod
@@ -99,26 +96,17 @@ class ServerState:
             KeyError: An array is missing.
         """
         parts: dict[str, dict[str, npt.NDArray[Any]]] = {}
-        for key, array in arrays.items():
-            if key.startswith(_PARTS):
-                part, name = key.removeprefix(_PARTS).split(".", maxsplit=1)
-                parts.setdefault(part, {})[name] = array
+        for key, array in behind(_PARTS, arrays).items():
+            part, name = key.split(".", maxsplit=1)
+            parts.setdefault(part, {})[name] = array
         return cls(
             server_round=server_round,
             posterior=posterior,
             pooled_rounds=np.asarray(arrays[_ROUNDS]),
             damping=np.asarray(arrays[_DAMPING]),
-            server_optimizer={
-                key.removeprefix(_OPTIMIZER): array
-                for key, array in arrays.items()
-                if key.startswith(_OPTIMIZER)
-            },
+            server_optimizer=behind(_OPTIMIZER, arrays),
             parts=parts,
-            predictive={
-                key.removeprefix(_PREDICTIVE): array
-                for key, array in arrays.items()
-                if key.startswith(_PREDICTIVE)
-            },
+            predictive=behind(_PREDICTIVE, arrays),
             pooled=_unrounded(arrays),
         )
 

@@ -28,6 +28,7 @@ CHAPTERS = (
     "bfl",
     "bfl.errors",
     "bfl.files",
+    "bfl.named_arrays",
     "bfl.code",
     "bfl.randomness",
     "bfl.cpus",

@@ -112,6 +112,10 @@ class Posterior:
             bad = int(vector.size - np.count_nonzero(np.isfinite(vector)))
             raise PosteriorError(f"{name} has {bad} of {vector.size} values that are not finite")
 
+    def vectors(self) -> dict[str, Vector]:
+        """Return the three vectors by name."""
+        return {name: getattr(self, name) for name in VECTORS}
+
     def digest(self) -> str:
         """Return the SHA-256 of the three vectors' bits (as float32, little-endian)."""
         sha = hashlib.sha256()

@@ -12,13 +12,12 @@ from bfl.evaluation.prediction.predictions import IntArray, Predictions
 from bfl.evaluation.uncertainty.base import measure_all
 from bfl.experiments.results.files import Arrays
 from bfl.posteriors.manifest import Manifest
-from bfl.posteriors.posterior import VECTORS, Posterior
+from bfl.posteriors.posterior import Posterior
 
 
 def posterior_arrays(posterior: Posterior, manifest: Manifest) -> dict[str, npt.NDArray[Any]]:
     """Return a posterior's vectors, by their names, and the manifest of them."""
-    vectors = {name: getattr(posterior, name) for name in VECTORS}
-    return {**vectors, "manifest": np.array(manifest.to_json())}
+    return {**posterior.vectors(), "manifest": np.array(manifest.to_json())}
 
 
 def posterior_of(arrays: Arrays) -> tuple[Posterior, Manifest]:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 import tomli_w
 
@@ -28,9 +27,9 @@ from bfl.experiments.results.run_folder import (
     PARTITION,
     RunFolder,
 )
-from bfl.federation.state import Arrays, Snapshots
+from bfl.federation.state import Snapshots
+from bfl.named_arrays import behind, under
 from bfl.posteriors import Posterior
-from bfl.posteriors.posterior import VECTORS
 
 CHECKPOINTS = "checkpoints"
 _POSTERIOR, _STATE = "posterior.", "state."
@@ -83,8 +82,8 @@ class Checkpoints:
         Raises:
             RunError: It cannot be written.
         """
-        vectors = {f"{_POSTERIOR}{k}": getattr(checkpoint.posterior, k) for k in VECTORS}
-        state = {f"{_STATE}{name}": array for name, array in checkpoint.state.items()}
+        vectors = under(_POSTERIOR, checkpoint.posterior.vectors())
+        state = under(_STATE, checkpoint.state)
         self._snapshots.save(checkpoint.server_round, {**vectors, **state})
 
     def latest(self) -> Checkpoint | None:
@@ -93,16 +92,8 @@ class Checkpoints:
         if found is None:
             return None
         server_round, arrays = found
-        posterior = Posterior(**_behind(_POSTERIOR, arrays))
-        return Checkpoint(server_round, posterior, _behind(_STATE, arrays))
-
-
-def _behind(prefix: str, arrays: Arrays) -> dict[str, Any]:
-    return {
-        name.removeprefix(prefix): np.asarray(array)
-        for name, array in arrays.items()
-        if name.startswith(prefix)
-    }
+        posterior = Posterior(**behind(_POSTERIOR, arrays))
+        return Checkpoint(server_round, posterior, behind(_STATE, arrays))
 
 
 @contextmanager

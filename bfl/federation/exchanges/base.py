@@ -56,7 +56,7 @@ class Exchange(Component):
             posterior: The client's posterior.
             received: The one that it was sent.
         """
-        return {name: getattr(posterior, name) for name in VECTORS}
+        return {**posterior.vectors()}
 
     def unpack(self, vectors: Vectors, received: Posterior) -> Posterior:
         """Return the posterior that a client has packed; sizes, types and values are checked after.

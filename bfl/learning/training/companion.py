@@ -16,6 +16,7 @@ from bfl.learning.optimizers import Optimizer
 from bfl.learning.personalizations import PersonalModel
 from bfl.learning.training.learner import Batch, Learner, Pass
 from bfl.learning.training.task import LocalTask
+from bfl.named_arrays import behind, under
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import VECTORS
 
@@ -71,22 +72,16 @@ class Companion:
             if "mean" in state
             else self.network.initial_posterior(personal.seed)
         )
-        optimizer_state = {
-            name.removeprefix(_OPTIMIZER): array
-            for name, array in state.items()
-            if name.startswith(_OPTIMIZER)
-        }
+        optimizer_state = behind(_OPTIMIZER, state)
         self.learner.begin(start, start, personal.prior(start), optimizer_state)
         self.key.assign(randomness.key(task.seed, "personal-steps", *task.key_labels))
         self.rate.assign(personal.learning_rate)
 
     def state(self, steps: int, *, keeps_optimizer: bool) -> Arrays:
         """Return what the client keeps of the personal model after a task."""
-        posterior = self.network.posterior()
-        kept: dict[str, npt.NDArray[Any]] = {name: getattr(posterior, name) for name in VECTORS}
+        kept: dict[str, npt.NDArray[Any]] = {**self.network.posterior().vectors()}
         if keeps_optimizer:
-            slots = self.learner.optimized.state(steps)
-            kept |= {f"{_OPTIMIZER}{name}": array for name, array in slots.items()}
+            kept |= under(_OPTIMIZER, self.learner.optimized.state(steps))
         return kept
 
 
