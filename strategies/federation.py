@@ -12,6 +12,7 @@ from flwr.serverapp import Grid
 
 from bfl.code import code_digest
 from bfl.deployment.bound_nodes import called
+from bfl.engine.flower import is_simulation
 from bfl.errors import ConfigurationError, RunError
 from bfl.federation.node_description import NodeDescription
 from strategies.descriptions import NodeDescriptions
@@ -204,7 +205,9 @@ def discover(
         expected = _expected(clients, described)
         federation = _complete(expected, described, descriptions)
         if federation:
-            return federation
+            # Nodes that nobody simulates cannot make the server take them for simulated ones.
+            anew = federation.noise_anew or not is_simulation(grid)
+            return replace(federation, noise_anew=anew)
         if time.monotonic() > deadline:
             raise _missing(expected, described, descriptions, timeout)
         if not descriptions.silent():  # else listening has taken its time
