@@ -33,7 +33,8 @@ def test_the_servers_step_takes_what_the_benchmark_has_found() -> None:
         )
     ]
     words = (
-        "it takes {:.0f} s on two cores, where the authors' code took {:.0f} s: {:.0f} s for the"
+        "it takes {:.0f} s on two cores, where the authors' code took {:.0f} s, on another machine "
+        "of two: {:.0f} s for the"
     )
     assert words.format(*seconds) in SAID
     assert f"and {seconds[3]:.0f} s for 1,580 steps of the student" in SAID
