@@ -325,12 +325,11 @@ def _measured(
         return private_metrics(task, node, configuration)
     family = personal_architecture(configuration, model)
     models = (result.posterior, result.personal)
+    judged = judged_metrics(configuration, task, node, trainer, family, models)
     return {
         **training_metrics(result, int(local_task.examples.size), started),
-        **own_test_metrics(
-            node.dataset, configuration, task, result.posterior, policy=node.plugins
-        ),
-        **judged_metrics(configuration, task, node, trainer, family, models),
+        **own_test_metrics(node, configuration, task, result.posterior, judged),
+        **judged,
     }
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ import pydantic
 from flwr.app import Context
 
 from bfl.configuration.keys import Keys
+from bfl.data.datasets import dataset_reads_path
 from bfl.deployment.signatures import ListedIdentity
 from bfl.engine.resources import in_simulation
 from bfl.errors import ConfigurationError, public
@@ -19,9 +19,6 @@ from bfl.federation.exchanges import exchanges
 from bfl.federation.secure_aggregation.identity import Identity, Unsigned
 from bfl.learning.models import create_architecture
 from bfl.plugins import PluginPolicy
-
-_PATH = re.compile(r"npz:|hf:[/.~]")
-"""In a data set's word, also within another one's (``resized:8x8x1:npz:PATH``): a path follows."""
 
 
 @dataclass(frozen=True)
@@ -93,15 +90,16 @@ class Node:
         """Return the node of a context.
 
         Raises:
-            ConfigurationError: A setting is missing or of the wrong type.
+            ConfigurationError: A setting is missing, of the wrong type or out of range.
         """
         given: Mapping[str, Any] = context.node_config
         simulated = in_simulation(given)
+        partition_id, num_partitions = _partition(given)
         if "personal-model" in given:
             _check_model(given["personal-model"])
         return cls(
-            partition_id=_number(given, "partition-id"),
-            num_partitions=_number(given, "num-partitions"),
+            partition_id=partition_id,
+            num_partitions=num_partitions,
             dataset=str(given.get("dataset", "")),
             data_dir=str(given["data-dir"]) if "data-dir" in given else None,
             plugins=PluginPolicy(str(given.get("plugins-dir", "")) or None, not simulated),
@@ -121,7 +119,8 @@ class Node:
         """Return the run's data set, and where its archives are on this node.
 
         Raises:
-            ConfigurationError: The run names a path, and this node reads none for a server.
+            ConfigurationError: The run names a path, and this node reads none for a server; or it
+                names no data set.
         """
         return self.place_of(keys.dataset, keys.data_dir)
 
@@ -133,11 +132,11 @@ class Node:
         """
         if self.allows_run_paths:
             return dataset, data_dir if self.data_dir is None else self.data_dir
-        if _PATH.search(dataset):
+        if dataset_reads_path(dataset):
             refusal = ConfigurationError(
                 f"dataset is '{dataset}', and this node reads no path that a server names; "
                 "allowed: data of its own (dataset in its own configuration), a named data set, "
-                "or allow-run-paths=true in the node's configuration"
+                "'hf:OWNER/NAME', or allow-run-paths=true in the node's configuration"
             )
             raise public(refusal)
         return dataset, self.data_dir or ""
@@ -168,10 +167,25 @@ def _check_model(word: object) -> None:
         ) from error
 
 
-def _number(node_config: Mapping[str, Any], key: str) -> int:
-    if key not in node_config:
-        raise ConfigurationError(
-            f"node configuration: {key} is missing; start the SuperNode with "
-            "--node-config 'partition-id=0 num-partitions=2'"
+def _partition(given: Mapping[str, Any]) -> tuple[int, int]:
+    """Return which client of how many a node plays."""
+    for key, least in (("partition-id", 0), ("num-partitions", 1)):
+        if key not in given:
+            raise ConfigurationError(
+                f"node configuration: {key} is missing; start the SuperNode with "
+                "--node-config 'partition-id=0 num-partitions=2'"
+            )
+        # Flower hands on whatever TOML has: true would play 1 otherwise, and 1.5 as well.
+        if type(given[key]) is not int or given[key] < least:
+            raise ConfigurationError(
+                f"node configuration: {key} is {given[key]!r}; allowed: a whole number from {least}"
+            )
+    partition_id, num_partitions = given["partition-id"], given["num-partitions"]
+    if partition_id >= num_partitions:
+        refusal = ConfigurationError(
+            f"node configuration: partition-id is {partition_id}; allowed: 0 to "
+            f"{num_partitions - 1}, as num-partitions is {num_partitions}"
         )
-    return int(node_config[key])
+        # Both are what the server asks of it.
+        raise public(refusal)
+    return partition_id, num_partitions

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -12,10 +13,11 @@ from bfl.configuration import Configuration
 from bfl.data.datasets import Dataset
 from bfl.data.datasets.cache import cached_dataset
 from bfl.errors import NotFiniteError
-from bfl.federation.client_metrics import TEST_ACCURACY, TEST_EXAMPLES
+from bfl.federation.client_metrics import MEME, TEST_ACCURACY, TEST_EXAMPLES
 from bfl.federation.wire import TrainTask
-from bfl.plugins import ANY_PLUGIN, PluginPolicy
+from bfl.plugins import PluginPolicy
 from bfl.posteriors import Posterior
+from clients.node import Node
 from clients.process import cached_configuration
 
 if TYPE_CHECKING:
@@ -23,31 +25,34 @@ if TYPE_CHECKING:
 
 
 def own_test_metrics(
-    location: str,
+    node: Node,
     configuration: Configuration,
     task: TrainTask,
     posterior: Posterior,
-    policy: PluginPolicy = ANY_PLUGIN,
+    judged: Mapping[str, float | int],
 ) -> dict[str, float | int]:
     """Return the accuracy of a trained posterior on the client's own test images, and their number.
 
     It is measured in the rounds in which the server evaluates, with as many Monte Carlo samples.
 
     Args:
-        location: The node's own data set; empty: it has none, and there is nothing to measure.
+        node: The node; without data of its own there is nothing to measure.
         configuration: The run's configuration.
         task: The round's task.
         posterior: What the client has learnt.
-        policy: Where plugins are on this node, and which of them it takes.
+        judged: What ``judged_metrics`` has measured in this round, where clients judge.
     """
     keys = configuration.keys
     # Without all of its network at the server a client judges by itself (clients.judging).
     if configuration.shared.partial:
         return {}
-    if not location or not keys.evaluate_every or task.server_round % keys.evaluate_every:
+    if not node.dataset or not keys.evaluate_every or task.server_round % keys.evaluate_every:
         return {}
-    own = cached_dataset(location, "")
-    evaluator = _evaluator(own, task.configuration, task.num_classes, policy)
+    # The same posterior on the same images, which need not be predicted twice.
+    if f"{MEME}accuracy" in judged:
+        return {TEST_ACCURACY: judged[f"{MEME}accuracy"], TEST_EXAMPLES: judged[TEST_EXAMPLES]}
+    own = cached_dataset(node.dataset, "")
+    evaluator = _evaluator(own, task.configuration, task.num_classes, node.plugins)
     labels = evaluator.dataset.test_labels
     try:
         predictions = evaluator.predict(

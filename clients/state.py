@@ -61,8 +61,8 @@ class StateInFolder:
 
     Args:
         folder: The folder.
-        private: Whether nobody but the owner may read it: others of a node's machine have no
-            business with what its client has learnt from its data.
+        private: Whether nobody but the owner may enter it and the run's folder that it is in:
+            others of a node's machine have no business with what its client has learnt.
     """
 
     def __init__(self, folder: Path, *, private: bool = False) -> None:
@@ -93,8 +93,11 @@ class StateInFolder:
         """
         if self._private:
             try:
-                self._folder.parent.mkdir(parents=True, exist_ok=True)
-                self._folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
+                # Each by itself: a mode is that of the last folder alone. The run's as well, as
+                # the names in it say whom this machine plays.
+                self._folder.parent.parent.mkdir(parents=True, exist_ok=True)
+                for folder in (self._folder.parent, self._folder):
+                    folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
             except OSError as error:
                 raise RunError(f"cannot write {self._folder}: {error.strerror or error}") from error
         self._snapshots.save(server_round, arrays)

@@ -19,6 +19,7 @@ from bfl.errors import DataError
 from bfl.federation.node_description import NodeDescription
 from bfl.federation.wire import TrainTask
 from clients.client_app import describe, train
+from clients.node import Node
 
 NODE = {"partition-id": 1, "num-partitions": 3}
 NOTHING_TO_DO = "has no examples"
@@ -74,6 +75,33 @@ def test_a_wrong_type_is_refused() -> None:
         assert f"{key} is 'true'; allowed: true or false" in reply.error.reason
 
 
+@pytest.mark.parametrize(
+    ("config", "said"),
+    [
+        ({"partition-id": "zero"}, "partition-id is 'zero'; allowed: a whole number from 0"),
+        ({"partition-id": "1"}, "partition-id is '1'"),
+        ({"partition-id": 1.5}, "partition-id is 1.5"),
+        ({"partition-id": 1.0}, "partition-id is 1.0"),
+        ({"partition-id": True}, "partition-id is True"),
+        ({"partition-id": -3}, "partition-id is -3; allowed: a whole number from 0"),
+        ({"partition-id": 3}, "partition-id is 3; allowed: 0 to 2, as num-partitions is 3"),
+        ({"num-partitions": "three"}, "num-partitions is 'three'; allowed: a whole number from 1"),
+        ({"num-partitions": 2.5}, "num-partitions is 2.5"),
+        ({"num-partitions": True, "partition-id": 0}, "num-partitions is True"),
+        ({"num-partitions": 0, "partition-id": 0}, "num-partitions is 0; allowed: a whole number"),
+    ],
+)
+def test_which_client_a_node_plays_is_a_whole_number_in_range(config: Any, said: str) -> None:
+    """Of all that Flower hands on: what TOML has for a whole number, another, a word or a bool."""
+    reply = ask(describe, RecordDict(), simulation=True, **config)
+    assert f"ConfigurationError: node configuration: {said}" in reply.error.reason
+
+
+def test_a_supernode_beyond_the_last_client_tells_the_server() -> None:
+    reply = ask(describe, RecordDict(), **{"partition-id": 3})
+    assert "partition-id is 3; allowed: 0 to 2" in reply.error.reason
+
+
 def test_a_nodes_personal_model_is_one_that_there_is() -> None:
     reply = ask(describe, RecordDict(), simulation=True, **{"personal-model": "cnn7"})
     assert "personal-model is 'cnn7'" in reply.error.reason
@@ -115,17 +143,75 @@ def test_another_clients_task_is_refused() -> None:
     assert NOTHING_TO_DO in reason(task(3))
 
 
-@pytest.mark.parametrize("word", ["npz:{}", "resized:8x8x1:npz:{}", "hf:{}"])
-def test_a_server_names_no_path_on_a_supernode(word: str, tmp_path: Path) -> None:
-    """The archive would be read: it is none, which a node that allows it finds out."""
-    dataset = word.format(tmp_path / "passwords.npz")
-    (tmp_path / "passwords.npz").write_text("none")
+PATHS = (
+    "npz:{}",
+    "NPZ:{}",
+    "npz :{}",
+    " Npz: {}",
+    "hf:{}",
+    "HF:{}",
+    "hf: {}",
+    "hf:~/images",
+    "hf:images/here",
+    "hf:x/../../images",
+    "hf:imagefolder",
+)
+
+
+@pytest.mark.parametrize("path", PATHS)
+@pytest.mark.parametrize(
+    "around",
+    ["{}", "padded:32:{}", "resized: 8x8x1 : {}", "Tasks:digits:1,{}", "Padded:8:padded:8:{}"],
+)
+def test_a_server_names_no_path_on_a_supernode(
+    path: str, around: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In whatever spelling the loader takes; before a round and in one, nothing is looked for."""
+    (tmp_path / "images" / "here").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
+    looked: list[tuple[str, ...]] = []
+
+    def look(*where: str) -> Any:
+        looked.append(where)
+        raise DataError("found")
+
+    for module in ("clients.process", "clients.heads", "clients.judging"):
+        monkeypatch.setattr(f"{module}.cached_dataset", look)
+    dataset = around.format(path.format(tmp_path / "passwords.npz"))
     content = with_examples(dataset=dataset)
     said = reason(content)
     assert "this node reads no path that a server names" in said
     assert "allow-run-paths=true" in said
+    asked = RecordDict({"config": ConfigRecord({"dataset": dataset})})
+    described = NodeDescription.from_content(ask(describe, asked).content)
+    assert "this node reads no path that a server names" in described.data
+    assert not looked
     for config in ({"allow-run-paths": True}, {"simulation": True}):
         assert "reads no path" not in reason(content, **config)
+    assert [word for word, _ in looked] == [dataset, dataset]
+
+
+def test_a_path_in_another_spelling_is_one_that_the_loader_reads(tmp_path: Path) -> None:
+    """An archive that a node that allows it trains on: it is none, which that node finds out."""
+    (tmp_path / "passwords.npz").write_text("none")
+    content = with_examples(dataset=f"padded:32: NPZ : {tmp_path}/passwords.npz")
+    assert "the file is not a zip file" in reason(content, simulation=True)
+
+
+@pytest.mark.parametrize(
+    "word",
+    [
+        "digits",
+        "MNIST",
+        "padded:32:svhn",
+        "hf:own-er/name_1.0",
+        "HF: a/b:c d",
+        "tasks:digits:1,hf:a/b",
+    ],
+)
+def test_a_server_names_what_is_no_path(word: str) -> None:
+    node = Node.of(Context(1, 1, {**NODE, "data-dir": "/own"}, RecordDict(), {}))
+    assert node.place_of(word, "/of/the/server") == (word, "/own")
 
 
 def test_a_supernode_says_before_the_first_round_that_it_reads_no_path(tmp_path: Path) -> None:

@@ -17,12 +17,14 @@ from bfl.engine.serial import SerialGrid
 from bfl.errors import ConfigurationError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.federation.wire import TrainTask
-from bfl.plugins import PluginPolicy
+from bfl.plugins import ANY_PLUGIN, PluginPolicy
 from bfl.posteriors import Posterior
 from clients import own_test_data
+from clients.judging import judged_metrics
 from clients.own_test_data import own_test_metrics
 
 ROOT = Path(__file__).resolve().parent.parent.parent
+SITE: Any = SimpleNamespace(dataset="npz:site.npz", plugins=ANY_PLUGIN)
 
 
 def test_what_is_measured_is_the_posterior_that_the_client_has_learnt(
@@ -45,11 +47,49 @@ def test_what_is_measured_is_the_posterior_that_the_client_has_learnt(
     found = []
     for client, server_round in [(0, 1), (0, 2), (1, 2), (0, 4)]:
         task = TrainTask(server_round, client, "{}", 3, None)
-        found.append(own_test_metrics("npz:site.npz", configuration, task, learnt))
+        found.append(own_test_metrics(SITE, configuration, task, learnt, {}))
     assert found == [{}, *[{"test-accuracy": 0.75, "test-examples": 4}] * 3]
     assert all(posterior is learnt and samples == 3 for posterior, samples, _ in asked)
     assert len({purpose for _, _, purpose in asked}) == 3
-    assert own_test_metrics("", configuration, task, learnt) == {}
+    without: Any = SimpleNamespace(dataset="", plugins=ANY_PLUGIN)
+    assert own_test_metrics(without, configuration, task, learnt, {}) == {}
+
+
+@pytest.mark.usefixtures("tensorflow")
+def test_where_clients_judge_the_posterior_is_predicted_with_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its accuracy is the meme's, under its own name in the rounds that are evaluated."""
+    from bfl.evaluation.prediction.monte_carlo import Predictor
+    from bfl.experiments.run.trainer import trainer_for
+
+    predicted: list[Posterior] = []
+    original = Predictor.predict
+
+    def predict(self: Predictor, posterior: Posterior, *given: Any, **named: Any) -> Any:
+        predicted.append(posterior)
+        return original(self, posterior, *given, **named)
+
+    monkeypatch.setattr(Predictor, "predict", predict)
+    values = {"model": "mlp", "judged-by": "clients", "evaluate-every": 2, "rounds": 3}
+    configuration = resolve({**values, "evaluate-mc-samples": 2})
+    trainer = trainer_for(configuration, (8, 8, 1), 10)
+    learnt = trainer.network.initial_posterior(0)
+    node: Any = SimpleNamespace(dataset="digits", plugins=ANY_PLUGIN)
+    found = []
+    for server_round in (1, 2, 3):
+        task = TrainTask(server_round, 0, json.dumps(values), 10, None)
+        models = (learnt, {})
+        judged = judged_metrics(
+            configuration, task, node, trainer, configuration.architecture, models
+        )
+        own = own_test_metrics(node, configuration, task, learnt, judged)
+        found.append((own, judged.get("meme-accuracy")))
+    assert predicted == [learnt, learnt]  # in the second round and, where nothing is due, the last
+    assert found[0] == ({}, None)
+    assert found[1][0] == {"test-accuracy": found[1][1], "test-examples": 360}
+    assert found[2][0] == {}
+    assert 0.0 <= found[2][1] <= 1.0
 
 
 def test_plugins_are_taken_from_where_the_node_says(
@@ -61,13 +101,14 @@ def test_plugins_are_taken_from_where_the_node_says(
     text = json.dumps({"plugins": str(theirs)})
     monkeypatch.setattr(own_test_data, "cached_dataset", lambda *_: load_dataset("digits"))
     task = TrainTask(2, 0, text, 10, None)
+    restricted: Any = SimpleNamespace(dataset=SITE.dataset, plugins=PluginPolicy(restricted=True))
     with pytest.raises(ConfigurationError, match=r"mine\.py"):
         own_test_metrics(
-            "npz:site.npz",
+            restricted,
             resolve({"evaluate-every": 2}),
             task,
             Posterior(np.zeros(1), np.ones(1)),
-            policy=PluginPolicy(restricted=True),
+            {},
         )
 
 

@@ -9,7 +9,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bfl.data.datasets.base import Dataset, DatasetSource, absent_classes, dataset_sources
+from bfl.data.datasets.base import (
+    Dataset,
+    DatasetSource,
+    absent_classes,
+    dataset_sources,
+    source_and_location,
+)
 
 __all__ = [
     "Dataset",
@@ -18,6 +24,7 @@ __all__ = [
     "absolute_dataset",
     "dataset_files",
     "dataset_on_this_machine",
+    "dataset_reads_path",
     "dataset_sources",
     "load_dataset",
     "portable_dataset",
@@ -26,9 +33,8 @@ __all__ = [
 
 
 def _parse(dataset: str, data_dir: str | Path) -> tuple[DatasetSource, str, Path | None]:
-    spelling, _, location = dataset.strip().partition(":")
     folder = Path(data_dir).expanduser() if str(data_dir) else None
-    return dataset_sources.create(spelling), location.strip(), folder
+    return *source_and_location(dataset), folder
 
 
 def validate_dataset(dataset: str, data_dir: str | Path = "") -> None:
@@ -65,6 +71,19 @@ def dataset_files(dataset: str, data_dir: str | Path = "") -> tuple[Path, ...]:
     """
     source, location, folder = _parse(dataset, data_dir)
     return source.files(location, folder)
+
+
+def dataset_reads_path(dataset: str) -> bool:
+    """Return whether loading a data set reads from a path that its word names.
+
+    Args:
+        dataset: The key ``dataset``, as for ``validate_dataset``.
+
+    Raises:
+        ConfigurationError: The name is unknown, or what stands behind the colon is wrong.
+    """
+    source, location = source_and_location(dataset)
+    return source.reads_path(location)
 
 
 def absolute_dataset(dataset: str, data_dir: str | Path = "") -> tuple[str, str]:

@@ -52,6 +52,10 @@ class Archive(DatasetSource):
         """Return the archive's path."""
         return (find_archive(location, data_dir),)
 
+    def reads_path(self, location: str) -> bool:
+        """Return True: a path is all that it takes."""
+        return True
+
     def load(self, location: str, data_dir: Path | None) -> Dataset:
         """Return the data set of the archive."""
         super().check_location(location, data_dir)

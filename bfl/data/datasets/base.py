@@ -228,6 +228,20 @@ class DatasetSource(Component):
         """Return the files that ``load`` reads, which somebody may overwrite; by default none."""
         return ()
 
+    def reads_path(self, location: str) -> bool:
+        """Return whether ``load`` reads from a path that stands behind the colon.
+
+        A node refuses such a word of a server's (``allow-run-paths``). A source whose location is
+        no path says so itself: by default whatever stands there is taken for one.
+
+        Args:
+            location: What stands behind the colon.
+
+        Raises:
+            ConfigurationError: It is not of the source's form, and nothing can be loaded from it.
+        """
+        return bool(location)
+
     @abstractmethod
     def load(self, location: str, data_dir: Path | None) -> Dataset:
         """Return the data set, checked.
@@ -238,3 +252,16 @@ class DatasetSource(Component):
 
 
 dataset_sources: Registry[DatasetSource] = Registry("dataset", "bfl.data.datasets")
+
+
+def source_and_location(word: str) -> tuple[DatasetSource, str]:
+    """Return the source that a word picks, and what stands behind its colon.
+
+    Args:
+        word: The key ``dataset``, or a word within another one's.
+
+    Raises:
+        ConfigurationError: There is no such source; the message names the nearest.
+    """
+    spelling, _, location = word.strip().partition(":")
+    return dataset_sources.create(spelling), location.strip()

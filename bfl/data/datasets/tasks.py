@@ -9,7 +9,15 @@ from typing import ClassVar
 
 import numpy as np
 
-from bfl.data.datasets.base import Dataset, DatasetSource, Images, Labels, Task, dataset_sources
+from bfl.data.datasets.base import (
+    Dataset,
+    DatasetSource,
+    Images,
+    Labels,
+    Task,
+    dataset_sources,
+    source_and_location,
+)
 from bfl.data.images import padded, with_channels
 from bfl.errors import ConfigurationError, DataError
 
@@ -61,6 +69,10 @@ class Tasks(DatasetSource):
         sources = self._sources(location, data_dir)
         return tuple(path for source, rest, _ in sources for path in source.files(rest, data_dir))
 
+    def reads_path(self, location: str) -> bool:
+        """Return whether the word of any data set names one."""
+        return any(source.reads_path(rest) for source, rest, _ in self._sources(location, None))
+
     def load(self, location: str, data_dir: Path | None) -> Dataset:
         """Return the data sets as one, its labels those of one after those of the other."""
         sources = self._sources(location, data_dir)
@@ -110,9 +122,8 @@ class Tasks(DatasetSource):
             if not match or match[2] == "0":
                 self._refuse(location)
             assert match
-            spelling, _, rest = match[1].strip().partition(":")
             count = int(match[2]) if match[2] else None
-            found.append((dataset_sources.create(spelling), rest.strip(), count))
+            found.append((*source_and_location(match[1]), count))
         if len(found) < 2 or any(count is None for _, _, count in found[:-1]):
             self._refuse(location)
         return found

@@ -7,7 +7,7 @@ from abc import abstractmethod
 from pathlib import Path
 from typing import ClassVar
 
-from bfl.data.datasets.base import Dataset, DatasetSource, Images, dataset_sources
+from bfl.data.datasets.base import Dataset, DatasetSource, Images, source_and_location
 from bfl.errors import ConfigurationError, DataError
 
 
@@ -63,6 +63,11 @@ class TransformedSource(DatasetSource):
         source, rest, _ = self._other(location, data_dir)
         return source.files(rest, data_dir)
 
+    def reads_path(self, location: str) -> bool:
+        """Return whether the other data set's word names one."""
+        source, rest, _ = self._other(location, None)
+        return source.reads_path(rest)
+
     def load(self, location: str, data_dir: Path | None) -> Dataset:
         """Return the other data set with images of that size."""
         source, rest, size = self._other(location, data_dir)
@@ -87,7 +92,6 @@ class TransformedSource(DatasetSource):
         """
         super().check_location(location, data_dir)
         word, _, other = location.partition(":")
-        spelling, _, rest = other.strip().partition(":")
         try:
             size = self.size(word.strip())
         except ValueError as error:
@@ -95,4 +99,4 @@ class TransformedSource(DatasetSource):
                 f"dataset '{self.name}:{location}': write it as '{self.name}:{self.location_form}' "
                 f"in the key 'dataset', with {error}"
             ) from error
-        return dataset_sources.create(spelling), rest.strip(), size
+        return *source_and_location(other), size

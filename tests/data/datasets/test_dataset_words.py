@@ -7,7 +7,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bfl.data.datasets import Dataset, dataset_sources, load_dataset, validate_dataset
+from bfl.data.datasets import (
+    Dataset,
+    DatasetSource,
+    dataset_reads_path,
+    dataset_sources,
+    load_dataset,
+    validate_dataset,
+)
 from bfl.data.datasets.named import NamedSource
 from bfl.errors import ConfigurationError, DataError
 
@@ -69,6 +76,62 @@ def test_validation_does_not_import_the_hub_library(tmp_path: Path, monkeypatch)
     validate_dataset("mnist", tmp_path)
     validate_dataset("hf:owner/name")
     assert "flwr_datasets" not in sys.modules
+
+
+@pytest.mark.parametrize(
+    ("word", "reads"),
+    [
+        ("digits", False),
+        ("mnist", False),
+        (" NPZ : x.npz", True),
+        ("hf:owner/name", False),
+        ("hf:owner/name:sub set", False),
+        ("hf:owner/name:../../else", True),
+        ("hf:owner/name/more", True),
+        ("hf:owner", True),
+        ("hf:../name", True),
+        ("hf:owner/..", True),
+        ("hf:here/images", True),
+        ("hf:here/link", True),
+        ("padded:32:npz:x.npz", True),
+        ("padded:32:hf:a/b", False),
+        ("resized:8:padded:32:hf:here/images", True),
+        ("tasks:digits:3,mnist", False),
+        ("tasks:digits:3,npz:x.npz", True),
+        ("tasks:hf:../b:3,digits", True),
+    ],
+)
+def test_which_words_name_a_path(word, reads, tmp_path: Path, monkeypatch) -> None:
+    (tmp_path / "here" / "images").mkdir(parents=True)
+    (tmp_path / "here" / "link").symlink_to(tmp_path / "gone")
+    monkeypatch.chdir(tmp_path)
+    assert dataset_reads_path(word) == reads
+
+
+@pytest.mark.parametrize(
+    "word", ["cifar11", "padded:x:digits", "padded:32:cifar11", "tasks:digits"]
+)
+def test_a_word_that_names_nothing_names_no_path_either(word) -> None:
+    with pytest.raises(ConfigurationError):
+        dataset_reads_path(word)
+
+
+def test_a_source_of_ones_own_reads_a_path_unless_it_says_otherwise() -> None:
+    @dataset_sources.register("of-ones-own")
+    class OfOnesOwn(DatasetSource):
+        """A source that says nothing of paths."""
+
+        location_form = "WHERE"
+
+        def load(self, location, data_dir):
+            raise DataError(location)
+
+    try:
+        assert dataset_reads_path("of-ones-own:x")
+        assert dataset_reads_path("padded:32:Of_Ones_Own:x")
+        assert not dataset_reads_path("of-ones-own")
+    finally:
+        dataset_sources.withdraw(lambda source: source is OfOnesOwn)
 
 
 def test_relative_archives_are_found_in_the_data_dir(tmp_path: Path) -> None:
