@@ -41,6 +41,16 @@ def test_a_slow_node_is_asked_once_and_its_late_answer_counts() -> None:
     assert sorted(queries(grid)) == [FIRST_ID, FIRST_ID + 1, FIRST_ID + 2]
 
 
+def test_nodes_that_nobody_simulates_are_not_taken_for_simulated_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever they say: the pool's noise would be that of the seed which they are sent."""
+    grid = DeploymentGrid(make_app(noise_anew=False), range(2), 2)
+    assert discover(grid, 2, timeout=20.0, poll=0.001).simulated
+    monkeypatch.setattr(strategies.federation, "is_simulation", lambda grid: False)
+    assert not discover(grid, 2, timeout=20.0, poll=0.001).simulated
+
+
 def test_a_node_that_has_lost_the_question_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its process has been ended with the question in hand, and Flower hands it out once."""
     monkeypatch.setattr(strategies.descriptions, "AGAIN_AFTER_SILENCE", 0.05)

@@ -176,15 +176,6 @@ def test_nothing_of_the_method_takes_part_in_pretraining():
     assert resolve(sent.values, check_data=False, check_parts=False) == sent
 
 
-def test_runs_that_differ_in_what_tempers_an_objective_begin_alike():
-    plain, tempered = (
-        configuration_of_pretraining(resolve(given, check_data=False))
-        for given in ({}, {"temperature": 0.1, "local-lr-decay": 0.5})
-    )
-    assert tempered.values == plain.values
-    assert (tempered.keys.temperature, tempered.keys.local_lr_decay) == (1.0, 1.0)
-
-
 def test_updates_of_pretraining_travel_as_they_are_whatever_the_exchange():
     """It was read as if it had been sent as it is, and packed all the same: the run was refused."""
 

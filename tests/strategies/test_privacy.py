@@ -325,16 +325,6 @@ def test_nodes_with_data_of_their_own_do_not_say_how_much() -> None:
     assert set(federation(True, {}, {}).own_examples.values()) == {0}
 
 
-def test_nodes_that_nobody_simulates_are_not_taken_for_simulated_ones(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Whatever they say: the pool's noise would be that of the seed which they are sent."""
-    simulated = {"simulation": True}
-    assert federation(True, simulated, simulated).simulated
-    monkeypatch.setattr("strategies.federation.is_simulation", lambda grid: False)
-    assert not federation(True, simulated, simulated).simulated
-
-
 def test_whose_noise_is_drawn_anew_is_known() -> None:
     simulated = {"simulation": True}
     assert federation(True, {}, {}).noise_anew

@@ -17,6 +17,7 @@ from bfl.federation.wire import posterior_to_arrays, reply_content
 from bfl.posteriors import Posterior
 from clients import client_app
 from strategies.configured import make_strategy
+from strategies.pretraining import configuration_of_pretraining
 from strategies.run import run_federation
 
 
@@ -127,7 +128,6 @@ def test_a_run_resolves_its_configuration_once_more_for_its_clients_alone(
 ) -> None:
     """Neither what makes the Strategy, nor its checks, nor pre-training's task resolves it."""
     from strategies import checks
-    from strategies.pretraining import configuration_of_pretraining
 
     configuration = resolve({"strategy": "nwa", "model": "mlp"}, check_data=False)
     counted = []
@@ -141,3 +141,12 @@ def test_a_run_resolves_its_configuration_once_more_for_its_clients_alone(
     strategy.start(make_grid(make_app(reply), 2), posterior_to_arrays(initial), num_rounds=1)
     configuration_of_pretraining(configuration)
     assert not counted
+
+
+def test_runs_that_differ_in_what_tempers_an_objective_begin_alike() -> None:
+    plain, tempered = (
+        configuration_of_pretraining(resolve(given, check_data=False))
+        for given in ({}, {"temperature": 0.1, "local-lr-decay": 0.5})
+    )
+    assert tempered.values == plain.values
+    assert (tempered.keys.temperature, tempered.keys.local_lr_decay) == (1.0, 1.0)
