@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 from small_study import finish_run, finished_study, scaled_study
+from test_study_files import FILES as STUDIES
 
 from bfl.configuration import resolve
-from bfl.configuration.sources import is_study, read_toml
 from bfl.errors import ConfigurationError
 from bfl.experiments.results.run_folder import DATA, RunFolder
 from bfl.experiments.studies import read_study
@@ -28,7 +28,6 @@ from bfl.experiments.studies.table import StudyTable, study_table
 from bfl.experiments.studies.verdicts import verdicts
 
 CONFIGS = Path(__file__).resolve().parents[3] / "configs"
-STUDIES = sorted(path for path in CONFIGS.rglob("*.toml") if is_study(read_toml(path)))
 AXES = """
 title = "Small"
 [base]

@@ -14,11 +14,17 @@ from bfl.aggregation.weightings import weightings
 from bfl.configuration import Configuration, resolve
 from bfl.configuration.sources import is_study, read_toml
 from bfl.experiments.studies import read_study
+from bfl.experiments.studies.extending import read_extended
 from bfl.experiments.studies.same_runs import computation
 from bfl.experiments.studies.study import Order, Run
 
 ROOT = Path(__file__).resolve().parents[3]
-FILES = sorted(path for path in (ROOT / "configs").rglob("*.toml") if is_study(read_toml(path)))
+TABLES = {path: read_toml(path) for path in sorted((ROOT / "configs").rglob("*.toml"))}
+FILES = [path for path, tables in TABLES.items() if is_study(tables) and "title" in tables]
+"""The studies; what has no title is none by itself."""
+FRAGMENTS = [path for path, tables in TABLES.items() if is_study(tables) and path not in FILES]
+"""What only others extend."""
+FISCHER = ROOT / "configs" / "fischer2024"
 # Runs, and lines of the table: rows times partitions (times data sets), and seeds.
 SIZES = {
     "fischer2024-table1": (9, 3),
@@ -42,8 +48,14 @@ SIZES = {
     "fedbe2021-scaffold": (30, 2 * 3),
     "fedbe2021-as-coded-table1": (80, 2 * 2 * 4),
     "fedbe2021-as-coded-table2": (80, 2 * 2 * 4),
-    "fedbe2021-as-coded-table3": (60, 2 * 6),
+    "fedbe2021-as-coded-table3": (70, 2 * 7),
+    "fedbe2021-as-coded-table4": (60, 2 * 2 * 3),
+    "fedbe2021-as-coded-table6": (40, 2 * 4),
     "fedbe2021-as-coded-table7": (40, 2 * 4),
+    "fedbe2021-as-coded-table8": (10, 2),
+    "fedbe2021-as-coded-table8-distilled": (25, 5),
+    "fedbe2021-as-coded-table9": (20, 2 * 2),
+    "fedbe2021-as-coded-c3": (5, 1),
     "hbfl2023-tables1-3": (24, 2 * 2 * 2),
     "hbfl2023-table4": (9, 3),
     "ozer2022-table1": (360, 12 * 2 * 3),
@@ -68,6 +80,19 @@ def test_every_run_of_every_study_resolves(path: Path) -> None:
     for run, configuration in resolved(path):
         configurations[run.name] = tuple(sorted(configuration.values.items()))
     assert len(set(configurations.values())) == len(configurations), "two runs are the same"
+
+
+def test_what_is_no_study_by_itself_is_extended_by_one() -> None:
+    extended = {other.resolve() for path in FILES for other in read_extended(path).extended}
+    assert len(FRAGMENTS) > 10
+    assert {path for path in FRAGMENTS if path not in extended} == set()
+
+
+def test_every_published_table_is_a_studys() -> None:
+    """But for seconds a round, which a page compares, and no study has as a number."""
+    used = {study.published.path.resolve() for study in map(read_study, FILES) if study.published}
+    found = set((ROOT / "configs").rglob("*.csv"))
+    assert found - used == {ROOT / "configs" / "ozer2022" / "published" / "table5.csv"}
 
 
 def test_the_page_of_studies_has_all_of_them_and_the_numbers_of_their_runs() -> None:
@@ -214,16 +239,20 @@ def test_ozers_reduced_tables_differ_from_the_whole_ones_in_their_images_alone(
         assert made == {**of_all[run.name], **reduced, **curve}
 
 
-def test_the_same_tables_are_published_whether_as_written_or_as_coded() -> None:
-    folders = [ROOT / "configs" / name / "published" for name in ("ozer2022", "ozer2022-as-coded")]
-    for name in ("table1.csv", "table3.csv", "table4.csv"):
-        first, second = ((folder / name).read_bytes() for folder in folders)
-        assert first == second
+@pytest.mark.parametrize("folder", ["ozer2022", "fedbe2021"])
+def test_the_same_tables_are_published_whether_as_written_or_as_coded(folder: str) -> None:
+    """One file, which the written study names, so that they cannot differ."""
+    coded = [path for path in FILES if path.parent.name == f"{folder}-as-coded"]
+    tables = [study.published for study in map(read_study, coded) if study.published]
+    assert len(tables) >= 3
+    assert {table.path.resolve().parent for table in tables} == {
+        ROOT / "configs" / folder / "published"
+    }
 
 
 def test_learning_curves_of_posteriors_are_judged_with_ten_samples() -> None:
     studies = [
-        *(ROOT / "configs" / "fischer2024").glob("*.toml"),
+        *(path for path in FILES if path.parent == FISCHER),
         *(ROOT / "configs").glob("ozer2022*/table?.toml"),
         ROOT / "configs/precision.toml",
     ]
@@ -235,7 +264,6 @@ def test_learning_curves_of_posteriors_are_judged_with_ten_samples() -> None:
             assert keys.pretrain_mc_samples >= 10, path
 
 
-FISCHER = ROOT / "configs" / "fischer2024"
 # Runs, runs that are computed, examples of each client, steps of a client in a round.
 REDUCED = {
     "table2-fashion-mnist": (60, 48, 500, 16),
@@ -308,9 +336,11 @@ def test_the_orders_of_fischers_reduced_tables_are_the_published_ones(name: str)
 
 
 def test_what_the_paper_does_not_say_stands_in_fischers_files() -> None:
+    """In the one that all others extend."""
     chosen = {"initial-means": "he-normal", "biases": "gaussian", "scale-floor": 1e-5}
-    for path in FISCHER.glob("*.toml"):
-        base = read_toml(path)["base"]
+    assert {key: TABLES[FISCHER / "paper.toml"]["base"][key] for key in chosen} == chosen
+    for path in (path for path in FILES if path.parent == FISCHER):
+        base = read_study(path).base
         assert {key: base[key] for key in chosen} == chosen, path
 
 
