@@ -16,6 +16,8 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import sys
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, TypeVar
@@ -136,16 +138,22 @@ class Registry(Generic[C]):
         self._spellings: dict[str, str] = {}
         self._sorted: tuple[type[C], ...] | None = None
         self._discovered = False
+        self._discovering: set[int] = set()
         Registry.known.append(self)
 
     def register(self, name: str, *, aliases: tuple[str, ...] = ()) -> Callable[[type[C]], type[C]]:
         """Return a class decorator that registers a component under a name and its aliases.
 
+        Args:
+            name: The name, in lower case and with hyphens, as a look-up reads what it is given.
+            aliases: Other spellings, of the same form.
+
         Raises:
-            ValueError: A spelling is taken by another component.
+            ValueError: A spelling is not of that form, or is taken by another component.
         """
 
         def decorate(component: type[C]) -> type[C]:
+            self._refuse_unreachable((name, *aliases), component)
             if not component.__module__.startswith(self.package):
                 # Of two parts with one name it is the one from outside that is refused.
                 self._discover()
@@ -165,9 +173,19 @@ class Registry(Generic[C]):
 
         return decorate
 
+    def _refuse_unreachable(self, spellings: tuple[str, ...], component: type[C]) -> None:
+        """Raise if no look-up could find a spelling."""
+        for spelling in spellings:
+            if (allowed := _normalized(spelling)) != spelling:
+                raise ValueError(
+                    f"{self.kind} '{spelling}' of {component.__module__} could never be picked: "
+                    "spellings are looked up in lower case, with hyphens and no space around; "
+                    f"allowed: '{allowed}', which is found as '{spelling}' as well"
+                )
+
     def withdraw(self, which: Callable[[type[C]], bool]) -> list[type[C]]:
         """Take out components, and return them."""
-        taken = [component for component in self._classes.values() if which(component)]
+        taken = [component for component in tuple(self._classes.values()) if which(component)]
         for component in taken:
             del self._classes[component.name]
             self._sorted = None
@@ -178,16 +196,28 @@ class Registry(Generic[C]):
     def _discover(self) -> None:
         """Import the modules of the package, and what installed distributions register.
 
-        Both by name: a registry is imported by its components and by ``bfl.plugins``.
+        Both by name: a registry is imported by its components and by ``bfl.plugins``. All is
+        imported again until it has succeeded once, so what is wrong is told at every look-up.
         """
-        if self._discovered:
+        me = threading.get_ident()
+        # What is being imported may ask as well, and has what is there so far.
+        if self._discovered or me in self._discovering:
             return
-        self._discovered = True
-        package = importlib.import_module(self.package)
-        for module in pkgutil.iter_modules(package.__path__):
-            importlib.import_module(f"{self.package}.{module.name}")
-        # Parts of installed distributions are there without being named.
-        importlib.import_module("bfl.plugins").installed_plugins()
+        self._discovering.add(me)
+        try:
+            # No lock but the import system's own: another thread that asks waits at the modules
+            # that this one is importing, and one that is importing them already cannot deadlock.
+            package = importlib.import_module(self.package)
+            for module in pkgutil.iter_modules(package.__path__):
+                importlib.import_module(f"{self.package}.{module.name}")
+            # Parts of installed distributions are there without being named.
+            importlib.import_module("bfl.plugins").installed_plugins()
+            self._discovered = True
+        except BaseException:
+            _withdraw_unfinished()
+            raise
+        finally:
+            self._discovering.discard(me)
 
     def names(self) -> tuple[str, ...]:
         """Return the registered names, sorted."""
@@ -196,6 +226,7 @@ class Registry(Generic[C]):
 
     def classes(self) -> tuple[type[C], ...]:
         """Return the registered classes, sorted by name."""
+        self._discover()
         if self._sorted is None:  # asked for each client's update: sorted once
             self._sorted = tuple(self._classes[name] for name in self.names())
         return self._sorted
@@ -238,3 +269,9 @@ class Registry(Generic[C]):
         keys = component.setting_keys()
         given = {key: value for key, value in (settings or {}).items() if key in keys}
         return component(**given)
+
+
+def _withdraw_unfinished() -> None:
+    """Take out what modules have registered whose import has failed: they register it again."""
+    for registry in Registry.known:
+        registry.withdraw(lambda component: component.__module__ not in sys.modules)

@@ -49,13 +49,8 @@ def check_before_start(configuration: Configuration, clients: int) -> None:
         split_off(dataset, keys.pretrain_examples, keys.pretrain_validation, held_back)
     refuse_personal_models(configuration, clients, dataset.image_shape)
     check_own_test_data(configuration, dataset, clients)
-    side = min(dataset.image_shape[:2])
-    if side < configuration.architecture.minimum_side:
-        raise ConfigurationError(
-            f"model '{configuration.words['model']}' takes images of at least "
-            f"{configuration.architecture.minimum_side} pixels a side; those of dataset "
-            f"'{keys.dataset}' have {side}"
-        )
+    model = configuration.words["model"]
+    check_images(model, configuration.architecture, dataset.image_shape, keys.dataset)
 
 
 def refuse_personal_models(
@@ -70,7 +65,8 @@ def refuse_personal_models(
     if isinstance(personalization, PersonalModel):
         for word in dict.fromkeys(personalization.assignment.words(clients)):
             if word:
-                check_images(word, personal_architecture(configuration, word), image_shape)
+                architecture = personal_architecture(configuration, word)
+                check_images(word, architecture, image_shape, configuration.keys.dataset)
 
 
 def client_sizes(configuration: Configuration, clients: int) -> tuple[int, ...]:

@@ -1,3 +1,12 @@
+from __future__ import annotations
+
+import importlib
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
 import pytest
 from pydantic import Field
 
@@ -38,6 +47,116 @@ def test_two_components_cannot_share_a_spelling() -> None:
     registry.register("circle", aliases=("round",))(Shape)
     with pytest.raises(ValueError, match="registered twice"):
         registry.register("round")(Shape)
+
+
+@pytest.mark.parametrize(
+    ("name", "aliases", "given", "allowed"),
+    [
+        ("my_rule", (), "my_rule", "my-rule"),
+        ("circle", ("round", "MyAlias"), "MyAlias", "myalias"),
+        (" circle", (), " circle", "circle"),
+    ],
+)
+def test_a_spelling_that_no_look_up_would_find_is_refused(
+    name: str, aliases: tuple[str, ...], given: str, allowed: str
+) -> None:
+    registry = make_registry()
+    with pytest.raises(ValueError, match=f"shape '{given}' of .*; allowed: '{allowed}'"):
+        registry.register(name, aliases=aliases)(type("Circle", (Shape,), {}))
+    assert registry.names() == ()
+
+
+PACKAGE = """
+from bfl.registry import Component, Registry
+
+parts = Registry("part", {name!r})
+"""
+
+PART = """
+from bfl.registry import Component
+from {package} import parts
+{before}
+@parts.register("{name}")
+class Part(Component):
+    '''A part.'''
+"""
+
+
+class Package:
+    """A package of parts, ``good`` and one more, whose file says more after its registration."""
+
+    def __init__(self, folder: Path, more: str) -> None:
+        self.name = f"parts_of_{folder.name.replace('-', '_')}"
+        self.folder = folder / self.name
+        self.folder.mkdir()
+        (self.folder / "__init__.py").write_text(PACKAGE.format(name=self.name), encoding="utf-8")
+        self.write("another", more)
+        self.write("good", "")
+
+    def write(self, name: str, more: str, before: str = "") -> None:
+        text = PART.format(package=self.name, name=name, before=before) + more
+        (self.folder / f"{name}.py").write_text(text, encoding="utf-8")
+
+    @property
+    def parts(self) -> Registry[Any]:
+        found: Registry[Any] = importlib.import_module(self.name).parts
+        return found
+
+
+@pytest.fixture(autouse=True)
+def no_packages_afterwards(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    monkeypatch.syspath_prepend(str(tmp_path))
+    before, known = set(sys.modules), list(Registry.known)
+    yield
+    for module in [m for m in sys.modules if m.startswith("parts_of_") and m not in before]:
+        del sys.modules[module]
+    Registry.known[:] = known
+
+
+def test_what_cannot_be_imported_is_told_at_every_look_up_until_it_is_mended(
+    tmp_path: Path,
+) -> None:
+    package = Package(tmp_path, "raise ImportError('a typo')\n")
+    for ask in (package.parts.classes, package.parts.names, lambda: package.parts.get("good")):
+        for _ in range(2):
+            with pytest.raises(ImportError, match="a typo"):
+                ask()
+    package.write("another", "")
+    assert package.parts.names() == ("another", "good")
+    assert package.parts.get("another") is package.parts.classes()[0]
+
+
+def test_a_module_that_asks_the_registry_which_is_importing_it_gets_what_there_is(
+    tmp_path: Path,
+) -> None:
+    package = Package(tmp_path, "")
+    asks = "so_far = parts.classes()\n"
+    package.write("another", "", before=f"{asks}raise ImportError('a typo')\n")
+    for _ in range(2):  # all is there only when the one that asks is
+        with pytest.raises(ImportError, match="a typo"):
+            package.parts.classes()
+    package.write("another", "", before=asks)
+    assert [part.name for part in package.parts.classes()] == ["another", "good"]
+
+
+def test_another_thread_that_asks_meanwhile_waits_for_all_parts(tmp_path: Path) -> None:
+    package = Package(tmp_path, "")
+    package.write("another", f"import {package.name}\n{package.name}.meanwhile()\n")
+    found: list[tuple[str, ...]] = []
+    others = [
+        threading.Thread(target=lambda: found.append(package.parts.names())) for _ in range(3)
+    ]
+
+    def meanwhile() -> None:
+        for other in others:
+            other.start()
+        others[0].join(0.2)  # long enough to come back with what there is so far
+
+    importlib.import_module(package.name).meanwhile = meanwhile  # type: ignore[attr-defined]
+    assert package.parts.names() == ("another", "good")
+    for other in others:
+        other.join(10.0)
+    assert found == [("another", "good")] * 3
 
 
 def test_an_unknown_name_is_answered_with_the_nearest_and_all() -> None:

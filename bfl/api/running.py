@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -73,8 +72,7 @@ def run(
     with running_alone():
         check(app, overrides, count, backend=backend)
         if backend == "serial":
-            with _same_environment():
-                run_serially(app, overrides, count, engine_config)
+            run_serially(app, overrides, count, engine_config)
         else:
             with RayEngine(app, engine_config, most_clients=count, verbose=verbose) as engine:
                 engine.run(overrides, count)
@@ -109,16 +107,3 @@ def _json(config: Mapping[str, Any]) -> str:
         return json.dumps(dict(config))
     except (TypeError, ValueError) as error:
         raise ConfigurationError(f"backend_config is {config!r}: {error}") from error
-
-
-@contextmanager
-def _same_environment() -> Iterator[None]:
-    """Leave the process's environment as it was: the serial engine sets the CPUs of a client."""
-    before = os.environ.get("BFL_CPUS")
-    try:
-        yield
-    finally:
-        if before is None:
-            os.environ.pop("BFL_CPUS", None)
-        else:
-            os.environ["BFL_CPUS"] = before

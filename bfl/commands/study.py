@@ -154,6 +154,7 @@ def run_study(given: argparse.Namespace) -> None:
         places_of(given, scaled),
         lambda run: run.name in counts,
         results_in(others),
+        pass_over_damaged=True,
     )
     reused = reusable(checked.runs, others)
     same = taken_from(runs, same, results.finished)

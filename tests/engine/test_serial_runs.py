@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from pathlib import Path
 from typing import Any
@@ -140,6 +141,19 @@ def test_a_process_that_computes_with_other_threads_is_warned_of(
         pytest.raises(ConfigurationError, match="rounds"),
     ):
         run_serially(app, few, 3, one)
+
+
+@pytest.mark.parametrize("before", [None, "7"])
+def test_a_run_leaves_the_environment_as_it_was(
+    before: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever makes it: what the process computes afterwards is not a client's."""
+    monkeypatch.delenv("BFL_CPUS")
+    if before:
+        monkeypatch.setenv("BFL_CPUS", before)
+    with pytest.raises(ConfigurationError, match="rounds"):
+        run_serially(FlowerApp.read(ROOT), {"rounds": 0, "output-dir": str(tmp_path)}, 3, {})
+    assert os.environ.get("BFL_CPUS") == before
 
 
 @pytest.mark.slow

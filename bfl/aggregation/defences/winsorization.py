@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from bfl.aggregation.defences.base import Block, Defence, by_blocks, defences
-from bfl.posteriors import Posterior
+from bfl.posteriors.posterior import VECTORS, Posterior
 
 
 @defences.register("winsorization", aliases=("winsorisation", "trimming"))
@@ -42,7 +42,6 @@ class Winsorization(Defence):
             return np.clip(block, ordered[moved], ordered[-1 - moved], out=block)
 
         vectors = [
-            by_blocks([getattr(p, name) for p in posteriors], moved_inwards)
-            for name in ("mean", "variance", "point")
+            by_blocks([getattr(p, name) for p in posteriors], moved_inwards) for name in VECTORS
         ]
         return [Posterior(*parts) for parts in zip(*vectors, strict=True)]

@@ -6,9 +6,15 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from bfl.aggregation.pooling.base import Array, Block, Decoded, PoolingRule, Totals, pooling_rules
-
-EPSILON = float(np.finfo(np.float64).eps)
+from bfl.aggregation.pooling.base import (
+    EPSILON,
+    Array,
+    Block,
+    Decoded,
+    PoolingRule,
+    Totals,
+    pooling_rules,
+)
 
 
 @pooling_rules.register("linear-pool", aliases=("lp", "linear-pooling"))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from bfl.engine.flower.app import FlowerApp, client_resources, prepare
@@ -23,7 +24,8 @@ def run_serially(
     """Run an app in this process, one client after the other, without Ray.
 
     The process computes with as many CPUs as one Ray actor would, so the results are the same. One
-    that has already computed with others, as after a run on Ray, keeps them, with a warning.
+    that has already computed with others, as after a run on Ray, keeps them, with a warning. The
+    process's environment is afterwards what it was.
 
     Args:
         app: The app.
@@ -38,16 +40,30 @@ def run_serially(
     from bfl.engine.serial import SerialGrid
 
     prepare(app, verbose=False)
-    os.environ["BFL_CPUS"] = str(client_resources(backend_config)["num_cpus"])
-    values = app.run_config(overrides)
-    run = new_run(overrides)
-    client_app, server_app = app.load_client(), app.load_server()
-    engine_run = engine_run or EngineRun()
-    engine_run.client_threads = cpus_of_this_process()
-    _warn_of_other_threads(engine_run.client_threads)
-    grid = SerialGrid(client_app, num_supernodes, run, values, engine_run)
-    with engine_run.in_progress():
-        server_app(grid=grid, context=new_context(run.run_id, values))
+    with _cpus_of_a_client(client_resources(backend_config)["num_cpus"]):
+        values = app.run_config(overrides)
+        run = new_run(overrides)
+        client_app, server_app = app.load_client(), app.load_server()
+        engine_run = engine_run or EngineRun()
+        engine_run.client_threads = cpus_of_this_process()
+        _warn_of_other_threads(engine_run.client_threads)
+        grid = SerialGrid(client_app, num_supernodes, run, values, engine_run)
+        with engine_run.in_progress():
+            server_app(grid=grid, context=new_context(run.run_id, values))
+
+
+@contextmanager
+def _cpus_of_a_client(number: float) -> Iterator[None]:
+    """Have the process say that it may use a number of CPUs, and then what it said before."""
+    before = os.environ.get("BFL_CPUS")
+    os.environ["BFL_CPUS"] = str(number)
+    try:
+        yield
+    finally:
+        if before is None:
+            os.environ.pop("BFL_CPUS", None)
+        else:
+            os.environ["BFL_CPUS"] = before
 
 
 def _warn_of_other_threads(wanted: int) -> None:

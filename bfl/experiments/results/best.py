@@ -113,13 +113,13 @@ class BestPosterior:
         Raises:
             RunError: It cannot be written.
         """
-        rounds = self.folder.rounds()
+        rounds = self.folder.rounds()  # once: in a long run with many clients it takes seconds
         best = best_of(rounds, self.metric)
         if best and best.round == rounds[-1]["round"]:
             self.folder.write_best_posterior(
                 posterior, self.manifest, best.metric, best.round, best.value
             )
-        return self.exhausted()
+        return out_of_patience(rounds, self.metric, self.patience)
 
     def exhausted(self) -> bool:
         """Return whether the run has waited long enough for a better round."""
@@ -130,13 +130,9 @@ class BestPosterior:
         rounds = self.folder.rounds()
         best = best_of(rounds, self.metric)
         made = int(rounds[-1]["round"]) if rounds else 0
-        early = f"stopped early, after round {made} of {self.rounds}; " if self.early() else ""
+        stopped = out_of_patience(rounds, self.metric, self.patience) and made < self.rounds
+        early = f"stopped early, after round {made} of {self.rounds}; " if stopped else ""
         if best is None:
             return f"{early}no round has a finite validation-{self.metric.name}"
         lost = "" if self._kept() == best else f", of which there is no {BEST_POSTERIOR} any more"
         return f"{early}best round by {best.metric}: {best.round} ({best.value:.4f}){lost}"
-
-    def early(self) -> bool:
-        """Return whether rounds are left that the run will not make."""
-        rounds = self.folder.rounds()
-        return self.exhausted() and int(rounds[-1]["round"]) < self.rounds

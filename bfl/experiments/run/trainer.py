@@ -108,14 +108,23 @@ def personal_architecture(configuration: Configuration, model: str) -> Architect
     return create_architecture(model, configuration.values)
 
 
-def check_images(word: str, architecture: Architecture, image_shape: tuple[int, int, int]) -> None:
+def check_images(
+    word: str, architecture: Architecture, image_shape: tuple[int, int, int], dataset: str = ""
+) -> None:
     """Raise if images are too small for an architecture.
+
+    Args:
+        word: The architecture's word.
+        architecture: The architecture.
+        image_shape: Height, width and channels of the images.
+        dataset: Whose images they are, for the message; empty: it does not say.
 
     Raises:
         ConfigurationError: Naming the architecture by its word.
     """
     if min(image_shape[:2]) < architecture.minimum_side:
+        whose = f", as those of dataset '{dataset}' are" if dataset else ""
         raise ConfigurationError(
             f"model '{word}' takes images of at least {architecture.minimum_side} pixels a side, "
-            f"not {image_shape[0]} x {image_shape[1]}"
+            f"not {image_shape[0]} x {image_shape[1]}{whose}"
         )

@@ -142,11 +142,12 @@ def check_steps(
     for run in runs:
         keys = run.configuration.keys
         smallest = min(sizes(with_absolute_data(run), run.clients))
-        steps = -(-smallest // keys.batch_size) * keys.local_epochs
+        epochs = run.configuration.workload.expected_epochs(keys.local_epochs)
+        steps = -(-smallest // keys.batch_size) * epochs
         if steps < least:
             raise ConfigurationError(
-                f"--scale: train-examples leaves a client of {run.name} {smallest} images, {steps} "
-                f"steps a round; allowed: at least {least} ({scaled.study.source})"
+                f"--scale: train-examples leaves a client of {run.name} {smallest} images, "
+                f"{steps:g} steps a round; allowed: at least {least} ({scaled.study.source})"
             )
 
 

@@ -21,7 +21,7 @@ def kind(configuration: Configuration) -> Kind:
 def work(configuration: Configuration) -> float:
     """Return how much a run has to do: epochs over the data that take part in a round."""
     keys = configuration.keys
-    share = float(configuration.values.get("fraction-train", 1.0))
+    share = configuration.sampling.expected_share(max(1, keys.clients))
     return keys.rounds * configuration.workload.expected_epochs(keys.local_epochs) * share
 
 

@@ -12,7 +12,7 @@ from bfl.configuration import Configuration, resolve
 from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.run.resume import FREE_TO_CHANGE, changed_keys
 from bfl.experiments.studies.contradictions import different_numbers, untrue_copies
-from bfl.experiments.studies.folder import StudyFolder, is_begun, state
+from bfl.experiments.studies.folder import FAILED, StudyFolder, is_begun, state
 from bfl.experiments.studies.run_result import (
     RunResult,
     digest,
@@ -60,6 +60,8 @@ def gather(
     places: Sequence[Path] = (),
     wanted: Callable[[Run], bool] = lambda _: True,
     of_others: Sequence[RunResult] = (),
+    *,
+    pass_over_damaged: bool = False,
 ) -> StudyResults:
     """Return what the runs of a study have given.
 
@@ -72,13 +74,15 @@ def gather(
         places: Other folders with ``runs/NAME.json``.
         wanted: Which runs are looked for.
         of_others: Results of other studies, which are a run's where the configuration is the same.
+        pass_over_damaged: Whether a run of which a file is corrupt has what its sound files say, or
+            nothing: for who makes runs, and finds it again.
 
     Raises:
         ConfigurationError: A result has another configuration than the study has now, or two claim
             one run with different numbers, also of the rounds that both have, or one computation,
             or are of one data set and were made with other images or labels; the message names the
             files.
-        DataError: A file is corrupt.
+        DataError: A file is corrupt, and is not passed over.
     """
     finished: dict[str, RunResult] = {}
     begun: dict[str, RunResult] = {}
@@ -90,7 +94,8 @@ def gather(
         found = []
         same = (result for result in of_others if not _changed(result, configuration))
         renamed = (replace(result, name=run.name, made_as="") for result in same)
-        for result in chain(_candidates(folder, run.name, places), renamed):
+        claimed, sound = _claims(folder, run.name, places, pass_over_damaged)
+        for result in chain(claimed, renamed):
             if _is_shorter_run(result, configuration):
                 continue
             if text := unfit(result, configuration):
@@ -107,6 +112,9 @@ def gather(
             finished[run.name] = min(whole, key=lambda result: result.lost is None)
             continue
         own = folder.run(run.name)
+        if not sound:
+            states[run.name] = FAILED
+            continue
         if is_begun(own) and not _is_shorter_run(so_far := result_of(own, run.name), configuration):
             begun[run.name] = so_far
         states[run.name] = state(folder, run.name, own, rounds)
@@ -115,6 +123,20 @@ def gather(
     if problems:
         raise ConfigurationError("\n".join(dict.fromkeys(problems)))
     return StudyResults(finished, begun, states)
+
+
+def _claims(
+    folder: StudyFolder, name: str, places: Sequence[Path], pass_over_damaged: bool
+) -> tuple[list[RunResult], bool]:
+    """Return all that claims to be a run's result, and whether all of it could be read."""
+    claimed: list[RunResult] = []
+    try:
+        claimed.extend(_candidates(folder, name, places))
+    except DataError:
+        if not pass_over_damaged:
+            raise
+        return claimed, False
+    return claimed, True
 
 
 def _candidates(folder: StudyFolder, name: str, places: Sequence[Path]) -> Iterable[RunResult]:

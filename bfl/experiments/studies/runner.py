@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from bfl.engine.run import EngineRun
 from bfl.engine.watched import watched_process
 from bfl.errors import BflError, DataError, RunError
-from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import METRICS, RunFolder
 from bfl.experiments.results.table import cell
 from bfl.experiments.studies.checks import PlannedRun
 from bfl.experiments.studies.engines import MakeEngine, WarmEngine
@@ -79,7 +80,7 @@ class StudyRunner:
         """Make all runs that are left, and return what has become of them.
 
         A run that fails is recorded, and the others go on, on a new engine: what a failure leaves
-        the old one in is not known.
+        the old one in is not known. One whose files are damaged has failed as well.
 
         Raises:
             ConfigurationError: The engine cannot be had as configured.
@@ -87,46 +88,91 @@ class StudyRunner:
             KeyboardInterrupt: The user has had enough; all that is done is kept.
         """
         for run in self.runs:
-            self._look_back(run)
+            with self._failing_alone(run):
+                self._look_back(run)
         with WarmEngine(self._make_engine) as engine:
             for run, _ in list(self._pending.values()):
-                if run.name in watched_process().died:
-                    self._failed(run, RunError(watched_process().died[run.name]))
-                    self._leave(run)
-                    continue
-                if run.name in self.same:
-                    self._take_over(run, self.same[run.name])
-                    continue
-                with self.folder.claimed(run.name) as ours:
-                    if not ours:
-                        self.outcome.elsewhere.append(run.name)
-                        self.progress.say(f"{run.name}: another process is working on it")
-                    elif self._is_done(run):
-                        self.outcome.skipped.append(run.name)
-                    else:
-                        self._make(run, engine)
-                self._leave(run)
+                self._settle(run, engine)
+                self._pending.pop(run.name)
+                self.progress.run_is_over()
         return self.outcome
 
-    def _leave(self, run: PlannedRun) -> None:
-        self._pending.pop(run.name)
-        self.progress.run_is_over()
+    @contextmanager
+    def _failing_alone(self, run: PlannedRun) -> Iterator[None]:
+        """Record what is wrong with the files of a run, and not raise it: others go on."""
+        try:
+            yield
+        except BflError as error:
+            self._failed(run, error)
+
+    def _look_back(self, run: PlannedRun) -> None:
+        """Put a run on the list of those to make, and learn from what earlier rounds have taken."""
+        folder = self.folder.run(run.name)
+        if self._is_done(run):
+            result = self._keep(run)
+            if folder.holds(METRICS):  # else it was made elsewhere: what that took says nothing
+                share = result.number_of_rounds / run.rounds
+                self._estimate.record(run.configuration, result.seconds, share)
+            self.folder.forget_failure(run.name)
+            self.outcome.skipped.append(run.name)
+            return
+        share = 0.0
+        if is_begun(folder):
+            share = min(1.0, rounds_done(folder) / run.rounds)
+            seconds = sum(float(entry.get("seconds", 0.0)) for entry in folder.rounds())
+            self._estimate.record(run.configuration, seconds, share)
+        self._pending[run.name] = (run, 1.0 - share)
+
+    def _settle(self, run: PlannedRun, engine: WarmEngine) -> None:
+        """Make a run, unless it has another's result, or another process is working on it."""
+        if run.name in watched_process().died:
+            self._failed(run, RunError(watched_process().died[run.name]))
+            return
+        if run.name in self.same:
+            with self._failing_alone(run):
+                self._take_over(run, self.same[run.name])
+            return
+        with self.folder.claimed(run.name) as ours:
+            if not ours:
+                self.outcome.elsewhere.append(run.name)
+                self.progress.say(f"{run.name}: another process is working on it")
+            elif self._begins(run):
+                self._make(run, engine)
+
+    def _begins(self, run: PlannedRun) -> bool:
+        """Return whether a run is to be made now, and say so."""
+        with self._failing_alone(run):
+            if self._is_done(run):
+                self.outcome.skipped.append(run.name)
+                return False
+            done = rounds_done(self.folder.run(run.name))
+            begun = f", going on after round {done}" if done else ""
+            self.progress.say(f"{self._place(run)} {run.name}: begins{begun}")
+            return True
+        return False
 
     def _is_done(self, run: PlannedRun) -> bool:
         return run.name in self.finished or is_done(self.folder.run(run.name), run.rounds)
 
-    def _keep(self, run: PlannedRun) -> None:
-        """Write what a finished run has given into its file, unless it is there."""
+    def _keep(self, run: PlannedRun) -> RunResult:
+        """Return what a finished run has given; it is written into its file, unless it is there."""
         path = self.folder.result_file(run.name)
-        result = self.finished.get(run.name) or result_of(self.folder.run(run.name), run.name)
+        # What is in the file need not be read from the run again, whose records may be damaged.
+        known = self._known(run.name, run.rounds)
+        result = known or result_of(self.folder.run(run.name), run.name)
         if path.resolve() != result.source.resolve():
             write_result(path, result)
+        return result
+
+    def _known(self, name: str, rounds: int) -> RunResult | None:
+        """Return a run's result of so many rounds, if it is there."""
+        path = self.folder.result_file(name)
+        result = self.finished.get(name) or (read_result(path) if path.is_file() else None)
+        return result if result and result.number_of_rounds == rounds else None
 
     def _take_over(self, run: PlannedRun, first: str) -> None:
         """Give a run the result of the one whose computation it is."""
-        path = self.folder.result_file(first)
-        result = self.finished.get(first) or (read_result(path) if path.is_file() else None)
-        if result and result.number_of_rounds == run.rounds:
+        if result := self._known(first, run.rounds):
             write_result(self.folder.result_file(run.name), as_run(result, run))
             self.folder.forget_failure(run.name)
             self.outcome.made.append(run.name)
@@ -135,28 +181,9 @@ class StudyRunner:
             self.outcome.failed[run.name] = f"the same computation as {first}, which has failed"
         else:
             self.outcome.elsewhere.append(run.name)
-        self._leave(run)
-
-    def _look_back(self, run: PlannedRun) -> None:
-        """Put a run on the list of those to make, and learn from what earlier rounds have taken."""
-        folder = self.folder.run(run.name)
-        rounds = run.rounds
-        share = 0.0
-        if is_begun(folder):
-            share = min(1.0, rounds_done(folder) / rounds)
-            seconds = sum(float(entry.get("seconds", 0.0)) for entry in folder.rounds())
-            self._estimate.record(run.configuration, seconds, share)
-        if self._is_done(run):
-            self._keep(run)
-            self.folder.forget_failure(run.name)
-            self.outcome.skipped.append(run.name)
-        else:
-            self._pending[run.name] = (run, 1.0 - share)
 
     def _make(self, run: PlannedRun, engine: WarmEngine) -> None:
         folder = self.folder.run(run.name)
-        begun = f", going on after round {rounds_done(folder)}" if rounds_done(folder) else ""
-        self.progress.say(f"{self._place(run)} {run.name}: begins{begun}")
         engine_run = EngineRun(advice=GO_ON)
         watched_process().begins(run.name)
         with engine_run.in_progress():
@@ -168,7 +195,7 @@ class StudyRunner:
                     ready.run(run.overrides, run.clients, engine_run)
                 if not is_done(folder, run.rounds):
                     raise RunError("the engine has returned, but the run has left no metrics")
-                self._keep(run)
+                write_result(self.folder.result_file(run.name), result_of(folder, run.name))
             except Exception as error:
                 self._failed(run, error)
                 engine.end()

@@ -23,5 +23,15 @@ class Sampling(Component, ABC):
             clients: The number of clients K; their partition ids are 0 to K − 1.
         """
 
+    def expected_share(self, clients: int) -> float:
+        """Return the mean share of the clients that take part in a round, over what is drawn.
+
+        By default that of one round: a sampling that takes now more and now fewer says its own.
+
+        Args:
+            clients: The number of clients K, at least 1.
+        """
+        return len(self.sample(0, 1, clients)) / clients
+
 
 samplings: Registry[Sampling] = Registry("sampling", "bfl.federation.sampling")

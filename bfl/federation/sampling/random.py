@@ -23,6 +23,13 @@ class RandomSampling(Sampling):
 
     def sample(self, seed: int, server_round: int, clients: int) -> list[int]:
         """Return the round's partition ids, sorted."""
-        count = min(clients, max(1, round(self.fraction_train * clients)))
         generator = randomness.generator(seed, "clients", server_round)
-        return sorted(int(i) for i in generator.choice(clients, size=count, replace=False))
+        chosen = generator.choice(clients, size=self._count(clients), replace=False)
+        return sorted(int(i) for i in chosen)
+
+    def expected_share(self, clients: int) -> float:
+        """Return the share of every round, without a draw."""
+        return self._count(clients) / clients
+
+    def _count(self, clients: int) -> int:
+        return min(clients, max(1, round(self.fraction_train * clients)))

@@ -18,6 +18,7 @@ from bfl.learning.networks.network import Network, normalized_images
 from bfl.learning.optimizers import Optimizer, TrainedVariable
 from bfl.learning.training.batches import batches, batches_in_order
 from bfl.posteriors import Posterior
+from bfl.posteriors.posterior import VECTORS
 
 Images = npt.NDArray[np.uint8]
 Probabilities = npt.NDArray[np.float32]
@@ -191,7 +192,7 @@ class _Sum:
         self._vectors: dict[str, npt.NDArray[np.float64]] = {}
 
     def add(self, model: Posterior) -> None:
-        for name in ("mean", "variance", "point"):
+        for name in VECTORS:
             vector = getattr(model, name).astype(np.float64)
             self._vectors[name] = self._vectors.get(name, 0.0) + vector
 

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from small_study import (
@@ -148,6 +149,75 @@ def test_a_failure_is_recorded_and_the_others_go_on(small: Small) -> None:
     assert not small.folder.failure_file(SECOND).exists()
 
 
+@pytest.fixture
+def one_made(small: Small) -> Small:
+    """The small study, of which the first run is over."""
+    finish_run(small.folder, FIRST, small.runs[0].run.values, accuracy=0.5)
+    return small
+
+
+def damage(folder: RunFolder) -> None:
+    """Write garbage before the last line of a run's rounds."""
+    path = folder.path / "rounds.jsonl"
+    path.write_text("garbage\n" + path.read_text(encoding="utf-8"), encoding="utf-8")
+
+
+def test_a_run_whose_records_are_damaged_has_failed_and_the_others_go_on(one_made: Small) -> None:
+    damage(one_made.folder.run(FIRST))
+    RunFolder.create(one_made.folder.runs, SECOND, one_made.runs[1].configuration.values, {})
+    one_made.folder.run(SECOND).append_round({"round": 1, "seconds": 1.0})
+    damage(one_made.folder.run(SECOND))
+    for _ in range(2):
+        outcome = one_made.make(PretendingEngine())
+        assert list(outcome.failed) == [FIRST, SECOND]
+        for name, reason in outcome.failed.items():
+            assert f"{name}/rounds.jsonl, line 1: not a round" in reason
+            assert reason in one_made.folder.failure_file(name).read_text(encoding="utf-8")
+    assert outcome.skipped == one_made.names[2:]
+    assert f"1/8 {FIRST}: failed: " in one_made.shown
+
+
+def test_the_rounds_of_a_run_whose_result_is_kept_are_not_read(one_made: Small) -> None:
+    one_made.make(PretendingEngine())
+    damage(one_made.folder.run(FIRST))
+    assert one_made.make(PretendingEngine()) == Outcome(skipped=one_made.names)
+
+
+def test_a_result_that_is_damaged_fails_its_run_and_those_it_is_for(one_made: Small) -> None:
+    file = one_made.folder.result_file(FIRST)
+    file.write_text("{", encoding="utf-8")
+    console, _ = quiet_console()
+    runs = one_made.runs
+    outcome = make_runs(
+        one_made.folder, runs, PretendingEngine, same={SECOND: FIRST}, console=console
+    )
+    assert list(outcome.failed) == [FIRST, SECOND]
+    assert all(f"{file} is not the result" in reason for reason in outcome.failed.values())
+    assert outcome.made == one_made.names[2:]
+    assert file.read_text(encoding="utf-8") == "{", "who has damaged it may want to look at it"
+    file.unlink()
+    again = make_runs(
+        one_made.folder, runs, PretendingEngine, same={SECOND: FIRST}, console=console
+    )
+    assert (again.made, again.skipped) == ([SECOND], [FIRST, *one_made.names[2:]])
+    assert not one_made.folder.failure_file(SECOND).exists()
+
+
+def test_a_run_that_is_damaged_meanwhile_fails_alone(small: Small) -> None:
+    def spoil(name: str, number: int) -> None:
+        if (name, number) == (FIRST, 4):
+            run = RunFolder.create(
+                small.folder.runs, SECOND, small.runs[1].configuration.values, {}
+            )
+            (run.path / "checkpoints").mkdir()
+            run.append_round({"round": 1})
+            damage(run)
+
+    outcome = small.make(PretendingEngine(spoil))
+    assert list(outcome.failed) == [SECOND]
+    assert outcome.made == [FIRST, *small.names[2:]]
+
+
 def test_an_engine_that_returns_without_a_result_has_failed(small: Small) -> None:
     class Idle(PretendingEngine):
         def run(self, *_: object) -> None:
@@ -247,3 +317,20 @@ def test_the_time_left_follows_the_work(tmp_path: Path) -> None:
     assert estimate.left([(dropout, 1.0)]) == pytest.approx(4.0)
     assert estimate.left([(first, 1.0)]) == pytest.approx(20.0)
     assert estimate.left([]) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("sampling", "share"),
+    [
+        ({"sampling": "random", "fraction_train": 0.5}, 2 / 3),  # 2 of 3 clients, rounded
+        ({"sampling": "cyclic", "clients_in_turn": 1}, 1 / 3),
+        ({"sampling": "cyclic", "clients_in_turn": 2}, 2 / 3),
+    ],
+)
+def test_the_time_left_follows_the_clients_of_a_round(
+    sampling: dict[str, Any], share: float, tmp_path: Path
+) -> None:
+    everybody = Small(tmp_path).runs[0].configuration
+    estimate = Estimate()
+    estimate.record(everybody, 30.0)
+    assert estimate.left([(everybody.replace(**sampling), 1.0)]) == pytest.approx(30.0 * share)

@@ -146,6 +146,25 @@ def test_a_failure_ends_with_status_1(
     assert "7 of 8 runs are done" in said.out
 
 
+def test_a_damaged_run_fails_alone(
+    tmp_path: Path, capsys: Output, pretending: PretendingEngine
+) -> None:
+    """Where its result lies in a sound file nothing has failed."""
+    path, out = write_study(tmp_path / "files"), tmp_path / "out"
+    begin = ("study", path, "--output", out, "--only", "seed-0")
+    assert bfl(*begin) == 0
+    damaged = "flipout-ws_iid_seed-0"
+    (out / "small" / "runs" / damaged / "rounds.jsonl").write_text("garbage\n{}\n")
+    assert bfl(*begin) == 0
+    (out / "small" / "runs" / f"{damaged}.json").unlink()
+    capsys.readouterr()
+    assert bfl("study", path, "--output", out) == 1
+    said = capsys.readouterr()
+    assert f"{damaged}/rounds.jsonl, line 1: not a round" in said.err
+    assert "7 of 8 runs are done" in said.out
+    assert bfl("table", out / "small") != 0, "a table says that it could not be read"
+
+
 def test_an_interruption_ends_with_status_130(
     tmp_path: Path, capsys: Output, pretending: PretendingEngine
 ) -> None:

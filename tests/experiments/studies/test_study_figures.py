@@ -289,7 +289,7 @@ def test_all_figures_are_written_with_title_and_scale(tmp_path: Path) -> None:
     both, planned = made(tmp_path / "both")
     title = Overlay(gather(both, planned.runs), planned, spec, rows, lambda run: True).title()
     assert "seeds 0, 1" in title
-    assert title.endswith("\nbands: ± standard deviation over the seeds")
+    assert title.endswith("\n± standard deviation over the seeds")
     # The study plans two seeds, of which one is done.
     title = Overlay(gather(study, scaled.runs), planned, spec, rows, lambda run: True).title()
     assert title.endswith("3 clients · seed 0\nat the scale of the study's file")

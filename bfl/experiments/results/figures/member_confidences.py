@@ -19,7 +19,7 @@ CONFIDENCES = "confidences"
 
 @figures.register("member-confidences")
 class MemberConfidences(Figure):
-    """Histograms of the test images that members predict right and wrong, along the confidence.
+    """Histograms of the test examples that members predict right and wrong, along the confidence.
 
     A panel for the clients' models and one for the samples, means over those of each kind. Of
     models that know what they do not know, the wrong ones lie on the left.
@@ -50,7 +50,7 @@ class MemberConfidences(Figure):
             axes.set_xlim(0.0, 1.0)
             percent_axis(axes.xaxis)
             axes.set_xlabel("confidence (%)")
-            axes.set_ylabel("test images of a model")
+            axes.set_ylabel("test examples of a model")
         panels[0].legend(loc="upper left", frameon=True, edgecolor="none")
         set_title(figure, "Confidences of an ensemble's members", folder)
         return figure

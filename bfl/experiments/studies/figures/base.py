@@ -171,10 +171,10 @@ class Overlay:
         )
 
     def title(self) -> str:
-        """Return what stands above the figure: what it is, the scale, and what the bands are."""
+        """Return what stands above the figure: what it is, the scale, what spreads are."""
         study = self.scaled.study
         several = any(len(found) > 1 for found in self._drawn.values())
-        bands = f"\nbands: ± {study.spread.replace('-', ' ')} over the seeds" if several else ""
+        bands = f"\n± {study.spread.replace('-', ' ')} over the seeds" if several else ""
         lines = (self.spec.title or study.title, self.in_common(), self.scaled.said)
         return "\n".join(filter(None, lines)) + bands
 

@@ -72,7 +72,8 @@ class LearningCurves(StudyFigure):
                         drawn = True
             axes.set_title(panel_title(panel))
             axes.set_xlabel("round")
-            axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6))
+            # Rounds are evaluated at multiples of such steps.
+            axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6, steps=[1, 2, 5, 10]))
             if self.metric == "accuracy":
                 percent_axis(axes.yaxis)
             if number % columns == 0:

@@ -85,8 +85,11 @@ class Numbers(StudyFigure):
                     )
                     drawn = True
             axes.set_title(panel_title(panel))
-            if all(metric.endswith("accuracy") for metric in self.metrics):
+            shares = all(metric.endswith("accuracy") for metric in self.metrics)
+            if shares:
                 percent_axis(axes.xaxis)
+            what = "accuracy" if shares else self.metrics[0] if len(self.metrics) == 1 else ""
+            axes.set_xlabel(f"{what} (%)" if shares else what)
             axes.set_yticks(range(len(overlay.rows)), [overlay.name(r) for r in overlay.rows])
             axes.set_ylim(len(overlay.rows) - 0.5, -0.5)
         finish(figure, overlay)
