@@ -17,9 +17,16 @@ def needs_of_a_network(keys: Keys, parts: Parts) -> Iterator[str]:
     """
     if keys.server_evaluates:
         return
+    asking = {
+        name: part.name
+        for name, part in (("refinement", parts.refinement), ("weighting", parts.weighting))
+        if part.needs_server
+    }
     needed = {
+        **asking,
         "pretrain-examples": keys.pretrain_examples,
-        "server-data": keys.server_data,
+        # Where a part asks for them, to have none is no way out.
+        "server-data": keys.server_data if not asking else "",
         "predictive": not parts.predictive.idle and parts.predictive.name,
         "shared": parts.shared.partial and parts.shared.name,
     }
@@ -27,5 +34,10 @@ def needs_of_a_network(keys: Keys, parts: Parts) -> Iterator[str]:
         if value:
             yield (
                 f"server-evaluates is false and {key} is {value!r}, for which the server needs a "
-                f"network; allowed: server-evaluates=true, or no {key}"
+                f"network; allowed: server-evaluates=true, or {_without(key)}"
             )
+
+
+def _without(key: str) -> str:
+    """Return in words what there is to be nothing of."""
+    return "another weighting" if key == "weighting" else f"no {key}"

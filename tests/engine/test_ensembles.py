@@ -152,6 +152,18 @@ def test_variational_clients_have_ensembles_of_their_own(tmp_path: Path) -> None
     assert entry["degree-of-spread"] > 0
 
 
+def test_each_teacher_over_dropout_clients_has_a_mask_of_its_own(tmp_path: Path) -> None:
+    """Without a spread the samples have the average's weights, and they differ in masks alone."""
+    values = {**FEDBE, "inference": "mc-dropout", "dropout-rate": 0.5, "sample-scale": 0.0}
+    folder = run(tmp_path / "run", **{**values, "predictive": "ensemble"}, rounds=1)
+    accuracies = folder.ensemble()["member-accuracy"]
+    alike = ["sample-0", "sample-1", "sample-2", "average"]
+    assert list(accuracies) == [*alike, *(f"client-{k}" for k in range(CLIENTS))]
+    assert len({accuracies[name] for name in alike}) > 1
+    [entry] = folder.rounds()
+    assert entry["distillation-after"] < entry["distillation-before"]
+
+
 def test_on_the_swiss_roll_the_ensemble_is_better_than_its_members(tmp_path: Path) -> None:
     """Section 3.3 of FedBE: samples of a Dirichlet are models that together know three classes.
 

@@ -169,6 +169,24 @@ def test_what_needs_a_network_is_refused() -> None:
             refuse_without_network(configuration)
 
 
+@pytest.mark.parametrize(
+    ("values", "key"),
+    [
+        ({"strategy": "fedbe"}, "refinement"),
+        ({"weighting": "accuracy", "server-data": "held-back"}, "weighting"),
+    ],
+)
+def test_a_part_that_asks_the_server_is_named_and_not_its_images(
+    values: dict[str, Any], key: str
+) -> None:
+    """To take the images away would be refused next."""
+    with pytest.raises(ConfigurationError) as caught:
+        resolve({**BASE, **values, "server-evaluates": False}, check_data=False)
+    (text,) = str(caught.value).splitlines()
+    assert text.startswith(f"server-evaluates is false and {key} is ")
+    assert text.endswith(f"or {'another weighting' if key == 'weighting' else 'no refinement'}")
+
+
 def test_heads_of_clients_need_a_network_at_the_server() -> None:
     with pytest.raises(ConfigurationError, match="server-evaluates is false and shared is 'body'"):
         resolve({**BASE, "strategy": "fedper", "server-evaluates": False})

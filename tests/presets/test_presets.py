@@ -3,7 +3,10 @@
 import pytest
 
 from bfl.aggregation.pooling import pooling_rules
+from bfl.aggregation.refinements import refinements
+from bfl.aggregation.samplers import samplers
 from bfl.configuration import resolve
+from bfl.evaluation.predictives import predictives
 from bfl.learning.optimizers import optimizers
 from bfl.learning.personalizations import personalizations
 from bfl.learning.priors import priors
@@ -44,6 +47,49 @@ def test_heterogeneous_bayesian_is_that_of_the_paper() -> None:
     descent = {"momentum": 0.9, "weight-decay": 5e-4}
     assert configuration.personal_optimizer == optimizers.create("sgd", descent)
     assert configuration.schedule.name == "constant"
+
+
+def test_federated_bayesian_ensemble_is_that_of_the_paper() -> None:
+    """Chen and Chao (2021), Algorithm 1 and section 5.1."""
+    configuration = resolve({"strategy": "fedbe"})
+    settings = {
+        "ensemble-samples": 10,
+        "ensemble-average": True,
+        "ensemble-clients": True,
+        "distillation-targets": "ensemble",
+        "sharpening": 2.0,
+        "distillation-epochs": 20,
+        "distillation-batch-size": 128,
+        "distillation-optimizer": "swa",
+        "distillation-learning-rate": 1e-3,
+        "swa-lowest-rate": 4e-4,
+        "swa-cycle": 25,
+    }
+    assert {key: configuration.values[key] for key in settings} == settings
+    assert configuration.refinement == refinements.create("distillation", settings)
+    gaussian = samplers.create("gaussian", {"sample-scale": 1.0, "sample-weights": "size"})
+    assert configuration.sampler == gaussian
+    # 250 of the 1,580 steps that 20 epochs of the paper's 10,000 images are.
+    assert configuration.values["swa-start"] == pytest.approx(250 / 1580, abs=5e-5)
+    assert configuration.student_augmentation.name == "crop-flip"
+    keys = configuration.keys
+    assert (keys.server_data, keys.server_labels) == ("held-back", False)
+    assert configuration.pooling.name == "naive-weighted-averaging"
+    assert configuration.weighting.name == "train-size"
+
+
+def test_a_one_round_ensemble_is_that_of_the_paper() -> None:
+    """Section 5.1: 200 local epochs, and the clients' models together at the end."""
+    configuration = resolve({"strategy": "one-ensemble"})
+    clients_alone = {
+        "ensemble-samples": 0,
+        "ensemble-average": False,
+        "ensemble-clients": True,
+    }
+    assert configuration.predictive == predictives.create("ensemble", clients_alone)
+    assert (configuration.keys.rounds, configuration.keys.local_epochs) == (1, 200)
+    assert configuration.refinement.name == "none"
+    assert configuration.weighting.name == "train-size"
 
 
 @pytest.mark.parametrize("name", ["hbfl", "fml", "local"])

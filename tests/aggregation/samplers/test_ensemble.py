@@ -54,6 +54,27 @@ def test_a_sample_is_drawn_by_seed_round_and_number() -> None:
     assert not same(two[0], two[1])
 
 
+def test_a_draw_of_a_client_is_made_by_seed_round_client_and_number() -> None:
+    """And by nothing else, as which others reply: the clients here have all the same posterior."""
+    made = EnsembleMembers(ensemble_samples=0, ensemble_average=False, client_draws=2)
+    models = client_models()
+    alike = replace(models, posteriors=[models.posteriors[0]] * len(models.posteriors))
+
+    def drawn(seed: int, server_round: int, of: ClientModels = alike) -> dict[str, bytes]:
+        found = made.members(of, samplers.create("gaussian"), seed, server_round)
+        return {member.name: member.values.tobytes() for member in found}
+
+    base = drawn(3, 2)
+    assert list(base)[1:3] == ["client-0-draw-1", "client-1-draw-0"]
+    every = [*base.values(), *drawn(4, 2).values(), *drawn(3, 3).values()]
+    assert len(set(every)) == len(every) == 3 * 3 * 2
+    alone = ClientModels(
+        alike.posteriors[:1], [1], alike.num_examples[:1], alike.previous, alike.average
+    )
+    of_one = drawn(3, 2, alone)
+    assert of_one == {name: base[name] for name in ("client-1-draw-0", "client-1-draw-1")}
+
+
 def test_clients_are_their_means_or_draws_of_their_own() -> None:
     models = client_models()
     means = members(ensemble_samples=0, ensemble_average=False)

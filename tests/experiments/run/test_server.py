@@ -209,3 +209,31 @@ def test_moving_statistics_are_those_of_the_images(tensorflow: Any) -> None:
         point[manifest.trainable_points], setting.start.point[manifest.trainable_points]
     )
     assert not np.array_equal(point, setting.start.point)
+
+
+def test_the_moving_statistics_of_an_average_are_made_anew_from_the_servers_images(
+    tensorflow: Any,
+) -> None:
+    """With its weights; ``averaged`` leaves the mean of the models' own."""
+    from bfl.learning.distillation.statistics import StatisticsPass
+    from bfl.learning.networks.network import build_network
+
+    setting = Setting(model="resnet8", inference="deterministic")
+    configuration = setting.configuration
+    target = setting.probabilities(other(setting.start))
+    tasks = {how: setting.task(target, swa_statistics=how) for how in ("averaged", "recomputed")}
+    done = {how: setting.server.distil(task) for how, task in tasks.items()}
+    averaged, recomputed = (done[how].posterior for how in tasks)
+    network = build_network(configuration.architecture, configuration.inference, (8, 8, 1), 10)
+    trained = network.manifest.trainable_points
+    np.testing.assert_array_equal(recomputed.point[trained], averaged.point[trained])
+    assert np.abs(recomputed.point - averaged.point)[~trained].max() > 0.1
+    network.load(averaged)
+    task = tasks["recomputed"]
+    StatisticsPass(network, task.plan.batch_size).recompute(setting.images, task.seed, task.labels)
+    expected = network.posterior().point
+    np.testing.assert_allclose(recomputed.point, expected, rtol=1e-4, atol=1e-5)
+    # What is reported of the student is what it predicts with them.
+    log_of_student = np.log(setting.probabilities(recomputed))
+    after = -(target * log_of_student).sum(axis=1).mean()
+    assert done["recomputed"].after == pytest.approx(after, rel=1e-3)
