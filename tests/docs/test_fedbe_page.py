@@ -103,6 +103,21 @@ def test_each_model_is_better_than_the_ensemble_of_one_round_in_each_seed() -> N
         assert all(model > ensemble for model, ensemble in zip(models, ensembles, strict=True))
 
 
+def test_the_line_of_other_commits_is_named() -> None:
+    made: dict[str, set[tuple[str, str]]] = {}
+    for path in (DOCS / "results" / "fedbe-digits" / "runs").glob("*.json"):
+        run = json.loads(path.read_text("utf-8"))
+        made_on = run["environment"]["git-commit"], run["environment"]["processor"]
+        made.setdefault(run["name"].rsplit("_", 1)[0], set()).add(made_on)
+    last = made.pop("gaussians-nwa-distilled-clients-draws")
+    others = set.union(*made.values())
+    assert not {commit for commit, _ in last} & {commit for commit, _ in others}
+    assert len({processor for _, processor in last}) == 2
+    assert len({processor for _, processor in others}) == 1
+    said = " ".join((DOCS / "results" / "fedbe-digits.md").read_text("utf-8").split())
+    assert "All runs of that last line are of other commits than those of all other" in said
+
+
 def test_unlike_members_are_not_ranked() -> None:
     study = read_study(CONFIGS / "fedbe-digits.toml")
     assert "ensemble-member-accuracy" not in {column.metric for column in study.columns}
