@@ -42,7 +42,7 @@ def test_the_steps_of_the_student_and_of_a_client_are_as_said() -> None:
     assert steps["6"] / client == pytest.approx(paper[0] / paper[1], rel=0.05)
     above = results.said_under("### What six seeds say of step")
     ratios = f"takes {steps['20'] / client:.1f} steps for one of a client's, in the paper"
-    assert f"{ratios} {paper[0] / paper[1]:.1f} ([fewer" in above
+    assert f"{ratios} {paper[0] / paper[1]:.1f}, is [tried" in above
 
 
 def test_with_fewer_epochs_fedbe_is_still_behind() -> None:
