@@ -362,7 +362,8 @@ def _refused_settings(given: Mapping[str, Any]) -> list[str]:
     problems: list[str] = []
     for registry in REGISTRIES:
         for component in registry.classes():
-            own = {k: v for k, v in given.items() if k in component.setting_keys()}
+            keys = component.setting_keys()
+            own = {k: v for k, v in given.items() if k in keys}
             if own:
                 with _collect(problems):
                     component(**own)
