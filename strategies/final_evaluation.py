@@ -18,11 +18,11 @@ from bfl.experiments.results.summary import write_ensemble, write_evaluation
 from bfl.experiments.results.table import metrics_table
 from bfl.experiments.run.resume import Checkpoints
 from bfl.posteriors import Posterior
-from strategies.client_warnings import told_of_logits
 from strategies.run_context import RunContext, account_of, best_posterior
 from strategies.server_state import ServerState
 from strategies.unjudged import Unjudged
 from strategies.validation import judged_ensemble, not_finite
+from strategies.warnings import told_of_logits
 
 
 def finish(context: RunContext, posterior: Posterior) -> None:

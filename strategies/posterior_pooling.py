@@ -28,13 +28,13 @@ from strategies.checks import (
     known_configuration,
     text_for_clients,
 )
-from strategies.client_warnings import Warnings, unknown_moving_statistics
 from strategies.federation import Federation, discover
 from strategies.flower_clients import FlowerClients, Patience, TaskTemplate
 from strategies.method import Method
 from strategies.pooled_round import PooledRounds
 from strategies.round import federated_round
 from strategies.server_state import ServerState
+from strategies.warnings import Warnings, unknown_moving_statistics
 
 __all__ = ["PosteriorPooling", "Round"]
 

@@ -29,7 +29,6 @@ from bfl.federation.outgoing import is_private
 from bfl.federation.wire import Positions, posterior_from_arrays, posterior_to_arrays
 from bfl.posteriors import Posterior
 from strategies.advice import how_to_begin_again, how_to_go_on
-from strategies.client_warnings import said_first
 from strategies.configured import make_strategy
 from strategies.data_digests import data_digests
 from strategies.division import check_partition, own_test_positions, split
@@ -55,6 +54,7 @@ from strategies.server_state import ServerState
 from strategies.server_threads import start_tensorflow
 from strategies.unjudged import Unjudged, manifest_of_clients, refuse_without_network
 from strategies.validation import evaluation, judging, own_server, server_data
+from strategies.warnings import said_first
 
 if TYPE_CHECKING:
     from bfl.experiments.run.evaluator import EvaluationNetwork

@@ -9,7 +9,7 @@ import pytest
 
 from bfl.aggregation.samplers.gaussian import GaussianSampler
 from bfl.configuration import resolve
-from strategies.client_warnings import Warnings, samples_beside_the_pool
+from strategies.warnings import Warnings, samples_beside_the_pool
 
 FEDBE: dict[str, Any] = {"strategy": "fedbe", "inference": "deterministic"}
 
