@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,15 +13,17 @@ from bfl.configuration.sources import read_toml
 from bfl.errors import ConfigurationError
 
 EXTENDS = "extends"
-"""The key of a study's file that names the files it extends, one or a list, beside itself."""
+"""The key of a study's file that names the files it extends, one or a list, from its folder."""
 
 OWN = ("name", "title")
 """Keys that a file does not get from those that it extends: what it is called."""
 
-BY_KEY = ("base", "axes", "published")
+AXES, PUBLISHED, FILE = "axes", "published", "file"
+
+BY_KEY = ("base", AXES, PUBLISHED)
 """Tables of which a file may say single keys; all else that it says replaces the whole."""
 
-AXES = "axes"
+Tables = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class ExtendedFile:
     """
 
     path: Path
-    tables: Mapping[str, Any]
+    tables: Tables
     published_beside: Path
     extended: tuple[Path, ...] = ()
 
@@ -50,73 +52,133 @@ class ExtendedFile:
         if not self.extended:
             return self.path.read_bytes()
         names = ", ".join(path.name for path in (self.path, *self.extended))
-        return f"# {names}, in one file.\n{tomli_w.dumps(self.tables)}".encode()
+        rest = {key: value for key, value in self.tables.items() if key != AXES}
+        # By hand: the order of the axes is that of columns and runs, and the library moves tables.
+        axes = "".join(f"{_key(k)} = {_inline(v)}\n" for k, v in self.tables.get(AXES, {}).items())
+        ending = f"\n[{AXES}]\n{axes}" if axes else ""
+        return f"# {names}, in one file.\n{tomli_w.dumps(rest)}{ending}".encode()
 
 
-def read_extended(path: Path, below: tuple[Path, ...] = ()) -> ExtendedFile:
+@dataclass(frozen=True)
+class _Part:
+    """One file, with what it says itself."""
+
+    path: Path
+    tables: Tables
+
+
+def read_extended(path: Path) -> ExtendedFile:
     """Return a study's file with what it takes from those that it extends.
 
-    Of several files later ones win over earlier ones, and the file itself over all: ``base``,
-    ``axes`` and ``published`` key by key, anything else as a whole. An axis that it has as an empty
-    list is left out. Its name and title are its own.
+    Of several files later ones win over earlier ones, each one over what it extends itself, and the
+    file over all: ``base``, ``axes`` and ``published`` key by key, anything else as a whole; so is
+    ``published`` where its ``file`` is said, or ``false`` for none. An axis that ends up as an
+    empty list is left out. Its name and title are its own.
 
     Args:
         path: The file.
-        below: The files that extend it, which it cannot extend.
 
     Raises:
         ConfigurationError: A file cannot be read or is no TOML, ``extends`` is no path, or a file
             extends itself.
     """
-    path_and_below = (*below, path)
+    *others, own = _lineage(path, ())
+    if not others:
+        return ExtendedFile(path, own.tables, path.parent)
+    tables: dict[str, Any] = {}
+    beside = path.parent
+    for part in (*others, own):
+        _refuse_no_tables(part)
+        tables = _merged(tables, {k: v for k, v in part.tables.items() if k not in OWN})
+        if FILE in _table(part.tables, PUBLISHED):
+            beside = part.path.parent
+    tables |= {key: own.tables[key] for key in OWN if key in own.tables}
+    if tables.get(PUBLISHED) is False:
+        del tables[PUBLISHED]
+    if AXES in tables:
+        tables[AXES] = {name: values for name, values in tables[AXES].items() if values != []}
+    nearest_first = tuple(part.path for part in reversed(others))
+    return ExtendedFile(path, tables, beside, nearest_first)
+
+
+def _lineage(path: Path, below: tuple[Path, ...]) -> list[_Part]:
+    """Return the files that a file extends, each once and before those that extend it, and itself.
+
+    Args:
+        path: The file.
+        below: The files that extend it, which it cannot extend.
+    """
     if path.resolve() in {each.resolve() for each in below}:
-        chain = " extends ".join(map(str, path_and_below))
+        chain = " extends ".join(map(str, (*below, path)))
         raise ConfigurationError(f"study {path} extends itself: {chain}")
     own = read_toml(path)
-    names = _names(path, own.pop(EXTENDS, []))
-    tables: dict[str, Any] = {}
-    extended: list[Path] = []
-    published_beside = path.parent
-    for name in names:
-        other = read_extended(path.parent / name, path_and_below)
-        if "file" in _table(other.tables, "published"):
-            published_beside = other.published_beside
-        inherited = {key: value for key, value in other.tables.items() if key not in OWN}
-        tables = _merged(tables, inherited)
-        extended += [other.path, *other.extended]
-    if "file" in _table(own, "published"):
-        published_beside = path.parent
-    if not extended:
-        return ExtendedFile(path, own, published_beside)
-    merged = _without_empty_axes(_merged(tables, own))
-    return ExtendedFile(path, merged, published_beside, tuple(dict.fromkeys(extended)))
+    found: dict[Path, _Part] = {}
+    for name in _names(path, own.pop(EXTENDS, [])):
+        beside = path.parent / name
+        # A link to a file extends what is beside the file.
+        other = beside if beside.exists() else path.resolve().parent / name
+        if not other.is_file():
+            raise ConfigurationError(
+                f"study {path} extends '{name}', and there is no file {beside}; a copy of a study "
+                "needs copies of those that it extends, in the same places"
+            )
+        for part in _lineage(other, (*below, path)):
+            found.setdefault(part.path.resolve(), part)
+    return [*found.values(), _Part(path, own)]
 
 
 def _names(path: Path, given: Any) -> list[str]:
     """Return the files that a file extends, as it names them."""
     names = [given] if isinstance(given, str) else given
-    if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
+    usable = isinstance(names, list) and all(
+        isinstance(name, str) and name and "\0" not in name for name in names
+    )
+    if not usable:
         raise ConfigurationError(
             f"study {path}: extends is {given!r}; allowed: the path of a study's file from this "
             "file's folder, or a list of paths"
         )
-    return names
+    return list(names)
 
 
-def _table(tables: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+def _refuse_no_tables(part: _Part) -> None:
+    """Raise if what is merged by keys is no table: another file would hide it."""
+    for name in BY_KEY:
+        value = part.tables.get(name, {})
+        if not isinstance(value, Mapping) and (name, value) != (PUBLISHED, False):
+            raise ConfigurationError(f"study {part.path}: {name} is {value!r}; allowed: a table")
+
+
+def _table(tables: Tables, name: str) -> Tables:
     found = tables.get(name)
     return found if isinstance(found, Mapping) else {}
 
 
-def _merged(first: Mapping[str, Any], second: Mapping[str, Any]) -> dict[str, Any]:
+def _merged(first: Tables, second: Tables) -> dict[str, Any]:
     """Return what two files say together, where the second one wins."""
     merged = {**first, **second}
     for name in BY_KEY:
-        if _table(first, name) and _table(second, name):
-            merged[name] = {**first[name], **second[name]}
+        mine, other = first.get(name), second.get(name)
+        # Another table of published numbers has other notes and lines.
+        whole = name == PUBLISHED and FILE in _table(second, name)
+        if isinstance(mine, Mapping) and isinstance(other, Mapping) and not whole:
+            merged[name] = {**mine, **other}
     return merged
 
 
-def _without_empty_axes(tables: dict[str, Any]) -> dict[str, Any]:
-    axes = _table(tables, AXES)
-    return {**tables, AXES: {k: v for k, v in axes.items() if v != []}} if axes else tables
+def _inline(value: Any) -> str:
+    """Return a TOML value on one line."""
+    if isinstance(value, Mapping):
+        return f"{{ {_joined(f'{_key(key)} = {_inline(v)}' for key, v in value.items())} }}"
+    if isinstance(value, list):
+        return f"[{_joined(map(_inline, value))}]"
+    return tomli_w.dumps({"x": value}).removeprefix("x = ").strip()
+
+
+def _joined(texts: Iterable[str]) -> str:
+    return ", ".join(texts)
+
+
+def _key(name: str) -> str:
+    """Return a TOML key, in quotes if it needs them."""
+    return tomli_w.dumps({name: 0}).removesuffix(" = 0\n")

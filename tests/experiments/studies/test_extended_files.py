@@ -14,6 +14,12 @@ from bfl.experiments.studies.extending import read_extended
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.reading import study_in
 
+CONFIGS = Path(__file__).resolve().parents[3] / "configs"
+STUDIES = [
+    path
+    for path in sorted(CONFIGS.rglob("*.toml"))
+    if {"extends", "title"} <= tomllib.loads(path.read_text("utf-8")).keys()
+]
 WRITTEN = """
 title = "As written"
 name = "written"
@@ -104,6 +110,7 @@ def test_a_list_is_replaced_as_a_whole(written: Path) -> None:
 
 def test_a_table_of_ones_own_is_looked_up_beside_ones_own_file(written: Path) -> None:
     text = 'extends = "../paper/written.toml"\ntitle = "t"\n[published]\nfile = "mine.csv"\n'
+    text += 'leave-out = [{ strategy = "aalv" }]\n'
     path = extending(written, text)
     (path.parent / "mine.csv").write_text(TABLE.replace("0.5", "0.9"))
     table = read_study(path).published
@@ -124,6 +131,19 @@ def test_a_folder_has_the_study_in_one_file_with_its_table(written: Path, tmp_pa
     assert again.published is not None
     assert study.published is not None
     assert again.published.lines == study.published.lines
+
+
+@pytest.mark.parametrize("path", STUDIES, ids=lambda path: f"{path.parent.name}/{path.stem}")
+def test_the_copy_of_every_study_is_the_study(path: Path, tmp_path: Path) -> None:
+    """With its axes in their order, which is that of runs, columns and groups."""
+    copy = tmp_path / path.name
+    copy.write_bytes(read_extended(path).to_toml())
+    study, again = (read_study(each, with_published=False) for each in (path, copy))
+    assert again.runs() == study.runs()
+    assert again.label_columns == study.label_columns
+    assert again.groups() == study.groups()
+    for same in ("name", "title", "base", "axes", "columns", "orders", "figures", "compare"):
+        assert getattr(again, same) == getattr(study, same), same
 
 
 def test_a_file_that_extends_none_is_copied_byte_for_byte(written: Path) -> None:
@@ -161,5 +181,53 @@ def test_what_is_no_path_is_refused(written: Path, given: str) -> None:
 
 def test_a_file_that_is_not_there_is_named(written: Path) -> None:
     path = extending(written, 'extends = "missing.toml"\ntitle = "t"\n')
-    with pytest.raises(ConfigurationError, match=r"missing\.toml: cannot be read"):
+    with pytest.raises(ConfigurationError, match=r"coded\.toml extends 'missing\.toml', and there"):
         read_study(path)
+
+
+def test_a_link_to_a_file_extends_what_is_beside_the_file(written: Path, tmp_path: Path) -> None:
+    path = extending(written, 'extends = "../paper/written.toml"\ntitle = "t"\n')
+    link = tmp_path / "elsewhere" / "deep" / "link.toml"
+    link.parent.mkdir(parents=True)
+    link.symlink_to(path)
+    assert read_study(link).base == read_study(path).base
+
+
+def test_an_empty_table_takes_nothing_away(written: Path) -> None:
+    text = 'extends = "../paper/written.toml"\ntitle = "t"\n[base]\n# rounds = 3\n[axes]\n'
+    study = read_study(extending(written, text))
+    assert study.base == read_study(written).base
+    assert study.axes == read_study(written).axes
+
+
+def test_what_is_no_table_is_refused_in_any_file(written: Path) -> None:
+    (written.parent / "code.toml").write_text("base = 3\n")
+    text = 'extends = ["code.toml", "written.toml"]\ntitle = "t"\n'
+    with pytest.raises(ConfigurationError, match=r"code\.toml: base is 3; allowed: a table"):
+        read_study(extending(written, text, "paper"))
+
+
+def test_what_two_files_extend_does_not_win_over_either(written: Path) -> None:
+    folder = written.parent
+    (folder / "b.toml").write_text('extends = "written.toml"\n[base]\nrounds = 20\n')
+    (folder / "c.toml").write_text(
+        'extends = "written.toml"\n[base]\nseed = 3\n[axes]\npartition = []\n'
+    )
+    text = 'extends = ["b.toml", "c.toml"]\ntitle = "t"\n[published]\nleave-out = []\n'
+    study = read_study(extending(written, text, "paper"), with_published=False)
+    assert (study.base["rounds"], study.base["seed"]) == (20, 3)
+    assert [axis.name for axis in study.axes] == ["seed", "strategy"]
+
+
+def test_another_published_table_has_notes_of_its_own_and_there_may_be_none(
+    written: Path,
+) -> None:
+    written.write_text(WRITTEN + 'notes = ["three numbers are misprints"]\n')
+    text = 'extends = "../paper/written.toml"\ntitle = "t"\n'
+    path = extending(written, f'{text}[published]\nfile = "mine.csv"\n')
+    (path.parent / "mine.csv").write_text("strategy,partition,accuracy\nws,iid,0.5\nlp,iid,0.6\n")
+    table = read_study(path).published
+    assert table is not None
+    assert table.notes == ()
+    rows = '[axes]\nstrategy = ["ws"]\n'
+    assert read_study(extending(written, f"{text}published = false\n{rows}")).published is None
