@@ -145,19 +145,19 @@ class Registry(Generic[C]):
         """Return a class decorator that registers a component under a name and its aliases.
 
         Args:
-            name: The name, in lower case and with hyphens, as a look-up reads what it is given.
-            aliases: Other spellings, of the same form.
+            name: The name; case, and hyphens or underscores, make no difference to a look-up.
+            aliases: Other spellings.
 
         Raises:
-            ValueError: A spelling is not of that form, or is taken by another component.
+            ValueError: A spelling is taken by another component.
         """
 
         def decorate(component: type[C]) -> type[C]:
-            self._refuse_unreachable((name, *aliases), component)
             if not component.__module__.startswith(self.package):
                 # Of two parts with one name it is the one from outside that is refused.
                 self._discover()
-            for spelling in (name, *aliases):
+            spellings = dict.fromkeys(map(_normalized, (name, *aliases)), name)
+            for spelling in spellings:
                 if spelling in self._spellings:
                     raise ValueError(
                         f"{self.kind} '{spelling}' is registered twice: by "
@@ -168,20 +168,10 @@ class Registry(Generic[C]):
             component.aliases = aliases
             self._classes[name] = component
             self._sorted = None
-            self._spellings.update(dict.fromkeys((name, *aliases), name))
+            self._spellings.update(spellings)
             return component
 
         return decorate
-
-    def _refuse_unreachable(self, spellings: tuple[str, ...], component: type[C]) -> None:
-        """Raise if no look-up could find a spelling."""
-        for spelling in spellings:
-            if (allowed := _normalized(spelling)) != spelling:
-                raise ValueError(
-                    f"{self.kind} '{spelling}' of {component.__module__} could never be picked: "
-                    "spellings are looked up in lower case, with hyphens and no space around; "
-                    f"allowed: '{allowed}', which is found as '{spelling}' as well"
-                )
 
     def withdraw(self, which: Callable[[type[C]], bool]) -> list[type[C]]:
         """Take out components, and return them."""
@@ -189,7 +179,7 @@ class Registry(Generic[C]):
         for component in taken:
             del self._classes[component.name]
             self._sorted = None
-            for spelling in (component.name, *component.aliases):
+            for spelling in {_normalized(s) for s in (component.name, *component.aliases)}:
                 del self._spellings[spelling]
         return taken
 

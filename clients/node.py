@@ -136,7 +136,7 @@ class Node:
             refusal = ConfigurationError(
                 f"dataset is '{dataset}', and this node reads no path that a server names; "
                 "allowed: data of its own (dataset in its own configuration), a named data set, "
-                "'hf:OWNER/NAME', or allow-run-paths=true in the node's configuration"
+                "or allow-run-paths=true in the node's configuration"
             )
             raise public(refusal)
         return dataset, self.data_dir or ""

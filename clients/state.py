@@ -98,6 +98,8 @@ class StateInFolder:
                 self._folder.parent.parent.mkdir(parents=True, exist_ok=True)
                 for folder in (self._folder.parent, self._folder):
                     folder.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
+                    if folder.stat().st_mode & ~PRIVATE_FOLDER & 0o777:  # of an older version
+                        folder.chmod(PRIVATE_FOLDER)
             except OSError as error:
                 raise RunError(f"cannot write {self._folder}: {error.strerror or error}") from error
         self._snapshots.save(server_round, arrays)

@@ -98,9 +98,8 @@ def _switches() -> tuple[Switch, ...]:
             frozenset({"personal-inference", "personal-optimizer", "personal-prior"}),
         ),
         Switch(_if_epochs_are_drawn, frozenset({"local-epochs"})),
-        Switch(
-            _if_nothing_is_gaussian, frozenset({"scale-floor", priors.kind, *_settings(priors)})
-        ),
+        Switch(_if_nothing_is_gaussian, frozenset({"scale-floor", priors.kind})),
+        Switch(_if_no_prior_is_read, _settings(priors)),
         Switch(_if_the_servers_network_decides_nothing, frozenset({"server-threads"})),
         Switch(_if_no_round_is_judged, frozenset({"evaluate-mc-samples"})),
         Switch(
@@ -135,6 +134,11 @@ def _if_epochs_are_drawn(configuration: Configuration) -> str:
 def _if_nothing_is_gaussian(configuration: Configuration) -> str:
     inference = configuration.inference
     return "" if inference.gaussian else f"inference is '{inference.name}', which has no variances"
+
+
+def _if_no_prior_is_read(configuration: Configuration) -> str:
+    personal = configuration.personalization.active and configuration.personal_inference.gaussian
+    return "" if personal else _if_nothing_is_gaussian(configuration)
 
 
 def _if_batches_are_secret(configuration: Configuration) -> str:

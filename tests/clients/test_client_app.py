@@ -155,6 +155,7 @@ PATHS = (
     "hf:images/here",
     "hf:x/../../images",
     "hf:imagefolder",
+    "hf:owner/name",
 )
 
 
@@ -204,9 +205,7 @@ def test_a_path_in_another_spelling_is_one_that_the_loader_reads(tmp_path: Path)
         "digits",
         "MNIST",
         "padded:32:svhn",
-        "hf:own-er/name_1.0",
-        "HF: a/b:c d",
-        "tasks:digits:1,hf:a/b",
+        "tasks:digits:1,cifar100",
     ],
 )
 def test_a_server_names_what_is_no_path(word: str) -> None:

@@ -109,3 +109,11 @@ def test_every_setting_is_read_by_its_part(kind: Kind, name: str, key: str) -> N
     sampled = {"predictive": "ensemble"} if kind.key == "sampler" else {}
     configuration = resolve({**going_with(kind.key, word), kind.key: word, **sampled})
     assert unread_settings(configuration, [key]) == []
+
+
+def test_the_prior_of_personal_models_is_read_where_they_are_gaussian() -> None:
+    personal = {"personalization": "mutual-distillation", "personal_inference": "flipout"}
+    values = {**FEDAVG, **personal, "judged_by": "clients", "prior_scale": 0.3}
+    assert not [text for text in unread(**values) if text.startswith("prior-scale")]
+    values["personal_inference"] = "deterministic"
+    assert [text for text in unread(**values) if text.startswith("prior-scale")]

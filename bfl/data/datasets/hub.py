@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
-import re
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -18,9 +16,6 @@ LABEL_COLUMNS = ("label", "fine_label")
 
 TEST_SPLITS = ("test", "validation", "valid")
 """The splits to test on, in the order of preference."""
-
-_OF_THE_HUB = re.compile(r"(\w[\w.-]*/\w[\w.-]*)(:\w[^/\\]*)?", re.ASCII)
-"""OWNER/NAME, as every data set of the hub has it, and SUBSET: nothing that leads up a folder."""
 
 MISSING_LIBRARY = (
     "the Hugging Face hub needs the library flwr-datasets, which is not installed "
@@ -49,13 +44,12 @@ class Hub(DatasetSource):
         return False
 
     def reads_path(self, location: str) -> bool:
-        """Return whether it is anything but OWNER/NAME[:SUBSET], or something here has that name.
+        """Return True, whatever the name.
 
-        The library prefers a folder to the hub. A single word may be a loader of its own, such as
-        ``imagefolder``, which reads what lies in the current folder.
+        The library prefers a folder of that name to the hub, takes a word such as ``imagefolder``
+        for a loader of what lies here, and reads the paths that a repository's own files name.
         """
-        named = _OF_THE_HUB.fullmatch(location)
-        return named is None or os.path.lexists(named[1])
+        return True
 
     def load(self, location: str, data_dir: Path | None) -> Dataset:
         """Return the data set of the hub."""

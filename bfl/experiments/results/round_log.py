@@ -91,4 +91,6 @@ def _entry(line: bytes) -> dict[str, Any]:
     entry = json.loads(line)
     if not isinstance(entry, dict) or "round" not in entry:
         raise ValueError("expected a JSON object with the key 'round'")
+    if not isinstance(entry.get("seconds", 0.0), int | float):
+        raise ValueError(f"seconds is {entry['seconds']!r}; expected a number")
     return entry

@@ -157,7 +157,10 @@ class RunFolder(Files):
     def config(self) -> dict[str, Any]:
         """Return the configuration."""
         with self.reading(CONFIG) as data:
-            return tomllib.loads(data.decode())
+            config = tomllib.loads(data.decode())
+            if not isinstance(config.get("rounds", 0), int):
+                raise ValueError(f"rounds is {config['rounds']!r}; expected a whole number")
+            return config
 
     def add_rounds(self, rounds: int) -> None:
         """Give the run more rounds; its final results, of fewer, are removed.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -74,8 +75,8 @@ def gather(
         places: Other folders with ``runs/NAME.json``.
         wanted: Which runs are looked for.
         of_others: Results of other studies, which are a run's where the configuration is the same.
-        pass_over_damaged: Whether a run of which a file is corrupt has what its sound files say, or
-            nothing: for who makes runs, and finds it again.
+        pass_over_damaged: Whether a run of which a file in the study's folder is corrupt has what
+            sound files say, or nothing: for who makes runs, and finds it again.
 
     Raises:
         ConfigurationError: A result has another configuration than the study has now, or two claim
@@ -113,7 +114,7 @@ def gather(
             continue
         own = folder.run(run.name)
         if not sound:
-            states[run.name] = FAILED
+            states[run.name] = FAILED  # if nobody has said so yet, who makes it will
             continue
         if is_begun(own) and not _is_shorter_run(so_far := result_of(own, run.name), configuration):
             begun[run.name] = so_far
@@ -128,29 +129,39 @@ def gather(
 def _claims(
     folder: StudyFolder, name: str, places: Sequence[Path], pass_over_damaged: bool
 ) -> tuple[list[RunResult], bool]:
-    """Return all that claims to be a run's result, and whether all of it could be read."""
-    claimed: list[RunResult] = []
-    try:
-        claimed.extend(_candidates(folder, name, places))
-    except DataError:
-        if not pass_over_damaged:
-            raise
-        return claimed, False
-    return claimed, True
+    """Return all that claims to be a run's result, the study's own files first, and whether all is.
 
-
-def _candidates(folder: StudyFolder, name: str, places: Sequence[Path]) -> Iterable[RunResult]:
-    """Yield all that claims to be a run's result: the study's own files first."""
+    Only what lies in the study's own folder is passed over: nobody looks again at other places.
+    """
     own = folder.run(name)
-    files = [folder.result_file(name), *(StudyFolder(place).result_file(name) for place in places)]
-    for path in dict.fromkeys(file.resolve() for file in files):
-        if path.is_file():
-            result = read_result(path)
-            if result.name != name:
-                raise DataError(f"{path} is the result of the run {result.name}, not of {name}")
-            yield result
+    mine = folder.result_file(name).resolve()
+    files = [mine, *(StudyFolder(place).result_file(name).resolve() for place in places)]
+    readers: dict[Path, Callable[[], RunResult]] = {
+        path: partial(_result_in, path, name) for path in files if path.is_file()
+    }
     if is_begun(own):
-        yield result_of(own, name)
+        readers[own.path] = partial(result_of, own, name)
+    claimed, sound = [], True
+    for path, read in readers.items():
+        try:
+            claimed.append(read())
+        except DataError:
+            if not (pass_over_damaged and path in (mine, own.path)):
+                raise
+            sound = False
+    return claimed, sound
+
+
+def _result_in(path: Path, name: str) -> RunResult:
+    """Return a run's result in a file of results.
+
+    Raises:
+        DataError: It is corrupt, or another run's.
+    """
+    result = read_result(path)
+    if result.name != name:
+        raise DataError(f"{path} is the result of the run {result.name}, not of {name}")
+    return result
 
 
 def unfit(result: RunResult, configuration: Configuration) -> str:

@@ -88,14 +88,24 @@ class StudyRunner:
             KeyboardInterrupt: The user has had enough; all that is done is kept.
         """
         for run in self.runs:
-            with self._failing_alone(run):
+            try:
                 self._look_back(run)
+            except BflError as error:
+                self._damaged(run, error)
         with WarmEngine(self._make_engine) as engine:
             for run, _ in list(self._pending.values()):
                 self._settle(run, engine)
                 self._pending.pop(run.name)
                 self.progress.run_is_over()
         return self.outcome
+
+    def _damaged(self, run: PlannedRun, error: BflError) -> None:
+        """Record that a run's files cannot be read, unless another process is writing them."""
+        with self.folder.claimed(run.name) as ours:
+            if ours:
+                self._failed(run, error)
+            else:
+                self.outcome.elsewhere.append(run.name)
 
     @contextmanager
     def _failing_alone(self, run: PlannedRun) -> Iterator[None]:

@@ -84,27 +84,18 @@ def test_validation_does_not_import_the_hub_library(tmp_path: Path, monkeypatch)
         ("digits", False),
         ("mnist", False),
         (" NPZ : x.npz", True),
-        ("hf:owner/name", False),
-        ("hf:owner/name:sub set", False),
-        ("hf:owner/name:../../else", True),
-        ("hf:owner/name/more", True),
+        ("hf:owner/name", True),
         ("hf:owner", True),
         ("hf:../name", True),
-        ("hf:owner/..", True),
-        ("hf:here/images", True),
-        ("hf:here/link", True),
         ("padded:32:npz:x.npz", True),
-        ("padded:32:hf:a/b", False),
-        ("resized:8:padded:32:hf:here/images", True),
+        ("padded:32:hf:a/b", True),
+        ("resized:8:padded:32:mnist", False),
         ("tasks:digits:3,mnist", False),
         ("tasks:digits:3,npz:x.npz", True),
         ("tasks:hf:../b:3,digits", True),
     ],
 )
-def test_which_words_name_a_path(word, reads, tmp_path: Path, monkeypatch) -> None:
-    (tmp_path / "here" / "images").mkdir(parents=True)
-    (tmp_path / "here" / "link").symlink_to(tmp_path / "gone")
-    monkeypatch.chdir(tmp_path)
+def test_which_words_name_a_path(word, reads) -> None:
     assert dataset_reads_path(word) == reads
 
 

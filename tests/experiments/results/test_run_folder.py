@@ -372,3 +372,19 @@ def test_a_run_killed_while_it_is_given_more_rounds_does_not_pass_for_finished(
     assert folder.config() == {"rounds": 2}
     folder.add_rounds(3)
     assert not folder.holds("metrics.json")
+
+
+@pytest.mark.parametrize("seconds", ['"x"', "null", "[1]"])
+def test_seconds_that_are_no_number_are_corrupt(seconds: str, tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, "run", {"rounds": 2}, {})
+    good = '{"round": 2, "seconds": 1.5}\n'
+    (folder.path / "rounds.jsonl").write_text(f'{{"round": 1, "seconds": {seconds}}}\n{good}')
+    with pytest.raises(DataError, match=r"rounds\.jsonl, line 1: not a round \(seconds is"):
+        folder.rounds()
+
+
+def test_rounds_that_are_no_number_are_corrupt(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, "run", {"rounds": 2}, {})
+    (folder.path / "config.toml").write_text('rounds = "4"\n')
+    with pytest.raises(DataError, match=r"config\.toml"):
+        folder.config()

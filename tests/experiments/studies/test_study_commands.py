@@ -165,6 +165,21 @@ def test_a_damaged_run_fails_alone(
     assert bfl("table", out / "small") != 0, "a table says that it could not be read"
 
 
+def test_a_damaged_result_of_another_place_is_named_and_not_made_again(
+    tmp_path: Path, capsys: Output, pretending: PretendingEngine
+) -> None:
+    """Nobody would find it again, and days of computing may stand in it."""
+    path, out = write_study(tmp_path / "files"), tmp_path / "out"
+    assert bfl("study", path, "--output", out) == 0
+    kept = out / "small" / "runs" / "flipout-ws_iid_seed-0.json"
+    kept.write_text("<<<<<<< HEAD\n" + kept.read_text())
+    capsys.readouterr()
+    begin = ("study", path, "--output", tmp_path / "new", "--results", out / "small")
+    assert bfl(*begin) == 2
+    assert str(kept) in capsys.readouterr().err
+    assert not (tmp_path / "new").exists()
+
+
 def test_an_interruption_ends_with_status_130(
     tmp_path: Path, capsys: Output, pretending: PretendingEngine
 ) -> None:
