@@ -5,7 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 import fedbe2021_results as results
-from fedbe2021_results import NLL, Difference, of_paper
+from fedbe2021_results import DISTILLED, NLL, Difference, of_paper
+
+from bfl.experiments.studies.paired import compare_pairs
 
 TARGETS = "fedbe2021-targets-cifar10"
 SAID = results.said_under("### What three seeds say of targets")
@@ -23,14 +25,10 @@ def numbers(found: Difference) -> str:
     return f"{found.mean:.1f} points ({found.low:.1f} to {found.high:.1f})"
 
 
-def test_every_line_has_three_seeds() -> None:
-    assert [row["runs_done"] for row in results.rows(TARGETS, "table.csv")] == ["3"] * 8
-
-
-def test_clients_and_the_average_alone_are_the_worst_teachers() -> None:
+def test_a_and_c_has_the_lowest_accuracy() -> None:
     found = pair("accuracy", ALL, "A+C")
     there = theirs(ALL, "A+C")
-    assert f"S + A + C is {numbers(found)} ahead of A + C, published {there:.1f}," in SAID
+    assert f"S + A + C is {numbers(found)} ahead of it, published {there:.1f}," in SAID
     assert not found.low <= there <= found.high
     others = ("A", "S", "S+A", "S+C", ALL, "ground truth", ELSEWHERE)
     behind = [pair("accuracy", "A+C", other) for other in others]
@@ -41,18 +39,33 @@ def test_clients_and_the_average_alone_are_the_worst_teachers() -> None:
     assert f"S + C is not found behind S + A + C {words}" in SAID
 
 
-def test_without_clients_accuracy_is_not_found_lower_and_likelihood_is() -> None:
+def test_clients_alone_are_below_it() -> None:
+    mine = [100 * value for value in results.seeds(TARGETS, "accuracy", "A+C")]
+    of_step = results.seeds("fedbe2021-step-cifar10", "accuracy", DISTILLED)
+    found = compare_pairs(mine, [100 * value for value in of_step[:3]])
+    words = f"are {found.difference:.1f} ({found.low:.1f} to {found.high:.1f}) below A + C;"
+    assert (found.by_interval, words in SAID) == (True, True)
+
+
+def test_in_likelihood_it_is_better_than_those_without_clients() -> None:
+    found = [pair(NLL, targets, "A+C") for targets in ("A", "S", "S+A")]
+    assert {each.order for each in found} == {"interval"}
+    first, second, third = ("{:.2f} ({:.2f} to {:.2f})".format(*each[:3]) for each in found)
+    assert f"S and S + A, by {first}, {second} and {third}." in SAID
+
+
+def test_without_clients_accuracy_is_not_found_lower_and_likelihood_is_worse() -> None:
     without = "A", "S", "S+A"
     behind = [pair("accuracy", ALL, targets) for targets in without]
     assert {each.order for each in behind} == {"not significant"}
-    words = "{:.1f}, {:.1f} and {:.1f} points behind S + A + C, with no order;"
-    assert words.format(*(each.mean for each in behind)) in SAID
-    surer = [pair(NLL, targets, ALL) for targets in without]
-    assert {(each.order, each.mean > 0) for each in surer} == {("interval", True)}
-    has = [float(results.line(TARGETS, targets)[NLL]) for targets in (*without, ALL)]
-    assert "is {:.2f}, {:.2f} and {:.2f}, with all targets {:.2f}.".format(*has) in SAID
-    there = (theirs(ALL, targets) for targets in without)
-    assert "Published differences are {:.1f}, {:.1f} and {:.1f}.".format(*there) in SAID
+    there = [theirs(ALL, targets) for targets in without]
+    words = "{:.1f}, {:.1f} and {:.1f} points behind S + A + C, with no order, published {:.1f}, "
+    words += "{:.1f} and {:.1f};"
+    assert words.format(*(each.mean for each in behind), *there) in SAID
+    higher = [pair(NLL, targets, ALL) for targets in without]
+    assert {(each.order, each.mean > 0) for each in higher} == {("interval", True)}
+    first, second, third = ("{:.2f} ({:.2f} to {:.2f})".format(*each[:3]) for each in higher)
+    assert f"their NLL is higher by {first}, {second} and {third}." in SAID
 
 
 def test_between_samples_and_the_average_there_is_no_order() -> None:
@@ -65,15 +78,18 @@ def test_the_ground_truth_is_ahead() -> None:
     found = pair("accuracy", "ground truth", ALL)
     assert found.order == "interval"
     there = theirs("ground truth", ALL)
-    assert f"ahead of S + A + C** by {numbers(found)}, published {there:.1f}." in SAID
+    assert f"ahead of S + A + C** by {numbers(found)}, published {there:.1f} with" in SAID
     assert found.low > there
 
 
 def test_images_of_another_data_set_cost_accuracy() -> None:
     found = pair("accuracy", ALL, ELSEWHERE)
     assert found.order == "interval"
-    assert f"images cost {found.mean:.1f} points** ({found.low:.1f} to {found.high:.1f})" in SAID
+    assert (
+        f"images cost {found.mean:.1f} points** ({found.low:.1f} to {found.high:.1f}), 4,000"
+        in SAID
+    )
     labels = {"partition": "step", "network": "ConvNet"}
     there = {of_paper("table4", server=name, **labels) for name in ("CIFAR-10", "Tiny-ImageNet")}
-    assert f"has the same {there.pop():.1f} for both." in SAID
+    assert f"has the same {there.pop():.1f} for both, with" in SAID
     assert not there
