@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import io
 import json
+import operator
+import tomllib
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -128,3 +130,15 @@ def plain(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic):
         return plain(value.tolist())
     return str(value) if isinstance(value, PurePath) else value
+
+
+def config_of(data: bytes) -> dict[str, Any]:
+    """Return a run's configuration, of the bytes of its file.
+
+    Raises:
+        ValueError: It is no TOML.
+        TypeError: The number of rounds is none.
+    """
+    config = tomllib.loads(data.decode())
+    operator.index(config.get("rounds", 0))
+    return config

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +39,7 @@ from bfl.experiments.results.file_names import (
     RETENTION,
     WARNINGS,
 )
-from bfl.experiments.results.files import Files, plain
+from bfl.experiments.results.files import Files, config_of, plain
 from bfl.experiments.results.round_log import append_round, keep_rounds, whole_rounds
 from bfl.files import create_atomically, folder_name_problem
 from bfl.posteriors.manifest import Manifest
@@ -157,10 +156,7 @@ class RunFolder(Files):
     def config(self) -> dict[str, Any]:
         """Return the configuration."""
         with self.reading(CONFIG) as data:
-            config = tomllib.loads(data.decode())
-            if not isinstance(config.get("rounds", 0), int):
-                raise ValueError(f"rounds is {config['rounds']!r}; expected a whole number")
-            return config
+            return config_of(data)
 
     def add_rounds(self, rounds: int) -> None:
         """Give the run more rounds; its final results, of fewer, are removed.
