@@ -12,6 +12,7 @@ from bfl.experiments.studies.paired import compare_pairs
 TARGETS = "fedbe2021-targets-cifar10"
 SAID = results.said_under("### What three seeds say of targets")
 ALL, ELSEWHERE = "S+A+C", "S+A+C, Tiny-ImageNet"
+TEN, ALONE = "10A+C", "ground truth, clients at rest"
 pair = partial(results.difference, TARGETS)
 
 
@@ -30,7 +31,7 @@ def test_a_and_c_has_the_lowest_accuracy() -> None:
     there = theirs(ALL, "A+C")
     assert f"S + A + C is {numbers(found)} ahead of it, published {there:.1f}," in SAID
     assert not found.low <= there <= found.high
-    others = ("A", "S", "S+A", "S+C", ALL, "ground truth", ELSEWHERE)
+    others = ("A", "S", "S+A", "S+C", TEN, ALL, "ground truth", ALONE, ELSEWHERE)
     behind = [pair("accuracy", "A+C", other) for other in others]
     assert {(each.order, each.mean < 0) for each in behind} == {("interval", True)}
     found = pair("accuracy", "S+C", ALL)
@@ -52,6 +53,26 @@ def test_in_likelihood_it_is_better_than_those_without_clients() -> None:
     assert {each.order for each in found} == {"interval"}
     first, second, third = ("{:.2f} ({:.2f} to {:.2f})".format(*each[:3]) for each in found)
     assert f"S and S + A, by {first}, {second} and {third}." in SAID
+
+
+def test_samples_teach_hardly_more_than_the_average_ten_times() -> None:
+    found, in_nll = pair("accuracy", "S+C", TEN), pair(NLL, TEN, "S+C")
+    assert (found.order, in_nll.order) == ("not significant", "interval")
+    words = f"in accuracy ({found.mean:.2f}, {found.low:.1f} to +{found.high:.1f}), NLL is "
+    words += f"{in_nll.mean:.4f} lower ({in_nll.low:.4f} to {in_nll.high:.4f}),"
+    assert words in SAID
+    ahead = pair("accuracy", TEN, "A+C")
+    assert ahead.order == "interval"
+    assert f"10 A + C is {numbers(ahead)} ahead of A + C." in SAID
+
+
+def test_the_servers_labels_alone_are_ahead_of_the_clients_models() -> None:
+    above, added = pair("accuracy", ALONE, ALL), pair("accuracy", "ground truth", ALONE)
+    assert {above.order, added.order} == {"interval"}
+    has = float(results.line(TARGETS, ALONE)["accuracy"])
+    assert f"has {has:.1f} %, {numbers(above)} above S + A + C;" in SAID
+    added_words = f"add {added.mean:.1f} ({added.low:.1f} to {added.high:.1f})."
+    assert f"clients who learn {added_words}" in SAID
 
 
 def test_without_clients_accuracy_is_not_found_lower_and_likelihood_is_worse() -> None:
