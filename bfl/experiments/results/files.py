@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import json
-import operator
 import tomllib
 import zipfile
 import zlib
@@ -136,9 +135,9 @@ def config_of(data: bytes) -> dict[str, Any]:
     """Return a run's configuration, of the bytes of its file.
 
     Raises:
-        ValueError: It is no TOML.
-        TypeError: The number of rounds is none.
+        ValueError: It is no TOML, or its rounds are no number.
     """
     config = tomllib.loads(data.decode())
-    operator.index(config.get("rounds", 0))
+    if not isinstance(rounds := config.get("rounds", 0), int):
+        raise ValueError(f"rounds is {rounds!r}; expected a whole number")
     return config
