@@ -11,11 +11,13 @@ there after a few hundred. Each in a process of its own, after one on a few imag
 from __future__ import annotations
 
 import json
+import os
 import resource
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -101,11 +103,14 @@ def cell(model: str, images: int, epochs: int) -> None:
     print(json.dumps({"parts": parts, "megabytes": memory}))
 
 
-def in_a_process(model: str, images: int, epochs: int) -> dict[str, Any]:
-    """Return what ``cell`` prints in a process of its own."""
+def in_a_process(model: str, images: int, epochs: int, threads: int = 0) -> dict[str, Any]:
+    """Return what ``cell`` prints in a process of its own, on so many threads; 0: on all."""
     asked = ["--cell", model, "--images", str(images), "--epochs", str(epochs)]
     command = [sys.executable, __file__, *asked]
-    output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+    environment = {**os.environ, **({"BFL_CPUS": str(threads)} if threads else {})}
+    output = subprocess.run(
+        command, stdout=subprocess.PIPE, text=True, check=True, env=environment
+    ).stdout
     found: dict[str, Any] = json.loads(output.splitlines()[-1])
     return found
 
@@ -145,9 +150,10 @@ def main() -> None:
     if given.cell:
         cell(given.cell, given.images, given.epochs)
         return
-    rows = time_rows(
-        in_a_process("convnet", given.images, given.epochs), given.images, given.epochs
-    )
+    asked = given.images, given.epochs
+    rows = time_rows(in_a_process("convnet", *asked), *asked)
+    whole, *_ = time_rows(in_a_process("convnet", *asked, threads=1), *asked)
+    rows.append(replace(whole, what="ConvNet, the whole step, one thread", goal=None))
     most = Timing.of([in_a_process("resnet56", **OF_MEMORY)["megabytes"]])
     limit = Timing.of([MEGABYTES])
     ratio = MEGABYTES / most.median
@@ -157,6 +163,7 @@ def main() -> None:
         "128, augmented, with models averaged. CPU: seconds of all CPUs, which other work on the "
         "machine does not add to.",
         "The authors' 357 s were measured on another machine of two cores.",
+        "One thread is what a run has by default (server-threads).",
         f"Memory: the greatest of the server's process, with {OF_MEMORY['images']} images.",
     ]
     if (given.images, given.epochs) != (FULL["images"], FULL["epochs"]):
