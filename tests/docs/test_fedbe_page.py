@@ -39,6 +39,9 @@ def test_the_servers_step_takes_what_the_benchmark_has_found() -> None:
     )
     assert words.format(*seconds) in SAID
     assert f"and {seconds[3]:.0f} s for 1,580 steps of the student" in SAID
+    alone = rows["ConvNet, the whole step, one thread"]["ours"]["median"]
+    assert f"with the default, one, it takes {alone:.0f} s, which is more than a quarter" in SAID
+    assert whole["ours"]["median"] < whole["reference"]["median"] / 4 < alone
     assert f"takes {memory['ours']['median'] / 1000:.1f} GB at most" in SAID
     assert whole["met"]
     assert memory["met"]
