@@ -11,6 +11,7 @@ from flwr.app import RecordDict
 from bfl.errors import LostStateError, RunError, public
 from bfl.federation.parts import Arrays, Part, Trained, check_concluded, check_received
 from bfl.federation.wire import TrainTask, arrays_beside
+from bfl.named_arrays import behind, under
 from bfl.posteriors import Posterior
 from clients.state import ClientState
 
@@ -51,7 +52,7 @@ class PartStates:
                 states[name] = {**states.get(name, {}), **part.begin_client(received)}
                 continue
             # Of parts that share a state, each takes up what the one before has made of it.
-            mine = states[name] if name in states else _behind(name, kept)
+            mine = states[name] if name in states else behind(f"{_PREFIX}{name}.", kept)
             states[name] = part.commit(mine, task.damping)
         return cls(parts, states)
 
@@ -74,8 +75,7 @@ class PartStates:
             beside, state = part.conclude(self.of_part(part), trained)
             check_concluded(part, beside, state, trained.received)
             sent.update(beside)
-            for name, array in state.items():
-                kept[f"{_PREFIX}{part.client_state_name}.{name}"] = array
+            kept |= under(f"{_PREFIX}{part.client_state_name}.", state)
         return sent, kept
 
 
@@ -96,13 +96,6 @@ def received_beside(content: RecordDict, parts: Sequence[Part], received: Poster
         raise public(RunError(f"the server has sent, beside the posterior: {error}")) from error
     check_received(parts, arrays, received)
     return arrays
-
-
-def _behind(state_name: str, kept: Arrays) -> Arrays:
-    prefix = f"{_PREFIX}{state_name}."
-    return {
-        name.removeprefix(prefix): array for name, array in kept.items() if name.startswith(prefix)
-    }
 
 
 def keeps_state(parts: Sequence[Part]) -> bool:
@@ -131,13 +124,9 @@ def taken_up(store: ClientState | None, task: TrainTask) -> Arrays:
 
 def named_optimizer(state: Arrays) -> dict[str, npt.NDArray[Any]]:
     """Return the optimizer's arrays under the names by which they are kept."""
-    return {f"{_OPTIMIZER}{name}": array for name, array in state.items()}
+    return under(_OPTIMIZER, state)
 
 
 def optimizer_arrays(kept: Arrays) -> dict[str, npt.NDArray[Any]]:
     """Return what the optimizer kept; nothing if it begins anew."""
-    return {
-        name.removeprefix(_OPTIMIZER): array
-        for name, array in kept.items()
-        if name.startswith(_OPTIMIZER)
-    }
+    return behind(_OPTIMIZER, kept)
