@@ -20,8 +20,9 @@ CONFIG = (
     'evaluate-mc-samples=1 strategy="ppa" optimizer-state="keep" fraction-train=0.7 min-clients=4'
 )
 CLIENTS = 4
-MOST_SECONDS = 60.0
-"""The longest that a run is let live: start-up, and some rounds."""
+LAST_ROUNDS = 3
+"""The rounds at the end in which nothing is killed: the run might end, or its actors, before."""
+POLL_SECONDS = 0.05
 
 
 def command(folder: Path, backend: str, rounds: int) -> list[str]:
@@ -60,15 +61,29 @@ def actors(pid: int) -> list[int]:
     return [child for child, name in named.items() if name.startswith(b"ray::ClientAppActor")]
 
 
-def live(begin: list[str], seconds: float, victim: str, log: Path) -> str:
-    """Let a run live for some seconds and kill it or an actor; return what was killed, if any."""
+def rounds_done(folder: Path) -> int:
+    """Return how many rounds a run has recorded; none where there is no run yet."""
+    return len(RunFolder(folder).rounds()) if folder.exists() else 0
+
+
+def await_moment(process: subprocess.Popen[bytes], folder: Path, done: int, victim: str) -> bool:
+    """Wait until a run has done that many rounds and its victim lives; False if it ends before."""
+    while process.poll() is None:
+        if rounds_done(folder) >= done and (victim != "actor" or actors(process.pid)):
+            return True
+        time.sleep(POLL_SECONDS)
+    return False
+
+
+def live(begin: list[str], folder: Path, done: int, pause: float, victim: str, log: Path) -> str:
+    """Let a run come to a round and a moment in it, and kill it or an actor; return what was."""
     with log.open("ab") as out:
         process = subprocess.Popen(begin, stdout=out, stderr=out, start_new_session=True)
-    try:
-        process.wait(seconds)
+    if not await_moment(process, folder, done, victim):
         return ""
-    except subprocess.TimeoutExpired:
-        pass
+    time.sleep(pause)
+    if process.poll() is not None:
+        return ""
     living = actors(process.pid) if victim == "actor" else []
     if living:
         os.kill(random.choice(living), signal.SIGKILL)
@@ -107,15 +122,18 @@ def main() -> int:
         print("a run that nobody disturbs", flush=True)
         begun = time.monotonic()
         subprocess.run(command(whole, backend, rounds), check=True, stdout=subprocess.DEVNULL)
-        # On whatever machine, it does not end before it can be killed.
-        longest = min(MOST_SECONDS, 0.6 * (time.monotonic() - begun))
-        for kill in range(1, kills + 1):
-            seconds = random.uniform(0.4, 1.0) * longest
+        took = time.monotonic() - begun
+        # By rounds and not by the clock: a faster machine must not end before all are killed.
+        later = sorted(random.sample(range(1, rounds - LAST_ROUNDS), kills - 1))
+        for kill, done in enumerate([0, *later], start=1):
+            in_rounds = sum(entry["seconds"] for entry in RunFolder(whole).rounds())
+            longest = in_rounds / rounds if done else took - in_rounds
+            pause = random.uniform(0.2, 1.0) * longest
             victim = "actor" if backend == "ray" and kill % 2 == 0 else "command"
-            killed = live(command(disturbed, backend, rounds), seconds, victim, log)
-            done = len(RunFolder(disturbed).rounds()) if disturbed.exists() else 0
-            what = killed or "nothing"
-            print(f"kill {kill}: {what} after {seconds:.1f} s; {done} rounds done", flush=True)
+            begin = command(disturbed, backend, rounds)
+            killed = live(begin, disturbed, done, pause, victim, log)
+            what, ended = killed or "nothing", rounds_done(disturbed)
+            print(f"kill {kill}: {what} from round {done + 1} on; {ended} rounds done", flush=True)
             if not killed:
                 print("the run had ended before it could be killed; more rounds are needed")
                 break

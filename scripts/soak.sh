@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Kills a run at random moments (SIGKILL), resumes it each time, and compares its end with that of a
-# run that nobody disturbed: the same posterior, bit for bit, and every round recorded once.
+# Kills a run at its start and in random rounds, at random moments of them (SIGKILL), resumes it each
+# time, and compares its end with that of a run that nobody disturbed: the same posterior, bit for
+# bit, and every round recorded once.
 #
 #   scripts/soak.sh [KILLS] [BACKEND] [ROUNDS]
 #

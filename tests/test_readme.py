@@ -40,6 +40,7 @@ def test_one_environment_is_stated() -> None:
         assert stated == {installed}
 
 
+@pytest.mark.of_bfls_own
 def test_every_strategy_of_the_table_is_one() -> None:
     """And every preset stands in it, by name or alias."""
     (row,) = re.findall(r"^\| `strategy` \|(.*)$", PAGES[0].read_text(encoding="utf-8"), re.M)
@@ -48,6 +49,7 @@ def test_every_strategy_of_the_table_is_one() -> None:
     assert set(presets.names()) <= named
 
 
+@pytest.mark.of_bfls_own
 def test_the_table_of_rules_has_them_all() -> None:
     """But for those that a preset picks and nobody chooses, and parts of one's own."""
     text = PAGES[0].read_text(encoding="utf-8").split("## The pooling rules")[1].split("\n\n")

@@ -30,7 +30,7 @@ def test_commands_and_ray_actors_killed_at_random_change_nothing() -> None:
     printed = script("soak.py", "5", "ray", "100")
     assert printed.rstrip().endswith("the same")
     for victim in ("command", "actor"):
-        assert f": {victim} after " in printed
+        assert f": {victim} from round " in printed
 
 
 def test_two_hundred_rounds_need_no_more_memory_and_become_no_slower() -> None:

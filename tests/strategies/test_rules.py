@@ -28,6 +28,7 @@ def test_a_written_class_is_that_of_a_registered_rule(written: type[PosteriorPoo
     assert isinstance(written().method.pooling, rule)
 
 
+@pytest.mark.of_bfls_own
 def test_every_rule_of_bfls_own_has_a_written_class() -> None:
     """Rules from elsewhere get theirs when they are asked for."""
     own = {rule for rule in pooling_rules.classes() if rule.__module__.startswith(f"{OWN}.")}

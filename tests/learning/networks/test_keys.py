@@ -112,6 +112,7 @@ def train(trainer, steps=STEPS, server_round=1, partition=0):
     )
 
 
+@pytest.mark.of_bfls_own
 def test_the_stochastic_inferences_are_all_here():
     from bfl.learning.networks.network import build_network
 
