@@ -1,9 +1,10 @@
-"""FedBE's server step by its parts, and its memory with ResNet-56.
+"""FedBE's server step by its parts, and the memory of a run with ResNet-56.
 
 21 teachers (10 samples, the average, 10 clients), of which each predicts the server's images once,
 and a student. ConvNet for time: 20 epochs on 10,000 images of 32 x 32, for which the authors' code
-took 357 s on a machine of two cores. ResNet-56 for memory: what does not grow with the images is
-there after a few hundred. Each in a process of its own, after one on a few images, which traces.
+took 357 s on a machine of two cores; in a process of its own, after a step on a few images, which
+traces. ResNet-56 for memory: a round of 10 of 100 clients with so many images of the server's, one
+epoch each, all in one process (the serial engine), which takes about half an hour on one core.
 
     python benchmarks/server_step.py --output FILE [--images 10000] [--epochs 20]
 """
@@ -15,19 +16,36 @@ import os
 import resource
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 from measuring import Report, Row, Timing, options, publish
+from random_images import write_images
 
 CLIENTS = 10
 FULL = {"images": 10_000, "epochs": 20}
 AUTHORS_SECONDS, MEGABYTES = 357.0, 8_000.0
 WARM_UP = {"images": 256, "epochs": 2}
-OF_MEMORY = {"images": 384, "epochs": 2}
+RESNET56 = {
+    "strategy": "fedbe",
+    "inference": "deterministic",
+    "model": "resnet56",
+    "clients": 100,
+    "fraction-train": 0.1,
+    "rounds": 1,
+    "local-epochs": 1,
+    "batch-size": 40,
+    "server-data": "held-back",
+    "distillation-epochs": 1,
+}
+CIFAR10 = 50_000
+"""Training images, of which the server gets its own."""
+VARIATIONS = {"server-threads=2": {"threads": 2}, "one CPU": {"cpus": 1}}
 PARTS = ("members drawn", "their predictions", "the student")
 
 
@@ -64,8 +82,8 @@ def measured(work: Callable[[], Any]) -> tuple[Any, dict[str, float]]:
     return result, taken
 
 
-def server_step(model: str, images: int, epochs: int) -> dict[str, dict[str, float]]:
-    """Make one step and return the seconds of its parts."""
+def server_step(images: int, epochs: int) -> dict[str, dict[str, float]]:
+    """Make a ConvNet's step and return the seconds of its parts."""
     from bfl.aggregation.refinements.distillation import Distillation, sharpened
     from bfl.aggregation.samplers import samplers
     from bfl.aggregation.server import DistillationTask
@@ -73,8 +91,8 @@ def server_step(model: str, images: int, epochs: int) -> dict[str, dict[str, flo
     from bfl.experiments.run.evaluator import Evaluator
     from bfl.experiments.run.server import NetworkServer
 
-    values: dict[str, Any] = {"strategy": "fedbe", "inference": "deterministic", "model": model}
-    configuration = resolve(values)
+    keys = {"strategy": "fedbe", "inference": "deterministic", "model": "convnet"}
+    configuration = resolve(keys)
     dataset, data = random_data(images)
     evaluator = Evaluator(configuration, dataset)
     server = NetworkServer(configuration, dataset, data, evaluator.predictor)
@@ -91,28 +109,39 @@ def server_step(model: str, images: int, epochs: int) -> dict[str, dict[str, flo
     return dict(zip(PARTS, (drawn, taught, learnt), strict=True))
 
 
-def cell(model: str, images: int, epochs: int) -> None:
-    """Print the parts of a step, traced before, and the process's greatest memory, as JSON."""
+def time_cell(images: int, epochs: int, threads: int) -> dict[str, Any]:
+    """Return the parts of a ConvNet's step, traced before, as a run's server computes it."""
     from bfl.engine.resources import cpus_of_this_process
     from bfl.keras import configure
 
-    configure(cpus_of_this_process())
-    server_step(model, **WARM_UP)
-    parts = server_step(model, images, epochs)
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
-    print(json.dumps({"parts": parts, "megabytes": memory}))
+    configure(threads, max(threads, cpus_of_this_process()))
+    server_step(**WARM_UP)
+    return server_step(images, epochs)
 
 
-def in_a_process(model: str, images: int, epochs: int, threads: int = 0) -> dict[str, Any]:
-    """Return what ``cell`` prints in a process of its own, on so many threads; 0: on all."""
-    asked = ["--cell", model, "--images", str(images), "--epochs", str(epochs)]
-    command = [sys.executable, __file__, *asked]
-    environment = {**os.environ, **({"BFL_CPUS": str(threads)} if threads else {})}
+def memory_cell(images: int) -> float:
+    """Return the greatest memory in MB of a process that makes a round with ResNet-56."""
+    import bfl
+
+    with tempfile.TemporaryDirectory() as scratch:
+        keys = {key.replace("-", "_"): value for key, value in RESNET56.items()}
+        keys |= {"dataset": write_images(Path(scratch), CIFAR10), "server_examples": float(images)}
+        bfl.run(backend="serial", output_dir=scratch, name="run", **keys)
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1000
+
+
+def in_a_process(cell: str, images: int, epochs: int, threads: int = 1, cpus: int = 0) -> Any:
+    """Return what a cell prints in a process of its own, which has so many CPUs; 0: all."""
+    asked = [f"--cell={cell}", f"--images={images}", f"--epochs={epochs}", f"--threads={threads}"]
+    environment = {**os.environ, **({"BFL_CPUS": str(cpus)} if cpus else {})}
     output = subprocess.run(
-        command, stdout=subprocess.PIPE, text=True, check=True, env=environment
+        [sys.executable, __file__, *asked],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+        env=environment,
     ).stdout
-    found: dict[str, Any] = json.loads(output.splitlines()[-1])
-    return found
+    return json.loads(output.splitlines()[-1])
 
 
 def time_rows(found: dict[str, Any], images: int, epochs: int) -> list[Row]:
@@ -124,7 +153,7 @@ def time_rows(found: dict[str, Any], images: int, epochs: int) -> list[Row]:
     }
     parts = {
         part: {kind: value * scale[part] for kind, value in taken.items()}
-        for part, taken in found["parts"].items()
+        for part, taken in found.items()
     }
     whole = sum(taken["seconds"] for taken in parts.values())
     cpu = sum(taken["cpu"] for taken in parts.values())
@@ -145,26 +174,32 @@ def main() -> None:
     parser = options(__doc__)
     parser.add_argument("--images", type=int, default=FULL["images"])
     parser.add_argument("--epochs", type=int, default=FULL["epochs"])
-    parser.add_argument("--cell", help="measure one network in this process")
+    parser.add_argument("--cell", choices=("time", "memory"), help="measure one in this process")
+    parser.add_argument("--threads", type=int, default=1)
     given = parser.parse_args()
-    if given.cell:
-        cell(given.cell, given.images, given.epochs)
-        return
     asked = given.images, given.epochs
-    rows = time_rows(in_a_process("convnet", *asked), *asked)
-    whole, *_ = time_rows(in_a_process("convnet", *asked, threads=1), *asked)
-    rows.append(replace(whole, what="ConvNet, the whole step, one thread", goal=None))
-    most = Timing.of([in_a_process("resnet56", **OF_MEMORY)["megabytes"]])
+    if given.cell:
+        timed = given.cell == "time"
+        print(json.dumps(time_cell(*asked, given.threads) if timed else memory_cell(given.images)))
+        return
+    rows = time_rows(in_a_process("time", *asked), *asked)
+    for what, limits in VARIATIONS.items():
+        whole, *_ = time_rows(in_a_process("time", *asked, **limits), *asked)
+        rows.append(replace(whole, what=f"{whole.what}, {what}", goal=None))
+    most = Timing.of([in_a_process("memory", *asked)])
     limit = Timing.of([MEGABYTES])
     ratio = MEGABYTES / most.median
-    rows.append(Row("ResNet-56, memory, RSS", "MB", most, "limit", limit, ratio, 1.0))
+    rows.append(Row("ResNet-56, a run's memory, RSS", "MB", most, "limit", limit, ratio, 1.0))
     notes = [
         "10 samples, the average and 10 clients; 20 epochs on 10,000 images of 32 x 32 x 3, batch "
         "128, augmented, with models averaged. CPU: seconds of all CPUs, which other work on the "
         "machine does not add to.",
         "The authors' 357 s were measured on another machine of two cores.",
-        "One thread is what a run has by default (server-threads).",
-        f"Memory: the greatest of the server's process, with {OF_MEMORY['images']} images.",
+        "With server-threads=1, the default, an operation has one thread, and as many are computed "
+        "side by side as there are CPUs, on which no bit depends; with 2 all of the machine's two.",
+        "Memory: the greatest of a process that makes a round of 10 of 100 clients on the serial "
+        f"engine, the server's and the clients' networks, with {given.images:,} images of the "
+        f"server's, {CIFAR10 - given.images:,} of the clients' and one epoch each.",
     ]
     if (given.images, given.epochs) != (FULL["images"], FULL["epochs"]):
         notes.append(f"In proportion, from {given.epochs} epochs on {given.images} images.")

@@ -40,9 +40,10 @@ tf.get_logger().setLevel(logging.ERROR)
 __all__ = ["configure", "has_gpu", "keras", "tf", "tfp"]
 
 _configured_threads: int | None = None
+_operations_at_once: int | None = None
 
 
-def configure(threads: int) -> None:
+def configure(threads: int, operations: int | None = None) -> None:
     """Size TensorFlow's thread pools and let it take GPU memory as it needs it; once per process.
 
     Two processes of one thread each do more together than two processes that both try to use all
@@ -50,17 +51,21 @@ def configure(threads: int) -> None:
     because Flower's Ray backend drops its own setting for it.
 
     Args:
-        threads: Threads within one operation; at least 1. A second call with another number is
-            ignored: TensorFlow cannot change it any more. Where somebody else has started it, as
-            in a notebook that has computed with it, it stays as it is, with a warning.
+        threads: Threads within one operation; at least 1. The bits depend on them. A second call
+            with another number is ignored: TensorFlow cannot change it any more. Where somebody
+            else has started it, as in a notebook that has computed with it, it stays as it is,
+            with a warning.
+        operations: Operations that are computed side by side, on which no bit depends; None: as
+            many as there are threads.
     """
-    global _configured_threads
+    global _configured_threads, _operations_at_once
     if _configured_threads is not None:
         return
     _configured_threads = max(1, threads)
+    _operations_at_once = max(1, operations or threads)
     try:
         tf.config.threading.set_intra_op_parallelism_threads(_configured_threads)
-        tf.config.threading.set_inter_op_parallelism_threads(_configured_threads)
+        tf.config.threading.set_inter_op_parallelism_threads(_operations_at_once)
         with quiet_start():
             gpus = tf.config.list_physical_devices("GPU")
         for gpu in gpus:
@@ -69,6 +74,9 @@ def configure(threads: int) -> None:
         wanted = _configured_threads
         _configured_threads = (
             tf.config.threading.get_intra_op_parallelism_threads() or available_cpus()
+        )
+        _operations_at_once = (
+            tf.config.threading.get_inter_op_parallelism_threads() or available_cpus()
         )
         warnings.warn(
             "TensorFlow has computed in this process before bfl was used, so it keeps its "
@@ -87,3 +95,8 @@ def has_gpu() -> bool:
 def configured_threads() -> int | None:
     """Return the threads that ``configure`` has set, or None before it was called."""
     return _configured_threads
+
+
+def operations_at_once() -> int:
+    """Return how many operations are computed side by side; 1 before ``configure`` was called."""
+    return _operations_at_once or 1

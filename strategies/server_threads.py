@@ -1,7 +1,8 @@
 """The threads that the server's network computes with: fixed where its bits enter the result.
 
 TensorFlow adds the parts of a gradient in an order that follows from their number, and a process
-keeps the number that it has begun with.
+keeps the number that it has begun with. How many operations are computed side by side changes no
+bit: these are as many as there are CPUs.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ def start_tensorflow(configuration: Configuration, client_threads: int | None) -
             f"bits. Allowed: server-threads={client_threads}, or num_cpus {wanted} a client in "
             "client_resources of the backend's configuration"
         )
-    configure(wanted)
+    configure(wanted, max(wanted, cpus_of_this_process()))
     if (has := configured_threads()) != wanted:
         raise ConfigurationError(
             f"server-threads is {wanted}, and TensorFlow already computes with {has} threads in "

@@ -183,8 +183,9 @@ def _start(description: NetworkDescription) -> None:
         )
     from bfl.keras import configure
 
-    said = os.environ.get("BFL_CPUS")
-    configure(cpus_of_this_process() if said else description.threads or cpus_of_this_process())
+    cpus = cpus_of_this_process()
+    threads = cpus if os.environ.get("BFL_CPUS") else description.threads or cpus
+    configure(threads, max(threads, cpus))
 
 
 @lru_cache(maxsize=2)

@@ -67,9 +67,9 @@ class Keys(pydantic.BaseModel):
     )
     server_threads: Count = Field(
         1,
-        description="threads of the server's process where its network has a say in the result: "
-        "it distils, weighs clients by what they predict, or picks a round or an epoch by its "
-        "images; the bits depend on it",
+        description="threads within an operation where the server's network has a say in the "
+        "result: it distils, weighs clients by what they predict, or picks a round or an epoch by "
+        "its images; the bits depend on it",
         json_schema_extra=SERVER_ONLY,
     )
     clients: int = Field(

@@ -43,12 +43,14 @@ class Process:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, begun: int | None = None) -> None:
         self.threads = begun
+        self.operations: int | None = None
         monkeypatch.setattr(bfl.keras, "configure", self.configure)
         monkeypatch.setattr(bfl.keras, "configured_threads", lambda: self.threads)
         monkeypatch.setattr(server_threads, "cpus_of_this_process", lambda: 3)
 
-    def configure(self, threads: int) -> None:
+    def configure(self, threads: int, operations: int | None = None) -> None:
         self.threads = self.threads or threads
+        self.operations = self.operations or operations or threads
 
 
 @pytest.mark.parametrize("what", DECIDES)
@@ -60,7 +62,7 @@ def test_what_enters_the_result_has_the_configured_threads(
     given = {} if threads == 1 else {"server-threads": threads}
     process = Process(monkeypatch)
     start_tensorflow(resolve({**DECIDES[what], **given}), None)
-    assert process.threads == threads
+    assert (process.threads, process.operations) == (threads, 3)
 
 
 @pytest.mark.parametrize("what", IDLE)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl import randomness
-from bfl.keras import configured_threads, tf
+from bfl.keras import configured_threads, operations_at_once, tf
 from bfl.learning.networks.folding import FoldedModel
 from bfl.learning.networks.keys import keyed
 from bfl.learning.networks.network import Network, normalized_images
@@ -18,12 +18,21 @@ from bfl.posteriors import Manifest
 
 Images = npt.NDArray[np.uint8]
 
-BATCHES_AT_ONCE = 2
-"""Batches that are predicted side by side where TensorFlow has that many threads.
+LEAST_BATCHES_AT_ONCE = 2
+"""Batches that are predicted side by side where all of TensorFlow's threads share an operation.
 
-While one is at an operation too small to be split, the other keeps the remaining threads busy. The
-bits do not depend on it.
+While one is at an operation too small to be split, the other keeps the remaining threads busy.
 """
+
+
+def batches_at_once() -> int:
+    """Return how many batches are predicted side by side, on which no bit depends.
+
+    With fewer threads within an operation than operations at once, as many as keep all busy.
+    """
+    operations = operations_at_once()
+    busy = operations // (configured_threads() or 1)
+    return min(operations, max(LEAST_BATCHES_AT_ONCE, busy))
 
 
 class ForwardPass:
@@ -85,8 +94,7 @@ class ForwardPass:
             result: npt.NDArray[Any] = self._forward(batch, tf.constant(keys[number])).numpy()
             return result
 
-        at_once = min(BATCHES_AT_ONCE, configured_threads() or 1)
-        with ThreadPoolExecutor(at_once) as pool:
+        with ThreadPoolExecutor(batches_at_once()) as pool:
             parts = list(pool.map(logits, range(len(keys))))
         return np.concatenate(parts)
 

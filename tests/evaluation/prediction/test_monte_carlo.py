@@ -364,9 +364,22 @@ def test_batches_side_by_side_give_the_same_bits(case, monkeypatch):
     from bfl.evaluation.prediction import forward
     from bfl.evaluation.prediction.monte_carlo import Predictor
 
-    monkeypatch.setattr(forward, "configured_threads", lambda: 4)
     small = Predictor(case.network, case.architecture, batch_size=7)
-    monkeypatch.setattr(forward, "BATCHES_AT_ONCE", 1)
+    monkeypatch.setattr(forward, "batches_at_once", lambda: 1)
     alone = case.predict(predictor=small)
-    monkeypatch.setattr(forward, "BATCHES_AT_ONCE", 4)
+    monkeypatch.setattr(forward, "batches_at_once", lambda: 4)
     assert all(digest(case.predict(predictor=small)) == digest(alone) for _ in range(5))
+
+
+@pytest.mark.parametrize(
+    ("threads", "operations", "batches"),
+    [(1, 1, 1), (None, 1, 1), (2, 2, 2), (8, 8, 2), (1, 8, 8), (2, 8, 4), (3, 8, 2)],
+)
+def test_as_many_batches_side_by_side_as_keep_all_cpus_busy(
+    threads, operations, batches, monkeypatch
+):
+    from bfl.evaluation.prediction import forward
+
+    monkeypatch.setattr(forward, "configured_threads", lambda: threads)
+    monkeypatch.setattr(forward, "operations_at_once", lambda: operations)
+    assert forward.batches_at_once() == batches

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
+import subprocess
+import sys
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -136,6 +140,34 @@ def test_the_same_task_gives_the_same_bits_and_nothing_is_traced_again(points: S
     assert points.server.distil(task).posterior.digest() == first.digest()
     assert points.server.distiller(task).traces == 1
     assert points.evaluator.predictor.traces == 1
+
+
+def bits_of_a_server_step() -> str:
+    """Return the digests of what teachers predict and of the student."""
+    given = {"model": "resnet8", "student-augmentation": "crop-flip"}
+    setting = Setting(inference="deterministic", **given)
+    teachers = [other(setting.start, seed) for seed in range(3)]
+    members = [Member(f"model-{n}", m.mean, m.point) for n, m in enumerate(teachers)]
+    shown = setting.evaluator.dataset.test_images
+    predicted = setting.server.predict_ensemble(members, labels=("test",), images=shown)
+    task = setting.task(setting.probabilities(*teachers))
+    digest = hashlib.sha256(predicted.mean_probability.tobytes()).hexdigest()
+    return f"{digest} {setting.server.distil(task).posterior.digest()}"
+
+
+@pytest.mark.slow
+def test_no_bit_depends_on_how_many_operations_are_computed_at_once(tensorflow: Any) -> None:
+    """One in this process and four in another, each with one thread."""
+    script = (
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "from bfl.keras import configure, operations_at_once\n"
+        "configure(1, 4)\n"
+        f"from {Path(__file__).stem} import bits_of_a_server_step\n"
+        "print(operations_at_once(), bits_of_a_server_step(), sep='\\n')\n"
+    )
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=True)
+    assert done.stdout.split("\n")[-3:] == ["4", bits_of_a_server_step(), ""]
 
 
 def test_the_codes_loss_makes_a_gradient_a_tenth(points: Setting) -> None:

@@ -128,13 +128,14 @@ def test_one_trace_serves_all_clients_sizes_and_rounds():
 
 @pytest.mark.slow
 def test_bits_are_those_of_a_fresh_process():
+    """Which computes four operations at once, here one."""
     expected = [result_of_a_client(inference) for inference in INFERENCES]
     root = Path(bfl.__file__).parents[1]
     script = (
         "import sys\n"
         f"sys.path.insert(0, {str(Path(inspect.getfile(result_of_a_client)).parent)!r})\n"
         "from bfl.keras import configure\n"
-        "configure(1)\n"
+        "configure(1, 4)\n"
         f"from {Path(__file__).stem} import INFERENCES, result_of_a_client\n"
         "print([result_of_a_client(inference) for inference in INFERENCES[::-1]])\n"
     )
