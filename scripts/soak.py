@@ -115,6 +115,10 @@ def history(folder: RunFolder) -> list[dict[str, Any]]:
 def main() -> int:
     """Return 0 if the disturbed run ended as the other one."""
     kills, backend, rounds = int(sys.argv[1]), sys.argv[2], int(sys.argv[3])
+    if kills > rounds - LAST_ROUNDS:
+        sys.exit(
+            f"{kills} kills need {kills + LAST_ROUNDS} rounds or more, and {rounds} are asked for"
+        )
     random.seed(0)
     with tempfile.TemporaryDirectory() as scratch:
         whole, disturbed = Path(scratch) / "whole", Path(scratch) / "disturbed"
