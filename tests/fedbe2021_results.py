@@ -12,7 +12,7 @@ RESULTS = ROOT / "docs" / "results"
 PAGE = RESULTS / "fedbe2021.md"
 ECE, NLL = "expected-calibration-error", "negative-log-likelihood"
 FEDBE, PLAIN, DISTILLED, AVERAGED = "FedBE", "FedBE without SWA", "v-Distillation", "FedAvg"
-LABELS = "clients", "method", "epochs", "targets"
+LABELS = "clients", "method", "epochs", "rates", "targets"
 
 Row = dict[str, str]
 

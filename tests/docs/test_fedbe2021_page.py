@@ -69,7 +69,7 @@ def test_fedbe_without_averaged_models_leads_early_and_is_overtaken() -> None:
     assert "is {:.1f} points ({:.1f} to {:.1f}) ahead of FedAvg after 5".format(*early) in SAID
     assert "and {:.1f} ({:.1f} to {:.1f}) after 10".format(*ten) in SAID
     others = [of_the_other_three(f"accuracy-at-round-{n}", PLAIN, AVERAGED) for n in (5, 10)]
-    assert "the other three alone have {} and {}. Whether".format(*others) in SAID
+    assert "the other three alone have {} and {}. Where the".format(*others) in SAID
     assert pair("accuracy", PLAIN, AVERAGED)[0] < 0
 
 
