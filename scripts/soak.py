@@ -23,6 +23,8 @@ CLIENTS = 4
 LAST_ROUNDS = 3
 """The rounds at the end in which nothing is killed: the run might end, or its actors, before."""
 POLL_SECONDS = 0.05
+MOST_SECONDS = 600.0
+"""The longest that a run may take to come to a round; one that takes longer hangs."""
 
 
 def command(folder: Path, backend: str, rounds: int) -> list[str]:
@@ -45,7 +47,11 @@ def descendants(pid: int) -> list[int]:
     """Return the processes that a process has started, directly or not (Linux)."""
     found = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):
-        for child in task.read_text().split():
+        try:
+            children = task.read_text().split()
+        except OSError:
+            continue  # the thread has just ended
+        for child in children:
             found += [int(child), *descendants(int(child))]
     return found
 
@@ -68,7 +74,11 @@ def rounds_done(folder: Path) -> int:
 
 def await_moment(process: subprocess.Popen[bytes], folder: Path, done: int, victim: str) -> bool:
     """Wait until a run has done that many rounds and its victim lives; False if it ends before."""
+    latest = time.monotonic() + MOST_SECONDS
     while process.poll() is None:
+        if time.monotonic() > latest:
+            process.kill()
+            sys.exit(f"the run has not come to round {done + 1} within {MOST_SECONDS:.0f} s")
         if rounds_done(folder) >= done and (victim != "actor" or actors(process.pid)):
             return True
         time.sleep(POLL_SECONDS)
