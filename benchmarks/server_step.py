@@ -4,7 +4,7 @@
 and a student. ConvNet for time: 20 epochs on 10,000 images of 32 x 32, for which the authors' code
 took 357 s on a machine of two cores; in a process of its own, after a step on a few images, which
 traces. ResNet-56 for memory: a round of 10 of 100 clients with so many images of the server's, one
-epoch each, all in one process (the serial engine), which takes about half an hour on one core.
+epoch each, all in one process (the serial engine).
 
     python benchmarks/server_step.py --output FILE [--images 10000] [--epochs 20]
 """
@@ -114,7 +114,7 @@ def time_cell(images: int, epochs: int, threads: int) -> dict[str, Any]:
     from bfl.engine.resources import cpus_of_this_process
     from bfl.keras import configure
 
-    configure(threads, max(threads, cpus_of_this_process()))
+    configure(threads, cpus_of_this_process())
     server_step(**WARM_UP)
     return server_step(images, epochs)
 

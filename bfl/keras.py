@@ -43,7 +43,7 @@ _configured_threads: int | None = None
 _operations_at_once: int | None = None
 
 
-def configure(threads: int, operations: int | None = None) -> None:
+def configure(threads: int, operations: int = 1) -> None:
     """Size TensorFlow's thread pools and let it take GPU memory as it needs it; once per process.
 
     Two processes of one thread each do more together than two processes that both try to use all
@@ -55,14 +55,14 @@ def configure(threads: int, operations: int | None = None) -> None:
             with another number is ignored: TensorFlow cannot change it any more. Where somebody
             else has started it, as in a notebook that has computed with it, it stays as it is,
             with a warning.
-        operations: Operations that are computed side by side, on which no bit depends; None: as
-            many as there are threads.
+        operations: Operations that are computed side by side, on which no bit depends; at least
+            as many as there are threads.
     """
     global _configured_threads, _operations_at_once
     if _configured_threads is not None:
         return
     _configured_threads = max(1, threads)
-    _operations_at_once = max(1, operations or threads)
+    _operations_at_once = max(_configured_threads, operations)
     try:
         tf.config.threading.set_intra_op_parallelism_threads(_configured_threads)
         tf.config.threading.set_inter_op_parallelism_threads(_operations_at_once)

@@ -38,7 +38,7 @@ def start_tensorflow(configuration: Configuration, client_threads: int | None) -
             f"bits. Allowed: server-threads={client_threads}, or num_cpus {wanted} a client in "
             "client_resources of the backend's configuration"
         )
-    configure(wanted, max(wanted, cpus_of_this_process()))
+    configure(wanted, cpus_of_this_process())
     if (has := configured_threads()) != wanted:
         raise ConfigurationError(
             f"server-threads is {wanted}, and TensorFlow already computes with {has} threads in "

@@ -185,7 +185,7 @@ def _start(description: NetworkDescription) -> None:
 
     cpus = cpus_of_this_process()
     threads = cpus if os.environ.get("BFL_CPUS") else description.threads or cpus
-    configure(threads, max(threads, cpus))
+    configure(threads, cpus)
 
 
 @lru_cache(maxsize=2)

@@ -48,9 +48,9 @@ class Process:
         monkeypatch.setattr(bfl.keras, "configured_threads", lambda: self.threads)
         monkeypatch.setattr(server_threads, "cpus_of_this_process", lambda: 3)
 
-    def configure(self, threads: int, operations: int | None = None) -> None:
+    def configure(self, threads: int, operations: int = 1) -> None:
         self.threads = self.threads or threads
-        self.operations = self.operations or operations or threads
+        self.operations = self.operations or max(operations, threads)
 
 
 @pytest.mark.parametrize("what", DECIDES)
