@@ -83,7 +83,8 @@ PYTHON
 if [ "$connection" = local ] && [ -z "$own_superlink_port" ]; then
     port=$(free_ports 1)
     export FLWR_LOCAL_SUPERLINK_HTTP_API_PORT=$port
-    start_flower superlink flower-superlink --insecure --simulation --host 127.0.0.1 --port "$port"
+    start_flower superlink python -P -m bfl.engine.flower.superlink --insecure --simulation \
+        --host 127.0.0.1 --port "$port"
     wait_for_superlink "$port" "${flower_processes[0]}"
 fi
 

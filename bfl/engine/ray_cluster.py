@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
+import secrets
 import signal
 import socket
 import sys
@@ -28,8 +30,31 @@ INHERITED = ("TF_USE_LEGACY_KERAS",)
 """Variables of this process's environment that actors on other machines get, too."""
 
 
+TOKENS = ("RAY_AUTH_TOKEN", "RAY_AUTH_TOKEN_PATH")
+"""Variables by which a user gives a token: whoever has it runs code on the nodes of a Ray."""
+
+
+def own_environment() -> dict[str, str]:
+    """Return the variables with which a new Ray serves this user alone: a token, and loopback.
+
+    What the user has said of a token stands. Ray listens on every interface of a machine unless it
+    takes it for one without clusters, as it does macOS and Windows.
+    """
+    token = _given_token()
+    if not token and not os.environ.get("RAY_AUTH_MODE"):
+        # Not on a command line and in no file: processes inherit it.
+        token = {"RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": secrets.token_hex(32)}
+    return {"RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0", **token}
+
+
+def _given_token() -> dict[str, str]:
+    """Return what has Ray use the token that the user has given; Ray needs the mode as well."""
+    given = any(map(os.environ.get, TOKENS)) and not os.environ.get("RAY_AUTH_MODE")
+    return {"RAY_AUTH_MODE": "token"} if given else {}
+
+
 def connect(init_args: Mapping[str, Any], died: Callable[[str], None]) -> None:
-    """Start Ray, or join the cluster that is named.
+    """Start Ray, with a token of its own and on loopback, or join the cluster that is named.
 
     Flower would do it itself, in another thread than the one that waits for nodes.
 
@@ -59,12 +84,13 @@ def connect(init_args: Mapping[str, Any], died: Callable[[str], None]) -> None:
         if joins:
             _check_reachable(address)
             kept = {name: os.environ[name] for name in INHERITED if name in os.environ}
-            with _own_signal_handlers():
+            with _settings(_given_token()), _own_signal_handlers():
                 ray.init(**arguments, runtime_env={"env_vars": {**kept, "PYTHONPATH": path}})
         else:
             # Ray's processes inherit the path. With a runtime environment actors could not be the
             # processes that Ray has started beforehand.
-            with _environment("PYTHONPATH", path), _own_signal_handlers():
+            own = {"PYTHONPATH": path, **own_environment()}
+            with _settings(own), _on_loopback(), _own_signal_handlers():
                 ray.init(**arguments)
     except Exception as error:
         what = f"join the Ray cluster at {address}" if joins else "start Ray"
@@ -77,6 +103,7 @@ def disconnect() -> None:
     import ray
 
     ray.shutdown()
+    _read_settings()
 
 
 def end(actors: Iterable[Any]) -> None:
@@ -140,24 +167,51 @@ def _why_not(error: BaseException) -> str:
     while error.__cause__ is not None:
         error = error.__cause__
     reason = (str(error).strip() or repr(error)).splitlines()[-1]
-    if "AuthenticationError" in reason and "RAY_AUTH_MODE" not in os.environ:
-        # `ray start` may have chosen to ask for a token; a driver that joins does not follow.
-        return f"it asks for a token: set RAY_AUTH_MODE=token ({reason})"
+    if "AuthenticationError" in reason:
+        return (
+            "it asks for its token: give it in RAY_AUTH_TOKEN or RAY_AUTH_TOKEN_PATH, or set "
+            f"RAY_AUTH_MODE=token for that of ~/.ray/auth_token ({reason})"
+        )
     return reason
 
 
 @contextmanager
-def _environment(name: str, value: str) -> Iterator[None]:
-    """Set a variable of this process's environment for a while."""
-    before = os.environ.get(name)
-    os.environ[name] = value
+def _settings(values: Mapping[str, str]) -> Iterator[None]:
+    """Set variables of this process's environment while Ray starts, whose processes inherit them.
+
+    Whatever else this process starts does not: it need not know the token.
+    """
+    before = {name: os.environ.get(name) for name in values}
+    os.environ.update(values)
+    try:
+        _read_settings()
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+def _read_settings() -> None:
+    """Have Ray read the variables again that it has read when it was imported."""
+    raylet: Any = importlib.import_module("ray._raylet")
+    raylet.AuthenticationTokenLoader.instance().reset_cache()
+    raylet.Config.initialize("")
+
+
+@contextmanager
+def _on_loopback() -> Iterator[None]:
+    """Do as the variable of ``own_environment`` says, which Ray has read when it was imported."""
+    from ray._private import ray_constants
+
+    before = ray_constants.ENABLE_RAY_CLUSTER
+    ray_constants.ENABLE_RAY_CLUSTER = False
     try:
         yield
     finally:
-        if before is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = before
+        ray_constants.ENABLE_RAY_CLUSTER = before
 
 
 def _check_reachable(address: str) -> None:

@@ -320,6 +320,16 @@ PARTS = (
     ),
     # Ray.
     Part("ray._private", "worker", RAY, offers=("_global_node",)),
+    # What Ray reads of the environment when it is imported can be read again.
+    Part("ray._raylet", "AuthenticationTokenLoader", RAY, offers=("instance", "reset_cache")),
+    Part("ray._raylet", "Config", RAY, offers=("initialize",)),
+    Part("ray._private", "ray_constants", RAY, offers=("ENABLE_RAY_CLUSTER",)),
+    Part(
+        "ray._private.services",
+        "get_node_ip_address",
+        RAY,
+        looks_up=("ray_constants", "ENABLE_RAY_CLUSTER"),
+    ),
     Part("ray._private.node", "Node", RAY, offers=("all_processes",)),
     Part("ray._private.services", "ProcessInfo", RAY, offers=("process",)),
     Part(

@@ -1,12 +1,17 @@
-"""What fits on Ray's nodes: counted from declared resources, refused with advice when nothing does.
+"""What fits on Ray's nodes, and who reaches them: counted from declared resources, with advice.
 
 GPUs are declared to Ray, which schedules by numbers; nothing here computes on one.
 """
 
+import os
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import ray
 
 from bfl.engine.flower import FlowerApp, RayEngine
 from bfl.engine.ray_cluster import check_fit, misfit
@@ -56,3 +61,30 @@ def test_what_does_not_fit_is_refused(engine, asked):
 def test_what_fits_is_not(engine):
     check_fit({"num_cpus": 3, "num_gpus": 1})
     check_fit({"num_cpus": 0.1})
+
+
+@pytest.mark.slow
+def test_nobody_else_reaches_it(engine: RayEngine) -> None:
+    """Neither from another host nor, without the token, from this one."""
+    (node,) = ray.nodes()
+    context = ray.get_runtime_context()
+    gcs = int(context.gcs_address.rpartition(":")[2])
+    for port in (gcs, node["NodeManagerPort"], node["ObjectManagerPort"]):
+        socket.create_connection(("127.0.0.1", port), timeout=5).close()
+        with pytest.raises(ConnectionRefusedError):  # what listens on all interfaces has this one
+            socket.create_connection(("127.0.0.2", port), timeout=5)
+    strangers = {k: v for k, v in os.environ.items() if not k.startswith("RAY_")}
+    stranger = "import sys; from ray._raylet import GcsClient; GcsClient(address=sys.argv[1])"
+    refused = subprocess.run(
+        [sys.executable, "-c", stranger, context.gcs_address],
+        env=strangers,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert refused.returncode == 1
+    assert "InvalidAuthToken" in refused.stderr
+
+    token = str(ray.get(ray.remote(lambda: os.environ["RAY_AUTH_TOKEN"]).remote()))
+    processes = [path.read_bytes() for path in Path("/proc").glob("[1-9]*/cmdline")]
+    assert not any(token.encode() in line for line in processes)

@@ -28,12 +28,13 @@ def started(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     seen: dict[str, Any] = {}
 
     def init(**arguments: Any) -> None:
-        seen.update(arguments, path=os.environ.get("PYTHONPATH"))
+        seen.update(arguments, path=os.environ.get("PYTHONPATH"), environment=dict(os.environ))
 
     monkeypatch.setattr(ray, "init", init)
     monkeypatch.setattr(ray_cluster, "_watch_raylet", lambda died: None)
     monkeypatch.setattr(ray_cluster, "_check_reachable", lambda address: None)
-    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    for name in ("RAY_ADDRESS", "RAY_AUTH_MODE", *ray_cluster.TOKENS):
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.syspath_prepend("/somewhere/else")
     return seen
 
@@ -65,6 +66,40 @@ def test_a_cluster_is_told_the_path(
     told = started["runtime_env"]["env_vars"]
     assert told["TF_USE_LEGACY_KERAS"] == "1"
     assert told["PYTHONPATH"].split(os.pathsep)[0] == "/somewhere/else"
+
+
+@pytest.mark.parametrize("address", ["", "elsewhere:6379"])
+@pytest.mark.parametrize(
+    ("given", "mode"),
+    [
+        ({}, "token"),
+        ({"RAY_AUTH_TOKEN": "users"}, "token"),
+        ({"RAY_AUTH_TOKEN_PATH": "/users/token"}, "token"),
+        ({"RAY_AUTH_MODE": "token"}, "token"),
+        ({"RAY_AUTH_MODE": "disabled", "RAY_AUTH_TOKEN": "users"}, "disabled"),
+    ],
+)
+def test_token(
+    given: dict[str, str],
+    mode: str,
+    address: str,
+    started: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A Ray of one's own has a new one unless the user gives one; a cluster has the user's."""
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    tokens = []
+    for _ in range(2):
+        ray_cluster.connect({}, print)
+        found = {k: v for k, v in started["environment"].items() if k.startswith("RAY_AUTH_")}
+        tokens.append(found.pop("RAY_AUTH_TOKEN", None) if not given else None)
+        own = not address and not given
+        assert found == ({**given, "RAY_AUTH_MODE": mode} if given or own else {})
+    assert all(tokens) == (len(set(tokens)) == 2) == own
+    # What else this process starts need not know it.
+    assert {k: v for k, v in os.environ.items() if k.startswith("RAY_AUTH_")} == given
 
 
 @pytest.mark.slow

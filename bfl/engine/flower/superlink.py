@@ -1,10 +1,16 @@
-"""Flower's SuperLink, which waits longer for its database; it takes the same arguments."""
+"""Flower's SuperLink, which waits longer for its database and starts Ray for its user alone.
+
+It takes the same arguments.
+"""
 
 from __future__ import annotations
 
 import importlib
+import os
 import sys
 from typing import Any
+
+from bfl.engine.ray_cluster import own_environment
 
 BUSY_TIMEOUT = 120
 """Seconds that a call waits while others write to the database; Flower: 5.
@@ -29,6 +35,8 @@ def waits_longer() -> None:
 def main() -> None:
     """Run the SuperLink."""
     waits_longer()
+    if "--simulation" in sys.argv and not os.environ.get("RAY_ADDRESS"):
+        os.environ.update(own_environment())
     command: Any = importlib.import_module("flwr.superlink.cli")
     command.flower_superlink()
 
