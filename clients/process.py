@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -15,6 +14,7 @@ from bfl.data.datasets import Dataset
 from bfl.data.datasets.cache import cached_dataset
 from bfl.engine.resources import cpus_of_this_process
 from bfl.plugins import ANY_PLUGIN, PluginPolicy, activate
+from bfl.texts import from_json
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class TrainingData:
 
 @lru_cache(maxsize=16)
 def _resolved(text: str, policy: PluginPolicy) -> Configuration:
-    return resolve(json.loads(text), check_data=False, on_client=True, policy=policy)
+    return resolve(from_json(text), check_data=False, on_client=True, policy=policy)
 
 
 def cached_configuration(text: str, policy: PluginPolicy = ANY_PLUGIN) -> Configuration:

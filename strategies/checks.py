@@ -27,6 +27,7 @@ from bfl.federation.wire import posterior_from_arrays
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.posterior import VECTORS
 from bfl.registry import kebab
+from bfl.texts import from_json
 from strategies.method import Method
 from strategies.pool_updates import foreseen_weights
 
@@ -77,7 +78,7 @@ def known_configuration(given: Configuration | str) -> Configuration | None:
     """
     if not isinstance(given, str):
         return given
-    values = json.loads(given)
+    values = from_json(given)
     return resolve(values, check_data=False, check_parts=False) if values else None
 
 

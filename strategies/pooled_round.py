@@ -16,6 +16,7 @@ from bfl.aggregation.client_models import ClientModels
 from bfl.federation.state import Snapshots
 from bfl.named_arrays import behind, under
 from bfl.posteriors import Manifest, Posterior
+from bfl.texts import from_json
 from strategies.server_state import ServerState
 
 _POSTERIOR, _STATE, _MODELS, _REPORT = "posterior.", "state.", "models.", "report"
@@ -59,7 +60,7 @@ class PooledRound:
             KeyError: An array is missing.
         """
         posterior, models = Posterior(**behind(_POSTERIOR, arrays)), behind(_MODELS, arrays)
-        report = json.loads(arrays[_REPORT].tobytes())
+        report = from_json(arrays[_REPORT].tobytes())
         return cls(
             state=ServerState.from_arrays(server_round, posterior, behind(_STATE, arrays)),
             metrics=report["metrics"],

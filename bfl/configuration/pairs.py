@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Mapping
 
 import tomli_w
 
 from bfl.errors import ConfigurationError
+from bfl.texts import from_toml
 
 Value = str | int | float | bool
 """A value of Flower's run configuration."""
@@ -47,8 +47,8 @@ def parse_pairs(text: str) -> dict[str, Value]:
     values: dict[str, Value] = {}
     for key, value in _PAIR.findall(text):
         try:
-            parsed = tomllib.loads(f"value = {value}")["value"]
-        except tomllib.TOMLDecodeError:
+            parsed = from_toml(f"value = {value}")["value"]
+        except ValueError:
             raise ConfigurationError(
                 f"run configuration: {key}={value} has no TOML value; "
                 f'a string needs quotes: {key}="{value}"'

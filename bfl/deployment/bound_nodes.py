@@ -15,6 +15,7 @@ from pathlib import Path
 
 from bfl.errors import DataError
 from bfl.files import write_atomically
+from bfl.texts import from_json
 
 VARIABLE = "BFL_NODES"
 """Names the file, in the environment of a server that binds keys to partitions."""
@@ -58,7 +59,7 @@ def read_bound_nodes(path: Path) -> dict[int, BoundNode]:
     if not path.exists():
         return {}
     try:
-        tables = json.loads(path.read_text(encoding="utf-8"))
+        tables = from_json(path.read_text(encoding="utf-8"))
         return {int(node): BoundNode(**fields) for node, fields in tables.items()}
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise DataError(f"{path} does not say which node plays which partition: {error}") from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +9,7 @@ from pathlib import Path
 from bfl.deployment.bound_nodes import BoundNode, read_bound_nodes, write_bound_nodes
 from bfl.deployment.client_list import Client, ClientList
 from bfl.errors import RunError
+from bfl.texts import from_json
 
 CONNECTION = "federation"
 """The name of the connection in the server's own Flower configuration."""
@@ -99,7 +99,7 @@ def _json(said: str) -> dict[str, str]:
     """Return the JSON object in what a command says, beside which there may be other lines."""
     begin, end = said.find("{"), said.rfind("}")
     try:
-        answer = json.loads(said[begin : end + 1])
+        answer = from_json(said[begin : end + 1])
     except ValueError:
         return {}
     return answer if isinstance(answer, dict) else {}

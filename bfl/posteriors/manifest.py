@@ -16,6 +16,7 @@ import numpy.typing as npt
 from bfl import randomness
 from bfl.errors import PosteriorError
 from bfl.posteriors.posterior import Posterior
+from bfl.texts import from_json
 
 KernelInitialization = Literal["he-normal", "lecun-normal", "xavier-uniform"]
 """How kernels, or the means of Gaussian ones, may begin."""
@@ -188,7 +189,7 @@ class Manifest:
     def from_json(cls, text: str) -> Manifest:
         """Return the manifest that ``to_json`` wrote."""
         return cls(
-            tuple(Parameter(**{**row, "shape": tuple(row["shape"])}) for row in json.loads(text))
+            tuple(Parameter(**{**row, "shape": tuple(row["shape"])}) for row in from_json(text))
         )
 
     def digest(self) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 import json
-import tomllib
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -22,6 +21,7 @@ import numpy.typing as npt
 
 from bfl.errors import DataError, PosteriorError, RunError
 from bfl.files import write_atomically
+from bfl.texts import from_json, from_toml
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
@@ -88,7 +88,7 @@ class Files:
     def read_json(self, file: str) -> dict[str, Any]:
         """Return a JSON object."""
         with self.reading(file) as data:
-            content = json.loads(data)
+            content = from_json(data)
             if not isinstance(content, dict):
                 raise ValueError("expected a JSON object")
             return content
@@ -137,7 +137,7 @@ def config_of(data: bytes) -> dict[str, Any]:
     Raises:
         ValueError: It is no TOML, or its rounds are no number.
     """
-    config = tomllib.loads(data.decode())
+    config = from_toml(data.decode())
     if not isinstance(rounds := config.get("rounds", 0), int):
         raise ValueError(f"rounds is {rounds!r}; expected a whole number")
     return config

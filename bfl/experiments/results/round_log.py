@@ -10,6 +10,7 @@ from typing import Any
 from bfl.errors import DataError
 from bfl.experiments.results.files import CORRUPT, Files, plain
 from bfl.files import sync_folder
+from bfl.texts import from_json
 
 ROUNDS = "rounds.jsonl"
 
@@ -88,7 +89,7 @@ def whole_rounds(files: Files) -> tuple[bytes, list[dict[str, Any]]]:
 
 
 def _entry(line: bytes) -> dict[str, Any]:
-    entry = json.loads(line)
+    entry = from_json(line)
     if not isinstance(entry, dict) or "round" not in entry:
         raise ValueError("expected a JSON object with the key 'round'")
     if not isinstance(entry.get("seconds", 0.0), int | float):

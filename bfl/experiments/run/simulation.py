@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -12,6 +11,7 @@ from bfl.configuration.settings import UNSET
 from bfl.engine.flower import FlowerApp, Values
 from bfl.errors import ConfigurationError, unknown_name
 from bfl.experiments.run.resume import check_output
+from bfl.texts import from_json
 
 DEFAULT_SUPERNODES = 10
 BACKENDS = ("ray", "serial")
@@ -24,8 +24,8 @@ def read_backend_config(text: str) -> dict[str, Any]:
         ConfigurationError: It is not a JSON object, or has a key that Flower does not know.
     """
     try:
-        config = json.loads(text)
-    except json.JSONDecodeError as error:
+        config = from_json(text)
+    except ValueError as error:
         raise ConfigurationError(f"--backend-config: not JSON ({error}): {text}") from error
     if not isinstance(config, dict):
         raise ConfigurationError(f"--backend-config: expected a JSON object, not {text}")

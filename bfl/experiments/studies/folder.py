@@ -25,6 +25,7 @@ from bfl.experiments.run.resume import CHECKPOINTS
 from bfl.experiments.studies.extending import read_extended
 from bfl.experiments.studies.scale import Scale, ScaledStudy
 from bfl.files import try_lock, write_atomically
+from bfl.texts import from_json
 
 STUDY_TOML = "study.toml"
 STUDY_JSON = "study.json"
@@ -109,7 +110,7 @@ class StudyFolder:
         if not self.holds_study():
             raise ConfigurationError(f"{self.path} is not the folder of a study: no {STUDY_JSON}")
         try:
-            return dict(json.loads(path.read_text(encoding="utf-8"))[key])
+            return dict(from_json(path.read_text(encoding="utf-8"))[key])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DataError(f"{path} is corrupt: {error!r}") from error
 

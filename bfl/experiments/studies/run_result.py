@@ -46,6 +46,7 @@ from bfl.experiments.results.run_folder import (
 from bfl.experiments.run.resume import FREE_TO_CHANGE
 from bfl.experiments.studies.curves import kept_of_rounds, number_of_curves
 from bfl.files import write_atomically
+from bfl.texts import from_json
 
 FORMAT = 2
 UNSEALED = 1
@@ -145,7 +146,7 @@ class RunResult:
         }
         lines = [f' "{name}": {json.dumps(short(curve))}' for name, curve in curves.items()]
         whole = ",\n".join([text.removesuffix("\n}"), *lines]) + "\n}\n"
-        seal = f'{{\n "{CONTENT}": "{digest(json.loads(whole))}",\n'
+        seal = f'{{\n "{CONTENT}": "{digest(from_json(whole))}",\n'
         return seal + whole.removeprefix("{\n")
 
 
@@ -254,7 +255,7 @@ def read_result(path: Path) -> RunResult:
             content and its configuration.
     """
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = from_json(path.read_text(encoding="utf-8"))
         sealed = _is_sealed(content)
         seal = str(content.pop(CONTENT)) if sealed else ""
         result = RunResult(

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from pathlib import Path
 
 from bfl.files import write_atomically
+from bfl.texts import from_json
 
 
 class Ledger:
@@ -27,7 +27,7 @@ class Ledger:
         self._path = path
         self.begun: list[int] = []
         if path is not None and path.is_file():
-            self.begun = [json.loads(line) for line in path.read_text(encoding="ascii").split()]
+            self.begun = [from_json(line) for line in path.read_text(encoding="ascii").split()]
         self.begun += [number for number in finished if number not in self.begun]
 
     def begin(self, server_round: int) -> bool:

@@ -12,13 +12,13 @@ that is alike goes into it as well.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from flwr.app import ArrayRecord, RecordDict
 
 from bfl.federation.wire import ARRAYS, BESIDE, CONFIG
+from bfl.texts import from_json
 
 OF_ONE_CLIENT = {
     "partition-id",
@@ -51,7 +51,7 @@ def told_digest(
     """
     config: Any = content[CONFIG]
     alike = {key: value for key, value in config.items() if key not in OF_ONE_CLIENT}
-    alike["configuration"] = without_paths(json.loads(alike["configuration"]))
+    alike["configuration"] = without_paths(from_json(alike["configuration"]))
     digest = hashlib.sha256(repr((_sorted(alike), list(exponents), total.hex())).encode())
     for name in (ARRAYS, BESIDE):
         record = content.get(name)
