@@ -60,10 +60,13 @@ class PluginPolicy:
         restricted: Whether only files in ``folder`` are taken, and modules that installed
             distributions declare: whoever names plugins is somebody else, and importing one runs
             its code.
+        named_by: The file in a folder of results that names them, which somebody else may have
+            written; only those are taken that the user has named as well. Empty: the user does.
     """
 
     folder: str | None = None
     restricted: bool = False
+    named_by: str = ""
 
 
 ANY_PLUGIN = PluginPolicy()
@@ -72,6 +75,7 @@ ANY_PLUGIN = PluginPolicy()
 _lock = threading.RLock()
 # By module: a file of one name and content is one, wherever it lies.
 _active: dict[str, Plugin] = {}
+_named_by_user: set[Plugin] = set()
 _put_aside: dict[str, list[tuple[Registry, type[Component]]]] = {}  # type: ignore[type-arg]
 
 
@@ -107,6 +111,8 @@ def activate(text: str, policy: PluginPolicy = ANY_PLUGIN) -> tuple[Plugin, ...]
             if plugin.module not in _active and plugin not in installed_plugins():
                 _take_up(plugin)
                 _active[plugin.module] = plugin
+        if policy == ANY_PLUGIN:
+            _named_by_user.update(wanted)
         return tuple(wanted)
 
 
@@ -146,6 +152,8 @@ def installed_plugins() -> tuple[Plugin, ...]:
 
 def _found(word: str, policy: PluginPolicy) -> Plugin:
     place, _, expected = word.partition(_SHA)
+    if policy.named_by:
+        return _of_the_user(place, expected, policy)
     plugin = (_file if place.endswith(".py") else _module)(place, policy)
     if expected and expected != plugin.digest:
         error = ConfigurationError(
@@ -156,6 +164,20 @@ def _found(word: str, policy: PluginPolicy) -> Plugin:
         )
         raise public(error)
     return plugin
+
+
+def _of_the_user(place: str, expected: str, policy: PluginPolicy) -> Plugin:
+    """Return the plugin of the user's that is the named one; nothing is imported to find out."""
+    if not expected and place.endswith(".py") and Path(place).is_file():
+        expected = _file(place, policy).digest
+    for plugin in (*_named_by_user, *installed_plugins()):
+        if plugin.digest == expected if expected else plugin.place == place:
+            return plugin
+    raise ConfigurationError(
+        f"plugins: {policy.named_by} names {place!r}, whose code would run here, and it may be "
+        f"somebody else's; allowed: name it yourself if you trust it, by --plugins {place!r}, by "
+        f"plugins={place!r} in Python or by the key plugins in --run-config"
+    )
 
 
 def _file(place: str, policy: PluginPolicy) -> Plugin:

@@ -8,9 +8,11 @@ from bfl.experiments.results.run_folder import CONFIG, RunFolder
 def how_to_go_on(folder: RunFolder) -> str:
     """Return how to go on from the last round that is over."""
     path = folder.path.resolve()
+    named = str(folder.config().get("plugins", "")) if folder.holds(CONFIG) else ""
+    own = f" --run-config 'plugins=\"{named}\"'" if named else ""
     return (
-        f"all finished rounds are saved in {path}; go on from there with --resume {path}, or with "
-        f'name="{path.name}" resume=true in the run configuration'
+        f"all finished rounds are saved in {path}; go on from there with --resume {path}{own}, "
+        f'or with name="{path.name}" resume=true in the run configuration'
     )
 
 

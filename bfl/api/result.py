@@ -25,6 +25,7 @@ from bfl.experiments.results.run_folder import (
     RunFolder,
 )
 from bfl.experiments.run.network import NetworkDescription, network_description
+from bfl.plugins import activate
 from bfl.posteriors import Manifest, Posterior
 
 POSTERIORS = ("last", "best")
@@ -228,19 +229,23 @@ class Result:
         )
 
 
-def load(folder: str | os.PathLike[str], posterior: str = "last") -> Result:
+def load(folder: str | os.PathLike[str], posterior: str = "last", *, plugins: str = "") -> Result:
     """Return the results of a run from its folder, which may have been moved or copied here.
 
     Args:
         folder: The folder.
         posterior: Which one is meant: ``"last"``, or ``"best"`` on the server's own images.
+        plugins: The plugins that its network is from, which may run their code here, as in the key
+            ``plugins``; without, only those that the user has named in this process.
 
     Raises:
-        ConfigurationError: ``posterior`` is neither of these.
+        ConfigurationError: ``posterior`` is neither of these, or a plugin cannot be loaded.
         DataError: It is not the folder of a run.
     """
     if posterior not in POSTERIORS:
         raise ConfigurationError(unknown_name("posterior", posterior, POSTERIORS))
+    if plugins:
+        activate(plugins)
     path = Path(folder).absolute()
     if not RunFolder(path).holds(CONFIG):
         what = "it has no config.toml" if path.is_dir() else "there is no such folder"

@@ -24,6 +24,7 @@ from bfl.experiments.run.simulation import (
     check,
     read_backend_config,
 )
+from bfl.plugins import named_plugins
 from bfl.registry import kebab
 
 
@@ -87,7 +88,7 @@ def _read(
     if isinstance(configuration, Mapping):
         return _plain(configuration)
     path = Path(configuration)
-    values = read_config_file(path)
+    values = read_config_file(path, plugins=named_plugins(changes))
     return without_former_strategy(values, changes) if is_all_given(path) else values
 
 

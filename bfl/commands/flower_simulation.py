@@ -11,7 +11,7 @@ from pathlib import Path
 
 from bfl.commands.errors import exits_with_status
 from bfl.commands.options import add_run_config_to
-from bfl.configuration.sources import flatten, read_run_config, read_toml
+from bfl.configuration.sources import flatten, read_run_config, read_toml, with_own_plugins
 from bfl.engine.flower import OWN_SERVER, FlowerApp, RayEngine, Values, run_serially
 from bfl.engine.run import EngineRun
 from bfl.errors import ConfigurationError, unknown_name
@@ -22,6 +22,7 @@ from bfl.experiments.run.simulation import (
     check,
     read_backend_config,
 )
+from bfl.plugins import named_plugins
 
 
 def parser() -> argparse.ArgumentParser:
@@ -149,6 +150,7 @@ def resumed(folder: str, overrides: Values, *, renamed: bool = False) -> Values:
     if not (path / "config.toml").is_file():
         what = "it has no config.toml" if path.is_dir() else "there is no such folder"
         raise ConfigurationError(f"--resume {folder} is not the folder of a run: {what}")
-    saved = flatten(read_toml(path / "config.toml"))
+    file = path / "config.toml"
+    saved = with_own_plugins(flatten(read_toml(file)), named_plugins(overrides), file)
     where: Values = {"output-dir": str(path.parent), "name": path.name, "resume": True}
     return {**saved, **overrides, **where}

@@ -31,11 +31,9 @@ def parser() -> argparse.ArgumentParser:
     commands = options.add_subparsers(dest="command", required=True)
     choices = commands.add_parser("list", help="what a key can be set to, for instance: strategy")
     choices.add_argument("kind", nargs="?", default="", help="a key; without one, all kinds")
-    _add_plugins_to(choices)
     choices.set_defaults(run=list_choices)
     keys = commands.add_parser("keys", help="all configuration keys with their defaults")
     keys.add_argument("--toml", action="store_true", help="as TOML")
-    _add_plugins_to(keys)
     keys.set_defaults(run=list_keys)
     glossary = commands.add_parser("glossary", help="what metrics and keys mean, as Markdown")
     glossary.set_defaults(run=print_glossary)
@@ -49,6 +47,9 @@ def parser() -> argparse.ArgumentParser:
     predict.add_to(commands)
     features.add_to(commands)
     runs.add_to(commands)
+    for name, command in commands.choices.items():
+        if name != "glossary":
+            _add_plugins_to(command)
     federation.add_to(commands)
     return options
 
@@ -67,6 +68,7 @@ def main(arguments: list[str] | None = None) -> None:
     """Run the command."""
     words = sys.argv[1:] if arguments is None else arguments
     given = parser().parse_args(study_results.in_words(words))
+    activate(getattr(given, "plugins", ""))
     given.run(given)
 
 
@@ -76,7 +78,6 @@ def _registries() -> dict[str, Registry]:  # type: ignore[type-arg]
 
 def list_choices(given: argparse.Namespace) -> None:
     """Print what is registered under a key, or under all."""
-    activate(given.plugins)
     registries = _registries()
     if given.kind and given.kind not in registries:
         raise ConfigurationError(unknown_name("kind", given.kind, registries))
@@ -109,7 +110,6 @@ def print_glossary(given: argparse.Namespace) -> None:
 
 def list_keys(given: argparse.Namespace) -> None:
     """Print all keys with their defaults."""
-    activate(given.plugins)
     if given.toml:
         import tomli_w
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,8 @@ from bfl.configuration.configuration import resolve
 from bfl.configuration.pairs import Value, parse_pairs
 from bfl.configuration.strategies import without_former_strategy
 from bfl.errors import ConfigurationError
+from bfl.plugins import PluginPolicy, activate, named_plugins
+from bfl.texts import from_toml
 
 PAIRS = "key=value pairs"
 """Where a value is from that stands in no file."""
@@ -26,10 +27,10 @@ def read_toml(path: Path) -> dict[str, Any]:
         ConfigurationError: The file is missing or is not TOML.
     """
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return from_toml(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigurationError(f"configuration file {path}: cannot be read ({error})") from error
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
         raise ConfigurationError(f"configuration file {path}: not TOML ({error})") from error
 
 
@@ -71,9 +72,12 @@ def read_with_sources(
     See ``read_run_config``.
     """
     values: dict[str, tuple[Value, str]] = {}
+    texts = list(texts)
+    pairs = [parse_pairs(text) for text in texts if not _file(text)]
+    own = next((text for text in map(named_plugins, reversed(pairs)) if text), "")
     for text in texts:
         path = _file(text)
-        given = read_config_file(path, told) if path else parse_pairs(text)
+        given = read_config_file(path, told, plugins=own) if path else parse_pairs(text)
         source = str(path) if path else PAIRS
         for key in sorted(values.keys() & given.keys()):
             before, origin = values[key]
@@ -94,19 +98,52 @@ def _file(text: str) -> Path | None:
     return path if path.suffix == ".toml" and ("=" not in text or path.is_file()) else None
 
 
-def read_config_file(path: Path, told: Callable[[str], None] = lambda _: None) -> dict[str, Value]:
-    """Return the values of a TOML file; see ``read_run_config``."""
+def read_config_file(
+    path: Path, told: Callable[[str], None] = lambda _: None, *, plugins: str = ""
+) -> dict[str, Value]:
+    """Return the values of a TOML file; see ``read_run_config``.
+
+    Args:
+        path: The file.
+        told: Told, in words, of each value that is not taken.
+        plugins: Those that the user names, in place of those of a run's folder.
+
+    Raises:
+        ConfigurationError: The file cannot be read, describes a study, or is that of a run with
+            plugins that the user does not name.
+    """
     tables = read_toml(path)
     if is_study(tables):
         raise ConfigurationError(f"{path} is a study, not a run's configuration: bfl study {path}")
     values = flatten(tables)
+    if is_in_folder_of_run(path):
+        values = with_own_plugins(values, plugins, path)
     if is_of_run(path):
         for key in ("name", "resume"):
             if values.pop(key, None):
                 told(f"{key} of the run in {path.parent} is not taken")
         if not is_all_given(path):
-            values = run_values(values, flatten(read_toml(path.parent / GIVEN)))
+            given = flatten(read_toml(path.parent / GIVEN))
+            # Not what stands there alone, such as plugins that nobody has looked at.
+            values = run_values(values, {k: v for k, v in given.items() if k in values})
     return values
+
+
+def with_own_plugins(values: Mapping[str, Any], plugins: str, path: Path) -> dict[str, Any]:
+    """Return the configuration in a run's folder with plugins that the user has named.
+
+    Args:
+        values: The configuration.
+        plugins: Those that the user names with it, if any: they replace its own.
+        path: Its file.
+
+    Raises:
+        ConfigurationError: It names others.
+    """
+    if plugins:
+        return {**values, "plugins": plugins}
+    activate(named_plugins(values), PluginPolicy(named_by=str(path)))
+    return dict(values)
 
 
 def run_values(complete: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
@@ -131,6 +168,15 @@ def run_values(complete: Mapping[str, Any], given: Mapping[str, Any]) -> dict[st
 def is_of_run(path: Path) -> bool:
     """Return whether a file is the ``config.toml`` in a run's folder, which has all keys."""
     return path.name == "config.toml" and (path.parent / "environment.json").is_file()
+
+
+def is_in_folder_of_run(path: Path) -> bool:
+    """Return whether a TOML file is one that a run has written, and not its user."""
+    path = path.resolve()
+    beside = ("environment.json", "network.json", "rounds.jsonl", "posterior.npz", "run-key")
+    return path.name in ("config.toml", GIVEN) and any(
+        (path.parent / name).exists() for name in beside
+    )
 
 
 def is_all_given(path: Path) -> bool:

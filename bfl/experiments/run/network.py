@@ -19,10 +19,10 @@ from bfl.data.datasets import Dataset
 from bfl.data.datasets.cache import cached_dataset
 from bfl.errors import BflError, ConfigurationError, DataError
 from bfl.experiments.results.environment import describe_environment
-from bfl.experiments.results.run_folder import NETWORK, POSTERIOR, RunFolder
+from bfl.experiments.results.run_folder import CONFIG, NETWORK, POSTERIOR, RunFolder
 from bfl.learning.inferences import Inference, inferences
 from bfl.learning.models import Architecture, create_architecture
-from bfl.plugins import activate
+from bfl.plugins import PluginPolicy, activate
 
 FORMAT = 1
 """The number of this file's layout."""
@@ -135,7 +135,7 @@ class NetworkDescription:
         Raises:
             ConfigurationError: This version of bfl does not know it, or one of its settings.
         """
-        activate(str(self.keys.get("plugins", "")))
+        activate(str(self.keys.get("plugins", "")), PluginPolicy(named_by=f"the run's {NETWORK}"))
         return _created(create_architecture, str(self.keys["model"]), self.keys)
 
     @property
@@ -145,7 +145,7 @@ class NetworkDescription:
         Raises:
             ConfigurationError: This version of bfl does not know it, or one of its settings.
         """
-        activate(str(self.keys.get("plugins", "")))
+        activate(str(self.keys.get("plugins", "")), PluginPolicy(named_by=f"the run's {NETWORK}"))
         return _created(inferences.create, str(self.keys["inference"]), self.keys)
 
 
@@ -186,7 +186,8 @@ def network_description(folder: RunFolder) -> NetworkDescription:
 def _from_data(folder: RunFolder) -> NetworkDescription:
     saved = folder.config()
     try:
-        configuration = resolve(saved)
+        policy = PluginPolicy(named_by=str(folder.path / CONFIG))
+        configuration = resolve(saved, policy=policy)
         dataset = cached_dataset(configuration.keys.dataset, configuration.keys.data_dir)
     except BflError as error:
         raise DataError(

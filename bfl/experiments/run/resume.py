@@ -29,6 +29,7 @@ from bfl.experiments.results.run_folder import (
 )
 from bfl.federation.state import Snapshots
 from bfl.named_arrays import behind, under
+from bfl.plugins import PluginPolicy
 from bfl.posteriors import Posterior
 
 CHECKPOINTS = "checkpoints"
@@ -348,5 +349,6 @@ def completed(saved: Mapping[str, Any], free: Mapping[str, Any]) -> Mapping[str,
         free: Keys of ``FREE_TO_CHANGE`` that others may need; if not given they have defaults.
     """
     with suppress(ConfigurationError):
-        return {**resolve({**free, **saved}, check_data=False).values, **saved}
+        policy = PluginPolicy(named_by="a saved configuration")
+        return {**resolve({**free, **saved}, check_data=False, policy=policy).values, **saved}
     return saved

@@ -26,6 +26,7 @@ from bfl.experiments.studies.run_result import (
 )
 from bfl.experiments.studies.same_data import different_data
 from bfl.files import write_atomically
+from bfl.plugins import PluginPolicy
 
 UNREPEATED = {"round-retries": 0}
 """A key that results do not keep, at what goes with all others: private runs allow nothing else."""
@@ -168,7 +169,8 @@ def _comparable(result: RunResult) -> dict[str, Any]:
     """
     values = dict(completed(result.configuration, UNREPEATED))
     with suppress(ConfigurationError):
-        resolved = resolve({**UNREPEATED, **values}, check_data=False)
+        policy = PluginPolicy(named_by="a merged result")
+        resolved = resolve({**UNREPEATED, **values}, check_data=False, policy=policy)
         if resolved.schedule.depends_on_rounds():
             return values
     return {**values, "rounds": 0}

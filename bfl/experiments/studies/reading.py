@@ -19,11 +19,11 @@ from bfl.experiments.studies.columns import Column, default_columns
 from bfl.experiments.studies.expected_orders import OrderTable, order_problems
 from bfl.experiments.studies.extending import ExtendedFile, read_extended
 from bfl.experiments.studies.figures import study_figures
-from bfl.experiments.studies.folder import StudyFolder
+from bfl.experiments.studies.folder import STUDY_JSON, StudyFolder
 from bfl.experiments.studies.published import PublishedTable, mismatches, read_published
 from bfl.experiments.studies.scale import ScaledStudy
 from bfl.experiments.studies.study import Axis, Choice, FigureSpec, Study, slug
-from bfl.plugins import activate, named_plugins
+from bfl.plugins import ANY_PLUGIN, PluginPolicy, activate, named_plugins
 from bfl.registry import STRICT
 
 GIVEN_BY_THE_RUNNER = ("name", "output-dir", "resume", "data-dir")
@@ -72,12 +72,15 @@ _TABLES: dict[str, type[pydantic.BaseModel]] = {
 """The tables within a study's file whose keys are fixed."""
 
 
-def read_study(path: Path, *, with_published: bool = True) -> Study:
+def read_study(
+    path: Path, *, with_published: bool = True, policy: PluginPolicy = ANY_PLUGIN
+) -> Study:
     """Return the study that a TOML file describes; ``docs/studies.md`` says what may stand in it.
 
     Args:
         path: The file. A published table is looked up beside it.
         with_published: Whether the published table is read; without, the study has none.
+        policy: Which plugins are taken.
 
     Raises:
         ConfigurationError: The file, or one that it extends, cannot be read or has an unknown key,
@@ -85,12 +88,14 @@ def read_study(path: Path, *, with_published: bool = True) -> Study:
             table does not match. The message has one line for each problem.
     """
     read = read_extended(path)
+    if (path.resolve().parent / STUDY_JSON).is_file():  # a copy that a study has left
+        policy = PluginPolicy(named_by=str(path))
     try:
         file = _File(**read.tables)
     except pydantic.ValidationError as error:
         raise _refused(read, _shape_problems(error)) from error
     # An axis may be a key of a part of one's own.
-    activate(named_plugins(file.base))
+    activate(named_plugins(file.base), policy)
     problems: list[str] = []
     axes = tuple(_axis(name, values, problems) for name, values in file.axes.items())
     rows = _rows(file.rows, problems)
@@ -137,7 +142,14 @@ def study_in(folder: StudyFolder, *, with_published: bool = True) -> ScaledStudy
         DataError: Its files are corrupt.
     """
     scale = folder.scale()
-    return scale.apply(read_study(folder.study_file, with_published=with_published))
+    policy = PluginPolicy(named_by=str(folder.study_file))
+    study = read_study(folder.study_file, with_published=with_published, policy=policy)
+    for text in (
+        *sorted({named_plugins(run.values) for run in study.runs()}),
+        named_plugins(study.base),
+    ):
+        activate(text, policy)
+    return scale.apply(study)
 
 
 def _refused(file: ExtendedFile, problems: Iterable[str]) -> ConfigurationError:

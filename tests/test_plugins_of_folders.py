@@ -1,0 +1,137 @@
+"""Plugins that a folder of results names run only if the user names them as well."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tomli_w
+
+import bfl
+from bfl.commands.flower_simulation import main as simulate
+from bfl.commands.main import main
+from bfl.configuration import resolve
+from bfl.errors import ConfigurationError, DataError
+from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.run.network import FORMAT, SCALING, VERSIONS, network_description
+from bfl.experiments.run.resume import completed
+from bfl.posteriors import Manifest, Parameter, Posterior
+
+STUDY = """
+title = "theirs"
+[base]
+rounds = 1
+{base}
+[axes]
+seed = [0]
+[[rows]]
+label = {{ rule = "ws" }}
+strategy = "ws"
+{row}
+"""
+
+
+@pytest.fixture
+def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a folder with somebody's run and studies, which name a plugin that leaves a file."""
+    folder = tmp_path / "theirs"
+    run = RunFolder.create(tmp_path, "theirs", resolve({"model": "mlp"}).values, {})
+    plugin = folder / "parts.py"
+    plugin.write_text(f"open({str(tmp_path / 'ran')!r}, 'w').close()\n", encoding="utf-8")
+    relative = "theirs/parts.py"
+    keys = {**resolve({"model": "mlp"}).values, "plugins": relative}
+    (folder / "config.toml").write_text(tomli_w.dumps(keys), encoding="utf-8")
+    (folder / "given.toml").write_text(tomli_w.dumps({"plugins": relative}), encoding="utf-8")
+    run.write_network(
+        {
+            "format": FORMAT,
+            "scaling": SCALING,
+            "image-shape": [8, 8, 1],
+            "class-names": ["a", "b"],
+            "keys": {key: value for key, value in keys.items() if key != "shared"},
+            "threads": None,
+            "versions": dict.fromkeys(VERSIONS),
+        }
+    )
+    point = np.zeros(1, np.float32)
+    run.write_posterior(
+        Posterior(point[:0], point[:0], point),
+        Manifest((Parameter("w", (1,), gaussian=False, initialization="zeros"),)),
+    )
+    key = f'plugins = "{relative}"'
+    for name, text in (
+        ("base", STUDY.format(base=key, row="")),
+        ("row", STUDY.format(base="", row=key)),
+    ):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "study.toml").write_text(text, encoding="utf-8")
+        described = {"scale": {}}
+        (tmp_path / name / "study.json").write_text(json.dumps(described), encoding="utf-8")
+    (tmp_path / "link.toml").symlink_to(folder / "config.toml")
+    np.savez(
+        tmp_path / "images.npz", x_test=np.zeros((9, 8, 8, 1), np.uint8), labels=np.arange(9) % 2
+    )
+    monkeypatch.chdir(tmp_path)
+    return folder
+
+
+def completed_theirs() -> int:
+    """Have a saved configuration filled up, as resuming and merging do; it stays as it is."""
+    saved = RunFolder(Path("theirs")).config()
+    return 2 if completed(saved, {}) == saved else 0
+
+
+WAYS: dict[str, Callable[[], int]] = {
+    "network": lambda: main(["predict", "theirs", "--data", "images.npz"]),
+    "features": lambda: main(["features", "theirs", "--data", "images.npz"]),
+    "resume": lambda: simulate(["--backend", "serial", "--resume", "theirs"]),
+    "repeated": lambda: simulate(["--backend", "serial", "--run-config", "theirs/config.toml"]),
+    "shown": lambda: main(["show", "--run-config", "theirs/config.toml"]),
+    "given": lambda: main(["show", "--run-config", "theirs/given.toml"]),
+    "link": lambda: main(["show", "--run-config", "link.toml"]),
+    "completed": completed_theirs,
+    "table": lambda: main(["table", "base"]),
+    "row": lambda: main(["table", "row"]),
+    "file": lambda: main(["table", "base/study.toml"]),
+    "plot": lambda: main(["plot", "base"]),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_nothing_runs_unasked(way: str, theirs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert WAYS[way]() == 2
+    assert not (theirs.parent / "ran").exists()
+    if way != "completed":
+        printed = "".join(capsys.readouterr()).replace("\n", "")
+        assert "theirs/parts.py" in printed
+        assert "plugins" in printed
+
+
+def test_nor_without_its_description(theirs: Path) -> None:
+    (theirs / "network.json").unlink()
+    with pytest.raises(DataError, match=r"parts\.py"):
+        network_description(RunFolder(theirs))
+    assert not (theirs.parent / "ran").exists()
+
+
+@pytest.mark.parametrize("word", ["theirs/parts.py", "json"])
+def test_only_what_is_named_runs(word: str, theirs: Path, tmp_path: Path) -> None:
+    """By its content, wherever the user has it; modules likewise."""
+    described = json.loads((theirs / "network.json").read_text(encoding="utf-8"))
+    described["keys"]["plugins"] = word
+    (theirs / "network.json").write_text(json.dumps(described), encoding="utf-8")
+    with pytest.raises(ConfigurationError, match="allowed"):
+        _ = network_description(RunFolder(theirs)).architecture
+    mine = tmp_path / "mine.py"
+    mine.write_bytes((theirs / "parts.py").read_bytes())
+    bfl.load(theirs, plugins=str(mine) if word.endswith(".py") else word)
+    _ = network_description(RunFolder(theirs)).architecture
+    assert main(["show", "--run-config", "theirs/config.toml", "--plugins", "mine.py"]) == 0
+    assert (
+        main(["show", "--run-config", "theirs/config.toml", "--run-config", 'plugins="mine.py"'])
+        == 0
+    )
+    assert (tmp_path / "ran").exists()
