@@ -24,9 +24,9 @@ from bfl.aggregation.weightings import weightings
 from bfl.code import code_digest
 from bfl.configuration import resolve
 from bfl.federation import client_metrics
+from bfl.federation.node_description import NodeDescription
 from bfl.federation.wire import (
     ARRAYS,
-    NodeDescription,
     posterior_from_arrays,
     posterior_to_arrays,
     reply_content,
