@@ -19,6 +19,7 @@ from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.results.files import plain
 from bfl.experiments.results.identity import locked
 from bfl.experiments.results.judged_clients import drop_judgements
+from bfl.experiments.results.round_log import ROUNDS
 from bfl.experiments.results.run_folder import (
     CONFIG,
     DATA,
@@ -167,6 +168,8 @@ def _go_on(
                 "again",
                 stacklevel=2,
             )
+    else:
+        _refuse_lost_record(folder, checkpoint.server_round)
     if not folder.holds(ENVIRONMENT):  # an older version was killed before it wrote that
         folder.write_environment(environment)
     if threads := _threads_of_older_version(folder, configuration):
@@ -188,6 +191,20 @@ def _refuse_loss_of_results(folder: RunFolder) -> None:
             f"({', '.join(found)}), and no sound checkpoint in {folder.path / CHECKPOINTS} to go "
             "on from; all rounds would be made again, and the results lost. Restore the "
             "checkpoints, make the run again under another name, or remove the folder"
+        )
+
+
+def _refuse_lost_record(folder: RunFolder, last: int) -> None:
+    """Raise if rounds up to the checkpoint are not recorded: they would never be again.
+
+    A round is recorded before its checkpoint is written.
+    """
+    recorded = {entry["round"] for entry in folder.rounds()}
+    if lost := [number for number in range(1, last + 1) if number not in recorded]:
+        raise ConfigurationError(
+            f"cannot resume {folder.path}: its checkpoint is that of round {last}, and "
+            f"{folder.path / ROUNDS} lacks {len(lost)} of the rounds before, the first of them "
+            f"{lost[0]}. Restore the file, or make the run again under another name"
         )
 
 

@@ -171,3 +171,21 @@ def test_a_finished_run_that_goes_on_with_nothing_keeps_its_results(tmp_path: Pa
     with open_run(configured(tmp_path, resume=True), "run", {}) as (_, checkpoint):
         assert checkpoint is not None
     assert content(folder) == before
+
+
+@pytest.mark.parametrize("lost", [1, 2, ROUNDS])
+def test_a_run_whose_record_is_lost_is_not_gone_on_with(lost: int, tmp_path: Path) -> None:
+    folder = interrupted_run(tmp_path)
+    path = folder.path / "rounds.jsonl"
+    lines = path.read_bytes().splitlines(keepends=True)
+    for kept in (lines[: lost - 1] + lines[lost:], [*lines[: lost - 1], b'{"rou'], []):
+        path.write_bytes(b"".join(kept))
+        if not kept:
+            path.unlink()
+        before = content(folder)
+        with (
+            pytest.raises(ConfigurationError, match=r"rounds\.jsonl"),
+            open_run(configured(tmp_path, resume=True), "run", {}),
+        ):
+            pytest.fail("it goes on")
+        assert content(folder) == before
