@@ -38,12 +38,12 @@ def _parsed(parse: Callable[[Any], Any], text: Any) -> Any:
         raise too_deep from None
     level = [value]
     for _ in range(MOST_LEVELS + 1):
+        level = [each for each in level if isinstance(each, dict | list)]
+        if not level:
+            return value
         level = [
             inner
             for outer in level
-            if isinstance(outer, dict | list)
             for inner in (outer.values() if isinstance(outer, dict) else outer)
         ]
-        if not level:
-            return value
     raise too_deep

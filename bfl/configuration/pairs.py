@@ -50,8 +50,8 @@ def parse_pairs(text: str) -> dict[str, Value]:
             parsed = from_toml(f"value = {value}")["value"]
         except ValueError:
             raise ConfigurationError(
-                f"run configuration: {key}={value} has no TOML value; "
-                f'a string needs quotes: {key}="{value}"'
+                f"run configuration: {key}={value[:200]} has no TOML value; "
+                f'a string needs quotes: {key}="{value[:200]}"'
             ) from None
         if key in values:
             raise ConfigurationError(f"run configuration: {key} is given twice")

@@ -26,7 +26,7 @@ def read_backend_config(text: str) -> dict[str, Any]:
     try:
         config = from_json(text)
     except ValueError as error:
-        raise ConfigurationError(f"--backend-config: not JSON ({error}): {text}") from error
+        raise ConfigurationError(f"--backend-config: not JSON ({error}): {text[:200]}") from error
     if not isinstance(config, dict):
         raise ConfigurationError(f"--backend-config: expected a JSON object, not {text}")
     known = ("init_args", "client_resources", "actor")
