@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from flwr.supercore import sql_mixin
 from flwr.supercore.object_store.sql_object_store import SqlObjectStore
+from flwr.superlink import cli
 from sqlalchemy import text
 
 from bfl.engine.flower import superlink
@@ -39,3 +42,18 @@ def test_it_is_flowers_command() -> None:
         [*superlink.superlink_command(), "--help"], capture_output=True, text=True, check=True
     )
     assert "--enable-supernode-auth" in done.stdout
+
+
+@pytest.mark.parametrize("address", ["", "elsewhere:6379"])
+def test_its_simulations_start_ray_with_a_token(
+    address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a cluster that they join, the token is the user's."""
+    seen: dict[str, str] = {}
+    monkeypatch.setattr(cli, "flower_superlink", lambda: seen.update(os.environ))
+    monkeypatch.setattr(superlink, "waits_longer", lambda: None)
+    monkeypatch.setattr(sys, "argv", ["superlink", "--insecure", "--simulation"])
+    monkeypatch.setattr(os, "environ", {"RAY_ADDRESS": address})
+    superlink.main()
+    assert (seen.get("RAY_AUTH_MODE") == "token") == (len(seen.get("RAY_AUTH_TOKEN", "")) >= 32)
+    assert ("RAY_AUTH_TOKEN" in seen) == (not address)
