@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -9,7 +10,13 @@ from dataclasses import dataclass
 from flwr.app import DEFAULT_TTL, ArrayRecord, Error, Message
 from flwr.serverapp import Grid
 
-from bfl.engine.flower import NO_REPLY, is_simulation, poll_interval, replies_up_to
+from bfl.engine.flower import (
+    NO_REPLY,
+    Replies,
+    UnusableReplyError,
+    is_simulation,
+    poll_interval,
+)
 from bfl.errors import LostStateError
 from bfl.federation.client_text import neutralized
 from bfl.federation.wire import RUN_CANNOT_GO_ON
@@ -51,18 +58,20 @@ class Outstanding:
     def __init__(self, grid: Grid) -> None:
         self.messages: dict[str, Message] = {}
         self._grid = grid
-        self._ids: set[str] = set()
+        self._replies = Replies(grid)
         self._interval = poll_interval(grid)
         self._heard = time.monotonic()
         self._took = 0.0
         self._most_bytes = ALLOWANCE
+        self._patience = math.inf
 
     def send(self, messages: Sequence[Message], silence: float = 0.0) -> list[Message]:
         """Send messages; return errors for those that Flower has not taken.
 
         Args:
             messages: What is sent.
-            silence: Seconds without any reply for which they are waited for, see ``exchange``.
+            silence: Seconds without any reply for which they are waited for, see ``exchange``; 0:
+                for good.
         """
         if not messages:
             return []
@@ -72,6 +81,7 @@ class Outstanding:
             # looked at does not wait for it for good.
             message.metadata.ttl = DEFAULT_TTL + silence * len(messages)
         self._heard = time.monotonic()
+        self._patience = silence or math.inf
         self._most_bytes = max(self._most_bytes, ALLOWANCE + TIMES * _most_array_bytes(messages))
         taken = {message_id for message_id in self._grid.push_messages(messages) if message_id}
         refused = []
@@ -80,7 +90,6 @@ class Outstanding:
             message_id = message.metadata.message_id
             if message_id in taken:
                 self.messages[message_id] = message
-                self._ids.add(message_id)
             else:
                 refused.append(_failure(message, "Flower has not taken the message: node is gone"))
         return refused
@@ -88,28 +97,29 @@ class Outstanding:
     def replies(self) -> list[Message]:
         """Return the replies that have come; the source of each is the node that was asked.
 
-        One that is larger than any can be is an error, and has not been in memory.
+        One that is no message, larger than any can be, or announced and not uploaded in time, is an
+        error, and the others do not wait for it.
 
         Raises:
             RunError: A simulation's client cannot go on.
         """
-        asked = time.monotonic()
-        with replies_up_to(self._most_bytes):
-            replies = list(self._grid.pull_messages(self._ids)) if self._ids else []
+        asked, coming = time.monotonic(), self._replies.coming.keys()
+        before = set(coming)
+        looked = self._replies.look(self.messages.keys(), self._most_bytes, self._patience)
         self._took = time.monotonic() - asked
-        if replies:
+        if looked or coming - before:
             self._heard = time.monotonic()
-        answered = [(reply, reply.metadata.reply_to_message_id) for reply in replies]
-        self._ids.difference_update(message_id for _, message_id in answered)
         # A client that is asked twice may answer twice; only the first answer finds its message.
         return [
             self._checked(reply, message)
-            for reply, message_id in answered
+            for message_id, reply in looked
             if (message := self.messages.pop(message_id, None))
         ]
 
-    def _checked(self, reply: Message, message: Message) -> Message:
+    def _checked(self, reply: Message | UnusableReplyError, message: Message) -> Message:
         node = message.metadata.dst_node_id
+        if isinstance(reply, UnusableReplyError):
+            return _failure(message, neutralized(f"node {node}: {reply}"))
         if reply.has_error():
             reason = neutralized(str(reply.error.reason))
             # A node of a deployment has no such power: it fails, and the others go on.
@@ -122,7 +132,7 @@ class Outstanding:
 
     @property
     def silence(self) -> float:
-        """Seconds since a message has been sent or a reply has come."""
+        """Seconds since a message has been sent, or a reply has come or begun to come."""
         return time.monotonic() - self._heard
 
     def pause(self) -> None:

@@ -199,8 +199,8 @@ def discover(
     while True:
         online = descriptions.ask()
         descriptions.listen(min(deadline, time.monotonic() + poll))
-        for reason in descriptions.malformed.values():
-            raise ConfigurationError(reason)
+        for node, reason in descriptions.malformed.items():
+            raise ConfigurationError(f"{called(node)}: {reason}")
         described = {n: d for n, d in sorted(descriptions.known.items()) if n in online}
         expected = _expected(clients, described)
         federation = _complete(expected, described, descriptions)

@@ -224,8 +224,9 @@ class Pretraining:
             usable=UsableReplies(1),
             report=lambda node, reason: None,  # the last reason is told
         )
+        where = f"pre-training, epoch {number}, client {self._partition_id}"
         if reply.has_error():
-            raise RunError(f"pre-training, epoch {number}: {reply.error.reason}")
+            raise RunError(f"{where}: {reply.error.reason}")
         try:
             update = read_update(
                 reply,
@@ -235,5 +236,5 @@ class Pretraining:
                 num_examples=len(self._train),
             )
         except RefusedUpdateError as error:
-            raise RunError(f"pre-training, epoch {number}: update refused: {error}") from error
+            raise RunError(f"{where}: update refused: {error}") from error
         return update.posterior

@@ -14,7 +14,6 @@ from bfl.data.datasets.cache import cached_dataset
 from bfl.data.datasets.server_data import ServerData
 from bfl.data.datasets.subset import with_test_examples
 from bfl.data.partitions.manifest import describe
-from bfl.engine.flower.pauses import quick_pulls
 from bfl.engine.run import run_of
 from bfl.errors import LostStateError, RunError
 from bfl.experiments.results.environment import describe_environment
@@ -74,7 +73,6 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
     """
     keys = configuration.keys
     engine_run = run_of(grid)
-    quick_pulls()
     configuration.tracker.check()
     with ProgressReport(keys.rounds, follower=engine_run.follower) as progress:
         progress.say(configuration.title)

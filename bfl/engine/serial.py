@@ -6,7 +6,7 @@ Breakpoints work, and the result is the same, bit for bit, as with Ray actors of
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from itertools import count
 from typing import Any
 
@@ -104,7 +104,7 @@ class SerialGrid(Grid):
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """Have that message answered which was pushed first; return the reply."""
         self.engine_run.raise_if_ended()
-        asked = message_ids if isinstance(message_ids, set) else set(message_ids)
+        asked = message_ids if isinstance(message_ids, Set) else set(message_ids)
         first = next((i for i in self._waiting if i in asked), None)
         return [] if first is None else [self._answer(self._waiting.pop(first))]
 

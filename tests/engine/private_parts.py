@@ -142,15 +142,32 @@ PARTS = (
         "flwr.superlink.grid.http_grid",
         "HttpGrid",
         REPLIES,
-        is_as=lambda grid: (
-            {"pull_objects", "ObjectPullError"} <= set(grid.pull_messages.__code__.co_names)
-        ),
+        parameters=("token",),
+        offers=("_runtime_client", "node", "run", "_client", "_run"),
     ),
     Part(
-        "flwr.superlink.grid.http_grid",
-        "pull_objects",
+        "flwr.supercore.runtime",
+        "RuntimeHttpClient",
         REPLIES,
-        parameters=("object_ids", "pull_object_fn"),
+        offers=("PullMessages", "PullObject", "ConfirmMessageReceived"),
+    ),
+    Part("flwr.proto", "runtime_pb2", REPLIES, offers=("PullAppMessagesRequest",)),
+    Part("flwr.proto", "message_pb2", REPLIES, offers=("ConfirmMessageReceivedRequest",)),
+    Part(
+        "flwr.supercore.inflatable.inflatable_protobuf_utils",
+        "make_pull_object_fn_protobuf",
+        REPLIES,
+        parameters=("pull_object_protobuf", "node", "run_id"),
+        looks_up=("ObjectPullError", "ObjectUnavailableError"),
+    ),
+    Part("flwr.supercore.inflatable", "inflatable_utils", REPLIES),
+    Part("flwr.supercore.inflatable.inflatable_object", "iterate_object_tree", REPLIES, ("tree",)),
+    Part(TRANSFERS, "pull_objects", REPLIES, parameters=("object_ids", "pull_object_fn")),
+    Part(
+        TRANSFERS,
+        "inflate_object_from_contents",
+        REPLIES,
+        parameters=("object_id", "object_contents"),
     ),
     # Actors.
     Part(

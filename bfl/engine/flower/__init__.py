@@ -11,7 +11,7 @@ part is named in ``tests/engine/test_private_parts.py``, where the next release 
 - ``simulation``: one run of Flower's simulation, with what is exchanged in it.
 - ``actors``: a pool of Ray actors that outlives a run.
 - ``handing_out``: a round's messages handed out in time proportional to their number.
-- ``replies``: a deployment's replies that are larger than any can be, refused as they come.
+- ``replies``: a deployment's replies, each of which comes by itself, or is refused with a reason.
 - ``superlink``: Flower's SuperLink, which waits for its database.
 - ``grid``: Flower's grid in memory, for a run that can be ended.
 - ``serially``: an app in this process, without Ray.
@@ -22,7 +22,7 @@ from bfl.engine.flower.app import OWN_SERVER, FlowerApp, Values
 from bfl.engine.flower.grid import is_simulation, poll_interval
 from bfl.engine.flower.messages import CLIENT_RAISED, NO_REPLY, log, new_run
 from bfl.engine.flower.ray_engine import RayEngine
-from bfl.engine.flower.replies import replies_up_to
+from bfl.engine.flower.replies import Replies, UnusableReplyError
 from bfl.engine.flower.serially import run_serially
 
 __all__ = [
@@ -31,11 +31,12 @@ __all__ = [
     "OWN_SERVER",
     "FlowerApp",
     "RayEngine",
+    "Replies",
+    "UnusableReplyError",
     "Values",
     "is_simulation",
     "log",
     "new_run",
     "poll_interval",
-    "replies_up_to",
     "run_serially",
 ]

@@ -1,50 +1,210 @@
-"""Replies of a deployment's clients, refused while they come where they are larger than any can be.
+"""Replies of a deployment's clients: each comes by itself, and one that is none has a reason.
 
-Flower's grid pulls a message in pieces until all are in memory, however many its sender has named.
+Flower's grid takes announced replies one after the other: it waits for what nobody uploads, holds
+as many bytes as a sender has named, and raises for what is no message.
 """
 
 from __future__ import annotations
 
+import math
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from threading import Lock
+import time
+from collections.abc import Callable, Collection, Sequence
+from threading import Event, Lock
 from typing import Any
 
+from flwr.app import Message, RecordDict
 
-@contextmanager
-def replies_up_to(most_bytes: int) -> Iterator[None]:
-    """Have Flower's grid refuse messages with more bytes, whose senders have failed then.
+LOOK = 2.0
+"""Seconds that a look takes for one reply at most, where others are on their way: one may have any
+number of small pieces, and each takes its time."""
 
-    No more of such a message is in memory than these bytes and a piece of each thread that pulls.
-    A simulation's messages lie in memory already, and none is refused.
+MOST_SAID = 300
+"""Characters of what is said of a reply that is no message: Flower repeats what is in it."""
+
+
+class UnusableReplyError(Exception):
+    """A reply that cannot be taken; the message says why."""
+
+
+Looked = list[tuple[str, Message | UnusableReplyError]]
+"""Replies that have come, or why not, each with the id of the message that it answers."""
+
+
+class Replies:
+    """The replies to messages that have been pushed to a grid.
 
     Args:
-        most_bytes: Of one message.
+        grid: Flower's grid: that of a deployment, whose replies are announced first and uploaded in
+            pieces then, or another one.
+
+    Attributes:
+        coming: The replies that are announced and not there, by the message that they answer.
     """
-    grid: Any = sys.modules.get("flwr.superlink.grid.http_grid")
-    if grid is None:
-        yield
-        return
-    pull = grid.pull_objects
 
-    def pull_some(object_ids: Sequence[str], pull_object_fn: Callable[[str], bytes]) -> Any:
-        come, counting = 0, Lock()
+    def __init__(self, grid: Any) -> None:
+        flower = sys.modules.get("flwr.superlink.grid.http_grid")
+        self.coming: dict[str, _Reply] = {}
+        self._grid = grid
+        self._in_pieces = flower is not None and isinstance(grid, flower.HttpGrid)
 
-        def counted(object_id: str) -> bytes:
-            nonlocal come
-            piece = pull_object_fn(object_id) if come <= most_bytes else b""
-            with counting:
-                come += len(piece)
-            if come > most_bytes:
-                reason = f"the message has more than {most_bytes:,} bytes, the most of a reply here"
-                raise grid.ObjectPullError(object_id, reason)
-            return piece
+    def look(self, message_ids: Collection[str], most_bytes: int, patience: float) -> Looked:
+        """Return what has come since the last look, and wait for nothing.
 
-        return pull(object_ids, counted)
+        Args:
+            message_ids: The messages whose replies are asked for.
+            most_bytes: The most of one reply that is held in memory, but for a piece or two.
+            patience: Seconds in which a reply that is announced has to be there.
+        """
+        if not self._in_pieces:
+            replies = self._grid.pull_messages(message_ids) if message_ids else []
+            return [(reply.metadata.reply_to_message_id, reply) for reply in replies]
+        # The SuperLink announces a reply once, and takes the message for unknown from then on.
+        if unheard := [each for each in message_ids if each not in self.coming]:
+            self.coming |= _announced(self._grid, unheard, most_bytes, patience)
+        seconds = LOOK if len(self.coming) > 1 else math.inf
+        looked: Looked = []
+        for message_id, reply in list(self.coming.items()):
+            try:
+                if not reply.complete(time.monotonic() + seconds):
+                    continue
+                looked.append((message_id, reply.message()))
+            except UnusableReplyError as error:
+                looked.append((message_id, error))
+            del self.coming[message_id]
+        return looked
 
-    grid.pull_objects = pull_some
-    try:
-        yield
-    finally:
-        grid.pull_objects = pull
+
+class _Reply:
+    """A reply that is announced.
+
+    Args:
+        answers: The id of the message that it answers, as the SuperLink has checked.
+        pieces: The ids of its pieces, the message itself first, which is uploaded last.
+        pull: Returns the bytes of a piece, or raises as Flower does.
+        confirm: Tells the SuperLink that it may forget the reply.
+        most_bytes: See ``Replies.look``.
+        patience: Likewise.
+    """
+
+    def __init__(
+        self,
+        answers: str,
+        pieces: Sequence[str],
+        *,
+        pull: Callable[[str], bytes],
+        confirm: Callable[[], Any],
+        most_bytes: int,
+        patience: float,
+    ) -> None:
+        self._answers = answers
+        self._pieces = pieces
+        self._pull = pull
+        self._confirm = confirm
+        self._most_bytes = most_bytes
+        self._patience = patience
+        self._begun = time.monotonic()
+        self._pulled: dict[str, bytes] = {}
+        self._bytes, self._counting = 0, Lock()
+
+    def complete(self, until: float) -> bool:
+        """Pull what is there and has not been pulled; return whether that is all of it.
+
+        Args:
+            until: When to leave the rest for another look, by the monotonic clock.
+
+        Raises:
+            UnusableReplyError: It is too large, or it has not come in time.
+        """
+        from flwr.supercore.inflatable import inflatable_utils as flower
+
+        waits = Event()
+
+        def pull(piece: str) -> bytes:
+            if waits.is_set() or self._bytes > self._most_bytes or time.monotonic() > until:
+                return b""
+            try:
+                content = self._pull(piece)
+            except flower.ObjectUnavailableError:
+                waits.set()
+                return b""
+            with self._counting:
+                self._bytes += len(content)
+            self._pulled[piece] = content
+            return content
+
+        first, *others = (i for i in self._pieces if i not in self._pulled)
+        try:
+            # As long as one is waited for, no threads are started.
+            pull(first)
+            if not waits.is_set():
+                flower.pull_objects(others, pull)
+        except flower.ObjectPullError as error:
+            raise UnusableReplyError(f"its reply is not to be had: {error}") from error
+        if self._bytes > self._most_bytes:
+            raise UnusableReplyError(
+                f"its reply has more than {self._most_bytes:,} bytes, the most of a reply here"
+            )
+        if len(self._pulled) == len(self._pieces):
+            return True
+        if time.monotonic() - self._begun > self._patience:
+            raise UnusableReplyError(
+                f"its reply was announced, and has not come whole for {self._patience:g} s "
+                "(client-timeout)"
+            )
+        return False
+
+    def message(self) -> Message:
+        """Return the message that all pieces make.
+
+        Raises:
+            UnusableReplyError: They make none, or the answer to another one.
+        """
+        from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
+
+        self._confirm()
+        try:
+            reply: Any = inflate_object_from_contents(self._pieces[0], self._pulled)
+            if not isinstance(reply, Message):
+                raise TypeError(f"it is of type {type(reply).__name__}")
+            if not reply.has_error() and not isinstance(reply.content, RecordDict):
+                raise TypeError(f"its content is of type {type(reply.content).__name__}")
+        except Exception as error:  # whatever Flower makes of bytes that a client has chosen
+            said = f"{type(error).__name__}: {error}"[:MOST_SAID]
+            raise UnusableReplyError(f"its reply is no message of Flower's: {said}") from error
+        if reply.metadata.reply_to_message_id != self._answers:
+            raise UnusableReplyError("its reply says that it answers another message")
+        reply.metadata.__dict__["_message_id"] = self._pieces[0]
+        return reply
+
+
+def _announced(
+    grid: Any, message_ids: Sequence[str], most_bytes: int, patience: float
+) -> dict[str, _Reply]:
+    """Return the replies that have been announced, by the messages that they answer."""
+    from flwr.proto import message_pb2, runtime_pb2
+    from flwr.supercore.inflatable.inflatable_object import iterate_object_tree
+    from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf
+
+    flower, run_id = grid._runtime_client, grid.run.run_id
+    told = flower.PullMessages(runtime_pb2.PullAppMessagesRequest(message_ids=message_ids))
+    pull = make_pull_object_fn_protobuf(flower.PullObject, grid.node, run_id)
+
+    def confirm(name: str) -> Callable[[], Any]:
+        request = message_pb2.ConfirmMessageReceivedRequest(
+            node=grid.node, run_id=run_id, message_object_id=name
+        )
+        return lambda: flower.ConfirmMessageReceived(request)
+
+    return {
+        each.metadata.reply_to_message_id: _Reply(
+            each.metadata.reply_to_message_id,
+            # One that several others have among their pieces stands there as often.
+            list(dict.fromkeys(part.object_id for part in iterate_object_tree(tree)))[::-1],
+            pull=pull,
+            confirm=confirm(each.metadata.message_id),
+            most_bytes=most_bytes,
+            patience=patience,
+        )
+        for each, tree in zip(told.messages_list, told.message_object_trees, strict=True)
+    }

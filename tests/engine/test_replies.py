@@ -1,0 +1,328 @@
+"""Replies over Flower's own grid: too large, late, dripped, and of bytes that make no message."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import cache
+from random import Random
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
+from flwr.app.message import remove_content_from_message
+from flwr.common.serde import message_to_proto
+from flwr.proto.message_pb2 import ObjectTree, PullObjectResponse
+from flwr.proto.runtime_pb2 import PullAppMessagesResponse, PushAppMessagesResponse
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, get_object_tree
+from flwr.superlink.grid import HttpGrid
+
+import bfl.engine.flower.replies
+import strategies.exchange
+from bfl.deployment.proxy import MOST_BYTES
+from bfl.engine.flower import new_run
+from bfl.federation.network_query import manifest_content, manifest_from_content
+from bfl.federation.node_description import NodeDescription
+from bfl.federation.secure_aggregation.errors import ProtocolError
+from bfl.federation.secure_aggregation.messages import Fields, PublicKeys, Shares
+from bfl.federation.secure_aggregation.on_the_wire import (
+    SECURE,
+    fields_in,
+    masked_vector,
+    record_of,
+)
+from bfl.federation.wire import WireFormatError, posterior_to_arrays
+from bfl.posteriors import Manifest, Posterior
+from bfl.posteriors.manifest import Parameter
+from strategies.exchange import ALLOWANCE, TIMES, exchange
+from strategies.updates import RefusedUpdateError, read_update
+
+PIECE, SIZE = 5 * 2**20, 2**18
+
+MUTATIONS = 10_000
+
+Answers = dict[int, Callable[[Message], Message]]
+
+
+class Clock:
+    """A clock that waiting moves on, and a look at it a little."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        self.now += 1e-4
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+@pytest.fixture(autouse=True)
+def run() -> Any:
+    return new_run({})
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    for module in (strategies.exchange, bfl.engine.flower.replies):
+        monkeypatch.setattr(module, "time", clock)
+    return clock
+
+
+@cache
+def taken_apart(reply: Message) -> tuple[dict[str, bytes], ObjectTree]:
+    """Return what a node uploads, and what it announces."""
+    reply.metadata.__dict__["_message_id"] = reply.object_id
+    parts = get_all_nested_objects(reply).items()
+    return {name: part.deflate() for name, part in parts}, get_object_tree(reply)
+
+
+class SuperLink:
+    """In the place of Flower's client of the runtime API.
+
+    Args:
+        answers: What each node says to a message.
+        clock: By which it is uploaded.
+
+    Attributes:
+        uploads: When each piece of a node's reply is uploaded, the message itself being the first.
+        took: Seconds in which a piece is pulled.
+        spoil: What becomes of the pieces' contents, the message itself being the last.
+    """
+
+    def __init__(self, answers: Answers, clock: Clock | None = None) -> None:
+        self.answers = answers
+        self.clock = clock or Clock()
+        self.uploads: dict[int, Callable[[int], float]] = {}
+        self.took = 0.0
+        self.spoil: Callable[[dict[str, bytes]], dict[str, bytes]] = dict
+        self.messages: list[Message] = []
+        self.pieces: dict[str, tuple[float, bytes]] = {}
+        self.pulled = 0
+
+    PushObject = None  # no object is asked for
+
+    def PushMessages(self, request: Any) -> Any:  # noqa: N802 - Flower's name
+        ids = [message.metadata.message_id for message in request.messages_list]
+        return PushAppMessagesResponse(message_ids=ids, objects_to_push=[], session_id="")
+
+    def PullMessages(self, request: Any) -> Any:  # noqa: N802
+        replies, trees = [], []
+        for message in [m for m in self.messages if m.metadata.message_id in request.message_ids]:
+            self.messages.remove(message)  # it is told once
+            node = message.metadata.dst_node_id
+            reply = self.answers[node](message)
+            pieces, tree = taken_apart(reply)
+            pieces = self.spoil(pieces)
+            when = self.uploads.get(node, lambda number: 0.0)
+            for number, (name, content) in enumerate(reversed(pieces.items())):
+                self.pieces[name] = when(number), content
+            trees.append(tree)
+            replies.append(message_to_proto(remove_content_from_message(reply)))
+        return PullAppMessagesResponse(messages_list=replies, message_object_trees=trees)
+
+    def PullObject(self, request: Any) -> Any:  # noqa: N802
+        self.clock.sleep(self.took)
+        when, content = self.pieces[request.object_id]
+        there = self.clock.monotonic() >= when
+        content = content if there else b""
+        self.pulled += len(content)
+        return PullObjectResponse(object_found=True, object_available=there, object_content=content)
+
+    def ConfirmMessageReceived(self, request: Any) -> None:  # noqa: N802
+        pass
+
+
+ARRAYS = ArrayRecord({"a": Array(np.zeros(SIZE, np.uint8))})
+
+
+def numbers(size: int) -> Callable[[Message], Message]:
+    """Return what answers with so many bytes, others for each node."""
+
+    def answer(message: Message) -> Message:
+        generator = np.random.default_rng(message.metadata.dst_node_id)
+        values = np.frombuffer(generator.bytes(size), np.uint8)
+        return Message(RecordDict({"arrays": ArrayRecord({"a": Array(values)})}), reply_to=message)
+
+    return answer
+
+
+def many(arrays: int) -> Callable[[Message], Message]:
+    """Return what answers with so many small arrays."""
+    values = ArrayRecord({f"{i}": Array(np.full(2, i, np.float32)) for i in range(arrays)})
+    return lambda message: Message(RecordDict({"arrays": values}), reply_to=message)
+
+
+def asked(
+    superlink: Any, messages: list[Message] | None = None, silence: float = 5.0
+) -> Iterator[Message]:
+    """Ask all nodes, by default with ``SIZE`` bytes, and return their replies as they come."""
+    grid = HttpGrid(token="a token")
+    grid._client, grid._run = superlink, new_run({})
+    content = RecordDict({"arrays": ARRAYS})
+    messages = messages or [Message(content, node, "train") for node in superlink.answers]
+    superlink.messages = list(messages)
+    return exchange(grid, messages, silence)
+
+
+def test_a_reply_larger_than_any_is_refused_before_it_is_in_memory() -> None:
+    most = ALLOWANCE + TIMES * ARRAYS.count_bytes()
+    superlink = SuperLink({1: numbers(2 * SIZE), 2: numbers(2 * most)})
+    replies = {reply.metadata.src_node_id: reply for reply in asked(superlink)}
+    arrays: Any = replies[1].content["arrays"]
+    assert arrays["a"].numpy().size == 2 * SIZE
+    assert replies[2].has_error()
+    assert f"more than {most:,} bytes" in replies[2].error.reason
+    # Two pieces may be on their way at a time.
+    assert superlink.pulled < most + 3 * PIECE
+
+
+@pytest.mark.parametrize("every", [1e9, 1.0], ids=["never", "dripped"])
+def test_honest_replies_do_not_wait_for_one_that_is_announced_and_not_uploaded(
+    every: float, clock: Clock
+) -> None:
+    """It is that client's failure when its time is over, and no piece begins it anew."""
+    superlink = SuperLink({1: many(200), 2: numbers(SIZE), 3: numbers(SIZE)}, clock)
+    superlink.uploads = {1: lambda number: every * (number + 1), 3: lambda number: 20.0}
+    replies = [(r, clock.now) for r in asked(superlink, silence=30.0)]
+    found = [(reply.metadata.src_node_id, reply.has_content()) for reply, _ in replies]
+    assert found == [(2, True), (3, True), (1, False)]
+    assert replies[0][1] < 1
+    assert replies[1][1] < 22
+    assert 30 < replies[2][1] < 32
+    assert "node 1" in replies[2][0].error.reason
+
+
+def test_a_reply_in_many_pieces_leaves_the_others_their_time(clock: Clock) -> None:
+    superlink = SuperLink({1: many(50), 2: numbers(SIZE)}, clock)
+    superlink.took = 1.0
+    assert [r.metadata.src_node_id for r in asked(superlink, silence=1e9)] == [2, 1]
+
+
+# Replies that make no message ---------------------------------------------------------------------
+
+POSTERIOR = Posterior(*(np.ones(3, np.float32) for _ in range(3)))
+METRICS = MetricRecord({"num-examples": 7, "loss": 0.5, "list": [1.0, 2.0]})
+
+
+def stage_of(said: Fields) -> tuple[RecordDict, Callable[[Message], Any], type[Exception]]:
+    """Return a client's part in a stage of secure aggregation, and how it is read."""
+    kind = type(said)
+    content = RecordDict({SECURE: record_of(said)})
+    return content, lambda reply: kind.from_fields(fields_in(reply.content)), ProtocolError
+
+
+KINDS: dict[str, tuple[RecordDict | Error, Callable[[Message], Any], type[Exception]]] = {
+    "update": (
+        RecordDict({"arrays": posterior_to_arrays(POSTERIOR), "metrics": METRICS}),
+        lambda reply: read_update(reply, 0, POSTERIOR),
+        RefusedUpdateError,
+    ),
+    "description": (
+        NodeDescription(0, 2, 3, "").to_content(),
+        lambda reply: NodeDescription.from_content(reply.content),
+        WireFormatError,
+    ),
+    "network": (
+        manifest_content(Manifest((Parameter("a", (2, 2), True, "zeros"),))),
+        lambda reply: manifest_from_content(reply.content),
+        WireFormatError,
+    ),
+    "masked vector": (
+        RecordDict({"arrays": ArrayRecord({"masked": Array(np.arange(3))}), "metrics": METRICS}),
+        lambda reply: masked_vector(reply.content),
+        ProtocolError,
+    ),
+    "keys": stage_of(PublicKeys(b"a", b"b", b"", b"d")),
+    "shares": stage_of(Shares([1], [b"a"], [b"b"], [b"c"], [])),
+    "error": (Error(2, "out of memory"), lambda reply: None, RefusedUpdateError),
+}
+"""What clients say in a run, how the server reads it, and as what it refuses it."""
+
+
+def mutated(content: bytes, others: list[bytes], random: Random) -> bytes:
+    """Return the bytes of a piece changed: anywhere, in its head, in its body, or for another's."""
+    head, _, body = content.partition(b"\0")
+    kind, children = head.split(b" ")[:2]
+    place = random.randrange(len(content))
+    bodies = [
+        b"",
+        b"null",
+        b"[]",
+        b"{}",
+        b'{"a": 1}',
+        b"[" * 20_000,
+        b"\xff" * 9,
+        b"9" * 5_000,
+        body,
+    ]
+    heads = [*(other.partition(b"\0")[0].split(b" ")[0] for other in others), kind, b"Nothing"]
+    if body.startswith(b"{"):
+        values: dict[str, Any] = json.loads(body)
+        name = random.choice([*values, "more"])
+        said = [None, -1, 10**12, "float32", [2**40], [-1], [[1]], {}, *values.values()]
+        bodies += 8 * [json.dumps({**values, name: random.choice(said)}).encode()]
+    new = random.choice(bodies)
+    flipped = bytearray(content)
+    flipped[place] ^= 1 << random.randrange(8)
+    family = random.choice([children, b"", children[:64], b",".join([children, children])])
+    return random.choice(
+        [
+            b"",
+            content[:place],
+            bytes(flipped),
+            content[:place] + random.randbytes(random.randrange(1, 9)) + content[place:],
+            random.choice(others),
+            random.randbytes(len(content)),
+            b"%s %s %d\0%s" % (random.choice(heads), children, len(body), body),
+            b"%s %s %d\0%s" % (kind, family, len(body), body),
+            b"%s %s %d\0%s" % (kind, children, len(new), new),
+            b"%s %s %d\0%s" % (kind, children, len(new), new),
+        ]
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_reply_of_any_bytes_is_read_refused_or_its_nodes_failure(kind: str) -> None:
+    said, read, refused = KINDS[kind]
+    content = RecordDict({"config": ConfigRecord({"round": 1})})
+    message = Message(content, 1, "train")
+    answer = cache(lambda message: Message(said, reply_to=message))
+    [reply] = asked(SuperLink({1: answer}), [message])
+    read(reply)
+    assert reply.has_error() == isinstance(said, Error)
+    random, outcomes = Random(kind), Counter[str]()
+
+    def spoil(pieces: dict[str, bytes]) -> dict[str, bytes]:
+        names = random.choices(list(pieces), k=random.choice([1, 1, 1, 2]))
+        others = list(pieces.values())
+        return pieces | {name: mutated(pieces[name], others, random) for name in names}
+
+    for _ in range(MUTATIONS // len(KINDS)):
+        superlink = SuperLink({1: answer})
+        superlink.spoil = spoil
+        [reply] = asked(superlink, [message])
+        assert reply.metadata.src_node_id == 1
+        if reply.has_error():
+            outcomes["failed"] += 1
+            continue
+        try:
+            read(reply)
+            outcomes["read"] += 1
+        except refused:
+            outcomes["refused"] += 1
+    assert outcomes["failed"] > outcomes["read"]
+
+
+def test_the_outlines_that_the_proxy_takes_are_those_of_300_gb() -> None:
+    def outline(pieces: int) -> int:
+        values = np.frombuffer(np.random.default_rng(0).bytes(pieces * PIECE), np.uint8)
+        content = RecordDict({"arrays": ArrayRecord({"a": Array(values)})})
+        return len(get_object_tree(Message(content, 1, "train")).SerializeToString())
+
+    each = (outline(4) - outline(2)) / 2
+    assert MOST_BYTES["push-messages"] / each * PIECE > 300e9
