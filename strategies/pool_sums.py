@@ -12,6 +12,7 @@ from bfl.aggregation.precision_spread import DISTANCE, SPREAD
 from bfl.aggregation.weightings import Weighting
 from bfl.engine.resources import cpus_of_this_process
 from bfl.errors import PosteriorError
+from bfl.federation.client_metrics import NUM_EXAMPLES
 from bfl.federation.secure_aggregation.accuracy import check_accuracy
 from bfl.federation.secure_aggregation.encoding import decoded_statistics
 from bfl.federation.secure_aggregation.fixed_point import Ring
@@ -101,12 +102,17 @@ def wanted_sum(
     return WantedSum(secure_sums, rule, previous, weights, total, exponents, size)
 
 
-def hidden_metrics(method: Method) -> dict[str, str]:
-    """Return what of a round's record is hidden, as the record says it."""
-    if method.exchange.secure_sums is None:
-        return {}
-    compared = (SPREAD, DISTANCE) if method.pooling.by_precision else ()
-    return dict.fromkeys((*OF_UPDATES, *compared), HIDDEN)
+def hidden_metrics(method: Method, private: bool = False) -> dict[str, str]:
+    """Return what of a round's record is hidden, as the record says it.
+
+    Args:
+        method: The parts of the round.
+        private: Whether nothing that clients have may be told of them but what noise has hidden.
+    """
+    own = (NUM_EXAMPLES,) if private else ()
+    unseen = OF_UPDATES if method.exchange.secure_sums else ()
+    compared = (SPREAD, DISTANCE) if unseen and method.pooling.by_precision else ()
+    return dict.fromkeys((*own, *unseen, *compared), HIDDEN)
 
 
 def pool_sums(

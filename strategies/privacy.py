@@ -128,6 +128,11 @@ class PoolNoise:
     seed: int
     anew: bool
 
+    @property
+    def draws(self) -> bool:
+        """Whether it draws random numbers: the noise is the server's."""
+        return any(part.draws_on_pool for part in self.chain)
+
     def problem(self, update: Posterior, previous: Posterior) -> str | None:
         """Return what is wrong with a client's update where the noise is the server's.
 
@@ -138,7 +143,7 @@ class PoolNoise:
             update: What the client has sent.
             previous: What it was sent.
         """
-        if not any(part.draws_on_pool for part in self.chain):
+        if not self.draws:
             return None
         there = difference(previous, update)
         broken = [part.name for part in self.chain if part.active and not part.holds(there)]

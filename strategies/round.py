@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
+import numpy as np
+
 from bfl import randomness
 from bfl.aggregation.client_models import ClientModels
 from bfl.aggregation.pooling import Pooled
@@ -248,8 +250,12 @@ def _pooled(
         seen.append(PooledClient(update.partition_id, update.num_examples, update.metrics))
         on_weighed(update, weight)
 
+    updates = clients.train(request, refused.append)
+    if method.pool_noise and method.pool_noise.draws:
+        # Before its noise, to round the pool would let a client move it further than by its update.
+        updates = (replace(each, posterior=_in_float64(each.posterior)) for each in updates)
     pooled = pool_updates(
-        clients.train(request, refused.append),
+        updates,
         method.pooling,
         method.weighting,
         method.defence,
@@ -262,6 +268,11 @@ def _pooled(
         server=ServerRound(server, number) if server else None,
     )
     return pooled, Tally(len(asked), len(refused), tuple(seen))
+
+
+def _in_float64(posterior: Posterior) -> Posterior:
+    """Return a posterior whose pool is not rounded to anything less."""
+    return Posterior(**{name: v.astype(np.float64) for name, v in posterior.vectors().items()})
 
 
 def _assigned(num_examples: Mapping[int, int], asked: Sequence[int]) -> dict[int, int]:

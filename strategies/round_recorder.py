@@ -27,7 +27,8 @@ class RoundRecorder:
         best: Keeps the best posterior, where the server has images of its own.
         log: Where rounds are logged besides.
         privacy: Reckons the run's ε, where it has noise.
-        hidden: What records say in place of numbers that nobody knows.
+        hidden: What records say in place of numbers that nobody knows, or shall know; of single
+            clients they say nothing in their place.
     """
 
     def __init__(
@@ -63,7 +64,10 @@ class RoundRecorder:
             **self.hidden,
             **describe_posterior(finished.posterior),
             "posterior-sha256": finished.posterior.digest(),
-            PER_CLIENT: finished.clients,
+            PER_CLIENT: [
+                {name: value for name, value in client.items() if name not in self.hidden}
+                for client in finished.clients
+            ],
         }
         # The record first: one whose checkpoint is missing is dropped and made again by a resume.
         self.folder.append_round(entry)

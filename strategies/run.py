@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from flwr.serverapp import Grid
 
 from bfl.configuration import Configuration
+from bfl.configuration.privacy import says_nothing_measured
 from bfl.data.datasets import Dataset, absent_classes
 from bfl.data.datasets.cache import cached_dataset
 from bfl.data.datasets.server_data import ServerData
@@ -17,7 +18,7 @@ from bfl.data.partitions.manifest import describe
 from bfl.engine.run import run_of
 from bfl.errors import LostStateError, RunError
 from bfl.experiments.results.environment import describe_environment
-from bfl.experiments.results.identity import run_key
+from bfl.experiments.results.identity import run_key, without_numbers
 from bfl.experiments.results.progress import ProgressReport
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.network import NetworkDescription
@@ -110,7 +111,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         refuse_attackers(configuration, federation)
         refuse_personal_models(configuration, federation.size, dataset.image_shape)
         digests = data_digests(whole, federation, own)
-        described = _described(dataset, partition, own)
+        described = _described(configuration, dataset, partition, own)
         with (
             _opened(configuration, federation, digests, described) as (folder, checkpoint),
             live_log(configuration.tracker, _tracked(folder), folder.rounds(), progress.say) as log,
@@ -268,7 +269,9 @@ def _run_rounds(context: RunContext, checkpoint: Checkpoint | None) -> Posterior
         best=best,
         log=context.log,
         privacy=account_of(context, state.server_round),
-        hidden=hidden_metrics(Method.of(context.configuration)),
+        hidden=hidden_metrics(
+            Method.of(context.configuration), is_private(context.configuration.outgoing)
+        ),
     )
     strategy = make_strategy(
         context.configuration,
@@ -311,7 +314,10 @@ def _judges(evaluator: Any) -> dict[str, Any]:
 
 
 def _described(
-    dataset: Dataset, partition: Sequence[Positions | None], own: ServerData | None
+    configuration: Configuration,
+    dataset: Dataset,
+    partition: Sequence[Positions | None],
+    own: ServerData | None,
 ) -> dict[str, Any]:
     """Return who holds what of the run's data set, for the run's folder."""
     known = [part for part in partition if part is not None]
@@ -320,7 +326,8 @@ def _described(
     if own and own.without_clients.size:
         kept = [own.without_clients]
         described["server"] = describe(dataset.train_labels, kept, dataset.num_classes)
-    return described
+    # Numbers of a client's examples and classes are its data, and no noise is on them.
+    return without_numbers(described) if says_nothing_measured(configuration) else described
 
 
 def _tracked(folder: RunFolder) -> TrackedRun:

@@ -10,6 +10,7 @@ from runs_in_process import digests, make_run
 
 import strategies.final_evaluation
 from bfl.engine.serial import SerialGrid
+from bfl.experiments.results.figures import figures
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.federation.privacy.accountant import gaussian_epsilon, sampled_gaussian_epsilon
 from strategies.privacy import LEDGER
@@ -68,9 +69,11 @@ def test_epsilon_stands_in_the_record_and_the_budget_ends_the_run(
         assert not any(name.startswith("client/") for name in entry)
         assert {name for client in entry["per-client"] for name in client} == {
             "client",
-            "num-examples",
             "weight",
         }
+        assert entry["num-examples"] == "hidden"
+    assert folder.partition().keys() == {"sha256", "whole-sha256"}
+    assert figures.create("partition").compose(folder) is None
     # A resume finds the budget spent, and says so once more.
     assert digests(run(tmp_path / "private", **NOISY, epsilon_budget=budget, resume=True)) == (
         digests(folder)
@@ -107,6 +110,7 @@ def test_epsilon_of_examples_stands_in_the_record_and_its_budget_ends_the_run(
             "num-examples",
             "weight",
         }
+    assert folder.partition().keys() == {"sha256", "whole-sha256"}
     [again] = run(tmp_path / "again", **examples, rounds=1).rounds()
     assert again["posterior-sha256"] == digests(folder)[0]
 

@@ -131,7 +131,7 @@ def test_what_the_node_sends_is_checked_like_an_update(variance, more, reason, t
         progress=None,
     )
     (tmp_path / "run-key").write_text("0" * 32 + "\n")
-    with pytest.raises(RunError, match=f"pre-training, epoch 1: update refused: .*{reason}"):
+    with pytest.raises(RunError, match=f"epoch 1, client 2: .*: .*{reason}"):
         _pretrain(server)
 
 

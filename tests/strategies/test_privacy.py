@@ -16,9 +16,11 @@ from flwr.app import ConfigRecord, RecordDict
 from bfl.aggregation.pooling.outcome import CLIPPED
 from bfl.configuration import resolve
 from bfl.errors import ConfigurationError
+from bfl.federation.outgoing import sent
 from bfl.federation.outgoing.noise import Noise
 from bfl.federation.parts import Counts
 from bfl.federation.privacy.accountant import gaussian_epsilon, sampled_gaussian_epsilon
+from bfl.federation.privacy.difference import difference
 from bfl.federation.privacy.ledger import Ledger
 from bfl.federation.sampling import samplings
 from bfl.learning.corrections import corrections
@@ -368,6 +370,56 @@ def test_the_server_draws_its_noise_anew_or_from_the_seed() -> None:
         assert (once != again) is anew
 
 
+class Clients:
+    """Clients that send what they are told, where the server does not refuse it."""
+
+    def __init__(self, sent: Mapping[int, Posterior], seen: list[str | None]) -> None:
+        self.size = len(sent)
+        self.num_examples = dict.fromkeys(sent, 5)
+        self.sent, self.seen = sent, seen
+
+    def train(
+        self, request: TrainingRequest, on_refused: Callable[[int], None]
+    ) -> Iterator[ClientUpdate]:
+        for client, posterior in self.sent.items():
+            self.seen.append(request.problem(posterior))
+            if self.seen[-1] is None:
+                yield ClientUpdate(client, posterior, 5, {}, {})
+
+
+def test_without_a_client_the_pool_differs_by_no_more_than_its_update_can_be_long() -> None:
+    """What the noise is added to, of 50 clients and the same without one; it is not rounded."""
+    pools: list[Posterior] = []
+
+    class Noted(PoolNoise):
+        def __call__(self, pooled: Posterior, previous: Posterior, counts: Counts) -> Posterior:
+            pools.append(pooled)
+            return super().__call__(pooled, previous, counts)
+
+    configuration = resolve({**BY_SERVER, "clip-norm": (norm := 1e-4)}, check_data=False)
+    generator = np.random.default_rng(0)
+    previous = Posterior(*(generator.uniform(0.1, 1, 2000).astype("f4") for _ in range(3)))
+
+    def update(client: int) -> Posterior:
+        drawer = np.random.default_rng(client)
+        moved = [
+            v + drawer.normal(0, 1e-3, v.size).astype(v.dtype) for v in vars(previous).values()
+        ]
+        return sent(configuration.outgoing, Posterior(*moved), previous, drawer)
+
+    method = replace(
+        Method.of(configuration), pool_noise=Noted(configuration.outgoing, 0, anew=False)
+    )
+    updates = {client: update(client) for client in range(50)}
+    for those in (updates, {**updates, 0: previous}):
+        clients: Any = Clients(those, [])
+        state, _ = federated_round(method, ServerState.first(previous, 50, {}), clients, 0)
+        assert state.posterior.mean.dtype == np.float32
+    apart = 50 * np.linalg.norm(difference(pools[0], pools[1]))
+    assert apart == pytest.approx(np.linalg.norm(difference(previous, updates[0])), rel=1e-6)
+    assert apart <= norm * (1 + 1e-6)
+
+
 def test_an_update_that_is_too_long_is_left_out_of_the_round() -> None:
     method = replace(
         Method.of(resolve(BY_SERVER, check_data=False)),
@@ -375,22 +427,9 @@ def test_an_update_that_is_too_long_is_left_out_of_the_round() -> None:
     )
     seen: list[str | None] = []
 
-    class Clients:
-        """Two honest clients, and one that would drown the noise."""
-
-        size = 3
-        num_examples: Mapping[int, int] = {0: 5, 1: 5, 2: 5}
-
-        def train(
-            self, request: TrainingRequest, on_refused: Callable[[int], None]
-        ) -> Iterator[ClientUpdate]:
-            sent = {0: pulled(0.1), 1: pulled(-0.1), 2: pulled(2.0**28)}
-            for client, posterior in sent.items():
-                seen.append(request.problem(posterior))
-                if seen[-1] is None:
-                    yield ClientUpdate(client, posterior, 5, {}, {})
-
+    sent = {0: pulled(0.1), 1: pulled(-0.1), 2: pulled(2.0**28)}
     state = ServerState.first(pulled(0.0), 3, {})
-    _, report = federated_round(method, state, Clients(), 0)  # type: ignore[arg-type]
+    clients: Any = Clients(sent, seen)
+    _, report = federated_round(method, state, clients, 0)
     assert [problem is None for problem in seen] == [True, True, False]
     assert CLIPPED not in report.metrics

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import secrets
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 from bfl.errors import ConfigurationError, DataError, RunError
 from bfl.files import create_atomically, try_lock
 
 RUN_KEY = "run-key"
 LOCK = "run.lock"
+
+WHOLE = "whole-sha256"
+"""The digest of a partition's description that the folder of a private run does not have."""
 
 
 def run_key(folder: Path) -> str:
@@ -81,3 +87,23 @@ def locked(folder: Path) -> Iterator[None]:
         stream.write(f"process {os.getpid()} on host {socket.gethostname()}\n")
         stream.flush()
         yield
+
+
+def digest(content: Mapping[str, Any]) -> str:
+    """Return the SHA-256 of a mapping, whatever the order of its keys."""
+    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def without_numbers(partition: Mapping[str, Any]) -> dict[str, Any]:
+    """Return of who holds which data what tells of no single client, for a run that is private.
+
+    A resume compares its one digest, and a study the digest of all that is left out.
+    """
+    kept = {key: partition[key] for key in ("sha256", "server") if key in partition}
+    return {**kept, WHOLE: digest(partition)}
+
+
+def partition_digest(partition: Mapping[str, Any]) -> str:
+    """Return the digest of who holds which data, by which runs of equal partitions are known."""
+    return str(partition.get(WHOLE) or digest(partition))

@@ -20,7 +20,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -32,6 +31,8 @@ from bfl.data.datasets import portable_dataset
 from bfl.errors import DataError, RunError
 from bfl.evaluation.metrics import metrics as registered_metrics
 from bfl.evaluation.predictives.judged import ENSEMBLE
+from bfl.experiments.results.identity import digest as digest
+from bfl.experiments.results.identity import partition_digest
 from bfl.experiments.results.judged_clients import number_of_a_client
 from bfl.experiments.results.round_log import ROUNDS
 from bfl.experiments.results.run_folder import (
@@ -163,12 +164,6 @@ def portable(values: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def digest(content: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a mapping, whatever the order of its keys."""
-    text = json.dumps(content, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()
-
-
 def result_of(folder: RunFolder, name: str, made_as: str = "") -> RunResult:
     """Return the result of a run from its folder; without metrics where it is not over.
 
@@ -189,7 +184,7 @@ def result_of(folder: RunFolder, name: str, made_as: str = "") -> RunResult:
         rounds=tuple(judged),
         retention=folder.retention() if folder.holds(RETENTION) else {},
         seconds=math.fsum(float(entry.get("seconds", 0.0)) for entry in rounds),
-        partition=digest(folder.partition()) if folder.holds(PARTITION) else "",
+        partition=partition_digest(folder.partition()) if folder.holds(PARTITION) else "",
         environment=folder.environment() if folder.holds(ENVIRONMENT) else {},
         data=folder.read_json(DATA) if folder.holds(DATA) else {},
         made_as=made_as,

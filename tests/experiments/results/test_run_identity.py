@@ -16,8 +16,16 @@ import numpy as np
 import pytest
 
 from bfl.configuration import resolve
+from bfl.data.partitions.manifest import describe
 from bfl.errors import ConfigurationError, DataError
-from bfl.experiments.results.identity import is_run_key, locked, read_run_key, run_key
+from bfl.experiments.results.identity import (
+    is_run_key,
+    locked,
+    partition_digest,
+    read_run_key,
+    run_key,
+    without_numbers,
+)
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.resume import Checkpoint, Checkpoints, check_output, open_run
 from bfl.posteriors import Posterior
@@ -235,3 +243,14 @@ def test_a_runs_configuration_names_its_data_wherever_it_is_read(
     configuration = resolve({"dataset": "npz:mine.npz", "output-dir": "runs"})
     with open_run(configuration, "run", {}) as (folder, _):
         assert folder.config()["dataset"] == f"npz:{(tmp_path / 'mine.npz').resolve()}"
+
+
+def test_a_private_runs_partition_is_known_again_without_its_numbers() -> None:
+    parts = [np.arange(3), np.arange(3, 7)]
+    described = describe(np.arange(7) % 2, parts, 2)
+    said = without_numbers(described)
+    assert partition_digest(said) == partition_digest(described)
+    assert said["sha256"] == described["sha256"]
+    assert not {"num_examples", "class_counts", "client_sha256"} & said.keys()
+    other = describe(np.arange(7) // 4, parts, 2)
+    assert partition_digest(without_numbers(other)) != partition_digest(described)

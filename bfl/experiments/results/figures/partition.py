@@ -9,6 +9,7 @@ import numpy as np
 from bfl.errors import DataError
 from bfl.experiments.results.figures.base import Figure, figures
 from bfl.experiments.results.figures.style import INK, new_figure, set_title
+from bfl.experiments.results.identity import WHOLE
 from bfl.experiments.results.run_folder import PARTITION, RunFolder
 
 if TYPE_CHECKING:
@@ -35,7 +36,10 @@ class PartitionFigure(Figure):
         if not folder.holds(PARTITION):
             return None
         try:
-            counts = np.array(folder.partition()["class_counts"], dtype=np.int64)
+            partition = folder.partition()
+            if WHOLE in partition:  # of a private run
+                return None
+            counts = np.array(partition["class_counts"], dtype=np.int64)
             if counts.size and counts.ndim != 2:
                 raise ValueError(f"counts of the shape {counts.shape}")
         except (KeyError, TypeError, ValueError) as error:
