@@ -32,6 +32,7 @@ CHAPTERS = (
     "bfl.code",
     "bfl.randomness",
     "bfl.cpus",
+    "bfl.archives",
     "bfl.quiet",
     "bfl.keras",
     "bfl.registry",

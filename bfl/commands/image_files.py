@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import zipfile
-import zlib
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from bfl.archives import ALONE, open_arrays
 from bfl.errors import ConfigurationError, DataError, unknown_name
 
 USUAL_NAMES = ("images", "x_test")
@@ -33,11 +31,8 @@ def read_images(path: Path, array: str = "", *, unclear: str) -> npt.NDArray[Any
         DataError: The file cannot be read, or it is not clear which array is meant.
         ConfigurationError: There is no array of that name.
     """
-    with _opened(path) as content:
-        if isinstance(content, np.ndarray):
-            found = content
-        else:
-            found = np.asarray(content[_chosen(path, content.files, array, unclear)])
+    with open_arrays(path) as held:
+        found = held[ALONE if ALONE in held else _chosen(path, list(held), array, unclear)]
     if not found.ndim:
         raise DataError(f"{path} holds one number, and no images")
     return found
@@ -55,12 +50,11 @@ def read_labels(path: Path, images: int, classes: int) -> npt.NDArray[np.int64]:
         DataError: The file cannot be read, or has no such classes.
     """
     usual = " or ".join(USUAL_LABELS)
-    with _opened(path) as content:
-        names = [] if isinstance(content, np.ndarray) else content.files
-        found = [name for name in USUAL_LABELS if name in names]
+    with open_arrays(path) as held:
+        found = [name for name in USUAL_LABELS if name in held]
         if not found:
             raise DataError(f"{path} has no array {usual}: the classes of its images are not known")
-        labels = np.asarray(content[found[0]])
+        labels = held[found[0]]
     if labels.dtype.kind not in "iu" or labels.size != images:
         raise DataError(
             f"{path}: {found[0]} has shape {labels.shape} and type {labels.dtype}; expected one "
@@ -75,33 +69,13 @@ def read_labels(path: Path, images: int, classes: int) -> npt.NDArray[np.int64]:
     return labels.reshape(-1).astype(np.int64)
 
 
-@contextmanager
-def _opened(path: Path) -> Iterator[Any]:
-    """Open a NumPy file, an array or an archive of them.
-
-    Raises:
-        DataError: It cannot be read.
-    """
-    try:
-        content = np.load(path, allow_pickle=False)
-        if isinstance(content, np.ndarray):
-            yield content
-            return
-        with content as archive:
-            yield archive
-    except FileNotFoundError as error:
-        raise DataError(f"there is no file {path}") from error
-    except (ValueError, OSError, EOFError, zipfile.BadZipFile, zlib.error) as error:
-        raise DataError(f"{path}: not a NumPy file that can be read: {error}") from error
-
-
 def _chosen(path: Path, names: Sequence[str], wanted: str, unclear: str) -> str:
     if wanted:
         if wanted not in names:
             raise ConfigurationError(f"{path}: --array: {unknown_name('array', wanted, names)}")
         return wanted
     found = [name for name in USUAL_NAMES if name in names] or list(names)
-    if len(found) == 1 or found[0] in USUAL_NAMES:
+    if len(found) == 1 or (found and found[0] in USUAL_NAMES):
         return found[0]
     held = ", ".join(names) or "nothing"
     raise DataError(f"{path} holds {held}; {unclear}")

@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bfl.archives import ArrayFile, Shapes
 from bfl.evaluation.prediction.predictions import IntArray, Predictions
 from bfl.evaluation.uncertainty.base import measure_all
-from bfl.experiments.results.files import Arrays
 from bfl.posteriors.manifest import Manifest
 from bfl.posteriors.posterior import Posterior
+
+_TEXT: Shapes = {"manifest": ()}
 
 
 def posterior_arrays(posterior: Posterior, manifest: Manifest) -> dict[str, npt.NDArray[Any]]:
@@ -20,7 +22,7 @@ def posterior_arrays(posterior: Posterior, manifest: Manifest) -> dict[str, npt.
     return {**posterior.vectors(), "manifest": np.array(manifest.to_json())}
 
 
-def posterior_of(arrays: Arrays) -> tuple[Posterior, Manifest]:
+def posterior_of(arrays: ArrayFile) -> tuple[Posterior, Manifest]:
     """Return the posterior of such arrays, checked, and its manifest.
 
     Raises:
@@ -28,11 +30,14 @@ def posterior_of(arrays: Arrays) -> tuple[Posterior, Manifest]:
         PosteriorError: They are no posterior.
         ValueError: The vectors do not fit the manifest.
     """
-    manifest = Manifest.from_json(str(arrays["manifest"]))
-    posterior = Posterior(arrays["mean"], arrays["variance"], arrays["point"])
+    try:
+        manifest = Manifest.from_json(str(arrays.checked(["manifest"], shapes=_TEXT)["manifest"]))
+        gaussian, point = manifest.gaussian_size, manifest.point_size
+    except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"its manifest is none: {type(error).__name__}: {error}") from error
+    shapes = {"mean": (gaussian,), "variance": (gaussian,), "point": (point,)}
+    posterior = Posterior(**arrays.checked(shapes, shapes=shapes))
     posterior.check()
-    if (posterior.size, posterior.point.size) != (manifest.gaussian_size, manifest.point_size):
-        raise ValueError("the vectors do not fit the manifest")
     return posterior, manifest
 
 
@@ -56,22 +61,24 @@ def predictions_arrays(
     }
 
 
-def predictions_of(arrays: Arrays) -> tuple[Predictions, IntArray]:
+def predictions_of(arrays: ArrayFile) -> tuple[Predictions, IntArray]:
     """Return the predictions of such arrays, and the labels (N,).
 
     Raises:
         KeyError: An array is missing.
-        ValueError: The labels are not as many.
+        ValueError: They do not go together.
     """
+    of_classes = ("mean_probability", "log_mean_probability")
+    shape = arrays.header(of_classes[0]).shape
+    of_examples = ("expected-entropy", "aleatoric", "epistemic", "labels")
+    shapes = dict.fromkeys(of_classes, shape) | dict.fromkeys(of_examples, shape[:1])
+    found = arrays.checked([*shapes, "samples"], shapes={**shapes, "samples": ()})
     predictions = Predictions(
-        mean_probability=arrays["mean_probability"],
-        log_mean_probability=arrays["log_mean_probability"],
-        expected_entropy=arrays["expected-entropy"],
-        aleatoric=arrays["aleatoric"],
-        epistemic=arrays["epistemic"],
-        samples=int(arrays["samples"]),
+        mean_probability=found["mean_probability"],
+        log_mean_probability=found["log_mean_probability"],
+        expected_entropy=found["expected-entropy"],
+        aleatoric=found["aleatoric"],
+        epistemic=found["epistemic"],
+        samples=int(found["samples"]),
     )
-    labels: IntArray = arrays["labels"].astype(np.int64)
-    if labels.shape != (predictions.examples,):
-        raise ValueError(f"labels have shape {labels.shape}")
-    return predictions, labels
+    return predictions, found["labels"].astype(np.int64)

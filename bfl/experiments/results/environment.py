@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import bfl
+from bfl.cpus import memory_bytes
 
 PACKAGES = (
     "flwr",
@@ -44,14 +45,6 @@ def processor_count() -> int:
     """Return the number of logical processors that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)  # not on macOS and Windows
     return len(affinity(0)) if affinity else os.cpu_count() or 1
-
-
-def memory_bytes() -> int | None:
-    """Return the machine's memory in bytes, or None where the system does not tell."""
-    try:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    except (AttributeError, OSError, ValueError):
-        return None
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from bfl.errors import DataError
 from bfl.evaluation.prediction import Predictions
 from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results.run_folder import EXAMPLES, RunFolder
@@ -79,16 +78,14 @@ def read_examples(folder: RunFolder) -> tuple[Examples, Examples]:
     Raises:
         DataError: The file is missing or corrupt.
     """
-    arrays = folder.examples()
-    try:
+    names = tuple(Examples.__dataclass_fields__)
+    with folder.reading_arrays(EXAMPLES) as held:
+        arrays = held.checked(names, rows="positions")
         count = len(arrays["positions"])
-        names = tuple(Examples.__dataclass_fields__)
-        if any(len(arrays[name]) != count for name in names) or arrays["images"].ndim != 4:
+        if arrays["images"].ndim != 4:
             raise ValueError("the arrays do not go together")
         certain, uncertain = (
             Examples(**{name: arrays[name][part] for name in names})
             for part in (slice(None, count // 2), slice(count // 2, None))
         )
-    except (KeyError, ValueError, TypeError) as error:
-        raise DataError(f"{folder.path / EXAMPLES} is corrupt: {error!r}") from error
     return certain, uncertain

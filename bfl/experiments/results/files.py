@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bfl.archives import ArrayFile, open_arrays
 from bfl.errors import DataError, PosteriorError, RunError
 from bfl.files import write_atomically
 from bfl.texts import from_json, from_toml
@@ -111,13 +112,11 @@ class Files:
         np.savez_compressed(buffer, **named)
         self.write(file, buffer.getvalue())
 
-    def read_arrays(self, file: str) -> dict[str, npt.NDArray[Any]]:
-        """Return arrays; no pickles are loaded."""
-        with (
-            self.reading(file) as data,
-            np.load(io.BytesIO(data), allow_pickle=False) as archive,
-        ):
-            return {name: archive[name] for name in archive.files}
+    @contextmanager
+    def reading_arrays(self, file: str) -> Iterator[ArrayFile]:
+        """Give a block the arrays of a file, each of which is read when it is asked for."""
+        with open_arrays(self.path / file) as arrays, self.decoding(file):
+            yield arrays
 
 
 def plain(value: Any) -> Any:

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import tomli_w
 
+from bfl.archives import Shapes
 from bfl.errors import ConfigurationError, DataError, RunError
 from bfl.evaluation.prediction.predictions import IntArray, Predictions
 from bfl.experiments.results.arrays import (
@@ -325,9 +326,9 @@ class RunFolder(Files):
         Raises:
             DataError: The file is missing or corrupt.
         """
-        arrays = self.read_arrays(BEST_POSTERIOR)
-        with self.decoding(BEST_POSTERIOR):
-            return {name: arrays[name].item() for name in ("metric", "round", "value")}
+        with self.reading_arrays(BEST_POSTERIOR) as arrays:
+            shapes: Shapes = dict.fromkeys(("metric", "round", "value"), ())
+            return {name: a.item() for name, a in arrays.checked(shapes, shapes=shapes).items()}
 
     def posterior(self, file: str = POSTERIOR) -> tuple[Posterior, Manifest]:
         """Return the global posterior, or the best one, and the manifest of its vectors.
@@ -336,8 +337,7 @@ class RunFolder(Files):
             DataError: The file is missing or corrupt, the vectors do not fit the manifest, or they
                 are no posterior.
         """
-        arrays = self.read_arrays(file)
-        with self.decoding(file):
+        with self.reading_arrays(file) as arrays:
             return posterior_of(arrays)
 
     def write_predictions(self, predictions: Predictions, labels: npt.ArrayLike) -> None:
@@ -358,13 +358,12 @@ class RunFolder(Files):
         Raises:
             DataError: The file is missing or corrupt.
         """
-        arrays = self.read_arrays(PREDICTIONS)
-        if "mean_probability" in arrays and "log_mean_probability" not in arrays:
-            raise DataError(
-                f"{self.path / PREDICTIONS} has no log_mean_probability: an earlier version of bfl "
-                "has written it, with entropies in nats; run it again"
-            )
-        with self.decoding(PREDICTIONS):
+        with self.reading_arrays(PREDICTIONS) as arrays:
+            if "mean_probability" in arrays and "log_mean_probability" not in arrays:
+                raise DataError(
+                    f"{self.path / PREDICTIONS} has no log_mean_probability: an earlier version of "
+                    "bfl has written it, with entropies in nats; run it again"
+                )
             return predictions_of(arrays)
 
     def write_examples(self, **arrays: npt.NDArray[Any]) -> None:
@@ -374,14 +373,6 @@ class RunFolder(Files):
             RunError: The file cannot be written.
         """
         self.write_arrays(EXAMPLES, arrays)
-
-    def examples(self) -> dict[str, npt.NDArray[Any]]:
-        """Return the arrays that ``write_examples`` has written.
-
-        Raises:
-            DataError: The file is missing or corrupt.
-        """
-        return self.read_arrays(EXAMPLES)
 
     # Figures -----------------------------------------------------------------------------------
 

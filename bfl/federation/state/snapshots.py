@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bfl.archives import ArrayFile, open_regular
 from bfl.errors import DataError, RunError
 from bfl.files import write_atomically
 
@@ -100,7 +101,7 @@ class Snapshots:
             return None
         try:
             return _read(entries[-1].path)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, DataError) as error:
             raise DataError(f"{entries[-1].path} is damaged ({error})") from error
 
     def drop_between(self, after: int, before: int) -> None:
@@ -132,7 +133,7 @@ def _first_sound(entries: Iterable[_Entry]) -> Found | None:
     for entry in entries:
         try:
             return entry.server_round, _read(entry.path)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, DataError) as error:
             warnings.warn(
                 f"{entry.path} is damaged ({error}); going back to the one before it",
                 stacklevel=3,
@@ -141,11 +142,9 @@ def _first_sound(entries: Iterable[_Entry]) -> Found | None:
 
 
 def _read(path: Path) -> dict[str, npt.NDArray[Any]]:
-    with path.open("rb") as stream:
+    with open_regular(path) as stream:
         digest = stream.readline(_DIGEST + 1)
         begins = stream.tell()
         if hashlib.file_digest(stream, "sha256").hexdigest().encode() + b"\n" != digest:
             raise ValueError("its SHA-256 does not match its content")
-        stream.seek(begins)
-        with np.load(stream, allow_pickle=False) as archive:
-            return {name: archive[name] for name in archive.files}
+        return dict(ArrayFile(path, stream, begins))
