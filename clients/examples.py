@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import traceback
 from typing import Any
 
@@ -10,6 +11,7 @@ import numpy.typing as npt
 from flwr.app import Message
 
 from bfl.configuration import Configuration
+from bfl.data.datasets.pixels import dark_pixels
 from bfl.errors import BflError, ConfigurationError, DataError, public
 from bfl.federation.wire import CONFIG, DATA_DIR, DATASET, NUM_CLASSES, Positions, TrainTask
 from clients.heads import counted_from, own_classes
@@ -132,7 +134,9 @@ def data_problem(message: Message, node: Node) -> str:
         node: The node that is asked.
     """
     try:
-        data_asked_of(message, node)
+        data = data_asked_of(message, node)
+        for line in dark_pixels("training images", data.images) if data else ():
+            print(line, file=sys.stderr)
     except BflError as error:
         if error.public:
             return str(error)

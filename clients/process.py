@@ -13,6 +13,7 @@ from bfl.configuration import Configuration, resolve
 from bfl.data.datasets import Dataset
 from bfl.data.datasets.cache import cached_dataset
 from bfl.engine.resources import cpus_of_this_process
+from bfl.errors import DataError
 from bfl.plugins import ANY_PLUGIN, PluginPolicy, activate
 from bfl.texts import from_json
 
@@ -66,8 +67,18 @@ def shared_data(dataset: str, data_dir: str) -> TrainingData:
 
 
 def own_data(location: str) -> TrainingData:
-    """Return the training data that a node holds by itself: all of them are its own."""
-    return _training_data(cached_dataset(location, ""))
+    """Return the training data that a node holds by itself: all of them are its own.
+
+    Raises:
+        DataError: Which class is which is said by these data alone, and not as the run says it.
+    """
+    dataset = cached_dataset(location, "")
+    if dataset.numbered_here:
+        raise DataError(
+            f"{dataset.name}: {dataset.numbered_here}; with data of one's own, labels have to be "
+            "integers that count from 0 as the run's do, or texts beside an array class_names"
+        )
+    return _training_data(dataset)
 
 
 def _training_data(dataset: Dataset) -> TrainingData:

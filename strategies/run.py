@@ -10,7 +10,7 @@ from flwr.serverapp import Grid
 
 from bfl.configuration import Configuration
 from bfl.configuration.privacy import says_nothing_measured
-from bfl.data.datasets import Dataset, absent_classes
+from bfl.data.datasets import Dataset, said_of
 from bfl.data.datasets.cache import cached_dataset
 from bfl.data.datasets.server_data import ServerData
 from bfl.data.datasets.subset import with_test_examples
@@ -79,7 +79,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         progress.say(configuration.title)
         whole = cached_dataset(keys.dataset, keys.data_dir)
         dataset = with_test_examples(whole, keys.test_examples)
-        for text in (*said_first(configuration), *absent_classes(dataset)):
+        for text in (*said_first(configuration), *said_of(dataset)):
             progress.say(text)
         # It is built while the clients' processes start.
         network = _network(configuration, dataset, engine_run.client_threads)

@@ -7,18 +7,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bfl.data.datasets.pixels import WHITE, looks_unit, nearly_unit, rounded
 from bfl.errors import DataError
 
 Images = npt.NDArray[np.uint8]
-WHITE = 255
 
 
 def checked_images(given: npt.ArrayLike, shape: tuple[int, int, int]) -> Images:
     """Return images (N, H, W, C) as a network takes them, uint8.
 
     Integers are pixels of 0 to 255. Floats are pixels of 0.0 to 1.0, which are multiplied by 255
-    and rounded, as in an archive of floats that a run learns from. Floats beyond 1 are refused: of
-    dark images nobody could tell which scale they have.
+    and rounded, as in an archive of floats that a run learns from. Floats beyond 1, by more than
+    half a step of a pixel, are refused: of dark images nobody could tell which scale they have.
 
     Args:
         given: Images (N, H, W, C), or (N, H, W) where C is 1.
@@ -61,18 +61,20 @@ def _array(given: npt.ArrayLike) -> npt.NDArray[Any]:
 def _pixels(images: npt.NDArray[Any]) -> Images:
     lowest, highest = images.min(), images.max()
     is_float = images.dtype.kind == "f"
-    limit = 1 if is_float else WHITE
     # Written so that NaN, which compares with nothing, is refused as well.
-    if not (lowest >= 0 and highest <= limit):
+    if not (nearly_unit(lowest, highest) if is_float else lowest >= 0 and highest <= WHITE):
         hint = ""
-        if is_float and lowest >= 0 and highest <= WHITE:
-            hint = "; pixels of 0 to 255 come as integers: images.astype(np.uint8)"
-        elif not np.isfinite(images).all():
+        if not np.isfinite(images).all():
             bad = int(np.count_nonzero(~np.isfinite(images)))
             hint = f"; {bad} of {images.size} are not finite"
+        elif is_float and lowest >= 0 and looks_unit(images):
+            hint = "; few are above 1: np.clip(images, 0, 1)"
+        elif is_float and lowest >= 0 and highest <= WHITE:
+            hint = "; pixels of 0 to 255 come as integers: np.rint(images).astype(np.uint8)"
+        elif is_float and lowest >= -1 and highest <= 1:
+            hint = "; of [-1, 1]: (images + 1) / 2"
         raise DataError(
             f"images hold values from {lowest} to {highest}, of type {images.dtype}; expected "
             f"integers of 0 to 255 or floats of 0 to 1{hint}"
         )
-    pixels = np.rint(images * float(WHITE)) if is_float else images
-    return np.asarray(pixels).astype(np.uint8, copy=False)
+    return (rounded(images, float(WHITE)) if is_float else images).astype(np.uint8, copy=False)

@@ -9,8 +9,10 @@ from typing import Any
 from rich.console import Console
 
 from bfl.api import Predictions, load
+from bfl.api.images import checked_images
 from bfl.api.result import POSTERIORS
 from bfl.commands.image_files import USUAL_NAMES, read_images
+from bfl.data.datasets.pixels import dark_pixels
 from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.results.table import results_table
 
@@ -71,6 +73,8 @@ def predict_images(given: argparse.Namespace) -> None:
     # What is wrong with the run's folder is not said of the images.
     _ = result.image_shape, result.posterior
     try:
+        for line in dark_pixels(str(given.data), checked_images(images, result.image_shape)):
+            print(line)
         predictions = result.predict(images, samples=given.samples)
     except DataError as error:
         raise DataError(f"{given.data}: {error}") from error

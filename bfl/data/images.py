@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import numpy.typing as npt
+
+from bfl.cpus import memory_bytes
 
 Images = npt.NDArray[np.uint8]
 
@@ -12,6 +16,26 @@ GREY_OF_RGB = (0.299, 0.587, 0.114)
 
 AT_ONCE = 256
 """So many images are resized at once: in float64 they take eight times their memory."""
+
+
+def check_fits(count: int, shape: tuple[int, ...]) -> None:
+    """Raise unless so many images of a shape fit in this machine's memory, with what makes them.
+
+    Args:
+        count: The number of images.
+        shape: Height, width and channels.
+
+    Raises:
+        ValueError: They do not; the message says what they take.
+    """
+    memory = memory_bytes()
+    # The images, and those made at once in float64, some three times over.
+    needed = math.prod(shape) * (count + 3 * 8 * min(count, AT_ONCE))
+    if memory and needed > memory:
+        raise ValueError(
+            f"{count:,} images of {' x '.join(map(str, shape))} take {needed / 2**30:,.1f} GiB, "
+            f"and this machine has {memory / 2**30:,.1f}; give a smaller size"
+        )
 
 
 def padded(images: Images, side: int) -> Images:

@@ -12,15 +12,14 @@ from pathlib import Path
 from bfl.data.datasets.base import (
     Dataset,
     DatasetSource,
-    absent_classes,
     dataset_sources,
+    said_of,
     source_and_location,
 )
 
 __all__ = [
     "Dataset",
     "DatasetSource",
-    "absent_classes",
     "absolute_dataset",
     "dataset_files",
     "dataset_on_this_machine",
@@ -28,6 +27,7 @@ __all__ = [
     "dataset_sources",
     "load_dataset",
     "portable_dataset",
+    "said_of",
     "validate_dataset",
 ]
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.data.datasets.digest import digest_of
+from bfl.data.datasets.pixels import dark_pixels
 from bfl.errors import ConfigurationError, DataError
 from bfl.federation.assignment import assigned
 from bfl.registry import Component, Registry
@@ -57,6 +58,8 @@ class Dataset:
         test_labels: int64 [M].
         class_names: One name per class, also of classes without an example.
         tasks: The data sets that it is made of, where clients have different ones.
+        numbered_here: How its labels became the numbers of classes, where that depends on nothing
+            but what is in it: other data of the same classes may number them otherwise.
     """
 
     name: str
@@ -66,6 +69,7 @@ class Dataset:
     test_labels: Labels
     class_names: tuple[str, ...]
     tasks: tuple[Task, ...] = ()
+    numbered_here: str = ""
 
     @property
     def num_classes(self) -> int:
@@ -144,9 +148,16 @@ class Dataset:
             )
 
 
-def absent_classes(dataset: Dataset) -> list[str]:
-    """Return what is to be said of classes without an example, one line for each split."""
-    lines = []
+def said_of(dataset: Dataset) -> list[str]:
+    """Return what is to be said of a data set: doubtful pixels and labels, and absent classes."""
+    lines = [f"{dataset.name}: {dataset.numbered_here}"] if dataset.numbered_here else []
+    for split in ("train", "test"):
+        images, labels = getattr(dataset, f"{split}_images"), getattr(dataset, f"{split}_labels")
+        for task in dataset.tasks or (None,):
+            own = images[task.holds(labels)] if task else images
+            if own.size:
+                where = f"{task.name if task else dataset.name}, {split} images"
+                lines += dark_pixels(where, own)
     for split in ("train", "test"):
         counts = np.bincount(getattr(dataset, f"{split}_labels"), minlength=dataset.num_classes)
         absent = [dataset.class_names[label] for label in np.flatnonzero(counts == 0)]

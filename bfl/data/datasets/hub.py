@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from bfl.data.datasets.base import Dataset, DatasetSource, Images, Labels, dataset_sources
+from bfl.data.datasets.base import Dataset, DatasetSource, Images, dataset_sources
+from bfl.data.datasets.labels import numbered_classes
+from bfl.data.images import with_channels
 from bfl.errors import ConfigurationError, DataError
 
-LABEL_COLUMNS = ("label", "fine_label")
+LABEL_COLUMNS = ("label", "fine_label", "labels", "class", "target")
 """The label columns to prefer, when a data set has several (CIFAR-100 has coarse ones too)."""
 
 TEST_SPLITS = ("test", "validation", "valid")
@@ -27,8 +31,8 @@ MISSING_LIBRARY = (
 class Hub(DatasetSource):
     """A data set of the Hugging Face hub: ``hf:NAME``, or ``hf:NAME:SUBSET``.
 
-    It needs a column of images of one size, a column of class labels, a split ``train`` and a
-    split ``test`` (or ``validation``).
+    It needs a column of images of one size, a column of labels (classes, whole numbers or words),
+    a split ``train`` and a labelled split ``test`` (or ``validation``).
     """
 
     location_form: ClassVar[str] = "NAME[:SUBSET]"
@@ -75,18 +79,49 @@ def load_from_hub(repository: str, subset: str | None, name: str) -> Dataset:
         DataError: The hub cannot be reached or has no such data set, or the data set has no
             images, labels or splits as needed.
     """
-    train, test = open_splits(repository, subset)
-    train_images, train_labels, class_names = to_arrays(train, f"{repository}, split train")
-    test_images, test_labels, test_class_names = to_arrays(test, f"{repository}, test split")
-    if class_names != test_class_names:
+    splits = open_splits(repository, subset)
+    train, test = (
+        to_arrays(splits[name], f"{repository}, split {name}")
+        for name in ("train", _labelled(repository, splits))
+    )
+    if train.names != test.names:
         raise DataError(f"{repository}: the splits name different classes")
-    dataset = Dataset(name, train_images, train_labels, test_images, test_labels, class_names)
+    try:
+        given = {"train_labels": train.labels, "test_labels": test.labels}
+        classes = numbered_classes(given, train.names)
+    except DataError as error:
+        raise DataError(f"{repository}: {error}") from error
+    channels = max(train.images.shape[3], test.images.shape[3])
+    train_labels, test_labels = classes.labels
+    dataset = Dataset(
+        name,
+        # Some colour sets hold grey images: these get three equal channels.
+        with_channels(train.images, channels),
+        train_labels,
+        with_channels(test.images, channels),
+        test_labels,
+        classes.names,
+        numbered_here=classes.here,
+    )
     dataset.check()
     return dataset
 
 
-def open_splits(repository: str, subset: str | None) -> tuple[Any, Any]:
-    """Return the train and test splits (``datasets.Dataset``) of a data set of the hub.
+def _labelled(repository: str, splits: Mapping[str, Any]) -> str:
+    """Return the first split to test on whose labels are not hidden, as by -1."""
+    tests = [name for name in splits if name != "train"]
+    for name in tests:
+        _, column = find_columns(splits[name], f"{repository}, split {name}")
+        if any(label not in (-1, None) for label in splits[name][column][:]):
+            return name
+    raise DataError(
+        f"{repository}: test_labels holds the label -1 only, which is that of examples without "
+        f"one, in {', '.join(tests)}; it takes a labelled split {' or '.join(TEST_SPLITS)}"
+    )
+
+
+def open_splits(repository: str, subset: str | None) -> dict[str, Any]:
+    """Return the split ``train`` and those to test on (``datasets.Dataset``), the first preferred.
 
     Raises:
         DataError: The library is missing, the hub cannot be reached, or a split is missing.
@@ -97,24 +132,35 @@ def open_splits(repository: str, subset: str | None) -> tuple[Any, Any]:
         raise DataError(f"{repository}: {MISSING_LIBRARY}") from error
     called = f"{repository} (subset {subset})" if subset else repository
     federated = FederatedDataset(dataset=repository, subset=subset, partitioners={}, shuffle=False)
-    try:
-        train = federated.load_split("train")
-    # A download passes through four libraries, each with exceptions of its own.
-    except Exception as error:
-        raise DataError(f"{called} cannot be had from the Hugging Face hub: {error}") from error
-    for split in TEST_SPLITS:
+    found = {}
+    for split in ("train", *TEST_SPLITS):
         try:
-            return train, federated.load_split(split)
-        except ValueError:  # there is no such split; the download itself has succeeded above
-            continue
-    raise DataError(f"{called} has no split to test on; tried {', '.join(TEST_SPLITS)}")
+            found[split] = federated.load_split(split)
+        # A download passes through four libraries, each with exceptions of its own. There is no
+        # such split, if it is a ValueError after that has succeeded.
+        except Exception as error:
+            if not (found and isinstance(error, ValueError)):
+                raise DataError(
+                    f"{called} cannot be had from the Hugging Face hub, split {split}: {error}"
+                ) from error
+    if len(found) == 1:
+        raise DataError(f"{called} has no split to test on; tried {', '.join(TEST_SPLITS)}")
+    return found
 
 
-def to_arrays(split: Any, where: str) -> tuple[Images, Labels, tuple[str, ...]]:
-    """Return images uint8 [N, H, W, C], labels int64 [N] and class names of a split.
+class Split(NamedTuple):
+    """A split as arrays: images uint8 [N, H, W, C], labels [N], class names where it has some."""
+
+    images: Images
+    labels: npt.NDArray[Any]
+    names: tuple[str, ...]
+
+
+def to_arrays(split: Any, where: str) -> Split:
+    """Return a split as arrays.
 
     Args:
-        split: A ``datasets.Dataset`` with a column of images and one of class labels.
+        split: A ``datasets.Dataset`` with a column of images and one of labels.
         where: What it is, for messages.
 
     Raises:
@@ -123,11 +169,12 @@ def to_arrays(split: Any, where: str) -> tuple[Images, Labels, tuple[str, ...]]:
     """
     image_column, label_column = find_columns(split, where)
     images = _stack(split, image_column, where)
-    labels = np.asarray(split[label_column][:])
-    if labels.dtype.kind != "i":
+    given = split[label_column][:]
+    if any(label is None for label in given):
         raise DataError(f"{where}: column '{label_column}' has examples without a label")
-    class_names = tuple(split.features[label_column].names)
-    return images, labels.astype(np.int64), class_names
+    return Split(
+        images, np.asarray(given), tuple(getattr(split.features[label_column], "names", ()))
+    )
 
 
 def find_columns(split: Any, where: str) -> tuple[str, str]:
@@ -141,18 +188,29 @@ def find_columns(split: Any, where: str) -> tuple[str, str]:
     features = split.features
     image_columns = [name for name in features if isinstance(features[name], datasets.Image)]
     label_columns = [name for name in features if isinstance(features[name], datasets.ClassLabel)]
+    if not label_columns:  # whole numbers or words, where the name says that they are labels
+        values = [name for name in features if isinstance(features[name], datasets.Value)]
+        label_columns = [name for name in LABEL_COLUMNS if name in values][:1]
     preferred = [name for name in LABEL_COLUMNS if name in label_columns][:1] or label_columns
     for kind, columns in (("image", image_columns), ("label", preferred)):
         if len(columns) != 1:
             listed = ", ".join(f"{name} ({type(features[name]).__name__})" for name in features)
             raise DataError(
-                f"{where}: {len(columns)} {kind} columns where one is needed; columns: {listed}"
+                f"{where}: {len(columns)} {kind} columns where one is needed, an Image and a "
+                f"ClassLabel, or a Value called {' or '.join(LABEL_COLUMNS)}; columns: {listed}"
             )
     return image_columns[0], preferred[0]
 
 
 def _stack(split: Any, column: str, where: str) -> Images:
-    images = [_pixels(image, f"{where}, image {i}") for i, image in enumerate(split[column])]
+    images = []
+    for i in range(len(split)):
+        try:
+            image = split[i][column]
+        # Pillow and its decoders have exceptions of their own, by what is damaged.
+        except Exception as error:
+            raise DataError(f"{where}, image {i}: cannot be read: {error}") from error
+        images.append(_pixels(image, f"{where}, image {i}"))
     if not images:
         raise DataError(f"{where}: no images")
     sizes = sorted({image.shape[:2] for image in images})
@@ -175,5 +233,8 @@ def _pixels(image: Any, where: str) -> Images:
     if image.mode.startswith(("I", "F")):
         raise DataError(f"{where}: mode {image.mode}; images have 8 bits per channel")
     grey = image.mode in ("1", "L", "LA")
-    pixels = np.asarray(image.convert("L" if grey else "RGB"), np.uint8)
+    try:
+        pixels = np.asarray(image.convert("L" if grey else "RGB"), np.uint8)
+    except Exception as error:  # as above: Pillow decodes when it has to
+        raise DataError(f"{where}: cannot be read: {error}") from error
     return pixels[..., np.newaxis] if grey else pixels

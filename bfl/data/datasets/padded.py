@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from bfl.data.datasets.base import Images, dataset_sources
 from bfl.data.datasets.transformed import TransformedSource
 from bfl.data.images import padded
@@ -16,11 +18,11 @@ class Padded(TransformedSource):
     """
 
     def size(self, word: str) -> tuple[int, ...]:
-        """Return the side."""
-        if not word.isdecimal() or int(word) < 1:
+        """Return the side, twice."""
+        if not re.fullmatch(r"[1-9][0-9]{0,4}", word):
             raise ValueError("a side in pixels, as in 'padded:32:mnist'")
-        return (int(word),)
+        return (int(word), int(word))
 
     def transform(self, images: Images, size: tuple[int, ...]) -> Images:
         """Return padded images."""
-        return padded(images, *size)
+        return padded(images, size[0])

@@ -8,6 +8,8 @@ from bfl.data.datasets.base import Images, dataset_sources
 from bfl.data.datasets.transformed import TransformedSource
 from bfl.data.images import resized, with_channels
 
+_SIDE = "[1-9][0-9]{0,4}"
+
 
 @dataset_sources.register("resized")
 class Resized(TransformedSource):
@@ -23,7 +25,7 @@ class Resized(TransformedSource):
 
     def size(self, word: str) -> tuple[int, ...]:
         """Return height and width, and the channels if they are given."""
-        if not re.fullmatch(r"[1-9]\d*|[1-9]\d*x[1-9]\d*(x[13])?", word):
+        if not re.fullmatch(rf"{_SIDE}|{_SIDE}x{_SIDE}(x[13])?", word):
             raise ValueError(
                 "a side, or height x width, or height x width x channels (1 or 3), as in "
                 "'resized:32x32x3:mnist'"

@@ -18,7 +18,7 @@ from bfl.data.datasets.base import (
     dataset_sources,
     source_and_location,
 )
-from bfl.data.images import padded, with_channels
+from bfl.data.images import check_fits, padded, with_channels
 from bfl.errors import ConfigurationError, DataError
 
 _ENTRY = re.compile(r"(.+?)(?::([0-9]+))?")
@@ -95,6 +95,8 @@ class Tasks(DatasetSource):
             )
 
         try:
+            every = sum(len(d.train_labels) + len(d.test_labels) for d in loaded)
+            check_fits(every, (side, side, channels))
             return Dataset(
                 name=f"{self.name}:{location}",
                 train_images=images("train"),
@@ -103,6 +105,7 @@ class Tasks(DatasetSource):
                 test_labels=labels("test"),
                 class_names=tuple(f"{d.name} {name}" for d in loaded for name in d.class_names),
                 tasks=tuple(tasks),
+                numbered_here="; ".join(d.numbered_here for d in loaded if d.numbered_here),
             )
         except ValueError as error:
             raise DataError(f"dataset '{self.name}:{location}': {error}") from error

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from bfl.data.datasets.base import Dataset, DatasetSource, Images, source_and_location
+from bfl.data.images import check_fits
 from bfl.errors import ConfigurationError, DataError
 
 
@@ -72,7 +73,10 @@ class TransformedSource(DatasetSource):
         """Return the other data set with images of that size."""
         source, rest, size = self._other(location, data_dir)
         dataset = source.load(rest, data_dir)
+        height, width, *channels = size
         try:
+            shape = (height, width, *(channels or dataset.image_shape[2:]))
+            check_fits(len(dataset.train_labels) + len(dataset.test_labels), shape)
             return dataclasses.replace(
                 dataset,
                 name=f"{self.name}:{location}",

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bfl.data.datasets import Dataset, absent_classes, dataset_sources, load_dataset
+from bfl.data.datasets import Dataset, dataset_sources, load_dataset, said_of
 from bfl.data.datasets.named import NamedSource
 from bfl.errors import ConfigurationError
 
@@ -33,10 +33,10 @@ def test_what_it_does_not_need_is_refused(name):
 
 def test_absent_classes_are_named():
     digits = load_dataset("digits")
-    assert absent_classes(digits) == []
+    assert said_of(digits) == []
     names = tuple(f"class {label}" for label in range(25))
     few = Dataset(**{**vars(digits), "class_names": names, "test_labels": digits.test_labels // 2})
-    train, test = absent_classes(few)
+    train, test = said_of(few)
     assert train == (
         "digits: no train example of 15 of 25 classes: " + ", ".join(names[10:20]) + " and 5 more"
     )

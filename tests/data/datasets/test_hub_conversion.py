@@ -190,6 +190,54 @@ def test_unlabelled_examples_are_refused(hub) -> None:
         to_arrays(mnist_split(pictures(2, 4, 4), [0, None]), "here")
 
 
+@pytest.mark.parametrize("kind", ["int64", "uint8", "string", "bool", "float32"])
+def test_labels_without_classes_are_taken(hub, kind) -> None:
+    given = {"string": ["ant", "bee", "ant"], "bool": [False, True, False]}.get(kind, [0, 1, 0])
+    part = split(
+        {"image": pictures(3, 4, 4), "label": given, "id": [7, 8, 9]},
+        image=datasets.Image(),
+        label=datasets.Value(kind),
+        id=datasets.Value("int64"),
+    )
+    hub(train=part, test=part)
+    dataset = load_dataset("hf:a/b")
+    assert dataset.train_labels.tolist() == dataset.test_labels.tolist() == [0, 1, 0]
+    assert dataset.class_names == (("ant", "bee") if kind == "string" else ("0", "1"))
+
+
+def test_a_test_split_with_hidden_labels_is_passed_over(hub) -> None:
+    train, hidden = mnist_split(pictures(2, 4, 4), [0, 1]), mnist_split(pictures(1, 4, 4), [-1])
+    hub(train=train, test=hidden, validation=mnist_split(pictures(1, 4, 4), [7]))
+    assert load_dataset("hf:a/b").test_labels.tolist() == [7]
+
+
+def test_grey_images_of_a_colour_set_get_three_channels_in_either_split(hub) -> None:
+    colour, grey = pictures(2, 4, 4, 3), pictures(2, 4, 4)
+    for train, test in ((colour, grey), (grey, colour)):
+        hub(train=mnist_split(train, [0, 1]), test=mnist_split(test, [0, 1]))
+        dataset = load_dataset("hf:a/b")
+        for images, given in ((dataset.train_images, train), (dataset.test_images, test)):
+            assert images.shape == (2, 4, 4, 3)
+            assert np.array_equal(images, np.broadcast_to(np.stack(given).reshape(2, 4, 4, -1), images.shape))  # fmt: skip # noqa: E501
+
+
+def test_an_image_that_is_none_is_named(hub) -> None:
+    part = mnist_split(pictures(2, 4, 4), [0, 1])
+    content = part.cast_column("image", datasets.Image(decode=False))[1]["image"]["bytes"]
+    for damaged in (b"no image", content[:40]):
+        torn = split(
+            {
+                "image": [{"bytes": content, "path": None}, {"bytes": damaged, "path": None}],
+                "label": [0, 1],
+            },
+            image=datasets.Image(),
+            label=digit_names(),
+        )
+        hub(train=part, test=torn)
+        with pytest.raises(DataError, match="a/b, split test, image 1: cannot be read"):
+            load_dataset("hf:a/b")
+
+
 def test_mixed_sizes_are_refused() -> None:
     part = mnist_split([*pictures(1, 4, 4), *pictures(1, 4, 6)], [0, 1])
     with pytest.raises(DataError, match=r"here: images of 2 sizes .*\(4, 4\) to \(4, 6\)"):

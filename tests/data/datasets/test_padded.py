@@ -37,6 +37,17 @@ def test_its_word_is_checked_before_anything_starts(tmp_path: Path) -> None:
         with pytest.raises(ConfigurationError) as error:
             resolve({"dataset": word})
         assert said in str(error.value), word
+    for word in (
+        "padded:32323:digits",
+        "resized:32323:digits",
+        "resized:99999x1x3:padded:60000:digits",
+        "tasks:digits:1,padded:60000:digits:1",
+    ):
+        with pytest.raises(DataError, match="GiB"):
+            load_dataset(word)
+    for word in ("padded:1234567:digits", f"resized:{'9' * 5000}:digits"):
+        with pytest.raises(ConfigurationError):
+            resolve({"dataset": word})
     with pytest.raises(DataError, match=r"'padded:7:digits': images of 8 x 8 .* padded to 7"):
         load_dataset("padded:7:digits")
 

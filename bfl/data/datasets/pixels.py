@@ -1,0 +1,178 @@
+"""Images of any type of number as pixels of 0 to 255, by one scale for all that belong together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bfl.errors import DataError
+
+WHITE = 255
+_MOST_CHANNELS = 4
+_DARK, _RANGE = 16, 64
+_FEW = 1000
+"""Fewer than one pixel in so many say nothing of a whole set."""
+
+_AT_ONCE = 2**22
+
+Array = npt.NDArray[Any]
+
+
+def as_pixels(images: Mapping[str, Array]) -> dict[str, npt.NDArray[np.uint8]]:
+    """Return images as uint8, in the shape that they have.
+
+    Integers are pixels of 0 to 255. Floats are those of 0 to 1 if none of all the arrays is more
+    than half a step of a pixel above 1, and else those of 0 to 255; they are rounded.
+
+    Args:
+        images: Arrays that belong together, by their names for messages.
+
+    Raises:
+        DataError: They are neither, or their scale is not clear; the message has the line that
+            mends it.
+    """
+    ranges = {name: _range(name, array) for name, array in images.items()}
+    kinds = {name: array.dtype.kind == "f" for name, array in images.items()}
+    if len(set(kinds.values())) > 1:
+        described = " but ".join(f"{name} {array.dtype}" for name, array in images.items())
+        raise DataError(
+            f"{described.replace(' ', ' has the type ', 1)}; both are integers or both are floats, "
+            "so that one scale serves both"
+        )
+    unit = {name: nearly_unit(0.0, highest) for name, (_, highest) in ranges.items()}
+    scale = float(WHITE) if any(kinds.values()) and all(unit.values()) else 1.0
+    for name, (lowest, highest) in ranges.items():
+        _check_range(name, images[name].dtype, lowest, highest, scale)
+        if kinds[name] and scale == 1.0:
+            _check_scale(name, images[name], highest, unit)
+    return {
+        name: (rounded(array, scale) if kinds[name] else array).astype(np.uint8, copy=False)
+        for name, array in images.items()
+    }
+
+
+def rounded(images: Array, scale: float) -> Array:
+    """Return floats in steps of a pixel, those a hair beyond 0 to 255 within."""
+    return np.asarray(np.clip(np.rint(images * scale), 0, WHITE))
+
+
+def nearly_unit(lowest: float, highest: float) -> bool:
+    """Return whether floats of such a range are in [0, 1], but for less than half a step."""
+    return bool(np.rint(lowest * WHITE) >= 0 and np.rint(highest * WHITE) <= WHITE)
+
+
+def looks_unit(images: Array) -> bool:
+    """Return whether floats look as if in [0, 1] though some are above: most of them, not whole."""
+    most = 2 * _within(images) > np.count_nonzero(images > 0)
+    return bool(most and not np.array_equal(images, np.rint(images)))
+
+
+def _within(images: Array) -> int:
+    return int(np.count_nonzero((images > 0) & (images <= 1)))
+
+
+def _range(name: str, images: Array) -> tuple[float, float]:
+    if images.dtype.kind not in "iuf":
+        line = f"; {name} = {name}.astype(np.uint8) * 255" if images.dtype.kind == "b" else ""
+        raise DataError(
+            f"{name} has the type {images.dtype}; images are uint8, or floats in [0, 1] or "
+            f"[0, 255]{line}"
+        )
+    lowest, highest = images.min(), images.max()
+    if not (np.isfinite(lowest) and np.isfinite(highest)):
+        bad = int(images.size - np.count_nonzero(np.isfinite(images)))
+        raise DataError(
+            f"{name} holds values from {lowest} to {highest}: {bad} of {images.size} are not finite"
+        )
+    return float(lowest), float(highest)
+
+
+def _check_range(
+    name: str, dtype: np.dtype[Any], lowest: float, highest: float, scale: float
+) -> None:
+    """Refuse values that do not become 0 to 255 by rounding."""
+    if np.rint(lowest * scale) >= 0 and np.rint(highest * scale) <= WHITE:
+        return
+    line = ""
+    if dtype.kind == "f" and lowest < 0:
+        line = f"; of [-1, 1]: {name} = ({name} + 1) / 2"
+        if highest > 1 or lowest < -1:
+            line = "; undo a normalisation by mean and deviation"
+    elif dtype == np.uint16:
+        line = f"; of 16 bits: {name} = ({name} // 257).astype(np.uint8)"
+    raise DataError(
+        f"{name} holds values from {lowest:g} to {highest:g}; images are uint8, or floats in "
+        f"[0, 1] or [0, 255]{line}"
+    )
+
+
+def _check_scale(name: str, images: Array, highest: float, unit: Mapping[str, bool]) -> None:
+    """Refuse floats that are read as 0 to 255 for a value above 1 here or there, and look not so.
+
+    Such are most of them within [0, 1], and not whole.
+    """
+    if not looks_unit(images):
+        return
+    if unit[name]:
+        others = ", ".join(other for other, small in unit.items() if not small)
+        raise DataError(
+            f"{name} holds values from 0 to {highest:.7g}, as floats in [0, 1] do, and {others} "
+            f"greater ones; both take one scale: {others} = {others} / 255, if it is in [0, 255]"
+        )
+    within, positive = _within(images), np.count_nonzero(images > 0)
+    raise DataError(
+        f"{name} holds values up to {highest:.7g}, of which {within} of {positive} above 0 are not "
+        "above 1; images are floats in [0, 1] or in [0, 255]. Mend it by "
+        f"{name} = np.clip({name}, 0, 1), or, if it is in [0, 255], by "
+        f"{name} = np.rint({name}).astype(np.uint8)"
+    )
+
+
+def channels_last(name: str, shape: tuple[int, ...]) -> None:
+    """Refuse images [N, C, H, W].
+
+    Raises:
+        DataError: With the line that mends it.
+    """
+    if len(shape) != 4:
+        return
+    channels, height, width = shape[1:]
+    few = channels <= _MOST_CHANNELS < min(height, width)
+    # Of several bands: an image that is as wide as it has channels, and less high, is none.
+    if few or (1 < channels < height == width):
+        raise DataError(
+            f"{name} has the shape {shape}, which looks like [N, C, H, W]; channels come last: "
+            f"{name} = {name}.transpose(0, 2, 3, 1)"
+        )
+
+
+def dark_pixels(name: str, images: npt.NDArray[np.uint8]) -> list[str]:
+    """Return what is to be said of a set of images that is nearly black or nearly constant.
+
+    Args:
+        name: What the images are called.
+        images: uint8, not empty.
+    """
+    flat = images.reshape(-1)
+    counts = np.zeros(WHITE + 1, np.int64)
+    for start in range(0, flat.size, _AT_ONCE):
+        counts += np.bincount(flat[start : start + _AT_ONCE], minlength=WHITE + 1)
+    present = np.flatnonzero(counts)
+    lowest, highest = int(present[0]), int(present[-1])
+    below = np.cumsum(counts)
+    # Where all but one in a thousand lie.
+    first, last = (int(np.searchsorted(below, flat.size * q)) for q in (1 / _FEW, 1 - 1 / _FEW))
+    mend = f"; if {highest} is white, store them times {WHITE} / {highest}" if highest else ""
+    if highest < _RANGE:
+        said = "dark: the greatest of all"
+    elif last < _DARK:
+        said = f"nearly black: 99.9 % are at most {last}"
+        mend = "; were they floats in [0, 1], with a few values above 1?"
+    elif last - first < _DARK:
+        said, mend = f"nearly constant: 99.8 % are from {first} to {last}", ""
+    else:
+        return []
+    return [f"{name}: its pixels are {lowest} to {highest} of {WHITE}, which is {said}{mend}"]
