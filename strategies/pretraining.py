@@ -33,12 +33,13 @@ from flwr.serverapp import Grid
 from bfl.configuration import Configuration
 from bfl.configuration.kinds import KINDS
 from bfl.data.datasets import Dataset
-from bfl.data.datasets.server_data import without
+from bfl.data.datasets.server_data import ServerData
 from bfl.data.datasets.subset import stratified_positions
 from bfl.errors import ConfigurationError, NotFiniteError, RunError
 from bfl.federation.wire import Positions, TrainTask, posterior_to_arrays, train_content
 from bfl.posteriors import Manifest, Posterior
 from strategies.checks import text_for_clients
+from strategies.division import clients_positions
 from strategies.exchange import UsableReplies, exchange_with_retries
 from strategies.federation import Federation
 from strategies.updates import RefusedUpdateError, read_update
@@ -66,25 +67,21 @@ def stop_early(accuracies: list[float], patience: int) -> bool:
 
 
 def split_off(
-    dataset: Dataset, share: float, validation: float, held_back: Positions | None = None
+    dataset: Dataset, share: float, validation: float, used: Positions
 ) -> tuple[Positions, Positions]:
     """Return the positions of the pre-training images and of the validation images among them.
 
     Args:
         dataset: The run's data set.
-        share: ``pretrain-examples``: below 1 a share of the training images, from 1 a number.
+        share: ``pretrain-examples``: below 1 a share of the clients' images, from 1 a number.
         validation: The share of these that is held out.
-        held_back: The positions of training images that are not to be trained on.
+        used: The positions of the images that clients share: what ``train-examples`` leaves,
+            without those held back.
 
     Raises:
         ConfigurationError: There are not so many images.
     """
-    allowed = np.arange(dataset.train_labels.size, dtype=np.int64)
-    if held_back is not None:
-        allowed = without(allowed, held_back)
-    chosen = allowed[
-        stratified_positions(dataset.train_labels[allowed], share, "pretrain-examples")
-    ]
+    chosen = used[stratified_positions(dataset.train_labels[used], share, "pretrain-examples")]
     held = stratified_positions(dataset.train_labels[chosen], validation, "pretrain-validation")
     if held.size == chosen.size:
         raise ConfigurationError(
@@ -134,7 +131,7 @@ class Pretraining:
         run_folder: The run's folder, where a simulation's clients keep their state.
         run_key: The run's own word, by which nodes file what they keep.
         manifest: The parameters of the network, to whose minima the node's posteriors are held.
-        held_back: The positions of training images that the server validates rounds with.
+        own: The server's own images, on which nobody trains.
 
     Raises:
         ConfigurationError: The node has data of its own, or there are not enough images.
@@ -150,7 +147,7 @@ class Pretraining:
         run_folder: str,
         run_key: str = "",
         manifest: Manifest | None = None,
-        held_back: Positions | None = None,
+        own: ServerData | None = None,
     ) -> None:
         keys = configuration.keys
         if federation.own_examples[0]:
@@ -166,8 +163,9 @@ class Pretraining:
             configuration_of_pretraining(configuration), paths=federation.reads_run_paths(0)
         )
         self._num_classes = dataset.num_classes
+        used = clients_positions(configuration, dataset, own, federation.size)
         self._train, self._validation = split_off(
-            dataset, keys.pretrain_examples, keys.pretrain_validation, held_back
+            dataset, keys.pretrain_examples, keys.pretrain_validation, used
         )
         self._accuracy = accuracy
         self._run_folder = run_folder if federation.simulated else ""

@@ -45,8 +45,8 @@ def check_before_start(configuration: Configuration, clients: int) -> None:
     check_partition(configuration, dataset, own, clients)
     configuration.exchange.check_asked(len(configuration.sampling.sample(keys.seed, 1, clients)))
     if keys.pretrain_examples:
-        held_back = own.without_clients if own else None
-        split_off(dataset, keys.pretrain_examples, keys.pretrain_validation, held_back)
+        used = clients_positions(configuration, dataset, own, clients)
+        split_off(dataset, keys.pretrain_examples, keys.pretrain_validation, used)
     refuse_personal_models(configuration, clients, dataset.image_shape)
     check_own_test_data(configuration, dataset, clients)
     model = configuration.words["model"]

@@ -225,7 +225,7 @@ def _pretrain(context: RunContext) -> Checkpoint:
         context.path,
         run_key(context.folder.path),
         manifest=evaluator.manifest,
-        held_back=evaluator.server_data.without_clients if evaluator.server_data else None,
+        own=evaluator.server_data,
     )
     posterior = pretraining.run(
         evaluator.initial,

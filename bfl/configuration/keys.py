@@ -132,7 +132,7 @@ class Keys(pydantic.BaseModel):
     pretrain_examples: float = Field(
         0.0,
         ge=0.0,
-        description="on how many of the training images the global model is pre-trained: "
+        description="on how many of the clients' training images the global model is pre-trained: "
         "0 none, below 1 a share, from 1 a number",
         json_schema_extra=SERVER_ONLY,
     )

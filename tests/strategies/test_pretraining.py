@@ -44,7 +44,8 @@ def test_stops_after_epochs_without_a_better_one(accuracies, patience, stops):
 @pytest.mark.parametrize("share", [0.1, 200])
 def test_validation_images_are_not_trained_on(share):
     dataset = load_dataset("digits")
-    train, validation = split_off(dataset, share, 0.1)
+    used = np.arange(dataset.train_labels.size)
+    train, validation = split_off(dataset, share, 0.1, used)
     chosen = 144 if share < 1 else 200
     assert len(train) + len(validation) == chosen
     assert len(validation) == round(0.1 * chosen)
@@ -54,7 +55,7 @@ def test_validation_images_are_not_trained_on(share):
 
 def test_no_image_left_is_refused():
     with pytest.raises(ConfigurationError, match="pretrain-examples is 1: of 1 image none is left"):
-        split_off(load_dataset("digits"), 1, 0.5)
+        split_off(load_dataset("digits"), 1, 0.5, np.arange(20))
 
 
 def asked_of_the_node(epochs=3, accuracy=lambda *given: given[-1] / 10, told=id, **values):

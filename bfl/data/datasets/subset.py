@@ -54,7 +54,7 @@ def _count(amount: float, available: int, key: str) -> int:
     if amount != int(amount) or amount > available:
         raise ConfigurationError(
             f"{key} is {amount:g}; allowed: 0 for all, a share below 1, or a whole number up to "
-            f"{available}, of which the data set has no more"
+            f"{available}: there are no more"
         )
     return int(amount)
 

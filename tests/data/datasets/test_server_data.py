@@ -12,8 +12,9 @@ from bfl.configuration import resolve
 from bfl.configuration.unread import unread_settings
 from bfl.data.datasets import load_dataset
 from bfl.data.datasets.server_data import ServerData
+from bfl.data.datasets.subset import train_positions
 from bfl.errors import ConfigurationError
-from strategies.division import split
+from strategies.division import clients_positions, split
 from strategies.federation import Federation
 from strategies.pretraining import split_off
 from strategies.refusals import check_before_start, check_own_images
@@ -78,15 +79,24 @@ def test_clients_and_server_share_the_images_and_no_image_is_with_both(
     assert own.held_back.size == round(0.25 * together.size)
 
 
-def test_pretraining_does_without_them() -> None:
+@pytest.mark.parametrize("train_examples", [0.0, 400.0, 0.5])
+def test_every_share_is_of_the_images_that_are_used(train_examples: float) -> None:
     dataset = load_dataset("digits")
-    held_back = own_images(server_examples=0.5).held_back
-    train, validation = split_off(dataset, 500, 0.1, held_back)
-    assert (train.size, validation.size) == (450, 50)
-    assert not set(held_back) & {*train, *validation}
-    unchanged = split_off(dataset, 500, 0.1, held_back[:0])
-    for with_none, without in zip(unchanged, split_off(dataset, 500, 0.1), strict=True):
-        np.testing.assert_array_equal(with_none, without)
+    values = {"train-examples": train_examples, "server-examples": 0.25, "unused-examples": 0.25}
+    configuration = resolve({**HELD_BACK, **values})
+    used = train_positions(dataset, train_examples)
+    own = server_data(configuration, dataset, 3, FEDERATION)
+    assert own is not None
+    clients = clients_positions(configuration, dataset, own, 3)
+    train, validation = split_off(dataset, 0.2, 0.25, clients)
+    assert own.held_back.size == round(0.25 * used.size)
+    assert own.unused.size == round(0.25 * used.size)
+    assert train.size + validation.size == round(0.2 * clients.size)
+    assert validation.size == round(0.25 * round(0.2 * clients.size))
+    for mine in (own.held_back, own.unused, clients):
+        assert set(mine) <= set(used)
+    assert {*train, *validation} <= set(clients)
+    assert not {*own.held_back, *own.unused} & set(clients)
 
 
 def test_another_data_set_leaves_the_clients_all_of_theirs(archive: Any) -> None:
