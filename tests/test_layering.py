@@ -28,6 +28,7 @@ CHAPTERS = (
     "bfl",
     "bfl.errors",
     "bfl.files",
+    "bfl.texts",
     "bfl.named_arrays",
     "bfl.code",
     "bfl.randomness",
