@@ -31,7 +31,7 @@ UNPROVEN_BYTES = 2**16
 """Of a request whose caller is not known to be a client: the SuperLink reads it as a whole before
 it asks for a signature. A client's own calls have less than 2 kB, but for those below."""
 
-MOST_BYTES = {"push-object": 2**24, "push-messages": 2**22}
+MOST_BYTES = {"push-object": 2**24, "push-messages": 2**19}
 """Of a client's calls that hold more: arrays travel in pieces of 5 MB, and a message is told by
 some 100 bytes for each."""
 

@@ -244,8 +244,9 @@ KINDS: dict[str, tuple[RecordDict | Error, Callable[[Message], Any], type[Except
 """What clients say in a run, how the server reads it, and as what it refuses it."""
 
 
-def mutated(content: bytes, others: list[bytes], random: Random) -> bytes:
+def mutated(content: bytes, pieces: dict[str, bytes], random: Random) -> bytes:
     """Return the bytes of a piece changed: anywhere, in its head, in its body, or for another's."""
+    others = list(pieces.values())
     head, _, body = content.partition(b"\0")
     kind, children = head.split(b" ")[:2]
     place = random.randrange(len(content))
@@ -267,9 +268,10 @@ def mutated(content: bytes, others: list[bytes], random: Random) -> bytes:
         said = [None, -1, 10**12, "float32", [2**40], [-1], [[1]], {}, *values.values()]
         bodies += 8 * [json.dumps({**values, name: random.choice(said)}).encode()]
     new = random.choice(bodies)
+    names = [name.encode() for name in pieces]
     flipped = bytearray(content)
     flipped[place] ^= 1 << random.randrange(8)
-    family = random.choice([children, b"", children[:64], b",".join([children, children])])
+    family = random.choice([b"", children[:64], b",".join([children, children]), *names])
     return random.choice(
         [
             b"",
@@ -299,8 +301,7 @@ def test_a_reply_of_any_bytes_is_read_refused_or_its_nodes_failure(kind: str) ->
 
     def spoil(pieces: dict[str, bytes]) -> dict[str, bytes]:
         names = random.choices(list(pieces), k=random.choice([1, 1, 1, 2]))
-        others = list(pieces.values())
-        return pieces | {name: mutated(pieces[name], others, random) for name in names}
+        return pieces | {name: mutated(pieces[name], pieces, random) for name in names}
 
     for _ in range(MUTATIONS // len(KINDS)):
         superlink = SuperLink({1: answer})
@@ -318,11 +319,23 @@ def test_a_reply_of_any_bytes_is_read_refused_or_its_nodes_failure(kind: str) ->
     assert outcomes["failed"] > outcomes["read"]
 
 
-def test_the_outlines_that_the_proxy_takes_are_those_of_300_gb() -> None:
+def test_a_message_that_says_it_answers_another_one_is_not_believed() -> None:
+    """What the SuperLink has checked is what it was told of the message, and not its bytes."""
+    one, other = (Message(RecordDict({"a": MetricRecord({"a": i})}), 1, "train") for i in (1, 2))
+    other.metadata.__dict__["_message_id"] = "ab" * 32
+    lie = list(taken_apart(Message(RecordDict(), reply_to=other))[0].values())
+    superlink = SuperLink({1: lambda message: Message(RecordDict(), reply_to=message)})
+    superlink.spoil = lambda pieces: dict(zip(pieces, lie, strict=True))
+    [reply] = asked(superlink, [one])
+    assert reply.has_error()
+    assert reply.metadata.reply_to_message_id == one.metadata.message_id
+
+
+def test_the_outlines_that_the_proxy_takes_are_those_of_38_gb() -> None:
     def outline(pieces: int) -> int:
         values = np.frombuffer(np.random.default_rng(0).bytes(pieces * PIECE), np.uint8)
         content = RecordDict({"arrays": ArrayRecord({"a": Array(values)})})
         return len(get_object_tree(Message(content, 1, "train")).SerializeToString())
 
     each = (outline(4) - outline(2)) / 2
-    assert MOST_BYTES["push-messages"] / each * PIECE > 300e9
+    assert MOST_BYTES["push-messages"] / each * PIECE > 38e9

@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Sequence
 from threading import Event, Lock
 from typing import Any
 
-from flwr.app import Message, RecordDict
+from flwr.app import Message
 
 LOOK = 2.0
 """Seconds that a look takes for one reply at most, where others are on their way: one may have any
@@ -167,8 +167,6 @@ class _Reply:
             reply: Any = inflate_object_from_contents(self._pieces[0], self._pulled)
             if not isinstance(reply, Message):
                 raise TypeError(f"it is of type {type(reply).__name__}")
-            if not reply.has_error() and not isinstance(reply.content, RecordDict):
-                raise TypeError(f"its content is of type {type(reply.content).__name__}")
         except Exception as error:  # whatever Flower makes of bytes that a client has chosen
             said = f"{type(error).__name__}: {error}"[:MOST_SAID]
             raise UnusableReplyError(f"its reply is no message of Flower's: {said}") from error
