@@ -125,7 +125,7 @@ def test_nodes_that_speak_otherwise_are_refused(change: tuple[str, str], words: 
     assert text != CLIENT
     module: dict[str, Any] = {"__name__": "numpy_client"}
     exec(text, module)
-    with pytest.raises(BflError, match=words):
+    with pytest.raises(BflError, match=f"node 1: .*{words}"):
         strategies.Conflation(node_timeout=0.2).start(
             make_grid(module["app"], CLIENTS), posterior_to_arrays(prior())
         )
