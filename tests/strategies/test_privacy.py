@@ -3,48 +3,33 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from deployment_grid import DeploymentGrid
 from flwr.app import ConfigRecord, RecordDict
 
-from bfl.aggregation.pooling.outcome import CLIPPED
 from bfl.configuration import resolve
 from bfl.errors import ConfigurationError
-from bfl.federation.outgoing import sent
 from bfl.federation.outgoing.noise import Noise
-from bfl.federation.parts import Counts
 from bfl.federation.privacy.accountant import gaussian_epsilon, sampled_gaussian_epsilon
-from bfl.federation.privacy.difference import difference
 from bfl.federation.privacy.ledger import Ledger
 from bfl.federation.sampling import samplings
 from bfl.learning.corrections import corrections
 from bfl.learning.corrections.none import NoCorrection
 from bfl.learning.example_privacy.dp_sgd import DifferentiallyPrivateSgd
 from bfl.learning.inferences import inferences
-from bfl.posteriors import Posterior
 from bfl.posteriors.manifest import Manifest, Parameter
 from clients.client_app import app
 from strategies.federation import Federation, discover
-from strategies.method import Method
 from strategies.privacy import (
     LEDGER,
-    PoolNoise,
     PrivacyAccount,
     check_no_moving_statistics,
     check_privacy,
-    pool_noise,
     privacy_account,
 )
-from strategies.round import federated_round
-from strategies.server_state import ServerState
-from strategies.training_request import TrainingRequest
-from strategies.updates import ClientUpdate
 
 PRIVATE: dict[str, Any] = {
     "model": "mlp",
@@ -340,96 +325,3 @@ def test_whose_noise_is_drawn_anew_is_known() -> None:
     record: Any = said[CONFIG]
     old = RecordDict({CONFIG: ConfigRecord({k: v for k, v in record.items() if k != "noise-anew"})})
     assert NodeDescription.from_content(old).noise_anew
-
-
-def pulled(mean: float) -> Posterior:
-    """Return a posterior whose difference from ``pulled(0.0)`` is 2 ``mean`` long."""
-    return Posterior(np.full(4, mean, np.float32), np.ones(4, np.float32))
-
-
-def test_the_server_refuses_updates_that_its_noise_would_not_hide() -> None:
-    """Two clients at 2^28 leave no room for noise in float32: it would show a third one's signs."""
-    noise = pool_noise(resolve(BY_SERVER), anew=False)
-    assert noise is not None
-    assert noise.problem(pulled(0.499), pulled(0.0)) is None
-    assert "a difference of length 1.2" in str(noise.problem(pulled(0.6), pulled(0.0)))
-    assert noise.problem(pulled(2.0**28), pulled(0.0)) is not None
-    # Updates with noise of their own have no bounded length.
-    by_clients = pool_noise(resolve(PRIVATE), anew=False)
-    assert by_clients is not None
-    assert by_clients.problem(pulled(2.0**28), pulled(0.0)) is None
-
-
-def test_the_server_draws_its_noise_anew_or_from_the_seed() -> None:
-    pooled, previous, counts = pulled(0.1), pulled(0.0), Counts(2, 2, 2, 1)
-    for anew in (False, True):
-        noise = pool_noise(resolve(BY_SERVER), anew=anew)
-        assert noise is not None
-        once, again = (noise(pooled, previous, counts).digest() for _ in range(2))
-        assert pooled.digest() != once
-        assert (once != again) is anew
-
-
-class Clients:
-    """Clients that send what they are told, where the server does not refuse it."""
-
-    def __init__(self, sent: Mapping[int, Posterior], seen: list[str | None]) -> None:
-        self.size = len(sent)
-        self.num_examples = dict.fromkeys(sent, 5)
-        self.sent, self.seen = sent, seen
-
-    def train(
-        self, request: TrainingRequest, on_refused: Callable[[int], None]
-    ) -> Iterator[ClientUpdate]:
-        for client, posterior in self.sent.items():
-            self.seen.append(request.problem(posterior))
-            if self.seen[-1] is None:
-                yield ClientUpdate(client, posterior, 5, {}, {})
-
-
-def test_without_a_client_the_pool_differs_by_no_more_than_its_update_can_be_long() -> None:
-    """What the noise is added to, of 50 clients and the same without one; it is not rounded."""
-    pools: list[Posterior] = []
-
-    class Noted(PoolNoise):
-        def __call__(self, pooled: Posterior, previous: Posterior, counts: Counts) -> Posterior:
-            pools.append(pooled)
-            return super().__call__(pooled, previous, counts)
-
-    configuration = resolve({**BY_SERVER, "clip-norm": (norm := 1e-4)}, check_data=False)
-    generator = np.random.default_rng(0)
-    previous = Posterior(*(generator.uniform(0.1, 1, 2000).astype("f4") for _ in range(3)))
-
-    def update(client: int) -> Posterior:
-        drawer = np.random.default_rng(client)
-        moved = [
-            v + drawer.normal(0, 1e-3, v.size).astype(v.dtype) for v in vars(previous).values()
-        ]
-        return sent(configuration.outgoing, Posterior(*moved), previous, drawer)
-
-    method = replace(
-        Method.of(configuration), pool_noise=Noted(configuration.outgoing, 0, anew=False)
-    )
-    updates = {client: update(client) for client in range(50)}
-    for those in (updates, {**updates, 0: previous}):
-        clients: Any = Clients(those, [])
-        state, _ = federated_round(method, ServerState.first(previous, 50, {}), clients, 0)
-        assert state.posterior.mean.dtype == np.float32
-    apart = 50 * np.linalg.norm(difference(pools[0], pools[1]))
-    assert apart == pytest.approx(np.linalg.norm(difference(previous, updates[0])), rel=1e-6)
-    assert apart <= norm * (1 + 1e-6)
-
-
-def test_an_update_that_is_too_long_is_left_out_of_the_round() -> None:
-    method = replace(
-        Method.of(resolve(BY_SERVER, check_data=False)),
-        pool_noise=PoolNoise(resolve(BY_SERVER).outgoing, 0, anew=False),
-    )
-    seen: list[str | None] = []
-
-    sent = {0: pulled(0.1), 1: pulled(-0.1), 2: pulled(2.0**28)}
-    state = ServerState.first(pulled(0.0), 3, {})
-    clients: Any = Clients(sent, seen)
-    _, report = federated_round(method, state, clients, 0)
-    assert [problem is None for problem in seen] == [True, True, False]
-    assert CLIPPED not in report.metrics

@@ -11,9 +11,10 @@ import sys
 import time
 from collections.abc import Callable, Collection, Sequence
 from threading import Event, Lock
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from flwr.app import Message
+if TYPE_CHECKING:
+    from flwr.app import Message
 
 LOOK = 2.0
 """Seconds that a look takes for one reply at most, where others are on their way: one may have any
@@ -27,7 +28,7 @@ class UnusableReplyError(Exception):
     """A reply that cannot be taken; the message says why."""
 
 
-Looked = list[tuple[str, Message | UnusableReplyError]]
+Looked = list[tuple[str, "Message | UnusableReplyError"]]
 """Replies that have come, or why not, each with the id of the message that it answers."""
 
 
@@ -160,6 +161,7 @@ class _Reply:
         Raises:
             UnusableReplyError: They make none, or the answer to another one.
         """
+        from flwr.app import Message
         from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
         self._confirm()

@@ -146,7 +146,8 @@ def test_a_resume_finds_the_best_posterior_of_the_rounds_that_are_left(
     best = best_of(kept.folder.rounds(), ACCURACY)
     assert best is not None
     assert Best(**kept.folder.best()) == best
-    assert kept.folder.read_arrays(BEST_POSTERIOR)["point"] == [best.round]
+    with kept.folder.reading_arrays(BEST_POSTERIOR) as arrays:
+        assert arrays["point"] == [best.round]
     assert kept.told() == f"best round by validation-accuracy: {best.round} ({best.value:.4f})"
 
 

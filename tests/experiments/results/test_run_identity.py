@@ -208,6 +208,7 @@ def test_the_servers_own_images_stay_its_own(tmp_path: Path) -> None:
 
     opened(64 * "a")
     folder = opened(64 * "b")
+    folder.append_round({"round": 1})
     Checkpoints(folder).save(Checkpoint(1, Posterior(np.zeros(1), np.ones(1)), {}))
     with pytest.raises(ConfigurationError, match="the server's images had the SHA-256 bbbb"):
         opened(64 * "a")
