@@ -23,6 +23,7 @@ from bfl.data.datasets.archive import read_archive
 from bfl.errors import BflError, DataError
 from bfl.experiments.results.examples import read_examples
 from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.run.resume import CHECKPOINTS, Checkpoints
 from bfl.federation.state import Snapshots
 from bfl.posteriors import Manifest
 from bfl.posteriors.manifest import Parameter
@@ -216,6 +217,15 @@ def test_what_is_no_file_is_refused(tmp_path: Path, kind: str) -> None:
     if kind != "snapshot":
         with pytest.raises(BflError, match=path.name):
             READERS[kind](path)
+
+
+def test_a_sound_snapshot_of_something_else_is_no_checkpoint(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(RunFolder(tmp_path))
+    (tmp_path / CHECKPOINTS).mkdir()
+    for arrays in ({}, {"posterior.mean": np.array(["a"]), "posterior.variance": np.zeros(1)}):
+        write(tmp_path / CHECKPOINTS, "snapshot", packed(arrays))
+        with pytest.raises(DataError, match=CHECKPOINTS):
+            checkpoints.latest()
 
 
 def test_other_orders_are_the_same_arrays(tmp_path: Path) -> None:

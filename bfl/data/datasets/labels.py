@@ -15,7 +15,7 @@ from bfl.errors import DataError
 Array = npt.NDArray[Any]
 Names = tuple[str, ...]
 
-_NUMBER = re.compile(r"[+-]?[0-9]+")
+_NUMBER = re.compile(r"[+-]?[0-9]{1,18}")
 _MOST = np.iinfo(np.int64).max
 _NUMBERED = "names, y = np.unique(np.concatenate([y_train, y_test]), return_inverse=True)"
 

@@ -17,6 +17,7 @@ _FEW = 1000
 """Fewer than one pixel in so many say nothing of a whole set."""
 
 _AT_ONCE = 2**22
+"""Of more pixels than that, about so many are counted."""
 
 Array = npt.NDArray[Any]
 
@@ -56,7 +57,8 @@ def as_pixels(images: Mapping[str, Array]) -> dict[str, npt.NDArray[np.uint8]]:
 
 def rounded(images: Array, scale: float) -> Array:
     """Return floats in steps of a pixel, those a hair beyond 0 to 255 within."""
-    return np.asarray(np.clip(np.rint(images * scale), 0, WHITE))
+    steps = np.rint(images * scale)
+    return np.asarray(np.clip(steps, 0, WHITE, out=steps))
 
 
 def nearly_unit(lowest: float, highest: float) -> bool:
@@ -156,15 +158,14 @@ def dark_pixels(name: str, images: npt.NDArray[np.uint8]) -> list[str]:
         name: What the images are called.
         images: uint8, not empty.
     """
+    lowest, highest = int(images.min()), int(images.max())
     flat = images.reshape(-1)
-    counts = np.zeros(WHITE + 1, np.int64)
-    for start in range(0, flat.size, _AT_ONCE):
-        counts += np.bincount(flat[start : start + _AT_ONCE], minlength=WHITE + 1)
-    present = np.flatnonzero(counts)
-    lowest, highest = int(present[0]), int(present[-1])
+    # An odd step, so that no row and no channel is passed over.
+    counts = np.bincount(flat[:: flat.size // _AT_ONCE | 1], minlength=WHITE + 1)
     below = np.cumsum(counts)
     # Where all but one in a thousand lie.
-    first, last = (int(np.searchsorted(below, flat.size * q)) for q in (1 / _FEW, 1 - 1 / _FEW))
+    shares = (1 / _FEW, 1 - 1 / _FEW)
+    first, last = (int(np.searchsorted(below, below[-1] * share)) for share in shares)
     mend = f"; if {highest} is white, store them times {WHITE} / {highest}" if highest else ""
     if highest < _RANGE:
         said = "dark: the greatest of all"

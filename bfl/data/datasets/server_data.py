@@ -198,9 +198,10 @@ def _check_goes_with(source: Dataset, dataset: Dataset, word: str, labelled: boo
             f"server-data '{word}' has images of {source.image_shape} (height, width, "
             f"channels), and dataset {dataset.name} of {dataset.image_shape}; they must be the same"
         )
-    if labelled and source.numbered_here and source.class_names != dataset.class_names:
+    here = source.numbered_here or dataset.numbered_here
+    if labelled and here and source.class_names != dataset.class_names:
         raise ConfigurationError(
-            f"server-data '{word}': {source.numbered_here}; dataset {dataset.name} has other "
+            f"server-data '{word}': {here}; dataset {dataset.name} has other "
             "classes. Store its labels as integers that count as that data set's do"
         )
     highest = int(source.train_labels.max())

@@ -15,7 +15,7 @@ import tomli_w
 
 from bfl.configuration import Configuration, resolve
 from bfl.configuration.sources import GIVEN
-from bfl.errors import ConfigurationError, DataError
+from bfl.errors import ConfigurationError, DataError, PosteriorError
 from bfl.experiments.results.files import plain
 from bfl.experiments.results.identity import locked
 from bfl.experiments.results.judged_clients import drop_judgements
@@ -89,12 +89,22 @@ class Checkpoints:
         self._snapshots.save(checkpoint.server_round, {**vectors, **state})
 
     def latest(self) -> Checkpoint | None:
-        """Return the sound checkpoint that was written last; None when there is none."""
+        """Return the sound checkpoint that was written last; None when there is none.
+
+        Raises:
+            DataError: It holds something else than a posterior.
+        """
         found = self._snapshots.latest()
         if found is None:
             return None
         server_round, arrays = found
-        posterior = Posterior(**behind(_POSTERIOR, arrays))
+        try:
+            posterior = Posterior(**behind(_POSTERIOR, arrays))
+            posterior.check()
+        except (TypeError, AttributeError, PosteriorError) as error:
+            raise DataError(
+                f"{self._snapshots.folder}: the checkpoint of round {server_round} is none: {error}"
+            ) from error
         return Checkpoint(server_round, posterior, behind(_STATE, arrays))
 
 

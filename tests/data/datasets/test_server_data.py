@@ -47,6 +47,16 @@ def test_there_are_none_unless_asked_for() -> None:
     assert server_data(resolve({}), load_dataset("digits"), 3, FEDERATION) is None
 
 
+def test_another_data_set_numbers_its_classes_as_the_run_does(archive: Any) -> None:
+    word = archive("far.npz")
+    assert own_images(server_data=word).labels is not None
+    path = word.removeprefix("npz:")
+    arrays = dict(np.load(path))
+    np.savez(path, **{**arrays, "y_train": arrays["y_train"] + 1, "y_test": arrays["y_test"] + 1})
+    with pytest.raises(ConfigurationError, match="other classes"):
+        own_images(server_data=word)
+
+
 def test_they_have_the_mixture_of_classes_and_the_seed_picks_them() -> None:
     labels = load_dataset("digits").train_labels
     own = own_images(server_examples=200.0)
