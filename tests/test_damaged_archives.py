@@ -8,6 +8,7 @@ import os
 import resource
 import struct
 import sys
+import tracemalloc
 import warnings
 import zipfile
 from collections.abc import Callable
@@ -237,6 +238,17 @@ def test_other_orders_are_the_same_arrays(tmp_path: Path) -> None:
             assert arrays[name].dtype == np.int32
             np.testing.assert_array_equal(arrays[name], given)
         assert arrays["scalar"].shape == ()
+
+
+def test_nothing_is_allocated_for_what_a_header_promises(tmp_path: Path) -> None:
+    path = write(tmp_path, "images", with_member("images", promises(f"({2**31},)")))
+    tracemalloc.start()
+    try:
+        with pytest.raises(DataError, match="images"):
+            READERS["images"](path)
+        assert tracemalloc.get_traced_memory()[1] < 2**24
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="measures the memory of a process")
