@@ -5,13 +5,22 @@ from __future__ import annotations
 import os
 import re
 import secrets
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
+from bfl.errors import ConfigurationError
+
 STALE_AFTER = 3600.0
 """Seconds without a write after which a temporary file is one that a killed process has left."""
+
+MOST_BYTES_OF_A_NAME, MOST_BYTES_OF_A_PATH = 255, 4095
+"""What file systems take, which bounds them in bytes: longer ones fail in a run's midst."""
+
+SHOWN = 80
+"""Characters of a refused path that its message shows."""
 
 _TEMPORARY = re.compile(r"\..+\.[0-9a-f]+\.tmp")
 
@@ -54,7 +63,7 @@ def create_atomically(path: Path, data: bytes) -> None:
 def _written_aside(path: Path, *data: bytes | memoryview) -> Iterator[Path]:
     """Give a block the temporary file that holds the data, to be given its name."""
     # Not by process id: two hosts that share the folder have the same ones.
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}.tmp")
+    temporary = path.with_name(f".{path.name[:50]}.{secrets.token_hex(8)}.tmp")
     try:
         with temporary.open("xb") as stream:
             stream.writelines(data)
@@ -115,6 +124,38 @@ def try_lock(stream: IO[Any]) -> bool:
     return True
 
 
+def given_path(given: str | os.PathLike[str], what: str, *, room: int = 0) -> Path:
+    """Return a path that somebody has given: ``~`` and ``~user`` are home folders.
+
+    Args:
+        given: The path.
+        what: The key or the argument that gives it, for messages.
+        room: How many bytes the names need that are to lie below it.
+
+    Raises:
+        ConfigurationError: There is no such user, or no file can have that path.
+    """
+    text = os.fspath(given)
+    problem = None
+    try:
+        path = Path(text).expanduser()
+        whole = os.fsencode(path.absolute())
+        if b"\0" in whole:
+            problem = "it has a NUL character"
+        elif len(whole) + room > MOST_BYTES_OF_A_PATH:
+            problem = f"it is longer than {MOST_BYTES_OF_A_PATH - room} bytes"
+        elif any(len(name) > MOST_BYTES_OF_A_NAME for name in whole.split(b"/")):
+            problem = f"one of its names is longer than {MOST_BYTES_OF_A_NAME} bytes"
+    except RuntimeError:
+        problem = f"there is no home folder of {text.partition('/')[0]!r} on this machine"
+    except UnicodeEncodeError:
+        problem = f"file names here are in {sys.getfilesystemencoding()}, which lacks a character"
+    if problem:
+        shown = text if len(text) <= SHOWN else f"{text[:SHOWN]}…"
+        raise ConfigurationError(f"{what} is {shown!r}: {problem}")
+    return path
+
+
 def folder_name_problem(name: str) -> str | None:
     """Return why a text cannot be the name of one folder, below another one; None if it can."""
     if not name.strip():
@@ -125,6 +166,8 @@ def folder_name_problem(name: str) -> str | None:
         return "it means another folder"
     if any(character in "/\\" or not character.isprintable() for character in name):
         return "it holds a slash, a backslash or a control character"
-    if len(name.encode()) > 255:
-        return "it is longer than 255 bytes"
+    if name.startswith("~"):
+        return "it begins with ~, which means a home folder"
+    if len(name.encode(errors="surrogatepass")) > MOST_BYTES_OF_A_NAME:
+        return f"it is longer than {MOST_BYTES_OF_A_NAME} bytes"
     return None

@@ -1,39 +1,94 @@
-"""JSON and TOML from files and messages that others may have written."""
+"""Text, JSON and TOML that others have written, with whatever editor and on whatever system."""
 
 from __future__ import annotations
 
+import codecs
 import json
+import re
 import tomllib
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+
+_MARKS = (
+    (codecs.BOM_UTF8, "utf-8-sig"),
+    (codecs.BOM_UTF32_LE, "utf-32"),  # before that of UTF-16, with which it begins
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+"""What a file of another encoding than plain UTF-8 begins with."""
 
 MOST_LEVELS = 64
 """Values within values that are read: what goes through them calls itself once for each level."""
+
+_AT_LINE = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
+
+
+def decoded(data: bytes) -> str:
+    r"""Return the text of a file: UTF-8, or what its byte-order mark says; lines end with ``\n``.
+
+    Raises:
+        ValueError: Bytes are of another encoding, or NUL; the message begins with the line.
+    """
+    encoding = next((name for mark, name in _MARKS if data.startswith(mark)), "utf-8")
+    try:
+        text = data.decode(encoding)
+    except UnicodeDecodeError as error:
+        # Bytes, as what stands before the line may not be decoded either.
+        line = len(re.findall(rb"\r\n|\r|\n", data[: error.start])) + 1
+        raise ValueError(
+            f"line {line}: byte 0x{data[error.start]:02x} is not {encoding.upper()[:6]}; "
+            "save the file as UTF-8"
+        ) from None
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    if (nul := text.find("\0")) >= 0:
+        line = text.count("\n", 0, nul) + 1
+        raise ValueError(f"line {line}: a NUL character; save the file as UTF-8")
+    return text
+
+
+def read_text(path: Path) -> str:
+    """Return the text of a file; see ``decoded``.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: It is no text; the message begins with the line.
+    """
+    return decoded(path.read_bytes())
+
+
+def from_toml(text: str | bytes) -> dict[str, Any]:
+    """Return the tables that a text in TOML describes.
+
+    Raises:
+        ValueError: It is not TOML, or has too many levels; the message begins with the line.
+    """
+    tables: dict[str, Any] = _parsed(tomllib.loads, text, "TOML")
+    return tables
 
 
 def from_json(text: str | bytes | bytearray) -> Any:
     """Return the value that a text in JSON describes.
 
     Raises:
-        ValueError: It is not JSON, or has too many levels.
+        ValueError: It is not JSON, or has too many levels; the message begins with the line.
     """
-    return _parsed(json.loads, text)
+    return _parsed(json.loads, text, "JSON")
 
 
-def from_toml(text: str) -> dict[str, Any]:
-    """Return the tables that a text in TOML describes.
-
-    Raises:
-        ValueError: It is not TOML, or has too many levels.
-    """
-    tables: dict[str, Any] = _parsed(tomllib.loads, text)
-    return tables
-
-
-def _parsed(parse: Callable[[Any], Any], text: Any) -> Any:
+def _parsed(parse: Callable[[str], Any], given: str | bytes | bytearray, kind: str) -> Any:
+    text = given if isinstance(given, str) else decoded(bytes(given))
     too_deep = ValueError(f"it has more than {MOST_LEVELS} levels of values within values")
     try:
         value = parse(text)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"line {error.lineno}: not {kind}: {error.msg}") from error
+    except tomllib.TOMLDecodeError as error:
+        reason = str(error)
+        found = _AT_LINE.search(reason)
+        line = found[1] if found and found[1] else text.count("\n") + 1
+        raise ValueError(f"line {line}: not {kind}: {_AT_LINE.sub('', reason)}") from error
     except RecursionError:
         raise too_deep from None
     level = [value]

@@ -10,6 +10,7 @@ from bfl.configuration.configuration import resolve
 from bfl.configuration.pairs import Value, parse_pairs
 from bfl.configuration.strategies import without_former_strategy
 from bfl.errors import ConfigurationError
+from bfl.files import given_path
 from bfl.plugins import PluginPolicy, activate, named_plugins
 from bfl.texts import from_toml
 
@@ -27,11 +28,11 @@ def read_toml(path: Path) -> dict[str, Any]:
         ConfigurationError: The file is missing or is not TOML.
     """
     try:
-        return from_toml(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"configuration file {path}: cannot be read ({error})") from error
+        return from_toml(path.read_bytes())
+    except OSError as error:
+        raise ConfigurationError(f"{path}: cannot be read: {error.strerror or error}") from error
     except ValueError as error:
-        raise ConfigurationError(f"configuration file {path}: not TOML ({error})") from error
+        raise ConfigurationError(f"{path}: {error}") from error
 
 
 def flatten(tables: Mapping[str, Any], prefix: str = "") -> dict[str, Value]:
@@ -94,8 +95,15 @@ def read_with_sources(
 
 def _file(text: str) -> Path | None:
     """Return the path that an argument is; None for pairs."""
-    path = Path(text.strip())
-    return path if path.suffix == ".toml" and ("=" not in text or path.is_file()) else None
+    if not text.strip().endswith(".toml"):
+        return None
+    try:
+        path = given_path(text.strip(), "--run-config")
+    except ConfigurationError:
+        if "=" in text:  # pairs may be longer than a path
+            return None
+        raise
+    return path if "=" not in text or path.is_file() else None
 
 
 def read_config_file(

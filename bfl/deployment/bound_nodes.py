@@ -14,8 +14,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bfl.errors import DataError
-from bfl.files import write_atomically
-from bfl.texts import from_json
+from bfl.files import given_path, write_atomically
+from bfl.texts import from_json, read_text
 
 VARIABLE = "BFL_NODES"
 """Names the file, in the environment of a server that binds keys to partitions."""
@@ -59,7 +59,7 @@ def read_bound_nodes(path: Path) -> dict[int, BoundNode]:
     if not path.exists():
         return {}
     try:
-        tables = from_json(path.read_text(encoding="utf-8"))
+        tables = from_json(path.read_bytes())
         return {int(node): BoundNode(**fields) for node, fields in tables.items()}
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise DataError(f"{path} does not say which node plays which partition: {error}") from error
@@ -119,9 +119,9 @@ def _place() -> Path | None:
     if named := os.environ.get(VARIABLE):
         return Path(named)
     home = os.environ.get("FLWR_HOME")
-    marked = (Path(home).expanduser() if home else Path.home() / ".flwr") / MARK
+    marked = (given_path(home, "FLWR_HOME") if home else Path.home() / ".flwr") / MARK
     try:
-        return Path(marked.read_text(encoding="utf-8").strip())
+        return Path(read_text(marked).strip())
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:

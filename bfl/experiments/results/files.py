@@ -22,7 +22,7 @@ import numpy.typing as npt
 from bfl.archives import ArrayFile, open_arrays
 from bfl.errors import DataError, PosteriorError, RunError
 from bfl.files import write_atomically
-from bfl.texts import from_json, from_toml
+from bfl.texts import decoded, from_json, from_toml
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
@@ -101,7 +101,7 @@ class Files:
     def read_lines(self, file: str) -> list[str]:
         """Return the lines of a text."""
         with self.reading(file) as data:
-            return data.decode().splitlines()
+            return decoded(data).splitlines()
 
     def write_arrays(self, file: str, arrays: Arrays) -> None:
         """Write arrays, compressed."""
@@ -136,7 +136,7 @@ def config_of(data: bytes) -> dict[str, Any]:
     Raises:
         ValueError: It is no TOML, or its rounds are no number.
     """
-    config = from_toml(data.decode())
+    config = from_toml(data)
     if not isinstance(rounds := config.get("rounds", 0), int):
         raise ValueError(f"rounds is {rounds!r}; expected a whole number")
     return config

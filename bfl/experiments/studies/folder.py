@@ -110,7 +110,7 @@ class StudyFolder:
         if not self.holds_study():
             raise ConfigurationError(f"{self.path} is not the folder of a study: no {STUDY_JSON}")
         try:
-            return dict(from_json(path.read_text(encoding="utf-8"))[key])
+            return dict(from_json(path.read_bytes())[key])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DataError(f"{path} is corrupt: {error!r}") from error
 

@@ -25,6 +25,7 @@ from bfl.experiments.studies.reading import study_in
 from bfl.experiments.studies.table import StudyTable, study_table
 from bfl.experiments.studies.verdicts import difference, verdicts
 from bfl.files import write_atomically
+from bfl.texts import read_text
 
 
 def _table(table: StudyTable, *_: object) -> str:
@@ -93,8 +94,8 @@ def _read(page: Path) -> str:
         DataError: It cannot be read, or has no markers.
     """
     try:
-        text = page.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
+        text = read_text(page)
+    except (OSError, ValueError) as error:
         raise DataError(f"cannot read {page}: {error}") from error
     if not _SECTION.search(text):
         raise DataError(

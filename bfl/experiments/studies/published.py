@@ -11,6 +11,7 @@ from pathlib import Path
 
 from bfl.errors import ConfigurationError
 from bfl.experiments.studies.columns import Column
+from bfl.texts import read_text
 
 LISTED = 6
 """How many lines that do not match a message names."""
@@ -84,20 +85,22 @@ def read_published(
             that is no number.
     """
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigurationError(f"published table {path}: cannot be read ({error})") from error
-    reader = csv.DictReader(io.StringIO(text), strict=True)
+        reader = csv.DictReader(io.StringIO(read_text(path)), strict=True)
+    except OSError as error:
+        raise ConfigurationError(f"published table {path}: cannot be read: {error}") from error
+    except ValueError as error:
+        raise ConfigurationError(f"{path}: {error}") from error
     try:
-        lines = list(reader)
+        numbered = [(reader.line_num, line) for line in reader]
     except csv.Error as error:
-        raise ConfigurationError(f"published table {path}: not CSV ({error})") from error
+        raise ConfigurationError(f"{path}: line {reader.line_num}: not CSV: {error}") from error
+    lines = [line for _, line in numbered]
     header = tuple(reader.fieldnames or ())
     numeric = [name for c in columns for name in (c.published, c.published_spread) if name]
     missing = [name for name in numeric if name not in header]
     if missing:
         raise ConfigurationError(
-            f"published table {path}: no column {', '.join(missing)}; it has {', '.join(header)}"
+            f"{path}: no column {', '.join(missing)}; it has {', '.join(header)}"
         )
     labelled = tuple(
         name
@@ -106,8 +109,8 @@ def read_published(
     )
     _refuse_unknown(path, labelled, {"leave-out": leave_out, "spread-as-fraction": fractions})
     table: dict[Key, dict[str, Entry]] = {}
-    for number, line in enumerate(lines, start=2):
-        where = f"published table {path}, line {number}"
+    for number, line in numbered:
+        where = f"{path}: line {number}"
         if None in line or None in line.values():
             raise ConfigurationError(f"{where}: not {len(header)} cells, as the header has")
         labels = {name: line[name].strip() for name in labelled}
@@ -131,7 +134,7 @@ def _refuse_unknown(
         unknown = sorted({name for labels in named for name in labels} - set(labelled))
         if unknown:
             raise ConfigurationError(
-                f"published table {path}: {option} names the column {', '.join(unknown)}; allowed: "
+                f"{path}: {option} names the column {', '.join(unknown)}; allowed: "
                 f"{', '.join(labelled)}"
             )
 

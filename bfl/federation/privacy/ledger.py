@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
+from bfl.errors import DataError
 from bfl.files import write_atomically
-from bfl.texts import from_json
+from bfl.texts import read_text
 
 
 class Ledger:
@@ -27,7 +28,10 @@ class Ledger:
         self._path = path
         self.begun: list[int] = []
         if path is not None and path.is_file():
-            self.begun = [from_json(line) for line in path.read_text(encoding="ascii").split()]
+            try:
+                self.begun = [int(line) for line in read_text(path).split()]
+            except ValueError as error:
+                raise DataError(f"{path} is corrupt: {error}") from error
         self.begun += [number for number in finished if number not in self.begun]
 
     def begin(self, server_round: int) -> bool:

@@ -1,0 +1,95 @@
+"""Text files as other editors and systems save them: read alike, or refused with the line."""
+
+from __future__ import annotations
+
+import codecs
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from bfl.configuration.sources import read_toml
+from bfl.deployment.bound_nodes import read_bound_nodes
+from bfl.errors import BflError, ConfigurationError, DataError
+from bfl.experiments.results.files import Files
+from bfl.experiments.results.round_log import whole_rounds
+from bfl.experiments.studies.columns import Column
+from bfl.experiments.studies.folder import StudyFolder
+from bfl.experiments.studies.published import read_published
+from bfl.experiments.studies.run_result import read_result
+from bfl.federation.privacy.ledger import Ledger
+
+TOML = '# é\ntitle = "é"\n[base]\nrounds = 3\n'
+JSON = '{\n "scale": {\n  "é": 1\n }\n}\n'
+CSV = "rule,acc\né,0.5\nWS,1.5\n"
+COLUMNS = (Column(metric="accuracy", title="a", published="acc"),)
+
+
+def published(path: Path) -> Any:
+    return read_published(path, COLUMNS, ["rule"]).lines
+
+
+READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
+    "c.toml": (TOML, read_toml),
+    "table.csv": (CSV, published),
+    "metrics.json": (JSON, lambda path: Files(path.parent).read_json(path.name)),
+    "warnings.txt": ("é\nb\n", lambda path: Files(path.parent).read_lines(path.name)),
+    "study.json": (JSON, lambda path: dict(StudyFolder(path.parent).scale())),
+}
+SAVED: dict[str, Callable[[str], bytes]] = {
+    "byte-order mark": lambda text: codecs.BOM_UTF8 + text.encode(),
+    "UTF-16": lambda text: text.encode("utf-16"),
+    "big-endian UTF-16": lambda text: codecs.BOM_UTF16_BE + text.encode("utf-16-be"),
+    "Windows": lambda text: text.replace("\n", "\r\n").encode(),
+    "old Mac": lambda text: text.replace("\n", "\r").encode(),
+    "Windows UTF-16": lambda text: text.replace("\n", "\r\n").encode("utf-16"),
+}
+
+
+@pytest.mark.parametrize("file", READERS)
+def test_what_another_editor_has_saved_reads_the_same(
+    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text, read = READERS[file]
+    monkeypatch.setattr("bfl.experiments.studies.folder.Scale", dict)
+    monkeypatch.setattr(StudyFolder, "holds_study", lambda self: True)
+    path = tmp_path / file
+    path.write_text(text, encoding="utf-8")
+    expected = read(path)
+    for saved in SAVED.values():
+        path.write_bytes(saved(text))
+        assert read(path) == expected
+    # With other bytes in the line of the letter, it is named, whatever ends lines.
+    line = text[: text.index("é")].count("\n") + 1
+    for ending in ("\n", "\r\n", "\r"):
+        for wrong in (text.encode("latin-1"), text.replace("é", "\0").encode()):
+            path.write_bytes(wrong.replace(b"\n", ending.encode()))
+            with pytest.raises((ConfigurationError, DataError)) as caught:
+                read(path)
+            assert str(path) in str(caught.value)
+            assert f"line {line}:" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [b"", b"\xe9", b"\0", codecs.BOM_UTF16_LE + b"a", b"[" * 100_000, b"\n\n{", b"9" * 5000],
+    ids=["empty", "Latin-1", "NUL", "half a character", "nested", "cut", "a huge number"],
+)
+def test_what_is_none_is_refused_and_named(content: bytes, tmp_path: Path) -> None:
+    readers: dict[str, Callable[[Path], Any]] = {
+        "c.toml": read_toml,
+        "result.json": read_result,
+        "metrics.json": lambda path: Files(path.parent).read_json(path.name),
+        "bound.json": read_bound_nodes,
+        "ledger": Ledger,
+        "table.csv": published,
+        "rounds.jsonl": lambda path: whole_rounds(Files(path.parent)),
+    }
+    for name, read in readers.items():
+        path = tmp_path / name
+        path.write_bytes(content + b"\n{}\n" if name == "rounds.jsonl" else content)
+        if name in ("c.toml", "ledger") and not content:
+            continue  # says nothing, and may
+        with pytest.raises(BflError, match=name):
+            read(path)
