@@ -28,6 +28,7 @@ from bfl.experiments.tracking import TrackedRun, live_log
 from bfl.federation.outgoing import is_private
 from bfl.federation.wire import Positions, posterior_from_arrays, posterior_to_arrays
 from bfl.posteriors import Posterior
+from bfl.printing import print_anywhere
 from strategies.advice import how_to_begin_again, how_to_go_on
 from strategies.configured import make_strategy
 from strategies.data_digests import data_digests
@@ -72,6 +73,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         RunError: The federation could not go on.
         DataError: The data are not what they should be.
     """
+    print_anywhere()
     keys = configuration.keys
     engine_run = run_of(grid)
     configuration.tracker.check()

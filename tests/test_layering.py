@@ -35,6 +35,7 @@ CHAPTERS = (
     "bfl.cpus",
     "bfl.archives",
     "bfl.quiet",
+    "bfl.printing",
     "bfl.keras",
     "bfl.registry",
     "bfl.plugins",

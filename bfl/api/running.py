@@ -24,7 +24,9 @@ from bfl.experiments.run.simulation import (
     check,
     read_backend_config,
 )
+from bfl.files import given_path
 from bfl.plugins import named_plugins
+from bfl.printing import print_anywhere
 from bfl.registry import kebab
 
 
@@ -58,6 +60,7 @@ def run(
     Example:
         ``bfl.run(strategy="conflation", clients=3, rounds=5).metrics["accuracy"]``
     """
+    print_anywhere()
     if backend not in BACKENDS:
         raise ConfigurationError(unknown_name("backend", str(backend), BACKENDS))
     engine_config = read_backend_config(_json(backend_config or {}))
@@ -87,7 +90,7 @@ def _read(
         return {}
     if isinstance(configuration, Mapping):
         return _plain(configuration)
-    path = Path(configuration)
+    path = given_path(configuration, "configuration")
     values = read_config_file(path, plugins=named_plugins(changes))
     return without_former_strategy(values, changes) if is_all_given(path) else values
 

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from bfl.commands.interruption import Interruption
 from bfl.commands.supervision import supervised
+from bfl.printing import print_anywhere
 
 
 def bfl() -> int:
@@ -28,6 +29,7 @@ def flower_simulation() -> int:
 
 
 def _run(module: str) -> int:
+    print_anywhere()
     with Interruption() as interruption:
         try:
             main = importlib.import_module(module).main

@@ -1,5 +1,9 @@
 """What the command refuses, in one message, with exit status 2, before any engine starts."""
 
+import os
+import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +107,32 @@ def test_flowers_backend_configuration_is_taken() -> None:
         read_backend_config('{"actor": 3}')
     with pytest.raises(ConfigurationError, match="JSON object"):
         read_backend_config("[]")
+
+
+COMMAND = "import sys; from bfl.commands.entry import {0}; sys.exit({0}())"
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8:strict"])
+def test_commands_print_to_any_terminal(encoding: str) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": encoding}
+    command = shlex.join([sys.executable, "-c", COMMAND.format("bfl"), "list", "strategy"])
+    for places in ("| cat", ">&-", "> /dev/full", "| head -0", ">&- 2>&-"):
+        shell = ["bash", "-o", "pipefail", "-c", f"{command} {places}"]
+        done = subprocess.run(shell, capture_output=True, env=environment, check=False)
+        assert (done.returncode, done.stderr) == (0, b""), places
+        assert (b"conflation" in done.stdout) == (places == "| cat")
+
+
+@pytest.mark.slow
+def test_a_run_comes_to_its_end_whoever_reads_what_it_says(tmp_path: Path) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "ascii"}
+    values = f'model="mlp" rounds=1 local-epochs=1 output-dir="{tmp_path}" name="run"'
+    words = ["--app", str(ROOT), "--backend", "serial", "--num-supernodes", "2", "--run-config"]
+    own = [sys.executable, "-c", COMMAND.format("flower_simulation"), *words, values]
+    shell = ["bash", "-o", "pipefail", "-c", f"{shlex.join(own)} | head -1"]
+    done = subprocess.run(shell, capture_output=True, env=environment, check=False)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "run" / "metrics.json").is_file()
 
 
 def test_what_is_started_is_said_before_what_takes_long(

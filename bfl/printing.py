@@ -1,0 +1,45 @@
+"""Standard output and error that no character, and no reader that has gone, ends a run by."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+class _Lasting(io.TextIOWrapper):
+    """A text stream that replaces what its encoding lacks, and goes on where nobody reads."""
+
+    def write(self, text: str) -> int:
+        self._unless_gone(lambda: super(_Lasting, self).write(text))
+        return len(text)
+
+    def flush(self) -> None:
+        self._unless_gone(super().flush)
+
+    def _unless_gone(self, act: Callable[[], Any]) -> None:
+        try:
+            act()
+        except OSError:  # a closed pipe, a full disk, a terminal that has hung up
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self.fileno())
+            os.close(nowhere)
+
+
+def print_anywhere() -> None:
+    """Have all that is printed from here on end no process, whatever takes it.
+
+    Characters that an encoding lacks are replaced, here and in processes that this one starts.
+    """
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:  # closed when the process began
+            setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
+        elif type(stream) is io.TextIOWrapper:  # else somebody's own, who captures it
+            buffering = stream.line_buffering
+            setattr(sys, name, _Lasting(stream.buffer, stream.encoding, "replace", None, buffering))
+            if "utf" not in stream.encoding.lower():
+                os.environ["PYTHONIOENCODING"] = f"{stream.encoding}:replace"
