@@ -64,7 +64,8 @@ def connect(init_args: Mapping[str, Any], died: Callable[[str], None]) -> None:
         died: Called, in another thread, with the reason should Ray end by itself.
 
     Raises:
-        ConfigurationError: The cluster's resources are given, which only a new Ray can have.
+        ConfigurationError: The cluster's resources are given, which only a new Ray can have, or
+            the temporary folder's path is too long for Ray's sockets.
         RunError: Ray cannot be started, or the cluster cannot be joined.
     """
     import ray
@@ -93,6 +94,13 @@ def connect(init_args: Mapping[str, Any], died: Callable[[str], None]) -> None:
             with _settings(own), _on_loopback(), _own_signal_handlers():
                 ray.init(**arguments)
     except Exception as error:
+        if "AF_UNIX path length" in str(error):
+            variable = "RAY_TMPDIR" if "RAY_TMPDIR" in os.environ else "TMPDIR"
+            named = "_temp_dir of init_args" if "_temp_dir" in init_args else variable
+            raise ConfigurationError(
+                f"{named} is too long a path for Ray's sockets; allowed: a shorter one, such as "
+                f"{named}=/tmp, or --backend serial ({_why_not(error)})"
+            ) from error
         what = f"join the Ray cluster at {address}" if joins else "start Ray"
         raise RunError(f"cannot {what}: {_why_not(error)}") from error
     _watch_raylet(died)

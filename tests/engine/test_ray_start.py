@@ -10,6 +10,7 @@ import pytest
 import ray
 
 from bfl.engine import ray_cluster
+from bfl.errors import ConfigurationError
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 IMPORTS = """
@@ -66,6 +67,21 @@ def test_a_cluster_is_told_the_path(
     told = started["runtime_env"]["env_vars"]
     assert told["TF_USE_LEGACY_KERAS"] == "1"
     assert told["PYTHONPATH"].split(os.pathsep)[0] == "/somewhere/else"
+
+
+def test_a_temporary_folder_too_long_for_sockets_is_refused_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray itself refuses it, before it starts anything."""
+    folder = tmp_path / ("t" * 120)
+    folder.mkdir()
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    for variable in ("TMPDIR", "RAY_TMPDIR"):
+        monkeypatch.setenv(variable, str(folder))
+        with pytest.raises(ConfigurationError, match=rf"^{variable} .*--backend serial"):
+            ray_cluster.connect({}, print)
+    with pytest.raises(ConfigurationError, match=r"^_temp_dir .*--backend serial"):
+        ray_cluster.connect({"_temp_dir": str(folder)}, print)
 
 
 @pytest.mark.parametrize("address", ["", "elsewhere:6379"])
