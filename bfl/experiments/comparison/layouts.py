@@ -12,7 +12,13 @@ import numpy.typing as npt
 
 from bfl.evaluation.prediction.predictions import FloatArray
 from bfl.experiments.results.figures.base import png
-from bfl.experiments.results.figures.style import COLORS, new_figure, styled
+from bfl.experiments.results.figures.style import (
+    COLORS,
+    drawable,
+    names_of_classes,
+    new_figure,
+    styled,
+)
 
 if TYPE_CHECKING:
     from matplotlib.artist import Artist
@@ -62,14 +68,13 @@ def draw_layouts(rows: Sequence[Sequence[Layout]], class_names: Sequence[str]) -
             for axes, layout in zip(line, row, strict=True):
                 _draw(axes, layout, shown)
         handles = [_points(panels[0, 0], np.empty((0, 2)), group) for group in shown]
-        legend = figure.legend(
+        names = names_of_classes(class_names)
+        figure.legend(
             handles,
-            [class_names[group] for group in shown],
+            [names[group] for group in shown],
             loc="outside lower center",
             ncols=min(len(shown), 5),
         )
-        for text in legend.get_texts():
-            text.set_parse_math(False)
         return png(figure)
 
 
@@ -77,11 +82,11 @@ def _draw(axes: Axes, layout: Layout, groups: Sequence[int]) -> None:
     for group in groups:
         _points(axes, layout.places[layout.groups == group], group)
     lines = [
-        *wrap(layout.run, CHARACTERS),
-        *wrap(layout.images, CHARACTERS),
+        *wrap(drawable(layout.run), CHARACTERS),
+        *wrap(drawable(layout.images), CHARACTERS),
         f"silhouette {layout.silhouette:.3f}",
     ]
-    axes.set_title("\n".join(lines), parse_math=False)
+    axes.set_title("\n".join(lines))
     axes.set_xticks([])
     axes.set_yticks([])
     axes.grid(visible=False)

@@ -13,6 +13,7 @@ from bfl.experiments.results.figures.base import png
 from bfl.experiments.results.figures.style import (
     COLORS,
     DASHES,
+    drawable,
     label_panels,
     new_figure,
     percent_axis,
@@ -53,11 +54,8 @@ def overlay(runs: Mapping[str, ListedRun]) -> bytes | None:
         for axes, panel in zip(panels, curves, strict=True):
             _draw(axes, panel)
         _describe(*panels)
-        handles, names = panels[0].get_legend_handles_labels()
-        shown = ["\n".join(wrap(name, CHARACTERS)) for name in names]
-        legend = figure.legend(handles, shown, loc="outside lower left", ncols=1)
-        for text in legend.get_texts():
-            text.set_parse_math(False)
+        shown = ["\n".join(wrap(drawable(name), CHARACTERS)) for name in runs]
+        figure.legend(panels[0].get_lines(), shown, loc="outside lower left", ncols=1)
         figure.suptitle(f"{len(runs)} runs on their test data")
         return png(figure)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import doctest
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +14,13 @@ from sklearn.metrics import confusion_matrix, roc_auc_score
 from bfl.errors import DataError
 from bfl.evaluation.prediction import PredictionStatistics
 from bfl.evaluation.uncertainty import uncertainties
+from bfl.experiments.comparison.layouts import Layout, draw_layouts
 from bfl.experiments.results import RunFolder, write_evaluation
 from bfl.experiments.results.examples import BY, MOST, read_examples, write_examples
-from bfl.experiments.results.figures import certain_images, client_curves, figures
+from bfl.experiments.results.figures import certain_images, client_curves, draw_all, figures
 from bfl.experiments.results.figures import confusion_matrix as matrix
 from bfl.experiments.results.figures import uncertainty_of_errors as errors
+from bfl.experiments.results.figures.style import drawable, names_of_classes
 
 NAMES = ["cat", "dog", "a $very$ long name"]
 EXAMPLES = 60
@@ -59,6 +62,33 @@ def test_the_confusion_matrix_is_scikit_learns(folder: RunFolder) -> None:
     assert [label.get_text() for label in axes.get_yticklabels()] == NAMES
     right = int(np.trace(expected))
     assert f"{right} of 60 test examples right" in axes.figure.get_suptitle()
+
+
+ODD_NAMES = (
+    ["_a$b", "$\\frac{$", "x_{^"],
+    ["日本", "日本語", "🐈 cat"],
+    ["قط", "a\nb\tc", "\x07\u202e"],
+    ["a long scientific name, " * 9 + end for end in "abc"],
+)
+
+
+@pytest.mark.parametrize("names", ODD_NAMES, ids=["mathematics", "other scripts", "marks", "long"])
+def test_class_names_of_any_script_and_length_are_drawn_and_told_apart(
+    folder: RunFolder, names: list[str]
+) -> None:
+    evaluated(folder)
+    folder.write_network({"class-names": names})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert len(draw_all(folder)) >= 4
+        layout = Layout(names[0], names[1], np.zeros((3, 2)), np.arange(3), 0.5)
+        assert draw_layouts([[layout]], names)
+    for longest in (10, 24):
+        shown = names_of_classes(names, longest)
+        assert len(set(shown)) == len(names)
+        assert max(map(len, shown)) <= longest
+        assert all("\n" not in name and not name.startswith("_") for name in shown)
+    assert drawable("é μ²") == "é μ²"
 
 
 def test_a_confusion_matrix_without_names_and_of_a_class_without_examples(

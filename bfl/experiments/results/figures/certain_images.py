@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -9,7 +10,13 @@ import numpy as np
 from bfl.experiments.results.examples import BY, Examples, read_examples
 from bfl.experiments.results.figures.base import Figure, figures
 from bfl.experiments.results.figures.classes import class_names
-from bfl.experiments.results.figures.style import COLORS, INK, new_figure, set_title
+from bfl.experiments.results.figures.style import (
+    COLORS,
+    INK,
+    names_of_classes,
+    new_figure,
+    set_title,
+)
 from bfl.experiments.results.run_folder import EXAMPLES, RunFolder
 
 if TYPE_CHECKING:
@@ -42,7 +49,7 @@ class CertainImages(Figure):
         certain, uncertain = read_examples(folder)
         if not len(certain.positions):
             return None
-        names = class_names(folder)
+        names = names_of_classes(class_names(folder), LONGEST_NAME)
         figure = new_figure(max(4.5, 1.05 * len(certain.positions) + 0.6), 3.8)
         upper, lower = figure.subplots(2, 1)
         _row(upper, certain, names, "most certain")
@@ -52,7 +59,7 @@ class CertainImages(Figure):
         return figure
 
 
-def _row(axes: Axes, examples: Examples, names: tuple[str, ...], label: str) -> None:
+def _row(axes: Axes, examples: Examples, names: Sequence[str], label: str) -> None:
     """Draw images beside each other, with what was predicted below each."""
     height, width, channels = examples.images.shape[1:]
     step = 1.0 + GAP
@@ -71,9 +78,7 @@ def _row(axes: Axes, examples: Examples, names: tuple[str, ...], label: str) -> 
     axes.set_xlim(-GAP, count * step)
     axes.set_ylim(0.0, height / width)
     axes.set_xticks(np.arange(count) * step + 0.5)
-    axes.set_xticklabels(
-        [_caption(examples, i, names) for i in range(count)], fontsize=7.0, parse_math=False
-    )
+    axes.set_xticklabels([_caption(examples, i, names) for i in range(count)], fontsize=7.0)
     for place, tick in enumerate(axes.get_xticklabels()):
         right = examples.predicted[place] == examples.labels[place]
         tick.set_color(INK if right else COLORS[1])
@@ -85,10 +90,9 @@ def _row(axes: Axes, examples: Examples, names: tuple[str, ...], label: str) -> 
     axes.set_ylabel(label)
 
 
-def _caption(examples: Examples, place: int, names: tuple[str, ...]) -> str:
+def _caption(examples: Examples, place: int, names: Sequence[str]) -> str:
     def name(label: int) -> str:
-        text = names[label] if label < len(names) else str(label)
-        return text if len(text) <= LONGEST_NAME else f"{text[: LONGEST_NAME - 1]}…"
+        return names[label] if label < len(names) else str(label)
 
     predicted, true = int(examples.predicted[place]), int(examples.labels[place])
     known = f"({name(true)})"

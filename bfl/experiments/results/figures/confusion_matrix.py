@@ -9,7 +9,13 @@ import numpy.typing as npt
 
 from bfl.experiments.results.figures.base import Figure, figures
 from bfl.experiments.results.figures.classes import class_names
-from bfl.experiments.results.figures.style import INK, new_figure, percent_axis, set_title
+from bfl.experiments.results.figures.style import (
+    INK,
+    names_of_classes,
+    new_figure,
+    percent_axis,
+    set_title,
+)
 from bfl.experiments.results.run_folder import PREDICTIONS, RunFolder
 
 if TYPE_CHECKING:
@@ -43,7 +49,7 @@ class ConfusionMatrix(Figure):
         axes.grid(visible=False)
         axes.set_xlabel("predicted class")
         axes.set_ylabel("true class")
-        _ticks(axes, class_names(folder), len(counts))
+        _ticks(axes, names_of_classes(class_names(folder)), len(counts))
         if len(counts) <= WRITTEN:
             _write(axes, counts, share)
         bar = figure.colorbar(image, label="share of the true class (%)")
@@ -66,7 +72,7 @@ def confusion(labels: npt.ArrayLike, predicted: npt.ArrayLike, classes: int) -> 
     return counts
 
 
-def _ticks(axes: Axes, names: tuple[str, ...], classes: int) -> None:
+def _ticks(axes: Axes, names: list[str], classes: int) -> None:
     from matplotlib.ticker import MaxNLocator
 
     if classes > WRITTEN or len(names) != classes:
@@ -78,8 +84,6 @@ def _ticks(axes: Axes, names: tuple[str, ...], classes: int) -> None:
         range(classes), names, rotation=45 if long else 0, ha="right" if long else "center"
     )
     axes.set_yticks(range(classes), names)
-    for label in (*axes.get_xticklabels(), *axes.get_yticklabels()):
-        label.set_parse_math(False)
 
 
 def _write(axes: Axes, counts: npt.NDArray[Any], share: npt.NDArray[Any]) -> None:

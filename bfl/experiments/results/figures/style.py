@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import cache
 from pathlib import PurePath
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
@@ -52,7 +53,11 @@ _STYLE = {
     "legend.frameon": False,
     "figure.titlesize": 10.0,
     "figure.constrained_layout.use": True,
+    "text.parse_math": False,  # names are plain text: a dollar sign must not start mathematics
 }
+
+LONGEST_NAME = 24
+"""Characters of a class's name that a figure shows at most."""
 
 
 @contextmanager
@@ -111,15 +116,50 @@ def wrapped(text: str, width: float) -> str:
         width: The figure's width in inches.
     """
     most = int(CHARACTERS_AN_INCH * width)
-    return "\n".join(part for line in text.splitlines() for part in wrap(line, most))
+    return "\n".join(part for line in text.splitlines() for part in wrap(drawable(line), most))
+
+
+@cache
+def _characters() -> frozenset[str]:
+    """Return the characters that the figures' font has; of others it would draw empty boxes."""
+    from matplotlib.font_manager import FontProperties, findfont, get_font
+
+    return frozenset(map(chr, get_font(findfont(FontProperties("DejaVu Sans"))).get_charmap()))
+
+
+def drawable(text: str) -> str:
+    """Return a text on one line, with a question mark for each character that cannot be drawn.
+
+    No legend shows a label that begins with an underscore, which gets a space.
+    """
+    line = "".join(c if c in _characters() else "?" for c in " ".join(text.split()))
+    return f" {line}" if line.startswith("_") else line
+
+
+def names_of_classes(names: Sequence[str], longest: int = LONGEST_NAME) -> list[str]:
+    """Return classes' names as figures show them: drawable, short, and not two alike.
+
+    Numbers stand before names that would be alike otherwise, or of which characters are lacking.
+    """
+    lines = [drawable(name) for name in names]
+    short = [_shortened(line, longest) for line in lines]
+    return [
+        _shortened(f"{number}: {line}", longest)
+        if short.count(shown) > 1 or line.strip() != " ".join(name.split())
+        else shown
+        for number, (name, line, shown) in enumerate(zip(names, lines, short, strict=True))
+    ]
+
+
+def _shortened(line: str, most: int) -> str:
+    return line if len(line) <= most else f"{line[: most - 1].rstrip()}…"
 
 
 def set_title(figure: MatplotlibFigure, what: str, folder: RunFolder) -> None:
     """Head a figure with what it shows and which run it shows."""
     run = run_title(folder.config()) if folder.holds(CONFIG) else ""
-    # The run's names are plain text: a dollar sign in one must not start mathematics.
     title = "\n".join(filter(None, (what, run)))
-    figure.suptitle(wrapped(title, figure.get_figwidth()), parse_math=False)
+    figure.suptitle(wrapped(title, figure.get_figwidth()))
 
 
 def percent_axis(axis: Any) -> None:

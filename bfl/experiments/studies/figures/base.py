@@ -19,6 +19,7 @@ from bfl.experiments.results.figures.style import (
     CHARACTERS_AN_INCH,
     COLORS,
     DASHES,
+    drawable,
     new_figure,
     run_title,
     styled,
@@ -142,7 +143,7 @@ class Overlay:
             for column in row.labels
             if len({other.labels[column] for other in self.rows}) > 1
         }
-        name = " · ".join(row.labels[column] for column in row.labels if column in differing)
+        name = drawable(" · ".join(row.labels[c] for c in row.labels if c in differing))
         counts = sorted({len(found) for panel in self.panels if (found := self.runs(row, panel))})
         if all(count == len(self._seeds) for count in counts):
             return name
@@ -255,7 +256,7 @@ def finish(figure: MatplotlibFigure, overlay: Overlay) -> None:
             loc="outside lower center",
             ncols=_columns(list(handles), figure.get_figwidth()),
         )
-    figure.suptitle(wrapped(overlay.title(), figure.get_figwidth()), parse_math=False)
+    figure.suptitle(wrapped(overlay.title(), figure.get_figwidth()))
 
 
 def _columns(labels: Sequence[str], width: float) -> int:
@@ -276,7 +277,7 @@ def places(
 
 def panel_title(panel: Mapping[str, str]) -> str:
     """Return what stands above a panel."""
-    return " · ".join(panel.values())
+    return drawable(" · ".join(panel.values()))
 
 
 def draw_study(
