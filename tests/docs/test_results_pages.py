@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import json
 import math
 import re
+import subprocess
 from pathlib import Path
 from statistics import fmean
 
@@ -50,6 +52,19 @@ def test_every_page_of_results_is_in_their_index() -> None:
     index = (RESULTS / "README.md").read_text("utf-8")
     linked = set(re.findall(r"\]\(([\w-]+\.md)\)", index))
     assert linked == {page.name for page in RESULTS.glob("*.md")} - {"README.md"}
+
+
+def test_results_whose_commit_no_history_has_are_marked() -> None:
+    """By ``scripts/mark_results.py``; where the whole history is here."""
+    git = ["git", "-C", str(ROOT)]
+    done = subprocess.run([*git, "rev-list", "HEAD"], capture_output=True, text=True, check=False)
+    history = set(done.stdout.split())
+    for path in RESULTS.glob("*/runs/*.json"):
+        environment = json.loads(path.read_text("utf-8"))["environment"]
+        marked = environment.get("git-not-found", False)
+        assert marked <= (environment["git-commit"] not in history), path
+        if len(history) > 100:  # neither a shallow clone nor a copy without any
+            assert marked == (environment["git-commit"] not in history), path
 
 
 @pytest.mark.parametrize("page", sorted(RESULTS.glob("*.md")), ids=lambda page: page.stem)

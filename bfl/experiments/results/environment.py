@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.metadata
 import os
 import platform
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,16 @@ PACKAGES = (
 )
 
 
+FAMILY = ("vendor_id", "cpu family", "model", "stepping", "CPU implementer", "CPU part")
+"""The kernel's names for what kind of processor it is, of x86 and of ARM."""
+
+VECTORS = re.compile("avx|amx|fma|f16c|sse4|asimd|neon|sve|bf16|i8mm")
+"""How the kernel's names of vector instructions begin."""
+
+ONEDNN = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "TF_ENABLE_ONEDNN_OPTS")
+"""Variables by which TensorFlow's oneDNN uses fewer instructions; without them, all it knows."""
+
+
 def package_version(package: str) -> str | None:
     """Return the version of an installed distribution without importing it, or None."""
     try:
@@ -31,14 +42,36 @@ def package_version(package: str) -> str | None:
         return None
 
 
+def _processor() -> dict[str, str]:
+    """Return what the kernel says of the first processor, by its own names."""
+    try:
+        text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return {}
+    pairs = (line.partition(":") for line in text.partition("\n\n")[0].splitlines())
+    return {name.strip(): value.strip() for name, _, value in pairs}
+
+
 def processor_model() -> str:
     """Return the processor's name as the kernel gives it, else as Python does."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    except OSError:
-        lines = []
-    names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.processor() or platform.machine()
+    return _processor().get("model name") or platform.processor() or platform.machine()
+
+
+def processor_family() -> str:
+    """Return vendor, family, model and stepping, which processors of one name may differ in."""
+    said = _processor()
+    return ", ".join(f"{name} {said[name]}" for name in FAMILY if name in said)
+
+
+def vector_instructions() -> str:
+    """Return the vector instructions that there are, and what TensorFlow's oneDNN may use of them.
+
+    Bits depend on them: two processors of one name may have AVX-512 or not.
+    """
+    said = _processor()
+    flags = (said.get("flags") or said.get("Features") or "").split()
+    limits = [f"{name}={os.environ[name]}" for name in ONEDNN if name in os.environ]
+    return " ".join([*sorted(filter(VECTORS.match, flags)), *limits])
 
 
 def processor_count() -> int:
@@ -90,8 +123,9 @@ def describe_environment() -> dict[str, Any]:
 
     Returns:
         A dictionary for JSON: ``bfl``, ``python`` and the version (or None) of each package that
-        the numbers depend on, ``platform``, ``processor``, ``processors`` (those this process may
-        use), ``memory-bytes``, ``git-commit`` and ``git-changed``.
+        the numbers depend on, ``platform``, ``processor``, ``processor-family``,
+        ``vector-instructions``, ``processors`` (those this process may use),
+        ``memory-bytes``, ``git-commit`` and ``git-changed``.
     """
     return {
         "bfl": bfl.__version__,
@@ -99,6 +133,8 @@ def describe_environment() -> dict[str, Any]:
         **{package: package_version(package) for package in PACKAGES},
         "platform": platform.platform(),
         "processor": processor_model(),
+        "processor-family": processor_family(),
+        "vector-instructions": vector_instructions(),
         "processors": processor_count(),
         "memory-bytes": memory_bytes(),
         **describe_commit(Path(bfl.__file__).resolve().parent.parent),

@@ -12,7 +12,8 @@
 | ``seconds`` | those of all rounds |
 | ``partition`` | SHA-256 of who holds which data: equal digests, equal partitions |
 | ``data`` | digests of the training, test and server's images; none in results of before |
-| ``environment`` | versions, machine, commit |
+| ``environment`` | versions, machine, commit, and whether the latter can be found |
+| ``posterior-sha256`` | the SHA-256 of the posterior that the run ended with |
 | ``clients`` | how each client's models do on its own test data, where they judge |
 | ``lost`` | how often, over all rounds, clients failed or were refused; none in results of before |
 | ``rounds``, ``retention`` | the learning and retention curves, to seven digits |
@@ -59,6 +60,9 @@ DIGITS = 7
 COMMIT = "git-commit"
 """The key of an environment that says which version it was."""
 
+CHANGED, NOT_FOUND = "git-changed", "git-not-found"
+"""The keys that say that its tree had other changes, and that no history has the commit."""
+
 GAIN = "retention-gain-"
 """What the names of gains begin with, which runs keep with their retention curves."""
 
@@ -89,6 +93,7 @@ class RunResult:
             clients have not judged.
         lost: How often clients failed or were refused, summed over all rounds, where it is not 0;
             None where it is not known, as of results from before it was kept.
+        posterior: The SHA-256 of the posterior that it ended with; empty where it is not known.
         over: Whether the run has come to its end; only such runs are kept in files.
         source: The file or the folder that it was read from.
         sealed: Whether the file that it was read from has a digest of its content.
@@ -104,6 +109,7 @@ class RunResult:
     environment: Mapping[str, Any]
     data: Mapping[str, str] = field(default_factory=dict)
     made_as: str = ""
+    posterior: str = ""
     over: bool = True
     clients: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     lost: Mapping[str, int] | None = None
@@ -136,6 +142,7 @@ class RunResult:
             "partition": self.partition,
             **({"data": dict(self.data)} if self.data else {}),
             **({} if self.lost is None else {"lost": dict(self.lost)}),
+            **({"posterior-sha256": self.posterior} if self.posterior else {}),
             "environment": dict(self.environment),
         }
         text = json.dumps(content, indent=1)
@@ -188,6 +195,7 @@ def result_of(folder: RunFolder, name: str, made_as: str = "") -> RunResult:
         environment=folder.environment() if folder.holds(ENVIRONMENT) else {},
         data=folder.read_json(DATA) if folder.holds(DATA) else {},
         made_as=made_as,
+        posterior=str(rounds[-1].get("posterior-sha256", "")) if rounds else "",
         over=folder.holds(METRICS),
         clients=folder.clients() if folder.holds(CLIENTS) else {},
         lost=_lost(folder, rounds),
@@ -250,7 +258,7 @@ def read_result(path: Path) -> RunResult:
             content and its configuration.
     """
     try:
-        content = from_json(path.read_text(encoding="utf-8"))
+        content = from_json(path.read_bytes())
         sealed = _is_sealed(content)
         seal = str(content.pop(CONTENT)) if sealed else ""
         result = RunResult(
@@ -264,6 +272,7 @@ def read_result(path: Path) -> RunResult:
             environment=dict(content["environment"]),
             data={str(k): str(v) for k, v in content.get("data", {}).items()},
             made_as=str(content["made-as"]),
+            posterior=str(content.get("posterior-sha256", "")),
             clients={str(k): dict(v) for k, v in content.get("clients", {}).items()},
             lost={str(k): int(v) for k, v in content["lost"].items()}
             if "lost" in content

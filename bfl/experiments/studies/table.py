@@ -15,15 +15,21 @@ from bfl.experiments.studies.comparisons import TEST_ALONE, Pairing, marks
 from bfl.experiments.studies.folder import FAILED, StudyFolder
 from bfl.experiments.studies.gathering import StudyResults, gather
 from bfl.experiments.studies.published import Entry, Key, PublishedTable
-from bfl.experiments.studies.run_result import RunResult
+from bfl.experiments.studies.run_result import CHANGED, NOT_FOUND, RunResult
 from bfl.experiments.studies.scale import ScaledStudy
 from bfl.experiments.studies.study import Cell, Run
 
 SHOWN = 3
 """Runs that a note names, at most."""
 
-COMPARED_ENVIRONMENT = ("bfl", *PACKAGES, "processor", "git-commit")
+COMPARED_ENVIRONMENT = ("bfl", *PACKAGES, "processor", "vector-instructions", "git-commit")
 """In what the environments of a table's runs are compared."""
+
+SOURCES_LOST = {
+    NOT_FOUND: "no history has their commit",
+    CHANGED: "their code had changes that were not committed",
+}
+"""What is said of results whose code is not to be had."""
 
 SPREADS: dict[str, str] = {
     "standard-deviation": "sample standard deviation (n − 1) over the seeds",
@@ -294,6 +300,10 @@ def _notes_of_runs(scaled: ScaledStudy, results: StudyResults) -> Iterator[str]:
             "Rounds have gone on without clients that failed or were refused, counted over all "
             f"rounds: {', '.join(short_of[:SHOWN])}{more}."
         )
+    for key, what in SOURCES_LOST.items():
+        count = sum(bool(result.environment.get(key)) for result in finished)
+        if count:
+            yield f"{count} of {len(finished)} runs cannot be made again as they were: {what}."
     for name in COMPARED_ENVIRONMENT:
         found = Counter(str(result.environment.get(name)) for result in finished)
         if len(found) > 1:

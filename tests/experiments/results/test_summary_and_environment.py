@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -125,7 +126,23 @@ def test_environment_can_be_written_and_names_what_matters():
     assert {"flwr", "tensorflow", "tensorflow-probability", "tf-keras", "ray"} <= set(environment)
     assert environment["processors"] >= 1
     assert environment["processor"]
+    assert {"processor-family", "vector-instructions"} <= set(environment)
     assert {"memory-bytes", "platform", "git-commit", "git-changed"} <= set(environment)
+
+
+def test_the_vector_instructions_that_bits_depend_on_are_named(monkeypatch):
+    """Two processors of one name may have AVX-512 or not, and oneDNN may be held to fewer."""
+    said = "processor: 0\nvendor_id: V\nmodel name: EPYC\nmodel: 7\nflags: fpu fma avx2 {}\n\nx: 1"
+    found = {}
+    for more in ("avx512f", ""):
+        monkeypatch.setattr(Path, "read_text", lambda *_, more=more, **__: said.format(more))
+        environment = describe_environment()
+        assert environment["processor"] == "EPYC"
+        assert environment["processor-family"] == "vendor_id V, model 7"
+        found[more] = environment["vector-instructions"]
+    assert found == {"avx512f": "avx2 avx512f fma", "": "avx2 fma"}
+    monkeypatch.setenv("ONEDNN_MAX_CPU_ISA", "AVX2")
+    assert describe_environment()["vector-instructions"].endswith("ONEDNN_MAX_CPU_ISA=AVX2")
 
 
 def test_a_package_that_is_not_there_has_no_version():

@@ -147,11 +147,14 @@ def test_without_judging_clients_there_is_no_table_of_them(tmp_path: Path) -> No
 def test_a_result_keeps_what_the_evaluated_rounds_say_of_their_pools(tmp_path: Path) -> None:
     study = StudyFolder(tmp_path / "study")
     run = scaled_study(tmp_path / "files").runs[0]
-    result = result_of(finish(study, run, [0.2, 0.4], 0.125), run.name)
+    folder = finish(study, run, [0.2, 0.4], 0.125)
+    folder.append_round({"round": 5, "posterior-sha256": "ab" * 32})
+    result = result_of(folder, run.name)
     assert [entry["round"] for entry in result.rounds] == [2, 4]
     path = tmp_path / f"{run.name}.json"
     write_result(path, result)
     for kept in (result, read_result(path)):
+        assert kept.posterior == "ab" * 32
         assert kept.number("mean-distance-from-average") == 0.125
         assert kept.number("best-accuracy") == kept.number("accuracy") == 0.4
         assert kept.number("rounds-to-accuracy-0.4") == 4

@@ -57,17 +57,20 @@ def test_shards_share_the_runs_and_merge_puts_them_together(
     parts = [tmp_path / str(part) / "small" for part in (1, 2, 3)]
     # Made elsewhere: the environment of each stays.
     one = parts[1] / "runs" / f"{names[3]}.json"
-    _change(one, environment={"numpy": "9"})
+    lost = {"numpy": "9", "git-not-found": True, "git-changed": True}
+    _change(one, environment=lost)
     capsys.readouterr()
     assert bfl("study", "merge", tmp_path / "all", *parts) == 0
     assert "8 results are new" in capsys.readouterr().out
-    assert read_result(tmp_path / "all" / "runs" / f"{names[3]}.json").environment == {"numpy": "9"}
+    assert read_result(tmp_path / "all" / "runs" / f"{names[3]}.json").environment == lost
     assert bfl("study", "merge", tmp_path / "all", *parts) == 0
     assert "0 results are new" in capsys.readouterr().out
     assert bfl("table", tmp_path / "all") == 0
     printed = capsys.readouterr().out
     assert "8 of 8 runs are done" in printed
     assert "Runs differ in numpy: " in printed
+    # Whose code is not to be had is counted, for each reason.
+    assert printed.count("1 of 8 runs") == 2
 
 
 @pytest.mark.parametrize("text", ["0/2", "3/2", "2", "1/0", "-1/2", "a/b", "1/2/3", "1.0/2"])
