@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from bfl.errors import ConfigurationError, public
+from bfl.files import given_path
 from bfl.registry import Component, Registry
 
 GROUP = "bfl.plugins"
@@ -181,9 +182,9 @@ def _of_the_user(place: str, expected: str, policy: PluginPolicy) -> Plugin:
 
 
 def _file(place: str, policy: PluginPolicy) -> Plugin:
-    path = Path(place).expanduser()
+    path = given_path(place, "plugins")
     if policy.folder:
-        path = Path(policy.folder).expanduser() / path.name
+        path = given_path(policy.folder, "plugins-dir") / path.name
     elif policy.restricted:
         error = ConfigurationError(
             f"plugins: the run names {path.name}, and this node takes no files; allowed: one of "

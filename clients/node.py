@@ -17,6 +17,7 @@ from bfl.engine.resources import in_simulation
 from bfl.errors import ConfigurationError, public
 from bfl.federation.exchanges import exchanges
 from bfl.federation.secure_aggregation.identity import Identity, Unsigned
+from bfl.files import given_path
 from bfl.learning.models import create_architecture
 from bfl.plugins import PluginPolicy
 
@@ -101,14 +102,14 @@ class Node:
             partition_id=partition_id,
             num_partitions=num_partitions,
             dataset=str(given.get("dataset", "")),
-            data_dir=str(given["data-dir"]) if "data-dir" in given else None,
-            plugins=PluginPolicy(str(given.get("plugins-dir", "")) or None, not simulated),
-            state_dir=str(given.get("state-dir", "")),
+            data_dir=_path(given, "data-dir") if "data-dir" in given else None,
+            plugins=PluginPolicy(_path(given, "plugins-dir") or None, not simulated),
+            state_dir=_path(given, "state-dir"),
             personal_model=str(given.get("personal-model", "")),
             exchange=exchanges.get(str(given["exchange"])).name if "exchange" in given else "",
             greatest_weight=_share(given, "greatest-weight"),
-            signing_key=str(given.get("signing-key", "")),
-            clients_list=str(given.get("clients-list", "")),
+            signing_key=_path(given, "signing-key"),
+            clients_list=_path(given, "clients-list"),
             simulated=simulated,
             allows_run_paths=_flag(given, "allow-run-paths") or simulated,
             private=_flag(given, "private"),
@@ -147,6 +148,11 @@ def _flag(given: Mapping[str, Any], key: str) -> bool:
     if not isinstance(flag, bool):
         raise ConfigurationError(f"node configuration: {key} is {flag!r}; allowed: true or false")
     return flag
+
+
+def _path(given: Mapping[str, Any], key: str) -> str:
+    text = str(given.get(key, ""))
+    return str(given_path(text, f"node configuration: {key}")) if text else ""
 
 
 def _share(given: Mapping[str, Any], key: str) -> float:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from bfl.errors import RunError
 from bfl.evaluation.prediction.predictions import FloatArray, IntArray
-from bfl.files import write_atomically
+from bfl.files import given_path, write_atomically
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Predictions:
         """
         buffer = io.BytesIO()
         np.savez_compressed(buffer, **self.arrays())  # type: ignore[arg-type]
-        target = Path(path)
+        target = given_path(path, "path")
         try:
             write_atomically(target, buffer.getvalue())
         except OSError as error:

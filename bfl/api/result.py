@@ -25,6 +25,7 @@ from bfl.experiments.results.run_folder import (
     RunFolder,
 )
 from bfl.experiments.run.network import NetworkDescription, network_description
+from bfl.files import given_path
 from bfl.plugins import activate
 from bfl.posteriors import Manifest, Posterior
 
@@ -246,7 +247,7 @@ def load(folder: str | os.PathLike[str], posterior: str = "last", *, plugins: st
         raise ConfigurationError(unknown_name("posterior", posterior, POSTERIORS))
     if plugins:
         activate(plugins)
-    path = Path(folder).absolute()
+    path = given_path(folder, "folder").absolute()
     if not RunFolder(path).holds(CONFIG):
         what = "it has no config.toml" if path.is_dir() else "there is no such folder"
         raise DataError(f"{folder} is not the folder of a run: {what}")

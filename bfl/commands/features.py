@@ -16,6 +16,7 @@ from bfl.api import Result, load
 from bfl.api.images import checked_images
 from bfl.api.result import POSTERIORS
 from bfl.commands.image_files import USUAL_NAMES, read_images, read_labels
+from bfl.commands.options import path_argument
 from bfl.errors import ConfigurationError, DataError, RunError, unknown_name
 from bfl.evaluation.features import FEWEST, in_the_plane, silhouette
 from bfl.experiments.comparison.layouts import Layout, draw_layouts
@@ -51,10 +52,12 @@ class ImageFile:
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to those of ``bfl``."""
     features = commands.add_parser("features", help="draw runs' features of images by t-SNE")
-    features.add_argument("runs", type=Path, nargs="+", metavar="RUN", help="a run's folder")
+    features.add_argument(
+        "runs", type=path_argument, nargs="+", metavar="RUN", help="a run's folder"
+    )
     features.add_argument(
         "--data",
-        type=Path,
+        type=path_argument,
         action="append",
         default=[],
         metavar="FILE",
@@ -63,7 +66,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     )
     features.add_argument(
         "--unlabelled",
-        type=Path,
+        type=path_argument,
         action="append",
         default=[],
         metavar="FILE",
@@ -90,7 +93,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     )
     features.add_argument(
         "--output",
-        type=Path,
+        type=path_argument,
         default=Path("features.png"),
         metavar="FILE",
         help="what gets the figure, a new PNG file (default: features.png)",

@@ -7,7 +7,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bfl.commands.options import path_argument
 from bfl.errors import BflError, ConfigurationError, RunError
+from bfl.texts import read_text
 
 if TYPE_CHECKING:
     from bfl.deployment.settings import ServerSettings
@@ -30,7 +32,7 @@ def _add_init(parts: Any) -> None:
     init = parts.add_parser(
         "init", help="make an authority, the server's certificate, and a key pair for each client"
     )
-    init.add_argument("folder", type=Path, metavar="DIR", help="a new folder")
+    init.add_argument("folder", type=path_argument, metavar="DIR", help="a new folder")
     init.add_argument(
         "--host",
         action="append",
@@ -58,7 +60,7 @@ def _add_changes(parts: Any) -> None:
     )
     add.add_argument(
         "--public-key",
-        type=Path,
+        type=path_argument,
         metavar="FILE",
         help="a key that the client has made itself (ssh-keygen -t ecdsa -b 384), so that the "
         "private one never leaves its machine",
@@ -68,7 +70,7 @@ def _add_changes(parts: Any) -> None:
     _folder_and_name(revoke)
     revoke.set_defaults(run=_run(revoke_client))
     renew = parts.add_parser("renew", help="make the server's certificate anew, for the same key")
-    renew.add_argument("folder", type=Path, metavar="DIR", help="the federation's folder")
+    renew.add_argument("folder", type=path_argument, metavar="DIR", help="the federation's folder")
     renew.add_argument(
         "--host", action="append", default=[], metavar="NAME", help="other hosts than before"
     )
@@ -81,24 +83,24 @@ def _add_processes(parts: Any) -> None:
         ("client", join, "run a client, until Ctrl-C"),
     ):
         process = parts.add_parser(name, help=what)
-        process.add_argument("folder", type=Path, help=f"the {name}'s folder")
+        process.add_argument("folder", type=path_argument, help=f"the {name}'s folder")
         process.add_argument(
             "--state",
-            type=Path,
+            type=path_argument,
             metavar="DIR",
             help=f"where Flower's state is kept (default: {STATE} in the folder)",
         )
         process.set_defaults(run=_run(run))
     check = parts.add_parser("check", help="check the folder of the server or of a client")
-    check.add_argument("folder", type=Path)
+    check.add_argument("folder", type=path_argument)
     check.set_defaults(run=_run(check_folder))
     proxy = parts.add_parser("proxy", help="the server's door alone; `server` starts it")
-    proxy.add_argument("folder", type=Path, help="the server's folder")
+    proxy.add_argument("folder", type=path_argument, help="the server's folder")
     proxy.set_defaults(run=_run(serve_proxy))
 
 
 def _folder_and_name(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("folder", type=Path, metavar="DIR", help="the federation's folder")
+    parser.add_argument("folder", type=path_argument, metavar="DIR", help="the federation's folder")
     parser.add_argument("name", metavar="NAME", help="the client's name")
 
 
@@ -155,9 +157,9 @@ def add_client(given: argparse.Namespace) -> None:
     key = None
     if given.public_key is not None:
         try:
-            key = given.public_key.read_text(encoding="utf-8")
-        except UnicodeDecodeError as error:
-            raise ConfigurationError(f"{given.public_key} is not a public key") from error
+            key = read_text(given.public_key)
+        except (OSError, ValueError) as error:
+            raise ConfigurationError(f"{given.public_key} is not a public key: {error}") from error
     client = setup.add_client(
         given.folder, given.name, partition_id=given.partition, public_key=key
     )

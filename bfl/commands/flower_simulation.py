@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 from bfl.commands.errors import exits_with_status
-from bfl.commands.options import add_run_config_to
+from bfl.commands.options import add_run_config_to, path_argument
 from bfl.configuration.sources import flatten, read_run_config, read_toml, with_own_plugins
 from bfl.engine.flower import OWN_SERVER, FlowerApp, RayEngine, Values, run_serially
 from bfl.engine.run import EngineRun
@@ -22,6 +22,7 @@ from bfl.experiments.run.simulation import (
     check,
     read_backend_config,
 )
+from bfl.files import given_path
 from bfl.plugins import named_plugins
 
 
@@ -33,7 +34,7 @@ def parser() -> argparse.ArgumentParser:
     )
     options.add_argument(
         "--app",
-        type=Path,
+        type=path_argument,
         help="folder with the app's pyproject.toml (default: . if it holds one, else this "
         "project's own app)",
     )
@@ -146,7 +147,7 @@ def resumed(folder: str, overrides: Values, *, renamed: bool = False) -> Values:
             f"--resume {folder} goes on in that folder; allowed: no --name with it (to repeat the "
             f"run under another name: --run-config {Path(folder) / 'config.toml'} --name NAME)"
         )
-    path = Path(folder).resolve()
+    path = given_path(folder, "--resume").resolve()
     if not (path / "config.toml").is_file():
         what = "it has no config.toml" if path.is_dir() else "there is no such folder"
         raise ConfigurationError(f"--resume {folder} is not the folder of a run: {what}")

@@ -6,13 +6,13 @@ import argparse
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
-from pathlib import Path
 
 from rich.markup import escape
 from rich.table import Table
 
 from bfl.commands import features, federation, predict, runs, show, study, study_results
 from bfl.commands.errors import exits_with_status
+from bfl.commands.options import path_argument
 from bfl.commands.terminal import console
 from bfl.configuration.kinds import KINDS, REGISTRIES
 from bfl.configuration.settings import Setting, settings, settings_of, unset_values
@@ -38,7 +38,7 @@ def parser() -> argparse.ArgumentParser:
     glossary = commands.add_parser("glossary", help="what metrics and keys mean, as Markdown")
     glossary.set_defaults(run=print_glossary)
     plot = commands.add_parser("plot", help="draw the figures of a run or of a study")
-    plot.add_argument("folder", type=Path, help="the folder, or a study's TOML file")
+    plot.add_argument("folder", type=path_argument, help="the folder, or a study's TOML file")
     study.add_place_to(plot)
     plot.set_defaults(run=plot_folder)
     show.add_to(commands)

@@ -3,6 +3,18 @@
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
+
+from bfl.errors import ConfigurationError
+from bfl.files import given_path
+
+
+def path_argument(given: str) -> Path:
+    """Return the path that an argument is: the type of every argument that is one."""
+    try:
+        return given_path(given, "path")
+    except ConfigurationError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
 
 
 def add_run_config_to(options: argparse.ArgumentParser, description: str) -> None:

@@ -12,6 +12,7 @@ from bfl.api import Predictions, load
 from bfl.api.images import checked_images
 from bfl.api.result import POSTERIORS
 from bfl.commands.image_files import USUAL_NAMES, read_images
+from bfl.commands.options import path_argument
 from bfl.data.datasets.pixels import dark_pixels
 from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.results.table import results_table
@@ -23,10 +24,10 @@ SHOWN = 10
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to those of ``bfl``."""
     predict = commands.add_parser("predict", help="predict images with the posterior of a run")
-    predict.add_argument("folder", type=Path, metavar="FOLDER", help="the run's folder")
+    predict.add_argument("folder", type=path_argument, metavar="FOLDER", help="the run's folder")
     predict.add_argument(
         "--data",
-        type=Path,
+        type=path_argument,
         required=True,
         metavar="FILE",
         help="a NumPy archive (.npz) or array (.npy) of images (N, H, W, C): integers of 0 to 255, "
@@ -40,7 +41,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     )
     predict.add_argument(
         "--output",
-        type=Path,
+        type=path_argument,
         metavar="FILE",
         help="what gets the predictions, a new .npz file (default: NAME-predictions.npz, here)",
     )

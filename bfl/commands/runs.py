@@ -10,6 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.measure import Measurement
 
+from bfl.commands.options import path_argument
 from bfl.errors import BflError, ConfigurationError, DataError, RunError
 from bfl.experiments.comparison.differences import differing_keys, labels
 from bfl.experiments.comparison.listing import ListedRun, chosen_runs, row, runs_in
@@ -30,7 +31,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     listing = commands.add_parser("runs", help="list the runs of a folder: state, keys, metrics")
     listing.add_argument(
         "folder",
-        type=Path,
+        type=path_argument,
         nargs="?",
         default=Path(FOLDER),
         help=f"a folder of runs, or a study's (default: {FOLDER})",
@@ -39,14 +40,14 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     compare = commands.add_parser("compare", help="overlay the curves of runs, say what differs")
     compare.add_argument(
         "runs",
-        type=Path,
+        type=path_argument,
         nargs="+",
         metavar="RUN",
         help="a run's folder, or a study's, or one of results: all runs",
     )
     compare.add_argument(
         "--output",
-        type=Path,
+        type=path_argument,
         default=Path("comparison.png"),
         metavar="FILE",
         help="what gets the figure, a PNG (default: comparison.png)",

@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from bfl.commands.options import add_run_config_to
+from bfl.commands.options import add_run_config_to, path_argument
 from bfl.commands.terminal import console
 from bfl.configuration import Configuration, resolve, unread_settings
 from bfl.configuration.settings import given_values
@@ -29,7 +29,7 @@ def add_to(commands: Any) -> None:
         help="print a run's final metrics; or, without a folder, what a run configuration "
         "resolves to, and where each value comes from",
     )
-    show.add_argument("folder", nargs="?", type=Path, help="the run's folder")
+    show.add_argument("folder", nargs="?", type=path_argument, help="the run's folder")
     add_run_config_to(
         show,
         """key=value pairs, 'strategy="pvi" rounds=3', or a TOML file, as for flower-simulation""",

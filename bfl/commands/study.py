@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bfl.commands.options import add_run_config_to
+from bfl.commands.options import add_run_config_to, path_argument
 from bfl.configuration.configuration import Value
 from bfl.configuration.sources import read_run_config
 from bfl.engine.flower import FlowerApp, RayEngine
@@ -49,7 +49,7 @@ MACHINE_KEYS = sorted((FREE_TO_CHANGE - set(GIVEN_BY_THE_RUNNER)) | {"data-dir"}
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the commands to those of ``bfl``."""
     study = commands.add_parser("study", help="make all runs of a study that are left")
-    study.add_argument("file", type=Path, metavar="FILE", help="the study's TOML file")
+    study.add_argument("file", type=path_argument, metavar="FILE", help="the study's TOML file")
     add_place_to(study)
     add_run_config_to(
         study,
@@ -86,7 +86,7 @@ def add_place_to(options: argparse.ArgumentParser) -> None:
     """Add the options that say which study, at which scale, and which of its runs."""
     options.add_argument(
         "--output",
-        type=Path,
+        type=path_argument,
         default=Path(OUTPUT),
         metavar="DIR",
         help=f"folder that gets the study's folder (default: {OUTPUT})",
@@ -107,7 +107,7 @@ def add_place_to(options: argparse.ArgumentParser) -> None:
     )
     options.add_argument(
         "--results",
-        type=Path,
+        type=path_argument,
         action="append",
         default=[],
         metavar="DIR",

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from bfl.commands.options import path_argument
 from bfl.commands.study import add_place_to, only, places_of, study_file
 from bfl.errors import ConfigurationError, DataError, unknown_name
 from bfl.experiments.studies.figures import draw_study
@@ -26,7 +27,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     """Add the commands to those of ``bfl``."""
     table = commands.add_parser("table", help="print a study's table beside the published one")
     table.add_argument(
-        "study", type=Path, metavar="STUDY", help="the study's folder, or its TOML file"
+        "study", type=path_argument, metavar="STUDY", help="the study's folder, or its TOML file"
     )
     add_place_to(table)
     table.add_argument("--format", default="markdown", metavar=f"{{{','.join(FORMATS)}}}")
@@ -37,10 +38,12 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     merged = commands.add_parser(
         MERGE, help="put the results of several machines, or of shards, into one folder"
     )
-    merged.add_argument("into", type=Path, metavar="INTO", help="the folder, new or with results")
+    merged.add_argument(
+        "into", type=path_argument, metavar="INTO", help="the folder, new or with results"
+    )
     merged.add_argument(
         "sources",
-        type=Path,
+        type=path_argument,
         nargs="*",
         metavar="FROM",
         help="a study's folder, or one of results; none: INTO gets missing digests",
@@ -50,7 +53,9 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         "verdicts",
         help="write anew the tables and the orders in pages of results, from the results",
     )
-    pages.add_argument("pages", type=Path, nargs="+", metavar="PAGE", help="a Markdown file")
+    pages.add_argument(
+        "pages", type=path_argument, nargs="+", metavar="PAGE", help="a Markdown file"
+    )
     pages.add_argument(
         "--write", action="store_true", help="write the tables and figures of its studies as well"
     )

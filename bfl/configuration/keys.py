@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import pydantic
 from pydantic import Field
 
-from bfl.files import folder_name_problem
+from bfl.files import folder_name_problem, given_path
 from bfl.posteriors.floor import SCALE_FLOOR
 from bfl.registry import STRICT, kebab
 
@@ -15,6 +15,9 @@ Count = Annotated[int, Field(ge=1)]
 
 SERVER_ONLY: dict[str, pydantic.JsonValue] = {"server-only": True}
 """What the declaration of a key says that the server alone reads: clients are not sent it."""
+
+ROOM = 512
+"""Bytes that a run's name and the names of its files need below ``output-dir``."""
 
 
 class Keys(pydantic.BaseModel):
@@ -275,6 +278,12 @@ class Keys(pydantic.BaseModel):
     def requires(self) -> dict[str, str]:
         """Return which properties such keys require of the parts, with the key."""
         return {"compilable": "jit"} if self.jit == "on" else {}
+
+    @pydantic.field_validator("data_dir", "output_dir")
+    @classmethod
+    def _path(cls, path: str, info: pydantic.ValidationInfo) -> str:
+        what = kebab(str(info.field_name))
+        return str(given_path(path, what, room=ROOM * (what == "output-dir"))) if path else path
 
     @pydantic.field_validator("name")
     @classmethod

@@ -17,7 +17,7 @@ from bfl.data.datasets import validate_dataset
 from bfl.deployment.authority import general_name
 from bfl.errors import ConfigurationError, unknown_name
 from bfl.federation.exchanges import exchanges
-from bfl.files import write_atomically
+from bfl.files import given_path, write_atomically
 from bfl.learning.models import create_architecture
 
 EVERY_ADDRESS = "0.0.0.0"
@@ -328,7 +328,7 @@ def _model(given: Mapping[str, Any], client: str) -> str:
 def _list(given: Mapping[str, Any], here: Path, client: str) -> str:
     if "clients-list" not in given:
         return ""
-    path = here / str(given["clients-list"])
+    path = here / given_path(str(given["clients-list"]), f"client {client}: clients-list")
     if not path.is_file():
         raise ConfigurationError(
             f"client {client}: clients-list is {given['clients-list']}, and there is no file {path}"
@@ -348,7 +348,7 @@ def _own_data(dataset: object, here: Path, client: str, plugins_dir: Path) -> st
             except ConfigurationError as error:
                 raise ConfigurationError(f"client {client}: {error}") from error
         return dataset
-    path = here / name
+    path = here / given_path(name, f"client {client}: dataset")
     if not path.is_file():
         raise ConfigurationError(
             f"client {client}: dataset is {dataset}, and there is no file {path} on this machine"
@@ -359,7 +359,7 @@ def _own_data(dataset: object, here: Path, client: str, plugins_dir: Path) -> st
 def _folder(given: Mapping[str, Any], key: str, here: Path, client: str) -> Path:
     if key not in given:
         return here / key.removesuffix("-dir")
-    path = here / str(given[key])
+    path = here / given_path(str(given[key]), f"client {client}: {key}")
     if not path.is_dir():
         raise ConfigurationError(
             f"client {client}: {key} is {given[key]}, and there is no folder {path} on this machine"

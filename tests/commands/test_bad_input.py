@@ -8,9 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
+from flwr.app import Context, RecordDict
 
+from bfl import load, run
 from bfl.commands.flower_simulation import main
-from bfl.configuration import default_values
+from bfl.commands.main import main as bfl
+from bfl.commands.options import path_argument
+from bfl.configuration import default_values, resolve
+from bfl.configuration.sources import read_run_config
+from bfl.errors import BflError
+from clients.node import Node
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 Make = Callable[[Path], str]
@@ -229,6 +236,98 @@ def test_data_and_folders_are_refused(
     message = refused(run_config, capsys)
     assert word in message
     assert sorted(tmp_path.rglob("*")) == before
+
+
+BAD_PATHS = ("~nobody-here/x", "x" * 300, "x/" * 2500, "a\0b")
+"""No such user, a name and a path that are too long, and what no name has."""
+
+PLACES = {
+    "data-dir": 'dataset="mnist" data-dir="{}"',
+    "dataset": 'dataset="npz:{}"',
+    "dataset in data-dir": 'dataset="npz:{}" data-dir="."',
+    "dataset resized": 'dataset="resized:14:npz:{}"',
+    "dataset padded": 'dataset="padded:14:npz:{}"',
+    "server-data": 'server-data="npz:{}"',
+    "tasks": 'dataset="tasks:npz:{}:5,mnist:5" shared="convolutions"',
+    "plugins": 'plugins="{}.py"',
+    "output-dir": 'output-dir="{}"',
+    "name": 'name="{}"',
+}
+
+
+@pytest.mark.parametrize("given", BAD_PATHS, ids=["no user", "long name", "long path", "NUL"])
+def test_a_path_that_cannot_be_is_refused_wherever_one_is_given(
+    given: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for place, pairs in PLACES.items():
+        message = refused(pairs.format(given.replace("\0", "\\u0000")), capsys)
+        assert place.split(" ")[0] in message or place == "tasks"
+    for words in (
+        ["plot", given],
+        ["show", given],
+        ["show", "--run-config", f"{given}.toml"],
+        ["study", given, "--dry-run"],
+        ["study", "x.toml", "--output", given],
+        ["table", given],
+        ["study", "merge", given, given],
+        ["predict", given, "--data", "x.npz"],
+        ["predict", ".", "--data", given],
+        ["features", given, "--data", "x.npz"],
+        ["runs", given],
+        ["compare", given, given],
+        ["verdicts", given],
+        ["list", "--plugins", f"{given}.py"],
+        ["federation", "init", given, "--host", "localhost", "--clients", "2"],
+        ["federation", "server", given],
+        ["federation", "client", given],
+        ["federation", "add-client", given, "name"],
+        ["federation", "add-client", ".", "name", "--public-key", given],
+    ):
+        status = ends(lambda words=words: bfl(words))
+        said = capsys.readouterr().err
+        assert (status, "Traceback" in said) == (2, False), words
+    for words in (["--app", given], ["--resume", given], ["--run-config", f"{given}.toml"]):
+        assert ends(lambda words=words: main(words)) == 2, words
+    for call in (lambda: load(given), lambda: run(f"{given}.toml"), lambda: run(output_dir=given)):
+        with pytest.raises(BflError):
+            call()
+    node = {"partition-id": 0, "num-partitions": 1}
+    for key in ("state-dir", "data-dir", "plugins-dir", "signing-key", "clients-list"):
+        with pytest.raises(BflError, match=key):
+            Node.of(Context(0, 0, {**node, key: given}, RecordDict(), {}))
+    assert list(tmp_path.iterdir()) == []
+
+
+def ends(command: Callable[[], int]) -> int:
+    """Return a command's exit status, also where its options are what it refuses."""
+    try:
+        return command()
+    except SystemExit as error:
+        return int(error.code or 0)
+
+
+def test_a_home_folder_is_meant_wherever_a_path_is_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path / "there")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    archive()(tmp_path)
+    (tmp_path / "own.py").write_text("", encoding="utf-8")
+    home = {"data-dir": "~", "output-dir": "~/runs", "plugins": "~/own.py"}
+    for key in ("dataset", "server-data"):
+        values = resolve({**home, key: "npz:~/data.npz"}).values
+        for name in (*home, key):
+            assert str(tmp_path) in values[name]
+    assert path_argument("~/x") == tmp_path / "x"
+    (tmp_path / "c.toml").write_text("rounds = 7\n", encoding="utf-8")
+    assert read_run_config(["~/c.toml"]) == {"rounds": 7}
+    node = {"partition-id": 0, "num-partitions": 1, "state-dir": "~/s"}
+    assert Node.of(Context(0, 0, node, RecordDict(), {})).state_dir == str(tmp_path / "s")
 
 
 @pytest.mark.parametrize(("key", "default"), default_values().items())

@@ -16,6 +16,7 @@ from bfl.data.datasets.base import (
     said_of,
     source_and_location,
 )
+from bfl.files import given_path
 
 __all__ = [
     "Dataset",
@@ -33,7 +34,7 @@ __all__ = [
 
 
 def _parse(dataset: str, data_dir: str | Path) -> tuple[DatasetSource, str, Path | None]:
-    folder = Path(data_dir).expanduser() if str(data_dir) else None
+    folder = given_path(data_dir, "data-dir") if str(data_dir) else None
     return *source_and_location(dataset), folder
 
 

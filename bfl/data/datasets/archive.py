@@ -13,6 +13,7 @@ from bfl.data.datasets.base import Dataset, DatasetSource, Images, dataset_sourc
 from bfl.data.datasets.labels import numbered_classes
 from bfl.data.datasets.pixels import as_pixels, channels_last
 from bfl.errors import ConfigurationError, DataError
+from bfl.files import given_path
 
 CALLED = {
     "train_images": "x_train",
@@ -69,9 +70,10 @@ def find_archive(location: str, data_dir: Path | None) -> Path:
     Raises:
         ConfigurationError: There is no such file; the message names the paths that were tried.
     """
-    path = Path(location).expanduser()
+    path = given_path(location, "dataset")
     # Joining an absolute path to a folder gives the absolute path again.
-    tried = list(dict.fromkeys([path] if data_dir is None else [path, data_dir / path]))
+    beside = [] if data_dir is None else [given_path(data_dir / path, "dataset in data-dir")]
+    tried = list(dict.fromkeys([path, *beside]))
     for candidate in tried:
         if candidate.is_file():
             return candidate

@@ -29,6 +29,7 @@ from bfl.experiments.results.run_folder import (
     RunFolder,
 )
 from bfl.federation.state import Snapshots
+from bfl.files import MOST_BYTES_OF_A_NAME, given_path
 from bfl.named_arrays import behind, under
 from bfl.plugins import PluginPolicy
 from bfl.posteriors import Posterior
@@ -241,6 +242,7 @@ def check_output(configuration: Configuration) -> None:
     if not keys.name:
         return
     folder = RunFolder.named(keys.output_dir, keys.name)
+    given_path(folder.path, "the run's folder", room=MOST_BYTES_OF_A_NAME)
     if folder.path.exists() and not folder.path.is_dir():
         raise ConfigurationError(
             f"the run's folder would be {folder.path}, which is a file; choose another name"

@@ -11,6 +11,7 @@ import tomli_w
 
 from bfl.configuration.sources import read_toml
 from bfl.errors import ConfigurationError
+from bfl.files import given_path
 
 EXTENDS = "extends"
 """The key of a study's file that names the files it extends, one or a list, from its folder."""
@@ -114,7 +115,7 @@ def _lineage(path: Path, below: tuple[Path, ...]) -> list[_Part]:
     own = read_toml(path)
     found: dict[Path, _Part] = {}
     for name in _names(path, own.pop(EXTENDS, [])):
-        beside = path.parent / name
+        beside = path.parent / given_path(name, f"study {path}: extends")
         # A link to a file extends what is beside the file.
         other = beside if beside.exists() else path.resolve().parent / name
         if not other.is_file():
