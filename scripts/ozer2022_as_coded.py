@@ -217,9 +217,14 @@ def recorded(folder: Path) -> dict[str, Any]:
         "examples": json.loads(texts["partition.json"])["num_examples"],
         "spreads": [entry["degree-of-spread"] for entry in rounds],
         "seconds": round(sum(entry["seconds"] for entry in rounds), 1),
+        "posterior-sha256": rounds[-1]["posterior-sha256"],
         "versions": {
             name: environment[name]
             for name in ("bfl", "python", "tensorflow", "tensorflow-probability", "numpy")
+        },
+        "machine": {
+            name: environment[name]
+            for name in ("processor", "processor-family", "vector-instructions")
         },
     }
 

@@ -222,7 +222,7 @@ def test_clients_have_the_same_images_whether_the_server_has_the_others_or_nobod
         own = server_data(configuration, dataset, 3, FEDERATION)
         assert own is not None
         parts = split(configuration, dataset, FEDERATION, own)
-        found.append((own, _described(dataset, parts, own)))
+        found.append((own, _described(configuration, dataset, parts, own)))
     (held, described), (foreign, described_too) = found
     assert described == described_too
     np.testing.assert_array_equal(held.held_back, foreign.unused)
@@ -243,7 +243,7 @@ def test_the_server_has_a_part_of_what_clients_do_without(examples: float, unuse
         own = server_data(configuration, dataset, 3, FEDERATION)
         assert own is not None
         parts = split(configuration, dataset, FEDERATION, own)
-        found.append((own, parts, _described(dataset, parts, own)))
+        found.append((own, parts, _described(configuration, dataset, parts, own)))
     (whole, parts, described), (part, parts_too, described_too) = found
     assert described == described_too
     for mine, theirs in zip(parts, parts_too, strict=True):
