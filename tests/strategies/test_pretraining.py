@@ -9,6 +9,7 @@ import pytest
 from bfl.configuration import resolve
 from bfl.configuration.kinds import KINDS
 from bfl.data.datasets import load_dataset
+from bfl.data.datasets.subset import train_positions
 from bfl.errors import ConfigurationError, NotFiniteError, RunError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.resume import Checkpoints
@@ -58,7 +59,9 @@ def test_no_image_left_is_refused():
         split_off(load_dataset("digits"), 1, 0.5, np.arange(20))
 
 
-def asked_of_the_node(epochs=3, accuracy=lambda *given: given[-1] / 10, told=id, **values):
+def asked_of_the_node(
+    epochs=3, accuracy=lambda *given: given[-1] / 10, told=id, trained_on=id, **values
+):
     """Return the configurations that the node of a pre-training of some epochs has been sent."""
     from small_federation import make_app, make_grid
 
@@ -67,6 +70,7 @@ def asked_of_the_node(epochs=3, accuracy=lambda *given: given[-1] / 10, told=id,
     def reply(task, received):
         configuration = resolve(json.loads(task.configuration))
         sent.append(configuration)
+        trained_on(task.examples)
         packed = configuration.exchange.pack(received, received)
         return reply_content(packed, {"num-examples": len(task.examples)})
 
@@ -84,6 +88,24 @@ def asked_of_the_node(epochs=3, accuracy=lambda *given: given[-1] / 10, told=id,
     pretraining.run(initial, told)
     assert len(sent) == epochs
     return sent
+
+
+@pytest.mark.parametrize("validation", [0.1, 0.5])
+def test_a_share_is_of_the_images_that_clients_have(validation):
+    """And not of the whole data set, which would favour what is pre-trained."""
+    seen, judged = [], []
+    shares = {"train-examples": 400, "pretrain-examples": 0.2, "pretrain-validation": validation}
+    asked_of_the_node(
+        1,
+        lambda *given: judged.append(given[1]) or 0.5,
+        id,
+        lambda each: seen.append(each),
+        **shares,
+    )
+    used = set(train_positions(load_dataset("digits"), 400))
+    assert len(seen[0]) + len(judged[0]) == 80
+    assert len(judged[0]) == 80 * validation
+    assert {*seen[0], *judged[0]} <= used
 
 
 @pytest.mark.parametrize(
