@@ -8,16 +8,12 @@ import math
 import re
 import subprocess
 from pathlib import Path
-from statistics import fmean
 
-import numpy as np
 import pytest
-from scipy import stats
 
 from bfl.configuration import resolve
 from bfl.configuration.sources import read_toml
 from bfl.experiments.studies import read_study
-from bfl.experiments.studies.comparisons import NOT, mark
 from bfl.experiments.studies.extending import read_extended
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.formats import markdown
@@ -41,11 +37,22 @@ def _page(name: str) -> tuple[str, list[list[str]]]:
     return " ".join(text.split()), [row for row in rows[1:] if not row[0].startswith("-")]
 
 
-VERDICT = re.compile(
-    r"- (?P<title>.*?): (?P<among>of the lines with \d+ seeds, )?"
-    r"the best mean is (?:that of|a tie of) .*?, (?P<best>[\d.]+)\. ?(?P<others>.*)"
-)
-"""An entry of verdicts that calls a line best."""
+GENERATED = re.compile(r"<!-- (table|verdicts|figures) \S+ -->\n(.*?)<!-- end of \1 -->", re.DOTALL)
+PAGES = [p for p in sorted(RESULTS.glob("*.md")) if "<!-- end of verdicts" in p.read_text("utf-8")]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_what_a_page_tells_of_orders_is_what_its_runs_have(page: Path) -> None:
+    """Differences, which have a sign, and numbers of orders found; and nothing in older words."""
+    text = page.read_text("utf-8")
+    written = " ".join(match[2] for match in GENERATED.finditer(text))
+    prose = " ".join(GENERATED.sub("", text).split())
+    told = re.findall(r"(?<![\w.])[+-]\d+\.\d+", prose)
+    assert [number for number in told if f"({number} " not in written] == []
+    assert not re.search(r"significant|by the interval|exact test|at 95 %|reverse is found", prose)
+    for number, orders in re.findall(r"(\d+) of these (\d+) orders are found", prose):
+        assert int(number) == written.count(": found (")
+        assert f"over the page's {orders};" in written
 
 
 def test_every_page_of_results_is_in_their_index() -> None:
@@ -65,23 +72,6 @@ def test_results_whose_commit_no_history_has_are_marked() -> None:
         assert marked <= (environment["git-commit"] not in history), path
         if len(history) > 100:  # neither a shallow clone nor a copy without any
             assert marked == (environment["git-commit"] not in history), path
-
-
-@pytest.mark.parametrize("page", sorted(RESULTS.glob("*.md")), ids=lambda page: page.stem)
-def test_no_line_is_called_best_beside_a_better_one(page: Path) -> None:
-    """But where the sentence says that it is of the lines with so many seeds."""
-    text = page.read_text("utf-8")
-    for section in text.split("<!-- verdicts ")[1:]:
-        name, lines = section.split(" -->")[0], section.split("<!-- end of")[0].splitlines()
-        columns = study_in(StudyFolder(RESULTS / name)).study.columns
-        higher = {column.heading: column.higher_is_better for column in columns}
-        found = [match for line in lines if (match := VERDICT.match(line)) and not match["among"]]
-        for match in found:
-            title = next(t for t in sorted(higher, key=len)[::-1] if match["title"].endswith(t))
-            means = re.findall(r"(?:: |; )[^:;()]+? (-?[\d.]+) \(", match["others"])
-            side = 1.0 if higher[title] else -1.0
-            ahead = [mean for mean in means if side * float(mean) > side * float(match["best"])]
-            assert not ahead, (title, match["best"])
 
 
 def test_the_distances_from_the_published_accuracies() -> None:
@@ -179,59 +169,6 @@ def test_every_strategys_numbers_are_those_of_its_runs() -> None:
         # Of 360 images and a tenth right by chance: two standard deviations are 3.2 points.
         assert max(accuracies["distributed"][seed]) < 13.2
     assert "at most 0.003 in the first group, and at least 0.11 in the second" in said
-
-
-def test_how_many_lines_chance_would_call_worse_than_the_best_of_40() -> None:
-    """Of two runs each, by the interval, where the best is picked by the same runs."""
-    generator = np.random.default_rng(0)
-    found = []
-    for _ in range(2000):
-        runs = generator.standard_normal((40, 2))
-        best = runs[runs.mean(axis=1).argmax()]
-        differences = np.delete(best - runs, runs.mean(axis=1).argmax(), axis=0)
-        half = stats.t.ppf(0.975, 1) * differences.std(axis=1, ddof=1) / math.sqrt(2)
-        found.append(int((differences.mean(axis=1) > half).sum()))
-    assert 3.5 < fmean(found) < 4.5
-    said, _ = _page("digits-every-strategy.md")
-    assert "of nothing but chance about four of 39 lines would be called worse" in said
-    folder = StudyFolder(RESULTS / "digits-every-strategy")
-    pairing = study_table(folder, study_in(folder)).pairing
-    [(_, cells)] = pairing.groups()
-    marked = {}
-    for column in pairing.study.columns:
-        if best := pairing.best(cells, column):
-            others = [cell for cell in cells if cell not in best]
-            sure = [mark(pairing.against(cell, best, column)[1]) for cell in others]
-            marked[column.metric] = len(sure) - sure.count(NOT)
-    few = {metric for metric, count in marked.items() if count <= 4}
-    assert few == {"negative-log-likelihood", "retention-area-accuracy-epistemic"}
-
-
-def test_which_orders_beside_partitioned_variational_inference_are_significant() -> None:
-    """By the verdicts on the page, which ``bfl verdicts`` writes."""
-    name = "partitioned-variational-inference-digits"
-    text = (RESULTS / f"{name}.md").read_text("utf-8")
-    block, after = text.split(f"<!-- verdicts {name} -->")[1].split("<!-- end of verdicts -->")
-    verdicts = {line[2:].split(":")[0]: line for line in block.splitlines() if line[:2] == "- "}
-    assert list(verdicts) == ["accuracy (%)", "NLL", "ECE (%)", "area under retention by epistemic"]
-    worse = {}
-    for metric, line in verdicts.items():
-        assert "the best mean is that of WS" in line
-        # "Worse, by the interval (...): PVI 0.340 (...); NWA ... No significant order: ..."
-        parts = re.split(r"(Worse, by the interval|No significant order)", line)
-        said = dict(zip(parts[1::2], parts[2::2], strict=True))
-        worse[metric] = "PVI" in said.get("Worse, by the interval", "")
-        assert worse[metric] != ("PVI" in said["No significant order"])
-        assert "conflation" in said["No significant order"]
-    assert [metric for metric, behind in worse.items() if behind] == ["NLL", "ECE (%)"]
-    rows = {row["method"]: row for row in _csv(name)}
-    pairs = [
-        f"{float(rows['WS'][c]):{form}} and {float(rows['PVI'][c]):{form}}"
-        for c, form in (("negative-log-likelihood", ".3f"), ("expected-calibration-error", ".2f"))
-    ]
-    said = " ".join(after.split())
-    assert f"ahead of PVI by the interval in NLL ({pairs[0]}) and in ECE ({pairs[1]} %)" in said
-    assert "not significant in accuracy and in the area under retention by epistemic" in said
 
 
 def test_the_epistemic_parts_beside_partitioned_variational_inference() -> None:

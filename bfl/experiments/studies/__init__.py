@@ -7,9 +7,8 @@
 - ``folder``: a study's folder; ``runner``, ``engines``, ``estimate``, ``progress``: running it.
 - ``run_result``, ``gathering``: what finished runs have given, from wherever it lies.
 - ``merging``, ``growing``: results of several machines put together, of a study that has grown.
-- ``paired``, ``resolution``, ``comparisons``: which orders the results carry.
-- ``expected_orders``: the orders that a file expects; ``orders``, ``verdicts``: the sentences that
-  say whether the results carry them.
+- ``comparisons``: finished runs in pairs; ``images``: how exactly test images tell an accuracy.
+- ``expected_orders``: the orders that a file declares; ``orders``: which of them are found.
 - ``table``, ``formats``: ours beside the published numbers, as Markdown, CSV and LaTeX.
 - ``figures``: a study's figures, one per file, found by registration.
 """

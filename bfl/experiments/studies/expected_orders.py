@@ -27,6 +27,7 @@ class OrderTable(pydantic.BaseModel):
     better: dict[str, _OneOrMore] = Field(min_length=1)
     worse: dict[str, _OneOrMore] = Field(default_factory=dict)
     than: str = ""
+    beforehand: bool = True
 
     @pydantic.model_validator(mode="after")
     def _lines_or_a_metric(self) -> Self:
@@ -37,7 +38,7 @@ class OrderTable(pydantic.BaseModel):
     def orders(self) -> list[Order]:
         """Return an order for each metric, each better and each worse line."""
         return [
-            Order(metric, better, worse, self.than)
+            Order(metric, better, worse, self.than, self.beforehand)
             for metric in _each(self.metric)
             for better in _lines(self.better)
             for worse in _lines(self.worse)

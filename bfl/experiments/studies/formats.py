@@ -9,18 +9,6 @@ from collections.abc import Callable, Iterable
 
 from bfl.experiments.results.table import ABSENT
 from bfl.experiments.studies.columns import Column
-from bfl.experiments.studies.comparisons import (
-    BEST,
-    BETTER,
-    INTERVAL,
-    NOT,
-    TEST,
-    TEST_ALONE,
-    all_comparisons,
-    mark,
-)
-from bfl.experiments.studies.orders import HOW_SURE
-from bfl.experiments.studies.paired import Paired
 from bfl.experiments.studies.table import Compared, Line, StudyTable
 
 
@@ -37,31 +25,17 @@ def _with_spread(value: float | None, spread: float | None, decimals: int) -> st
     return text if spread is None else f"{text} ± {beside}"
 
 
-_SIGNS = {
-    INTERVAL: " †",
-    TEST: " ‡",
-    TEST_ALONE: " §",
-    NOT: " ≈",
-    BETTER[INTERVAL]: " ↑†",
-    BETTER[TEST]: " ↑‡",
-    BETTER[TEST_ALONE]: " ↑§",
-}
-"""How a table marks what is known of an order."""
-
-
-def _marked(text: str, how: str) -> str:
-    return f"**{text}**" if how == BEST else f"{text}{_SIGNS.get(how, '')}"
+def _ours(number: Compared, column: Column) -> str:
+    """Return the mean with its deviation over the seeds, and that by the test images."""
+    text = _with_spread(number.ours, number.ours_spread, column.decimals)
+    return f"{text} ({number.by_images:.{column.decimals}f})" if number.by_images else text
 
 
 def _cells(number: Compared, column: Column, line: Line) -> list[str]:
     """Return ours, and the published number with the difference where the study has one."""
     # A run that is done need not have every number: point weights have no degree of spread.
     missing = ABSENT if line.done else line.state
-    ours = (
-        missing
-        if number.ours is None
-        else _marked(_with_spread(number.ours, number.ours_spread, column.decimals), number.mark)
-    )
+    ours = missing if number.ours is None else _ours(number, column)
     if not column.published:
         return [ours]
     published = _with_spread(number.published, number.published_spread, column.decimals)
@@ -118,6 +92,7 @@ def comma_separated(table: StudyTable) -> str:
 _PARTS: dict[str, Callable[[Compared], float | None]] = {
     "": lambda number: number.ours,
     "_spread": lambda number: number.ours_spread,
+    "_by_images": lambda number: number.by_images,
     "_published": lambda number: number.published,
     "_published_spread": lambda number: number.published_spread,
     "_difference": lambda number: number.difference,
@@ -186,11 +161,8 @@ def _seeds_if_fewer(table: StudyTable, line: Line) -> str:
 def _latex_number(table: StudyTable, line: Line | None, number: int) -> str:
     if line is None or line.numbers[number].ours is None:
         return _latex_cell(ABSENT)
-    ours, column = line.numbers[number], table.columns[number]
-    text = _latex_cell(_with_spread(ours.ours, ours.ours_spread, column.decimals))
-    sign = _SIGNS.get(ours.mark, "")
-    marked = f"\\textbf{{{text}}}" if ours.mark == BEST else f"{text}{_latex_cell(sign)}"
-    return f"{marked}{_seeds_if_fewer(table, line)}"
+    text = _latex_cell(_ours(line.numbers[number], table.columns[number]))
+    return f"{text}{_seeds_if_fewer(table, line)}"
 
 
 def _latex_published(line: Line | None, number: int, column: Column) -> str:
@@ -274,38 +246,6 @@ def by_seed(table: StudyTable) -> str:
     return stream.getvalue()
 
 
-def by_pair(table: StudyTable) -> str:
-    """Return every comparison of two lines as CSV: difference, interval, test.
-
-    Of a pair with a number that is not finite, counted for either side, there is neither a
-    difference nor an interval. Where there is an order, the side with the greater numbers is told;
-    a number that is not finite counts as beyond all others on the column's worse side.
-    """
-    shared = [name for name in table.label_columns if name not in table.compared]
-    compared = [name for name in table.label_columns if name in table.compared]
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    sides = [f"{side}_{name}" for side in ("one", "other") for name in compared]
-    lost = ["one_not_finite", "other_not_finite"]
-    numbers = ["pairs", *lost, "one_minus_other", "low_95", "high_95", "p", "test"]
-    writer.writerow([*shared, "metric", *sides, *numbers, "order", "greater", "scale"])
-    for each in all_comparisons(table.pairing):
-        paired = each.paired
-        order = "one computation" if each.same else mark(paired) if paired.testable else ""
-        cells = [*each.group.values(), each.column.metric, *each.one.values(), *each.other.values()]
-        counts = [paired.pairs, paired.one_not_finite, paired.other_not_finite]
-        difference = paired.difference if paired.finite else None
-        found = [*counts, difference, paired.low, paired.high, paired.p_value]
-        greater = _greater(paired) if order in HOW_SURE else ""
-        writer.writerow([*cells, *found, paired.test, order, greater, table.scale])
-    return stream.getvalue()
-
-
-def _greater(paired: Paired) -> str:
-    """Return the side that has the greater numbers in an order."""
-    return "one" if paired.direction > 0 else "other"
-
-
 def by_client(table: StudyTable) -> str:
     """Return the clients of the finished runs as CSV, one line each; nothing where none judge."""
     rows = [
@@ -331,7 +271,6 @@ FORMATS: dict[str, tuple[str, Callable[[StudyTable], str]]] = {
     "csv": ("table.csv", comma_separated),
     "latex": ("table.tex", latex),
     "seeds": ("seeds.csv", by_seed),
-    "pairs": ("pairs.csv", by_pair),
     "clients": ("clients.csv", by_client),
 }
 """The name of the file and what writes it, by format."""

@@ -6,24 +6,23 @@ a study's results beside the page. What a section says, by its kind:
 | kind | what it says |
 | --- | --- |
 | ``table`` | the study's table |
-| ``verdicts`` | what is known of the orders of its lines |
-| ``difference NAME: ONE against OTHER`` | how a line stands to another |
+| ``verdicts`` | which declared orders are found, tested with those of the whole page |
 | ``figures NAME`` | the figures that the study asks for, as far as they are drawn |
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from bfl.errors import DataError, RunError
 from bfl.experiments.studies.figures import draw_study
 from bfl.experiments.studies.folder import FIGURES, StudyFolder
 from bfl.experiments.studies.formats import FORMATS, markdown
+from bfl.experiments.studies.orders import Declared, declared_orders, verdicts
 from bfl.experiments.studies.reading import study_in
 from bfl.experiments.studies.table import StudyTable, study_table
-from bfl.experiments.studies.verdicts import difference, verdicts
 from bfl.files import write_atomically
 from bfl.texts import read_text
 
@@ -32,16 +31,11 @@ def _table(table: StudyTable, *_: object) -> str:
     return markdown(table).partition("\n\n")[2]
 
 
-def _verdicts(table: StudyTable, *_: object) -> str:
-    return verdicts(table)
+def _verdicts(table: StudyTable, _: StudyFolder, orders: Sequence[Declared]) -> str:
+    return verdicts(table.pairing, orders)
 
 
-def _difference(table: StudyTable, lines: str, _: StudyFolder) -> str:
-    one, other = lines.partition(" against ")[::2]
-    return difference(table, one, other)
-
-
-def _figures(table: StudyTable, _: str, folder: StudyFolder) -> str:
+def _figures(table: StudyTable, folder: StudyFolder, _: object) -> str:
     study, shown = table.pairing.study, []
     for spec in study.figures:
         file = f"{FIGURES}/{spec.name}.png"
@@ -50,16 +44,15 @@ def _figures(table: StudyTable, _: str, folder: StudyFolder) -> str:
     return "".join([*shown, "\n"] if shown else [])
 
 
-_KINDS: Mapping[str, Callable[[StudyTable, str, StudyFolder], str]] = {
+_KINDS: Mapping[str, Callable[[StudyTable, StudyFolder, Sequence[Declared]], str]] = {
     "table": _table,
     "verdicts": _verdicts,
-    "difference": _difference,
     "figures": _figures,
 }
-"""What writes a section, from the study's table, what stands behind its name, and its folder."""
+"""What writes a section, from the study's table, its folder, and all orders of the page."""
 
 _SECTION = re.compile(
-    rf"(?P<begin><!-- (?P<kind>{'|'.join(_KINDS)}) (?P<name>[^\s:]+)(?:: (?P<what>[^\n]+?))? -->\n)"
+    rf"(?P<begin><!-- (?P<kind>{'|'.join(_KINDS)}) (?P<name>\S+) -->\n)"
     r".*?(?P<end><!-- end of (?P=kind) -->)",
     re.DOTALL,
 )
@@ -73,15 +66,14 @@ def rewritten(page: Path) -> str:
         DataError: The page or a result cannot be read, or the page has no markers.
     """
     text = _read(page)
-    tables: dict[str, StudyTable] = {}
+    names = dict.fromkeys(section["name"] for section in _SECTION.finditer(text))
+    folders = {name: StudyFolder(page.parent / name) for name in names}
+    tables = {name: study_table(folder, study_in(folder)) for name, folder in folders.items()}
+    orders = declared_orders(table.pairing for table in tables.values())
 
     def written(section: re.Match[str]) -> str:
         name = section["name"]
-        if name not in tables:
-            folder = StudyFolder(page.parent / name)
-            tables[name] = study_table(folder, study_in(folder))
-        folder = StudyFolder(page.parent / name)
-        text = _KINDS[section["kind"]](tables[name], section["what"] or "", folder)
+        text = _KINDS[section["kind"]](tables[name], folders[name], orders)
         return section["begin"] + text + section["end"]
 
     return _SECTION.sub(written, text)

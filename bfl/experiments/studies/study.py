@@ -131,12 +131,14 @@ class Order:
         worse: Labels of the worse one; in all columns not named the two lines have the same.
         than: The metric of another column, in which the better lines themselves are worse; empty:
             two lines are compared in one column.
+        beforehand: Whether it was declared before there were runs; else it cannot be found.
     """
 
     metric: str
     better: Mapping[str, str]
     worse: Mapping[str, str]
     than: str = ""
+    beforehand: bool = True
 
     def pairs(self, cells: Iterable[Cell]) -> list[tuple[Cell, Cell]]:
         """Return the lines that it is about, the better one first; twice the same with ``than``."""
@@ -166,7 +168,7 @@ class Study:
         published: The published table, if there is one.
         figures: The figures asked for; empty: one of each kind.
         compare: The label columns whose lines are compared with each other, whatever they differ
-            in; empty: see ``compared`` and ``groups``.
+            in; empty: see ``compared``.
         orders: The orders whose truth is looked at.
         least_steps: The steps that a client makes in a round at least; a reduction of the images
             that leaves fewer is refused.
@@ -221,22 +223,6 @@ class Study:
     def cells(self) -> tuple[Cell, ...]:
         """Return the lines of the tables: row after row, the axes varying within a row."""
         return tuple(_cell(choices) for choices in self._lines())
-
-    def groups(self) -> tuple[tuple[Mapping[str, str], tuple[Cell, ...]], ...]:
-        """Return the lines that are compared with each other, with the labels that they share.
-
-        Unless the file says what is compared, the lines of a group have one setting as well: rows
-        of other data or another network are no methods for one problem.
-        """
-        groups: dict[tuple[Any, ...], tuple[dict[str, str], list[Cell]]] = {}
-        compared, keys = self.compared, () if self.compare else setting_keys()
-        for choices in self._lines():
-            cell = _cell(choices)
-            shared = {c: text for c, text in cell.labels.items() if c not in compared}
-            values = {**self.base, **_values(choices)}
-            setting = tuple(values.get(key) for key in keys)
-            groups.setdefault((*shared.items(), setting), (shared, []))[1].append(cell)
-        return tuple((shared, tuple(cells)) for shared, cells in groups.values())
 
     def _lines(self) -> Iterable[tuple[Choice, ...]]:
         return product(self.rows, *(axis.choices for axis in self.others))

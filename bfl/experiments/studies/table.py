@@ -8,16 +8,18 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bfl.experiments.results.collapse import MOST_AT_FLOOR
 from bfl.experiments.results.environment import PACKAGES
-from bfl.experiments.studies.chance import floor_said
 from bfl.experiments.studies.columns import Column
-from bfl.experiments.studies.comparisons import TEST_ALONE, Pairing, marks
+from bfl.experiments.studies.comparisons import Pairing
 from bfl.experiments.studies.folder import FAILED, StudyFolder
 from bfl.experiments.studies.gathering import StudyResults, gather
+from bfl.experiments.studies.images import deviation_by_images
 from bfl.experiments.studies.published import Entry, Key, PublishedTable
 from bfl.experiments.studies.run_result import CHANGED, NOT_FOUND, RunResult
 from bfl.experiments.studies.scale import ScaledStudy
 from bfl.experiments.studies.study import Cell, Run
+from bfl.posteriors.floor import FRACTION_AT_FLOOR
 
 SHOWN = 3
 """Runs that a note names, at most."""
@@ -38,26 +40,8 @@ SPREADS: dict[str, str] = {
 """What a study may take for the spread of its numbers, and what a table says of it."""
 
 
-MARKS = (
-    "Bold: the best mean of its group, or all that are tied for it; the others against it over the "
-    "seeds both have, paired: † the 95 % interval of the difference (Student) leaves out 0, ‡ the "
-    "exact test (signed-rank; sign where tied) rejects as well (p ≤ 0.05), ≈ the order is not "
-    "significant; not corrected for the number of comparisons."
-)
-"""What the marks of a table mean."""
-
-MARK_OF_THE_TEST_ALONE = (
-    "§: the exact test alone rejects; the interval holds 0, or there is none as a number is not "
-    "finite."
-)
-"""What a further mark means, where a table has it."""
-
-MARKS_OF_UNEQUAL_SEEDS = (
-    "Lines of a group differ in which seeds they have: bold is the best mean of those with the "
-    "most, the same ones, and none where they differ in these; ↑: better than the bold one over "
-    "the seeds both have."
-)
-"""What they mean where lines have unequal seeds."""
+IMAGES = "In parentheses: the standard error by the test images (binomial), of one run."
+"""What a further number of accuracies means."""
 
 
 @dataclass(frozen=True)
@@ -69,14 +53,14 @@ class Compared:
         ours_spread: Its spread; None with fewer than two seeds.
         published: The published number; None: there is none.
         published_spread: Its spread; None: not published.
-        mark: What is known of its order against the best of its group, see ``comparisons``.
+        by_images: The standard error of a run's share by the test images; None: it is none.
     """
 
     ours: float | None
     ours_spread: float | None
     published: float | None
     published_spread: float | None
-    mark: str = ""
+    by_images: float | None = None
 
     @property
     def difference(self) -> float | None:
@@ -188,21 +172,17 @@ def study_table(
     study = scaled.study
     results = gather(folder, scaled.runs, places, wanted)
     pairing = Pairing(results, scaled, wanted)
-    marked = marks(pairing)
     runs: dict[Key, list[Run]] = {}
     for run in scaled.runs:
         if wanted(run):
             runs.setdefault(run.cell.key, []).append(run)
     lines = [
-        _line(results, scaled, cell, runs[cell.key], marked)
-        for cell in study.cells()
-        if cell.key in runs
+        _line(results, scaled, cell, runs[cell.key]) for cell in study.cells() if cell.key in runs
     ]
     return StudyTable(
         title=study.title,
         notes=(
             *_notes(scaled, lines),
-            *_notes_of_unequal_seeds(pairing, lines),
             *_notes_of_floors(pairing, lines),
             *_notes_of_runs(scaled, results),
         ),
@@ -225,7 +205,6 @@ def _line(
     scaled: ScaledStudy,
     cell: Cell,
     runs: Sequence[Run],
-    marked: Mapping[tuple[Key, str], str],
 ) -> Line:
     study = scaled.study
     done = [run for run in runs if run.name in results.finished]
@@ -240,8 +219,8 @@ def _line(
         ]
         ours, spread = mean_and_spread(values, study.spread)
         published = _published(study.published, cell, column)
-        mark = marked.get((cell.key, column.metric), "")
-        numbers.append(Compared(ours, spread, published.value, published.spread, mark))
+        images = deviation_by_images(column, finished)
+        numbers.append(Compared(ours, spread, published.value, published.spread, images))
     return Line(
         labels={column: cell.labels[column] for column in study.label_columns},
         done=len(done),
@@ -258,27 +237,24 @@ def _published(table: PublishedTable | None, cell: Cell, column: Column) -> Entr
     return table.entry(cell.key, column.metric)
 
 
-def _notes_of_unequal_seeds(pairing: Pairing, lines: Sequence[Line]) -> Iterator[str]:
-    """Yield what marks mean where some lines that are compared have more seeds than others."""
-    marked = any(number.mark for line in lines for number in line.numbers)
-    of_groups = (
-        {found for cell in cells if (found := pairing.seeds(cell, column))}
-        for _, cells in pairing.groups()
-        for column in pairing.study.columns
-    )
-    if marked and any(len(of_lines) > 1 for of_lines in of_groups):
-        yield MARKS_OF_UNEQUAL_SEEDS
-
-
 def _notes_of_floors(pairing: Pairing, lines: Sequence[Line]) -> Iterator[str]:
     """Yield which lines have most of their standard deviations at the floor."""
     said = [
-        f"{' '.join(line.labels.values())} {floor}"
+        f"{' '.join(line.labels.values())} {mean:.0%} of the standard deviations at scale-floor"
         for line in lines
-        if (floor := floor_said(pairing.results(Cell(line.labels))))
+        if (mean := _share_at_floor(pairing.results(Cell(line.labels)))) > MOST_AT_FLOOR
     ]
     if said:
         yield f"In the last evaluated round, of seeds on average: {'; '.join(said)}."
+
+
+def _share_at_floor(results: Sequence[RunResult]) -> float:
+    """Return the mean share of a line's standard deviations that pooling has set to the floor.
+
+    The epistemic part of predictions is then the floor's: above rounding noise, and no knowledge.
+    """
+    shares = [share for r in results if (share := r.number(FRACTION_AT_FLOOR)) is not None]
+    return math.fsum(shares) / len(shares) if shares else 0.0
 
 
 def _notes_of_runs(scaled: ScaledStudy, results: StudyResults) -> Iterator[str]:
@@ -332,8 +308,6 @@ def _notes(scaled: ScaledStudy, lines: Sequence[Line]) -> tuple[str, ...]:
         notes.append("inf: a run has not reached the value, or its number is infinite.")
     if any(math.isnan(number.ours or 0.0) for line in lines for number in line.numbers):
         notes.append("nan: a run has diverged.")
-    if any(number.mark for line in lines for number in line.numbers):
-        notes.append(MARKS)
-    if any(TEST_ALONE in number.mark for line in lines for number in line.numbers):
-        notes.append(MARK_OF_THE_TEST_ALONE)
+    if any(number.by_images for line in lines for number in line.numbers):
+        notes.append(IMAGES)
     return tuple(notes)

@@ -79,11 +79,11 @@ def test_markdown_shows_all_of_it(tmp_path: Path) -> None:
     )
     assert rule.count("---") == 10
     assert rows[0] == (
-        "| Flipout | WS | iid | 2 of 2 | 92.00 ± 2.83 | 90.50 ± 1.00 | +1.50 | 0.460 ± 0.014 | "
-        "0.300 | +0.160 |"
+        "| Flipout | WS | iid | 2 of 2 | 92.00 ± 2.83 (3.84) | 90.50 ± 1.00 | +1.50 "
+        "| 0.460 ± 0.014 | 0.300 | +0.160 |"
     )
     assert rows[2] == (
-        "| Flipout | NWA | iid | 1 of 2 | 50.00 | 70.00 ± 3.00 | -20.00 | 1.000 | – | – |"
+        "| Flipout | NWA | iid | 1 of 2 | 50.00 (15.81) | 70.00 ± 3.00 | -20.00 | 1.000 | – | – |"
     )
     assert "begun, round 0 of 4" in rows[1]
     assert "| 0 of 2 | failed, missing | 60.00 ± 4.00 | – |" in rows[3]
@@ -117,7 +117,7 @@ def test_latex_is_escaped(tmp_path: Path) -> None:
     *_, table = made(tmp_path, text=STUDY.replace('title = "Small"', 'title = "50 % & more_"'))
     text = latex(table)
     assert r"50 \% \& more\_" in text
-    assert r"Flipout & WS & 92.00 $\pm$ 2.83 & -- \\" in text
+    assert r"Flipout & WS & 92.00 $\pm$ 2.83 (3.84) & -- \\" in text
     assert r" & published & 90.50 $\pm$ 1.00 & 80.00 $\pm$ 2.00 \\" in text
     assert text.count(r"\\") == 2 * 5
     assert text.count("{") == text.count("}")
@@ -134,7 +134,9 @@ def test_a_part_of_the_runs_makes_a_part_of_the_table(tmp_path: Path) -> None:
 def test_without_a_published_table_ours_stands_alone(tmp_path: Path) -> None:
     text = STUDY.split("[[columns]]")[0]
     *_, table = made(tmp_path, text=text)
-    assert "| Flipout | WS | iid | 2 of 2 | 92.00 ± 2.83 | 0.460 ± 0.014 |" in markdown(table)
+    assert "| Flipout | WS | iid | 2 of 2 | 92.00 ± 2.83 (3.84) | 0.460 ± 0.014 |" in markdown(
+        table
+    )
     assert "ublished" not in markdown(table)
 
 
