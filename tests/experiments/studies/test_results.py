@@ -109,7 +109,7 @@ def test_runs_whose_results_are_there_are_not_made_again(
     ]
     assert "8 of 8 runs are done" in capsys.readouterr().out
     assert bfl("table", checkout.out / "small") == 0
-    assert "| Flipout | WS | iid | 2 of 2 | **50.00 ± 0.00** |" in capsys.readouterr().out
+    assert "| Flipout | WS | iid | 2 of 2 | 50.00 ± 0.00 (15.81) |" in capsys.readouterr().out
 
 
 def _names() -> list[str]:

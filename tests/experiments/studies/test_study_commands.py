@@ -122,7 +122,7 @@ def test_a_study_from_the_first_run_to_its_table(
         assert bfl(*arguments) == 0
         texts.append(capsys.readouterr().out)
     assert texts[0] == texts[1]
-    assert "| Flipout | WS | iid | 1 of 2 | 50.00 | 90.50 ± 1.00 | -40.50 |" in texts[0]
+    assert "| Flipout | WS | iid | 1 of 2 | 50.00 (15.81) | 90.50 ± 1.00 | -40.50 |" in texts[0]
     assert bfl("table", folder, "--format", "csv", "--only", "*nwa*", "--write") == 0
     assert capsys.readouterr().out == (folder / "table.csv").read_text(encoding="utf-8")
     assert {"table.md", "table.tex"} <= {file.name for file in folder.iterdir()}
