@@ -53,6 +53,7 @@ from bfl.federation.secure_aggregation.on_the_wire import (
 )
 from bfl.federation.wire import (
     ARRAYS,
+    CLOSE,
     CONFIG,
     PRIVATE,
     TrainTask,
@@ -62,6 +63,7 @@ from bfl.federation.wire import (
 from bfl.learning.training import LocalResult, LocalTask
 from bfl.plugins import activate
 from bfl.posteriors import Manifest, Posterior
+from clients.closing import closed
 from clients.examples import client_examples, data_problem, label_problem, labels_and_classes
 from clients.guard import deadline, reason_for_server, reports_errors
 from clients.heads import Head
@@ -192,6 +194,20 @@ def train(message: Message, context: Context) -> Message:
         return _train(message, context, task, configuration)
 
 
+@app.train(CLOSE.partition(".")[2])
+@reports_errors
+def close(message: Message, context: Context) -> Message:
+    """Add up over this client's data what the closing round asks of the final network."""
+    config: Any = message.content[CONFIG]
+    task = TrainTask.from_config(config)
+    node = Node.of(context)
+    configuration = cached_configuration(task.configuration, node.plugins)
+    _refuse(task, node, configuration)
+    with deadline(configuration.keys.client_timeout):
+        data = _training_data(configuration, node)
+        return closed(message, context, task, configuration, data)
+
+
 def _refuse(task: TrainTask, node: Node, configuration: Configuration) -> None:
     """Refuse what this node does not do, whatever the server says.
 
@@ -304,7 +320,7 @@ def _told(
         return None
     if says_nothing_measured(configuration):
         examples = int(private_metrics(task, node, configuration)[NUM_EXAMPLES])
-    return checked_task(message, node, configuration, examples)
+    return checked_task(message, node, configuration, examples, configuration.weighting)
 
 
 def _measured(

@@ -10,6 +10,8 @@ import numpy as np
 import numpy.typing as npt
 from flwr.app import Message
 
+from bfl import randomness
+from bfl.closing.base import held_back_count
 from bfl.configuration import Configuration
 from bfl.data.datasets.pixels import dark_pixels
 from bfl.errors import BflError, ConfigurationError, DataError, public
@@ -22,13 +24,46 @@ from clients.process import TrainingData, own_data, shared_data
 def client_examples(
     task: TrainTask, data: TrainingData, node: Node, configuration: Configuration
 ) -> Positions:
-    """Return the positions (N,) of the client's examples in the data.
+    """Return the positions (N,) of the examples in the data that the client trains on.
 
     Raises:
         ConfigurationError: Nobody has said which they are: all clients would train on all of the
             run's data. Or the server has named some of a node's own, or some that are not there, or
             one twice where single examples are private.
     """
+    return _divided(_own_examples(task, data, node, configuration), task, configuration)[0]
+
+
+def held_back(
+    task: TrainTask, data: TrainingData, node: Node, configuration: Configuration
+) -> Positions:
+    """Return the positions (M,) of the client's examples that it never trains on.
+
+    They are ``calibration-share`` of its own, drawn once in a run.
+
+    Raises:
+        ConfigurationError: As for ``client_examples``.
+    """
+    return _divided(_own_examples(task, data, node, configuration), task, configuration)[1]
+
+
+def _divided(
+    positions: Positions, task: TrainTask, configuration: Configuration
+) -> tuple[Positions, Positions]:
+    """Return which examples a client trains on, and which it holds back."""
+    keys = configuration.keys
+    kept = held_back_count(positions.size, keys.calibration_share)
+    if kept <= 0:
+        return positions, positions[:0]
+    generator = randomness.generator(keys.seed, "held-back", task.partition_id)
+    order = generator.permutation(positions.size)
+    return positions[np.sort(order[kept:])], positions[np.sort(order[:kept])]
+
+
+def _own_examples(
+    task: TrainTask, data: TrainingData, node: Node, configuration: Configuration
+) -> Positions:
+    """Return the positions of all examples that are the client's; see ``client_examples``."""
     problem, positions = "", task.examples
     if positions is None:
         if node.dataset:

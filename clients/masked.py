@@ -8,9 +8,12 @@ from __future__ import annotations
 import sys
 from functools import lru_cache
 
+import numpy as np
+import numpy.typing as npt
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
 from bfl.aggregation.pooling.client_statistics import client_statistics
+from bfl.aggregation.weightings import Weighting
 from bfl.configuration import Configuration
 from bfl.configuration.configuration import without_paths
 from bfl.engine.resources import cpus_of_this_process
@@ -25,6 +28,7 @@ from bfl.federation.secure_aggregation.client import (
 )
 from bfl.federation.secure_aggregation.encoding import encoded_statistics
 from bfl.federation.secure_aggregation.errors import ProtocolError
+from bfl.federation.secure_aggregation.fixed_point import Ring, encoded
 from bfl.federation.secure_aggregation.identity import Unsigned
 from bfl.federation.secure_aggregation.messages import (
     Confirmations,
@@ -90,7 +94,11 @@ def shared(message: Message, context: Context) -> Message:
 
 
 def checked_task(
-    message: Message, node: Node, configuration: Configuration, num_examples: int
+    message: Message,
+    node: Node,
+    configuration: Configuration,
+    num_examples: int,
+    weighting: Weighting,
 ) -> MaskedTask:
     """Return what a client is told with its task, before it trains for what it would not send.
 
@@ -99,13 +107,14 @@ def checked_task(
         node: The client's node.
         configuration: The run's configuration, whose exchange is masked.
         num_examples: The number of its examples, as the server knows it.
+        weighting: The scheme by which the server has its weight.
 
     Raises:
         ProtocolError: The message has not what it has to have, or the weight is not that of the
             client's examples, or greater than the node allows.
     """
     task = MaskedTask.from_fields(fields_in(message.content))
-    task.check_weight(configuration.weighting, num_examples, node.greatest_weight)
+    task.check_weight(weighting, num_examples, node.greatest_weight)
     return task
 
 
@@ -141,6 +150,45 @@ def masked_reply(
     )
     vector = encoded_statistics(statistics, task.exponents)
     del statistics
+    return _masked(message, context, task, secure_sums, vector, num_examples)
+
+
+def masked_sums(
+    message: Message,
+    context: Context,
+    task: MaskedTask,
+    configuration: Configuration,
+    sums: npt.NDArray[np.float64],
+    num_examples: int,
+) -> RecordDict:
+    """Return the content of a client's answer with sums over its data, masked.
+
+    Args:
+        message: The message with the task.
+        context: The node's context.
+        task: What ``checked_task`` gives.
+        configuration: The run's configuration, whose exchange is masked.
+        sums: (S,) the sums.
+        num_examples: The number of the client's examples.
+
+    Raises:
+        OverflowError: A sum is beyond the range that was agreed on.
+        ProtocolError: The message does not come after those before it.
+    """
+    vector = encoded(sums * task.known_weight, task.exponents[0])
+    secure_sums = _secure_sums(configuration)
+    return _masked(message, context, task, secure_sums, vector, num_examples)
+
+
+def _masked(
+    message: Message,
+    context: Context,
+    task: MaskedTask,
+    secure_sums: SecureSums,
+    vector: Ring,
+    num_examples: int,
+) -> RecordDict:
+    """Return the content of an answer with a vector, to which its masks are added in place."""
     told = told_digest(message.content, task.exponents, task.known_total, without_paths)
     state = masked(_kept(context), task.delivery, vector, secure_sums.neighbourhood, told)
     context.state[SECURE] = record_of(state)

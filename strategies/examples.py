@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from bfl.closing.base import held_back_count
 from bfl.errors import ConfigurationError
 from bfl.federation.wire import Positions
 from strategies.federation import Federation
@@ -25,7 +26,11 @@ class ExampleCounts:
 
     @classmethod
     def of(
-        cls, federation: Federation, partition: Sequence[Positions | None] | None, most: int
+        cls,
+        federation: Federation,
+        partition: Sequence[Positions | None] | None,
+        most: int,
+        held_back: float = 0.0,
     ) -> ExampleCounts:
         """Return what is known of a federation's clients.
 
@@ -34,6 +39,7 @@ class ExampleCounts:
             partition: The examples that the server assigns, by partition id; None where it does
                 not.
             most: The most examples that a client may claim to hold of its own.
+            held_back: What share of its examples each client never trains on.
 
         Raises:
             ConfigurationError: There are more clients than parts, a part is empty, or a node has
@@ -45,6 +51,10 @@ class ExampleCounts:
                 f"the partition has {len(parts)} parts and the federation {federation.size} clients"
             )
         known = {}
+
+        def trained_on(examples: int) -> int:
+            return examples - max(0, held_back_count(examples, held_back))
+
         for partition_id, own in federation.own_examples.items():
             part = parts[partition_id]
             if part is None and own > most:
@@ -54,12 +64,12 @@ class ExampleCounts:
                 )
             if part is None:
                 if own:  # a node that says nothing is believed in each round, up to the most
-                    known[partition_id] = own
+                    known[partition_id] = trained_on(own)
                 continue
             if not len(part):
                 raise ConfigurationError(
                     f"part {partition_id} of the partition is empty: its client has nothing to "
                     "train on; allowed: at least one example for each client"
                 )
-            known[partition_id] = len(part)
+            known[partition_id] = trained_on(len(part))
         return cls(known, most)

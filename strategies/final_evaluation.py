@@ -7,11 +7,14 @@ from collections.abc import Mapping
 import numpy as np
 import numpy.typing as npt
 
+from bfl.closing import Closed
+from bfl.closing.base import Known
 from bfl.errors import NotFiniteError
 from bfl.evaluation.predictives.judged import ENSEMBLE, JudgedEnsemble
 from bfl.experiments.results.collapse import CollapseWatch
 from bfl.experiments.results.examples import write_examples
 from bfl.experiments.results.figures import draw_all
+from bfl.experiments.results.file_names import CLOSING
 from bfl.experiments.results.judged_clients import judged_clients, means_over_clients, told
 from bfl.experiments.results.run_folder import FINAL_EVALUATION
 from bfl.experiments.results.summary import write_ensemble, write_evaluation
@@ -25,18 +28,27 @@ from strategies.validation import judged_ensemble, not_finite
 from strategies.warnings import told_of_logits
 
 
-def finish(context: RunContext, posterior: Posterior) -> None:
-    """Judge the final posterior in full if the server does, and write and show what is known."""
+def finish(context: RunContext, posterior: Posterior, known: Known | None = None) -> None:
+    """Judge the final posterior in full if the server does, and write and show what is known.
+
+    Args:
+        context: The run.
+        posterior: The final posterior.
+        known: What the closing round has found; None for no closing.
+    """
     folder, evaluator, progress = context.folder, context.evaluator, context.progress
     samples = context.configuration.keys.mc_samples
     if evaluator.validates:
         progress.say(best_posterior(context).told())
     folder.write_posterior(posterior, evaluator.manifest)
+    closed = Closed(known) if known else None
+    if known:
+        folder.write_arrays(CLOSING, known)
     numbers: dict[str, float] = {}
     right = None
     if not (isinstance(evaluator, Unjudged) or context.configuration.shared.partial):
         progress.say(f"final evaluation with {samples} Monte Carlo samples")
-        numbers, right = _judge(context, posterior, samples)
+        numbers, right = _judge(context, posterior, samples, closed)
     if context.configuration.keys.judged_by == "clients":
         personalization = context.configuration.personalization
         table = judged_clients(
@@ -62,7 +74,7 @@ def finish(context: RunContext, posterior: Posterior) -> None:
 
 
 def _judge(
-    context: RunContext, posterior: Posterior, samples: int
+    context: RunContext, posterior: Posterior, samples: int, closed: Closed | None
 ) -> tuple[dict[str, float], npt.NDArray[np.bool_] | None]:
     """Judge the final posterior on the test data, and write what it predicts.
 
@@ -78,7 +90,9 @@ def _judge(
     except NotFiniteError as error:
         numbers |= not_finite(error, ENSEMBLE)
     try:
-        predictions = context.evaluator.predict(posterior, samples=samples, purpose="final")
+        predictions = context.evaluator.predict(
+            posterior, samples=samples, purpose="final", closed=closed
+        )
     except NotFiniteError as error:
         numbers |= not_finite(error)
         numbers |= write_ensemble(folder, ensemble, settings) if ensemble else {}

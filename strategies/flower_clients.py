@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 
-from flwr.app import ConfigRecord, Message, MessageType, RecordDict
+from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.serverapp import Grid
 
 from bfl.errors import ConfigurationError, RunError
@@ -64,6 +64,7 @@ class TaskTemplate:
         run_folder: The run's folder, for clients that keep a state in a simulation.
         run_key: The run's own word, for clients that keep a state on nodes of their own.
         more: Values of a ServerApp's own, for its own clients.
+        calibration_share: What share of its examples each client holds back from training.
     """
 
     configuration: str
@@ -74,6 +75,7 @@ class TaskTemplate:
     run_folder: str
     run_key: str
     more: ConfigRecord
+    calibration_share: float = 0.0
 
     def text(self, paths: bool) -> str:
         """Return the configuration for a node that looks where the server has the data, or not."""
@@ -135,12 +137,19 @@ class FlowerClients:
         self._manifest = manifest
         self._warn = warn
         # What was known before the first round; who comes later is held to it.
-        self._examples = ExampleCounts.of(federation, template.partition, max_examples)
+        self._examples = ExampleCounts.of(
+            federation, template.partition, max_examples, template.calibration_share
+        )
 
     @property
     def size(self) -> int:
         """The number K of clients."""
         return self.federation.size
+
+    @property
+    def most_examples(self) -> int:
+        """The most examples that a client may claim whose number the server does not know."""
+        return self._examples.most
 
     @property
     def num_examples(self) -> Mapping[int, int]:
@@ -217,6 +226,7 @@ class FlowerClients:
                 configuration=self._text,
                 silence=patience.silence,
                 warn=warn,
+                message_type=request.message_type,
             ).run(needed)
 
         return with_attempts(attempt, patience.retries, number, warn)
@@ -229,7 +239,7 @@ class FlowerClients:
             Message(
                 content,
                 self.federation.nodes[partition_id],
-                MessageType.TRAIN,
+                request.message_type,
                 group_id=str(request.server_round),
             )
             for partition_id, content in self._contents(request).items()

@@ -6,7 +6,7 @@ import secrets
 from collections.abc import Callable, Mapping, Set
 from typing import Any
 
-from flwr.app import Message, MessageType, RecordDict
+from flwr.app import Message, RecordDict
 from flwr.serverapp import Grid
 
 from bfl.configuration.configuration import without_paths
@@ -38,6 +38,7 @@ from bfl.federation.secure_aggregation.on_the_wire import (
 )
 from bfl.federation.secure_aggregation.server import SecureSum
 from bfl.federation.secure_aggregation.told import told_digest
+from bfl.federation.wire import TRAIN
 from strategies.exchange import exchange
 from strategies.federation import Federation
 from strategies.pool_sums import ClientsSum, WantedSum
@@ -64,6 +65,7 @@ class MaskedAttempt:
         configuration: Gives the run's configuration for a client, which every message carries.
         silence: Seconds without any reply after which a stage goes on without the rest.
         warn: Told what goes wrong with a client.
+        message_type: The type of the message with a client's task.
     """
 
     def __init__(
@@ -77,6 +79,7 @@ class MaskedAttempt:
         configuration: Callable[[int], str],
         silence: float,
         warn: Told,
+        message_type: str = TRAIN,
     ) -> None:
         self._grid = grid
         self._federation = federation
@@ -86,6 +89,7 @@ class MaskedAttempt:
         self._configuration = configuration
         self._silence = silence
         self._warn = warn
+        self._message_type = message_type
         # The word makes each attempt's label another one, also that of a round made again.
         label = f"round {server_round}, {secrets.token_hex(8)}"
         # It is the same of all contents; where nobody is left, the first stage says so.
@@ -138,7 +142,7 @@ class MaskedAttempt:
     ) -> None:
         contents = {c: stage_content(m, self._configuration(c)) for c, m in messages.items()}
         self._ask(
-            f"{MessageType.TRAIN}.{kind}",
+            f"{TRAIN}.{kind}",
             contents,
             lambda client, content: take(client, answer.from_fields(fields_in(content))),
         )
@@ -151,7 +155,7 @@ class MaskedAttempt:
             task = MaskedTask.of(delivery, weight, wanted.total, exponents)
             contents[client] = RecordDict({**self._tasks[client], SECURE: record_of(task)})
         self._ask(
-            MessageType.TRAIN,
+            self._message_type,
             contents,
             lambda client, content: self._sum.add_masked(client, masked_vector(content)),
         )

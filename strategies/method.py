@@ -14,6 +14,7 @@ from bfl.aggregation.samplers import Sampler, samplers
 from bfl.aggregation.samplers.gaussian import GaussianSampler
 from bfl.aggregation.server_optimizers import ServerOptimizer, server_optimizers
 from bfl.aggregation.weightings import Weighting, weightings
+from bfl.closing import Closing, closings
 from bfl.configuration import Configuration
 from bfl.configuration.kinds import KINDS
 from bfl.errors import ConfigurationError
@@ -51,6 +52,7 @@ class Method:
         predictive: What predicts, beside the posterior, when it is judged.
         pool_noise: What is done to the pool, of (pooled, previous, counts); None for nothing.
         parts: Those with a half on either side, in the order in which the server folds them.
+        closing: What clients add up over their data after the last round.
     """
 
     sampling: Sampling
@@ -66,6 +68,7 @@ class Method:
     predictive: Predictive = field(default_factory=PosteriorPredictive)
     pool_noise: PoolNoise | None = None
     parts: tuple[Part, ...] = ()
+    closing: tuple[Closing, ...] = ()
 
     @classmethod
     def of(cls, configuration: Configuration) -> Method:
@@ -74,6 +77,7 @@ class Method:
             **{name: getattr(configuration, name) for name in cls._kinds()},
             scale_floor=configuration.keys.scale_floor,
             parts=configuration.parts,
+            closing=configuration.closing,
         )
 
     @classmethod
@@ -93,6 +97,7 @@ class Method:
         predictive: Predictive | str = "posterior",
         pool_noise: PoolNoise | None = None,
         parts: Sequence[Part] = (),
+        closing: Sequence[Closing | str] = (),
         scale_floor: float = SCALE_FLOOR,
         **rule_settings: Any,
     ) -> Method:
@@ -112,6 +117,7 @@ class Method:
             predictive: What predicts beside the posterior; by default nothing.
             pool_noise: What is done to the pool, of (pooled, previous, counts); by default nothing.
             parts: Parts of the method with a half on either side.
+            closing: What clients add up over their data after the last round; by default nothing.
             scale_floor: The least standard deviation of a pooled posterior; 0: none.
             rule_settings: Settings of the pooling rule, where it is not given by itself.
 
@@ -132,6 +138,7 @@ class Method:
             predictive=_part(predictives, predictive),
             pool_noise=pool_noise,
             parts=tuple(parts),
+            closing=tuple(_part(closings, each) for each in closing),
             scale_floor=scale_floor,
         )
 
@@ -141,8 +148,8 @@ class Method:
 
     @classmethod
     def _kinds(cls) -> list[str]:
-        """Return the fields that are kinds of parts."""
-        kinds = {kind.attribute for kind in KINDS}
+        """Return the fields that are kinds of parts, of which there is one."""
+        kinds = {kind.attribute for kind in KINDS if not kind.chain}
         return [declared.name for declared in fields(cls) if declared.name in kinds]
 
     @property

@@ -15,6 +15,7 @@ from flwr.serverapp.strategy import Result, Strategy
 
 from bfl.aggregation.pooling import PoolingRule
 from bfl.aggregation.server import Server
+from bfl.closing.base import Known
 from bfl.configuration import Configuration
 from bfl.engine.flower import log
 from bfl.federation.wire import Positions, posterior_to_arrays
@@ -28,6 +29,7 @@ from strategies.checks import (
     known_configuration,
     text_for_clients,
 )
+from strategies.closing import CLOSING, check_closing, close
 from strategies.federation import Federation, discover
 from strategies.flower_clients import FlowerClients, Patience, TaskTemplate
 from strategies.method import Method
@@ -107,6 +109,10 @@ class PosteriorPooling(Strategy):
         state: Where to go on; None: before the first round.
         on_round: Called after each round; if it returns True, no other round follows.
         on_warning: Called with what goes wrong with clients; by default it is logged.
+        on_sums: Called with the number of each round of the closing's sums, and its numbers.
+
+    Attributes:
+        closed: What the closing has found, once ``start`` has ended; None for no closing.
 
     Raises:
         TypeError: Both a method and parts are given, or a method with another rule than that of a
@@ -141,6 +147,7 @@ class PosteriorPooling(Strategy):
         state: ServerState | None = None,
         on_round: Callable[[Round], bool | None] | None = None,
         on_warning: Callable[[str], None] | None = None,
+        on_sums: Callable[[int, Mapping[str, float]], None] = lambda number, numbers: None,
         **parts: Any,
     ) -> None:
         self.method = self._method(method, parts)
@@ -163,6 +170,8 @@ class PosteriorPooling(Strategy):
         self.state = state
         self.on_round = on_round
         self.on_warning = on_warning
+        self.on_sums = on_sums
+        self.closed: Known | None = None
 
     def _method(self, method: Method | None, parts: Mapping[str, Any]) -> Method:
         """Return the method that was given, or the one of the parts that were."""
@@ -210,6 +219,7 @@ class PosteriorPooling(Strategy):
         known = known_configuration(self.configuration)
         check_method(method, initial, known, self.server, self.round_retries)
         method.declared(initial)  # refuses what does not fit before anybody trains
+        check_closing(method.closing, initial, self.manifest)
         federation = self.federation or discover(grid, self.clients, self.node_timeout)
         asked = self._asked(federation.size, num_rounds)
         check_memory(method, initial, asked, kept=bool(self.run_folder))
@@ -254,6 +264,8 @@ class PosteriorPooling(Strategy):
                 break
         if unfinished:
             unfinished.clear()
+        folder = Path(self.run_folder) / CLOSING if self.run_folder else None
+        self.closed = close(method, state, clients, self.manifest, folder, self.on_sums)
         return result
 
     def _unfinished(self) -> PooledRounds | None:
@@ -288,6 +300,7 @@ class PosteriorPooling(Strategy):
         more: ConfigRecord,
         warn: Callable[[int, int, str], None],
     ) -> FlowerClients:
+        known = known_configuration(self.configuration)
         template = TaskTemplate(
             configuration=text_for_clients(self.configuration),
             configuration_without_paths=text_for_clients(self.configuration, paths=False),
@@ -297,6 +310,7 @@ class PosteriorPooling(Strategy):
             run_folder=self.run_folder if federation.simulated else "",
             run_key=self.run_key,
             more=more,
+            calibration_share=known.keys.calibration_share if known else 0.0,
         )
         return FlowerClients(
             grid,

@@ -107,6 +107,7 @@ def configuration_of_pretraining(configuration: Configuration) -> Configuration:
             update={
                 "local_epochs": 1,
                 "optimizer_state": "keep",
+                "calibration_share": 0.0,
                 **{name: type(keys).model_fields[name].default for name in OF_THE_METHOD},
             }
         ),

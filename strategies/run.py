@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from flwr.serverapp import Grid
 
+from bfl.closing.base import Known
 from bfl.configuration import Configuration
 from bfl.configuration.privacy import says_nothing_measured
 from bfl.data.datasets import Dataset, said_of
@@ -128,7 +129,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
                 progress.say(f"going on after round {checkpoint.server_round}")
             elif keys.pretrain_examples:
                 checkpoint = _pretrain(context)
-            finish(context, _run_rounds(context, checkpoint))
+            finish(context, *_run_rounds(context, checkpoint))
     return folder
 
 
@@ -247,8 +248,10 @@ def _first_state(context: RunContext, posterior: Posterior) -> ServerState:
     return ServerState.first(posterior, clients, begun)
 
 
-def _run_rounds(context: RunContext, checkpoint: Checkpoint | None) -> Posterior:
-    """Run the rounds that are left and return the final posterior.
+def _run_rounds(
+    context: RunContext, checkpoint: Checkpoint | None
+) -> tuple[Posterior, Known | None]:
+    """Run the rounds that are left; return the final posterior, and what its closing has found.
 
     Raises:
         RunError: The federation could not go on; the message says what to do.
@@ -289,6 +292,7 @@ def _run_rounds(context: RunContext, checkpoint: Checkpoint | None) -> Posterior
         state=state,
         on_round=recorder.record,
         on_warning=context.progress.say,
+        on_sums=lambda number, numbers: context.progress.say(_of_sums(number, numbers)),
     )
     try:
         result = strategy.start(
@@ -305,7 +309,13 @@ def _run_rounds(context: RunContext, checkpoint: Checkpoint | None) -> Posterior
         raise LostStateError(f"{error}\n{how_to_begin_again(context.folder)}") from error
     except RunError as error:
         raise RunError(f"{error}\n{context.advice}") from error
-    return posterior_from_arrays(result.arrays)
+    return posterior_from_arrays(result.arrays), strategy.closed
+
+
+def _of_sums(number: int, numbers: Mapping[str, float]) -> str:
+    """Return what a person reads of a round of the closing's sums."""
+    said = "  ".join(f"{name} {value:.5g}" for name, value in numbers.items())
+    return f"closing round {number}  {said}"
 
 
 def _judges(evaluator: Any) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import numpy as np
 from bfl.errors import RunError
 from bfl.federation.exchanges import Exchange
 from bfl.federation.parts import Arrays, Counts, DeclaredArray
+from bfl.federation.wire import TRAIN
 from bfl.posteriors import Posterior
 from strategies.combination import Combination
 from strategies.method import Method
@@ -27,13 +28,16 @@ class TrainingRequest:
         vectors: The names of those of its vectors that they are sent.
         broadcast: What they are sent beside it.
         declared: What they have to send beside theirs.
-        problem: Says what is wrong with a client's posterior beyond its form; None if nothing is.
+        problem: Says what is wrong with a client's posterior beyond its form, given the number of
+            its examples; None if nothing is.
         problem_beside: Says what is wrong with what a client has sent beside its posterior, given
             arrays that are as declared; None if nothing is.
         pooled_rounds: By partition id, the last round in which a client's update was pooled; 0:
             none yet.
         damping: By partition id, by how much that round's change was damped.
         exchange: How their updates travel.
+        expected: A posterior of the sizes and types that they send back; None: of those sent.
+        message_type: The type of the messages.
     """
 
     server_round: int
@@ -42,11 +46,13 @@ class TrainingRequest:
     vectors: Sequence[str]
     broadcast: Arrays
     declared: tuple[DeclaredArray, ...]
-    problem: Callable[[Posterior], str | None]
+    problem: Callable[[Posterior, int], str | None]
     problem_beside: Callable[[Arrays], str | None]
     pooled_rounds: Mapping[int, int]
     damping: Mapping[int, float]
     exchange: Exchange
+    expected: Posterior | None = None
+    message_type: str = TRAIN
 
 
 def training_request(
@@ -66,7 +72,7 @@ def training_request(
     number, declared = state.server_round + 1, method.declared(state.posterior)
     alone = Counts(len(asked), 1, clients, number)
 
-    def problem(posterior: Posterior) -> str | None:
+    def problem(posterior: Posterior, examples: int) -> str | None:
         noise = method.pool_noise
         return noise.problem(posterior, state.posterior) if noise else None
 

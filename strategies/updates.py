@@ -188,8 +188,8 @@ def checked_update(
     update = read_update(
         reply,
         partition_id,
-        request.posterior,
-        manifest=manifest,
+        request.expected or request.posterior,
+        manifest=None if request.expected else manifest,
         num_examples=examples.known.get(partition_id),
         most_examples=examples.most,
         declared=request.declared,
@@ -198,7 +198,7 @@ def checked_update(
     problem = request.problem_beside(update.beside) if update.beside else None
     if problem:
         raise RefusedUpdateError(f"with the arrays beside the posterior {problem}")
-    if problem := request.problem(update.posterior):
+    if problem := request.problem(update.posterior, update.num_examples):
         raise RefusedUpdateError(problem)
     return update
 

@@ -22,6 +22,7 @@ NUMERICS = (
     "evaluation/metrics",
     "evaluation/uncertainty",
     "learning/priors",
+    "closing",
 )
 
 CHAPTERS = (
@@ -45,6 +46,7 @@ CHAPTERS = (
     "bfl.data",
     "bfl.learning",
     "bfl.evaluation",
+    "bfl.closing",
     "bfl.presets",
     # What a run leaves behind knows nothing of configurations, which pick trackers and figures.
     "bfl.experiments",

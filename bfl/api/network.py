@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bfl.api.alone import predicting_alone
+from bfl.closing import Closed
 from bfl.engine.resources import cpus_of_this_process
 from bfl.errors import DataError
 from bfl.experiments.results.environment import describe_environment
@@ -37,6 +38,7 @@ def predict(
     posterior: Posterior,
     images: Images,
     samples: int | None,
+    closed: Closed | None = None,
 ) -> Statistics:
     """Return what samples of a posterior predict for images, as the run's final evaluation does.
 
@@ -49,6 +51,7 @@ def predict(
         images: uint8 images (N, H, W, C) that have been checked.
         samples: The number M of samples; the m-th is that of the final evaluation. None: as many
             as that has.
+        closed: What the run's closing round has found; None: it had none.
 
     Raises:
         ConfigurationError: This version does not know the run's model or inference, or another
@@ -59,14 +62,18 @@ def predict(
         _start(description)
         predictor = _predictor(json.dumps(description.to_dict()))
         _check_manifest(manifest, predictor.manifest, description)
-        if samples is None and description.at_mean:
-            return predictor.predict_at_mean(posterior, images)
-        return predictor.predict(
-            posterior,
-            images,
-            samples=int(description.keys["mc-samples"]) if samples is None else samples,
-            seed=_seed(description),
-            labels=FINAL,
+        draws = int(description.keys["mc-samples"]) if samples is None else samples
+        seed = _seed(description)
+
+        def drawn() -> Statistics:
+            if samples is None and description.at_mean:
+                return predictor.predict_at_mean(posterior, images)
+            return predictor.predict(posterior, images, samples=draws, seed=seed, labels=FINAL)
+
+        if closed is None:
+            return drawn()
+        return closed.of_images(
+            predictor, posterior, images, samples=draws, seed=seed, otherwise=drawn
         )
 
 

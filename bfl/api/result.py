@@ -13,9 +13,11 @@ import numpy.typing as npt
 
 from bfl.api.images import checked_images
 from bfl.api.predictions import Predictions
+from bfl.closing import Closed
 from bfl.errors import ConfigurationError, DataError, unknown_name
 from bfl.evaluation.prediction.predictions import FloatArray
 from bfl.evaluation.uncertainty import measure_all
+from bfl.experiments.results.file_names import CLOSING
 from bfl.experiments.results.run_folder import (
     BEST_POSTERIOR,
     CONFIG,
@@ -146,7 +148,7 @@ class Result:
         if samples is not None and (type(samples) is not int or samples < 1):
             raise ConfigurationError(f"samples is {samples!r}; allowed: a whole number, at least 1")
         posterior, manifest = self._posterior
-        statistics = predict(network, manifest, posterior, checked, samples)
+        statistics = predict(network, manifest, posterior, checked, samples, self._closed)
         return Predictions(
             mean_probability=statistics.mean_probability,
             log_mean_probability=statistics.log_mean_probability,
@@ -202,6 +204,12 @@ class Result:
     @cached_property
     def _network(self) -> NetworkDescription:
         return network_description(self._files)
+
+    @cached_property
+    def _closed(self) -> Closed | None:
+        if self.which != "last" or not self._files.holds(CLOSING):
+            return None
+        return Closed(self._files.read_arrays(CLOSING))
 
     @cached_property
     def _posterior(self) -> tuple[Posterior, Manifest]:

@@ -10,7 +10,7 @@ from bfl.configuration.kinds import KINDS, Kind, base_of
 from bfl.configuration.requirements import Choice, conflicts, properties
 from bfl.configuration.strategies import Strategy
 from bfl.configuration.without_network import needs_of_a_network
-from bfl.federation.outgoing import length_problem, order_problem
+from bfl.federation.outgoing import is_private, length_problem, order_problem
 from bfl.federation.parts import Part
 from bfl.learning.priors import priors
 
@@ -49,7 +49,7 @@ def all_contradictions(
                 f"{key} '{prior.name}' rests on what clients and server keep of a round, which is "
                 f"there for prior alone; allowed: {names}"
             )
-    problems += [*_of_heads(configuration), *_hidden(configuration)]
+    problems += [*_of_heads(configuration), *_hidden(configuration), *_of_closing(configuration)]
     problems += needs_of_a_network(configuration.keys, configuration)
     chain = configuration.outgoing
     problems += filter(None, (order_problem(chain), length_problem(chain)))
@@ -75,6 +75,37 @@ def contradictions(
     named = {choice.key for choice in known}
     bare = [Choice(o.key, o.said, o.has) for o in others if o.key not in named]
     return list(conflicts([*known, *bare]))
+
+
+def _of_closing(configuration: Configuration) -> list[str]:
+    """Return what does not go with a closing round."""
+    keys, word = configuration.keys, configuration.words["closing"]
+    chain = [each for each in configuration.closing if each.rounds]
+    if not chain:
+        return []
+    problems = []
+    if is_private(configuration.outgoing) or configuration.example_privacy.private:
+        problems.append(
+            f"closing is '{word}', whose sums over clients' data have no noise, and the run has "
+            'noise (outgoing, example-privacy); allowed: closing="none", or a run without noise'
+        )
+    if configuration.shared.partial:
+        problems.append(
+            f"closing is '{word}', for one last layer of all clients, and shared is "
+            f"'{configuration.words['shared']}', with heads of their own; allowed: shared=\"all\""
+        )
+    holding = [each.name for each in chain if each.needs_held_back]
+    if holding and not keys.calibration_share:
+        problems.append(
+            f"closing '{holding[0]}' measures on examples that clients do not train on, and "
+            "calibration-share is 0; allowed: a share above 0, such as 0.1"
+        )
+    if holding and keys.pretrain_examples:
+        problems.append(
+            f"closing '{holding[0]}' measures on examples that clients do not train on, and "
+            f"pretrain-examples is {keys.pretrain_examples:g}, some of which they are; allowed: 0"
+        )
+    return problems
 
 
 def _hidden(configuration: Configuration) -> list[str]:

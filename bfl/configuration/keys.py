@@ -206,6 +206,13 @@ class Keys(pydantic.BaseModel):
     evaluate_precision: Literal["float32", "bfloat16"] = Field(
         "float32", description="type in which the server computes activations when it evaluates"
     )
+    calibration_share: float = Field(
+        0.0,
+        ge=0.0,
+        lt=1.0,
+        description="what share of its examples each client holds back from training, for the "
+        "closing round's temperature and conformal sets",
+    )
     patience: int = Field(
         0,
         ge=0,

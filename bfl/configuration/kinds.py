@@ -12,6 +12,7 @@ from bfl.aggregation.refinements import Refinement, refinements
 from bfl.aggregation.samplers import Sampler, samplers
 from bfl.aggregation.server_optimizers import ServerOptimizer, server_optimizers
 from bfl.aggregation.weightings import Weighting, weightings
+from bfl.closing import Closing, closings
 from bfl.data.partitions import Partition, partitions
 from bfl.errors import ConfigurationError
 from bfl.evaluation.metrics import Metric, metrics
@@ -312,6 +313,15 @@ class Parts:
             outgoing_parts,
             "none",
             "what is done to a client's update on its way out, one after the other",
+            chain=True,
+        ),
+    ]
+    closing: Annotated[
+        tuple[Closing, ...],
+        _part(
+            closings,
+            "none",
+            "what clients' sums over their data tell the final network, one after the other",
             chain=True,
         ),
     ]

@@ -26,6 +26,9 @@ ARRAYS, CONFIG, METRICS = "arrays", "config", "metrics"
 BESIDE = "beside"
 """The record of the arrays that the parts of a method send beside a posterior, both ways."""
 
+TRAIN, CLOSE = "train", "train.close"
+"""The types of messages that ask a client to train, and for sums over its data at the end."""
+
 WIRE_FORMAT = 5
 """The version of what is sent. A node says before the first round which one it speaks, and each
 task does; it grows with every change that one side could misunderstand."""

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl import randomness
-from bfl.keras import configured_threads, operations_at_once, tf
+from bfl.keras import configured_threads, keras, operations_at_once, tf
 from bfl.learning.networks.folding import FoldedModel
 from bfl.learning.networks.keys import keyed
 from bfl.learning.networks.network import Network, normalized_images
@@ -42,14 +42,18 @@ class ForwardPass:
         manifest: The parameters of the network whose values are given.
         network: The network of points that predicts.
         batch_size: Images in one pass.
+        features: Whether it gives what the last layer takes, flat, in place of logits.
     """
 
-    def __init__(self, manifest: Manifest, network: Network, batch_size: int) -> None:
+    def __init__(
+        self, manifest: Manifest, network: Network, batch_size: int, *, features: bool = False
+    ) -> None:
         self.manifest = manifest
         self.network = network
         self.batch_size = batch_size
         self.traces = 0
         self._folded = FoldedModel(network.model)
+        self._model = _before_head(self._folded.model) if features else self._folded.model
         self._forward = tf.function(
             self._logits,
             input_signature=[
@@ -101,5 +105,13 @@ class ForwardPass:
     def _logits(self, images: Any, key: Any) -> Any:
         self.traces += 1
         with keyed(key):
-            logits = self._folded.model(normalized_images(images), training=False)
+            logits = self._model(normalized_images(images), training=False)
         return tf.cast(logits, tf.float32)
+
+
+def _before_head(model: Any) -> Any:
+    """Return the model that ends, flat, before the last layer with weights."""
+    tensor = model.output
+    while not tensor.node.layer.weights:
+        tensor = tensor.node.keras_inputs[0]
+    return keras.Model(model.input, keras.layers.Flatten()(tensor.node.keras_inputs[0]))

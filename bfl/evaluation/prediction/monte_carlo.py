@@ -120,6 +120,10 @@ class Predictor:
         """Return the logits (N, C) of the one model at q(θ)'s mean for images (N, H, W, C)."""
         return self._at_mean.logits(posterior.mean, posterior.point, images, 0, ())
 
+    def features_at_mean(self, posterior: Posterior, images: Images) -> npt.NDArray[Any]:
+        """Return what the last layer takes (N, F) at q(θ)'s mean for images (N, H, W, C)."""
+        return self._features.logits(posterior.mean, posterior.point, images, 0, ())
+
     def logits(
         self,
         values: npt.NDArray[Any],
@@ -141,3 +145,9 @@ class Predictor:
             return self._drawn
         points = build_network_of_points(self._of, *self._points)
         return ForwardPass(self.manifest, points, self._drawn.batch_size)
+
+    @cached_property
+    def _features(self) -> ForwardPass:
+        """What ends before the last layer."""
+        points = build_network_of_points(self._of, *self._points)
+        return ForwardPass(self.manifest, points, self._drawn.batch_size, features=True)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,8 @@ class Predictions:
         aleatoric: (N,) trace of the aleatoric matrix of Eq. 9, 1 − mean_m Σ_c p̂².
         epistemic: (N,) trace of the epistemic matrix of Eq. 9, mean_m Σ_c (p̂ − p̄)².
         samples: The number M of samples.
+        scores: (N,) of each, by name: what else is known of how far an example is from the
+            training data, higher where it is further.
 
     Raises:
         ValueError: The shapes do not go together, or there is no sample or no class.
@@ -37,6 +40,7 @@ class Predictions:
     aleatoric: FloatArray
     epistemic: FloatArray
     samples: int
+    scores: Mapping[str, FloatArray] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         shape = self.mean_probability.shape
@@ -53,6 +57,9 @@ class Predictions:
                 raise ValueError(
                     f"{name} has shape {getattr(self, name).shape}; expected {shape[:1]}"
                 )
+        for name, score in self.scores.items():
+            if score.shape != shape[:1]:
+                raise ValueError(f"score {name} has shape {score.shape}; expected {shape[:1]}")
         if self.samples < 1:
             raise ValueError(f"samples is {self.samples}; expected at least 1")
 

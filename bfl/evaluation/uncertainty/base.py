@@ -39,16 +39,17 @@ uncertainties: Registry[Uncertainty] = Registry("uncertainty", "bfl.evaluation.u
 def measure_all(
     predictions: Predictions, settings: Mapping[str, Any] | None = None
 ) -> dict[str, FloatArray]:
-    """Return every registered uncertainty of each example, (N,) each, by its name.
+    """Return every registered uncertainty and every score of each example, (N,) each, by name.
 
     Args:
         predictions: The predictions for N examples.
         settings: The configuration, of which each component takes its own keys.
     """
-    return {
+    registered = {
         name: uncertainties.create(name, settings).measure(predictions)
         for name in uncertainties.names()
     }
+    return {**registered, **predictions.scores}
 
 
 def mean_uncertainties(

@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.archives import ArrayFile, Shapes
+from bfl.closing.feature_density import SCORES
 from bfl.evaluation.prediction.predictions import IntArray, Predictions
 from bfl.evaluation.uncertainty.base import measure_all
 from bfl.posteriors.manifest import Manifest
@@ -70,7 +71,8 @@ def predictions_of(arrays: ArrayFile) -> tuple[Predictions, IntArray]:
     """
     of_classes = ("mean_probability", "log_mean_probability")
     shape = arrays.header(of_classes[0]).shape
-    of_examples = ("expected-entropy", "aleatoric", "epistemic", "labels")
+    scores = [name for name in SCORES if name in arrays]
+    of_examples = ("expected-entropy", "aleatoric", "epistemic", "labels", *scores)
     shapes = dict.fromkeys(of_classes, shape) | dict.fromkeys(of_examples, shape[:1])
     found = arrays.checked([*shapes, "samples"], shapes={**shapes, "samples": ()})
     predictions = Predictions(
@@ -80,5 +82,6 @@ def predictions_of(arrays: ArrayFile) -> tuple[Predictions, IntArray]:
         aleatoric=found["aleatoric"],
         epistemic=found["epistemic"],
         samples=int(found["samples"]),
+        scores={name: found[name] for name in scores},
     )
     return predictions, found["labels"].astype(np.int64)

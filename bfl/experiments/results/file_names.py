@@ -13,6 +13,7 @@
 | ``rounds.jsonl`` | one line per round, appended as the round ends |
 | ``warnings.txt`` | what the results do not show by themselves, a line each; only if there is any |
 | ``posterior.npz`` | the global posterior: mean, variance, point, manifest |
+| ``closing.npz`` | what the closing round has found: a last layer, a density of features, … |
 | ``best-posterior.npz`` | that of the best round so far, with the round, and metric and value |
 | ``predictions.npz`` | labels, mean probabilities and uncertainties of the test examples |
 | ``metrics.json`` | metrics, mean uncertainties and retention areas; written last of all |
@@ -38,6 +39,7 @@ DATA = "data.json"
 WARNINGS = "warnings.txt"
 POSTERIOR = "posterior.npz"
 BEST_POSTERIOR = "best-posterior.npz"
+CLOSING = "closing.npz"
 PREDICTIONS = "predictions.npz"
 METRICS = "metrics.json"
 CLIENTS = "clients.json"
@@ -46,7 +48,7 @@ ENSEMBLE = "ensemble.json"
 EXAMPLES = "examples.npz"
 FIGURES = "figures"
 
-FINAL_RESULTS = (METRICS, PREDICTIONS, RETENTION, ENSEMBLE, CLIENTS, EXAMPLES, POSTERIOR)
+FINAL_RESULTS = (METRICS, PREDICTIONS, RETENTION, ENSEMBLE, CLIENTS, EXAMPLES, CLOSING, POSTERIOR)
 """What the end of a run leaves, but for its figures. What says that it is finished is removed first
 and written last."""
 
@@ -58,6 +60,7 @@ FILES_OF_A_BEGUN_RUN = (
     ROUNDS,
     POSTERIOR,
     BEST_POSTERIOR,
+    CLOSING,
     PREDICTIONS,
     METRICS,
     CLIENTS,

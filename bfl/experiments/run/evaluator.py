@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.aggregation.server import labelled_images
+from bfl.closing import Closed
 from bfl.configuration import Configuration
 from bfl.data.datasets import Dataset
 from bfl.data.datasets.server_data import ServerData
@@ -96,6 +97,7 @@ class Evaluator:
         samples: int,
         purpose: str | int,
         images: Images | None = None,
+        closed: Closed | None = None,
     ) -> Predictions:
         """Return the predictions of M samples for the test set, or for other images.
 
@@ -106,8 +108,20 @@ class Evaluator:
             samples: M.
             purpose: What keys the draws beside the seed: the round, or ``"final"``.
             images: Images (N, H, W, C) other than the test set's.
+            closed: What the closing round has found of the posterior's network.
         """
         shown = self.dataset.test_images if images is None else images
+        if closed:
+            return closed.of_images(
+                self.predictor,
+                posterior,
+                shown,
+                samples=samples,
+                seed=self.configuration.keys.seed,
+                otherwise=lambda: self.predict(
+                    posterior, samples=samples, purpose=purpose, images=shown
+                ),
+            )
         if self.configuration.keys.evaluate_at == "mean":
             return self.predictor.predict_at_mean(posterior, shown)
         return self.predictor.predict(

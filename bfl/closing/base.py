@@ -1,0 +1,110 @@
+"""What a closing is: a client half that adds up over its data, and a server half that finishes."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from bfl.registry import Component, Registry
+
+Array = npt.NDArray[np.float64]
+Known = Mapping[str, npt.NDArray[Any]]
+"""What closings have found so far, arrays by name; at the end the content of ``closing.npz``."""
+
+Sums = Mapping[str, Array]
+"""Sums over examples, by name."""
+
+HEAD = "head"
+"""The name of the last layer's weights (F + 1, C), its biases in the last row."""
+
+FEATURE_BOUND = 1e3
+"""Longest features of one example: longer ones are scaled to it, in sums and in predictions.
+
+So one example adds at most its square to any sum. Features of trained networks are of length 10.
+"""
+
+
+@dataclass(frozen=True)
+class Examples:
+    """Labelled examples as the last layer sees them.
+
+    Attributes:
+        features: (N, F + 1) what it takes, with a 1 for the biases.
+        labels: (N,) classes.
+        classes: The number C of classes.
+    """
+
+    features: Array
+    labels: npt.NDArray[np.integer[Any]]
+    classes: int
+
+
+def with_one(features: npt.ArrayLike) -> Array:
+    """Return features (N, F) as (N, F + 1), no longer than ``FEATURE_BOUND``, with a 1 behind."""
+    given = np.asarray(features, np.float64)
+    lengths = np.linalg.norm(given, axis=1, keepdims=True)
+    bounded = given * np.minimum(1.0, FEATURE_BOUND / np.maximum(lengths, 1.0))
+    return np.concatenate([bounded, np.ones((len(given), 1))], axis=1)
+
+
+def held_back_count(examples: int, share: float) -> int:
+    """Return how many of a client's examples it holds back from training, by the share of them."""
+    return min(int(share * examples), examples - 1)
+
+
+class Closing(Component, ABC):
+    """One thing that sums over all clients' data tell of the final network.
+
+    Attributes:
+        told: Names of the arrays that clients need besides the network.
+        waits: Whether it begins when all closings before it in the chain have finished.
+        moves_head: Whether predictions come from the last layer that it finds, and no longer from
+            draws of the whole network.
+        on_held_back: Whether it measures on examples that clients have held back, if they have.
+        needs_held_back: Whether it takes such examples.
+    """
+
+    told: ClassVar[tuple[str, ...]] = ()
+    waits: ClassVar[bool] = False
+    moves_head: ClassVar[bool] = False
+    on_held_back: ClassVar[bool] = False
+    needs_held_back: ClassVar[bool] = False
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds of sums it takes."""
+        return 1
+
+    def problem(self, features: int, classes: int) -> str | None:
+        """Return why it cannot close a network with F features and C classes; None if it can."""
+        return None
+
+    @abstractmethod
+    def shapes(self, features: int, classes: int) -> Mapping[str, tuple[int, ...]]:
+        """Return the shapes of its sums, for F features and C classes."""
+
+    @abstractmethod
+    def measure(self, known: Known, examples: Examples) -> Sums:
+        """Return a client's sums: the client half.
+
+        Args:
+            known: The arrays that it is ``told``.
+            examples: The client's examples.
+        """
+
+    @abstractmethod
+    def fold(self, known: Known, sums: Sums) -> Known:
+        """Return what is known after a round of sums: the server half.
+
+        Args:
+            known: What was known before.
+            sums: Those of all clients, added up.
+        """
+
+
+closings: Registry[Closing] = Registry("closing", "bfl.closing")

@@ -1,0 +1,82 @@
+"""Several closings in as few rounds of sums as they take, as pure functions of arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from bfl.closing.base import FEATURE_BOUND, Array, Closing, Examples, Known
+
+ROUNDS = "rounds."
+"""What stands before a closing's name in the array that counts its rounds."""
+
+Chain = Sequence[Closing]
+
+
+def asked(chain: Chain, known: Known) -> tuple[Closing, ...]:
+    """Return the closings that take part in the next round of sums; none when all have finished."""
+    left = [each for each in chain if int(known.get(f"{ROUNDS}{each.name}", 0)) < each.rounds]
+    return tuple(each for each in left if each is left[0] or not each.waits)
+
+
+def told(chain: Chain, known: Known) -> Known:
+    """Return the arrays that clients need in the next round."""
+    names = {name for each in asked(chain, known) for name in each.told}
+    return {k: np.asarray(v) for k, v in known.items() if k in names or k.startswith(ROUNDS)}
+
+
+def length(chain: Chain, features: int, classes: int) -> int:
+    """Return the length of a vector of sums, for F features and C classes."""
+    return sum(
+        int(np.prod(shape)) for each in chain for shape in each.shapes(features, classes).values()
+    )
+
+
+def measured(chain: Chain, known: Known, examples: Examples, held_back: Examples) -> Array:
+    """Return a client's sums as one vector, in the order of ``shapes``.
+
+    Linear algebra has one thread, so that no bit depends on how many there are.
+
+    Args:
+        chain: The closings.
+        known: What the client is ``told``.
+        examples: What it has trained on.
+        held_back: What it has held back; the same where it holds nothing back.
+    """
+    features = examples.features.shape[1] - 1
+    rows: list[Array] = [np.zeros(0)]
+    with threadpool_limits(1):
+        for each in asked(chain, known):
+            sums = each.measure(known, held_back if each.on_held_back else examples)
+            rows += [np.ravel(sums[name]) for name in each.shapes(features, examples.classes)]
+    return np.concatenate(rows)
+
+
+def folded(chain: Chain, known: Known, total: Array, features: int, classes: int) -> Known:
+    """Return what is known after a round.
+
+    Args:
+        chain: The closings.
+        known: What was known before.
+        total: All clients' vectors, added up.
+        features: The number F of features.
+        classes: The number C of classes.
+    """
+    start, after = 0, known
+    with threadpool_limits(1):
+        for each in asked(chain, known):
+            sums = {}
+            for name, shape in each.shapes(features, classes).items():
+                size = int(np.prod(shape))
+                sums[name] = np.asarray(total[start : start + size], np.float64).reshape(shape)
+                start += size
+            number = int(known.get(f"{ROUNDS}{each.name}", 0)) + 1
+            after = {**each.fold(after, sums), f"{ROUNDS}{each.name}": np.array(number)}
+    return after
+
+
+def greatest(examples: int) -> float:
+    """Return the greatest absolute value of any sum over so many examples."""
+    return examples * FEATURE_BOUND**2

@@ -1,0 +1,104 @@
+"""Predictions with what a closing has found, from the features of images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+from threadpoolctl import threadpool_limits
+
+from bfl import randomness
+from bfl.closing.base import HEAD, Array, Known, with_one
+from bfl.closing.bayesian_head import draws
+from bfl.closing.conformal import sets
+from bfl.closing.feature_density import scores
+from bfl.closing.temperature import TEMPERATURE
+from bfl.evaluation.prediction import Predictions, PredictionStatistics
+from bfl.posteriors import Posterior
+
+if TYPE_CHECKING:
+    from bfl.evaluation.prediction.forward import Images
+    from bfl.evaluation.prediction.monte_carlo import Predictor
+
+FROM_HEAD = "from-head"
+"""The array that says whether predictions come from the last layer that was found."""
+
+
+@dataclass(frozen=True)
+class Closed:
+    """What a closing has found of a network, and what predicts with it.
+
+    Attributes:
+        known: The arrays by name, as ``closing.npz`` holds them.
+    """
+
+    known: Known
+
+    @property
+    def from_head(self) -> bool:
+        """Whether predictions come from its last layer, and not from draws of the network."""
+        return bool(self.known[FROM_HEAD])
+
+    def of_images(
+        self,
+        predictor: Predictor,
+        posterior: Posterior,
+        images: Images,
+        *,
+        samples: int,
+        seed: int,
+        otherwise: Callable[[], Predictions],
+    ) -> Predictions:
+        """Return the predictions for images (N, H, W, C), with their scores.
+
+        Args:
+            predictor: Gives the features of images.
+            posterior: The run's final posterior.
+            images: uint8 images.
+            samples: How many draws of the last layer.
+            seed: The run's seed.
+            otherwise: Predicts where the last layer that was found does not.
+        """
+        features = predictor.features_at_mean(posterior, images)
+        if self.from_head:
+            return self.predict(features, samples=samples, seed=seed)
+        return self.scored(otherwise(), features)
+
+    def predict(self, features: npt.ArrayLike, *, samples: int, seed: int) -> Predictions:
+        """Return the mean predictions over draws of the last layer, with the scores of images.
+
+        Args:
+            features: (N, F) what the last layer takes, at the mean of the weights before it.
+            samples: How many draws.
+            seed: The run's seed.
+        """
+        phi = with_one(features)
+        temperature = float(self.known.get(TEMPERATURE, 1.0))
+        generator = randomness.generator(seed, "closing", "head")
+        statistics = PredictionStatistics()
+        with threadpool_limits(1):
+            for head in draws(self.known, samples, generator):
+                statistics.add_logits(phi @ head / temperature)
+        return self.scored(statistics.result(), features)
+
+    def scored(self, predictions: Predictions, features: npt.ArrayLike) -> Predictions:
+        """Return predictions with the scores of their images' features (N, F)."""
+        with threadpool_limits(1):
+            return replace(predictions, scores=scores(self.known, with_one(features)[:, :-1]))
+
+    def sets(self, features: npt.ArrayLike) -> dict[str, npt.NDArray[np.bool_]]:
+        """Return the conformal prediction sets (N, C) by name; none where there are none."""
+        return sets(self.known, with_one(features))
+
+
+def begun(head: Array, *, from_head: bool) -> Known:
+    """Return what is known before the first round of sums.
+
+    Args:
+        head: The network's own last layer (F + 1, C), biases last.
+        from_head: See ``Closed.from_head``.
+    """
+    return {HEAD: np.asarray(head, np.float64), FROM_HEAD: np.array(from_head)}

@@ -1,0 +1,91 @@
+"""Prediction sets that hold the true class as often as is promised."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import ClassVar
+
+import numpy as np
+from pydantic import Field
+
+from bfl.closing.base import HEAD, Array, Closing, Examples, Known, Sums, closings
+from bfl.closing.temperature import TEMPERATURE
+from bfl.evaluation.prediction.statistics import log_softmax
+
+THRESHOLD, THRESHOLDS = "conformal-threshold", "conformal-thresholds"
+"""The greatest score in a set: of all classes together, and of each class (C,)."""
+
+BINS = 1000
+"""Bins of the histogram of scores in [0, 1]: a threshold is the upper edge of one."""
+
+
+@closings.register("conformal")
+class Conformal(Closing):
+    """Split conformal prediction sets: they hold the true class with probability 1 − α.
+
+    Clients send a histogram of the scores s = 1 − p[y] of examples that they have held back
+    (``calibration-share``), by class. With n of them, the threshold is the ⌈(n + 1)(1 − α)⌉-th
+    smallest, rounded up to the edge of its bin; the set of an image are the classes of p ≥ 1 − s.
+    The thresholds by class hold for each class by itself. Images have to be exchangeable with all
+    clients' examples together.
+
+    Reference: Sadinle et al. (2019), "Least ambiguous set-valued classifiers"; Lu et al. (2023),
+    "Federated conformal predictors".
+    """
+
+    told: ClassVar[tuple[str, ...]] = (HEAD, TEMPERATURE)
+    waits: ClassVar[bool] = True
+    moves_head: ClassVar[bool] = True
+    on_held_back: ClassVar[bool] = True
+    needs_held_back: ClassVar[bool] = True
+
+    conformal_alpha: float = Field(
+        0.1, gt=0.0, lt=1.0, description="α: how often a prediction set may miss the true class"
+    )
+
+    def shapes(self, features: int, classes: int) -> Mapping[str, tuple[int, ...]]:
+        """Return the shape of the histograms."""
+        return {"scores": (classes, BINS)}
+
+    def measure(self, known: Known, examples: Examples) -> Sums:
+        """Return the histogram of scores of each class."""
+        found = scores(known, examples.features)[np.arange(len(examples.labels)), examples.labels]
+        counts = np.zeros((examples.classes, BINS))
+        np.add.at(counts, (examples.labels, _bins(found)), 1.0)
+        return {"scores": counts}
+
+    def fold(self, known: Known, sums: Sums) -> Known:
+        """Return the thresholds."""
+        counts = np.asarray(sums["scores"], np.float64)
+        return {
+            **known,
+            THRESHOLD: np.array(self._threshold(counts.sum(axis=0))),
+            THRESHOLDS: np.array([self._threshold(each) for each in counts]),
+        }
+
+    def _threshold(self, counts: Array) -> float:
+        """Return the upper edge of the bin of the ⌈(n + 1)(1 − α)⌉-th score; 1 without so many."""
+        rank = math.ceil((round(counts.sum()) + 1) * (1.0 - self.conformal_alpha) - 1e-9)
+        reached = np.flatnonzero(np.cumsum(counts) >= rank - 0.5)
+        return float(reached[0] + 1) / BINS if reached.size else 1.0
+
+
+def scores(known: Known, features: Array) -> Array:
+    """Return 1 − p of each class (N, C), from features (N, F + 1), by the last layer's mode."""
+    logits = features @ known[HEAD] / float(known.get(TEMPERATURE, 1.0))
+    return 1.0 - np.exp(log_softmax(logits))
+
+
+def sets(known: Known, features: Array) -> dict[str, np.ndarray]:
+    """Return the prediction sets (N, C) of features (N, F + 1); none without thresholds."""
+    if THRESHOLD not in known:
+        return {}
+    found = _bins(scores(known, features)) + 1
+    limits = {"conformal": known[THRESHOLD], "conformal-by-class": known[THRESHOLDS]}
+    return {name: found <= np.rint(limit * BINS) for name, limit in limits.items()}
+
+
+def _bins(found: Array) -> np.ndarray:
+    """Return the bins of scores in [0, 1]."""
+    return np.minimum((found * BINS).astype(np.int64), BINS - 1)

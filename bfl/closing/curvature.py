@@ -1,0 +1,137 @@
+"""The curvature of a linear classifier's log-likelihood, in forms of different size.
+
+The log-likelihood of weights W (F × C) is ℓ(W) = Σ_n log p_n[y_n] with p_n = softmax(Wᵀ φ_n). Its
+negative Hessian is H = Σ_n (diag p − p pᵀ) ⊗ φ φᵀ. Every form gives it as blocks on the diagonal,
+after a rotation of the classes: one for ``full``, one a class for the others.
+
+| form | what clients send | numbers | H becomes |
+| --- | --- | --- | --- |
+| ``full`` | H | CF(CF + 1)/2 | H |
+| ``blocks`` | Σ p_c(1 − p_c) φφᵀ | C F(F + 1)/2 | its diagonal blocks |
+| ``kronecker`` | G = Σ (diag p − ppᵀ), A = Σ φφᵀ | both triangles | G ⊗ A / n |
+| ``bound`` | A | F(F + 1)/2 | ½(I − 11ᵀ/C) ⊗ A, an upper bound for all W |
+
+Source: Böhning (1992) for the bound; Martens and Grosse (2015) for the Kronecker form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from bfl.closing.base import Array, Sums
+
+Form = Literal["full", "blocks", "kronecker", "bound"]
+
+MOST_EXACT = 2000
+"""The most weights whose full Hessian is sent and inverted."""
+
+
+@dataclass(frozen=True)
+class Curvature:
+    """A negative Hessian as blocks on the diagonal, after a rotation of the classes.
+
+    Attributes:
+        blocks: (B, S, S) positive semi-definite blocks; B·S = C·F.
+        rotation: (C, C) orthogonal; W becomes W times it.
+    """
+
+    blocks: Array
+    rotation: Array
+
+    def split(self, weights: Array) -> Array:
+        """Return weights (F, C) as the blocks (B, S) see them."""
+        return (weights @ self.rotation).T.reshape(self.blocks.shape[:2])
+
+    def joined(self, blocks: Array) -> Array:
+        """Return the weights (F, C) that ``split`` has taken apart."""
+        return blocks.reshape(len(self.rotation), -1).T @ self.rotation.T
+
+
+def shapes(form: Form, features: int, classes: int) -> dict[str, tuple[int, ...]]:
+    """Return the shapes of the sums of a form, for F features (the 1 among them), C classes."""
+    triangle = features * (features + 1) // 2
+    of_classes = classes * (classes + 1) // 2
+    all_weights = features * classes
+    by_form: Mapping[str, dict[str, tuple[int, ...]]] = {
+        "full": {"hessian": (all_weights * (all_weights + 1) // 2,)},
+        "blocks": {"by-class": (classes, triangle)},
+        "kronecker": {"of-classes": (of_classes,), "of-features": (triangle,)},
+        "bound": {"of-features": (triangle,)},
+    }
+    return by_form[form]
+
+
+def measure(form: Form, probability: Array, features: Array) -> Sums:
+    """Return the sums of a form.
+
+    Args:
+        form: The form.
+        probability: (N, C) the classes' probabilities.
+        features: (N, F) features.
+    """
+    if form == "full":
+        return {"hessian": packed(_hessian(probability, features))}
+    if form == "blocks":
+        share = probability * (1.0 - probability)
+        return {"by-class": np.stack([packed(_moment(features, s)) for s in share.T])}
+    found = {"of-features": packed(_moment(features, np.ones(len(features))))}
+    if form == "kronecker":
+        of_classes = np.diag(probability.sum(axis=0)) - probability.T @ probability
+        found = {"of-classes": packed(of_classes), **found}
+    return found
+
+
+def curvature(form: Form, sums: Sums, examples: float, classes: int) -> Curvature:
+    """Return the curvature that sums over all examples describe.
+
+    Args:
+        form: The form.
+        sums: What ``measure`` gives, added up over clients.
+        examples: The number n of examples.
+        classes: The number C of classes.
+    """
+    identity = np.eye(classes)
+    if form == "full":
+        return Curvature(unpacked(sums["hessian"])[None], identity)
+    if form == "blocks":
+        return Curvature(np.stack([unpacked(each) for each in sums["by-class"]]), identity)
+    of_features = unpacked(sums["of-features"])
+    if form == "kronecker":
+        values, rotation = np.linalg.eigh(unpacked(sums["of-classes"]) / max(examples, 1.0))
+    else:
+        values, rotation = np.linalg.eigh(0.5 * (identity - 1.0 / classes))
+    scaled = np.maximum(values, 0.0)[:, None, None] * of_features
+    return Curvature(scaled, rotation)
+
+
+def packed(matrix: Array) -> Array:
+    """Return the upper triangle of a symmetric matrix (S, S) as a vector."""
+    return np.asarray(matrix[np.triu_indices(len(matrix))])
+
+
+def unpacked(triangle: Array) -> Array:
+    """Return the symmetric matrix that ``packed`` has made a vector of."""
+    side = int((np.sqrt(8 * triangle.size + 1) - 1) / 2)
+    matrix = np.zeros((side, side))
+    matrix[np.triu_indices(side)] = triangle
+    return matrix + np.triu(matrix, 1).T
+
+
+def _moment(features: Array, share: Array) -> Array:
+    """Return Σ_n s_n φ_n φ_nᵀ (F, F)."""
+    return (features * share[:, None]).T @ features
+
+
+def _hessian(probability: Array, features: Array) -> Array:
+    """Return H (C·F, C·F), classes first."""
+    classes, width = probability.shape[1], features.shape[1]
+    found = np.empty((classes, width, classes, width))
+    for a in range(classes):
+        for b in range(a + 1):
+            share = probability[:, a] * ((a == b) - probability[:, b])
+            found[a, :, b] = found[b, :, a] = _moment(features, share)
+    return found.reshape(classes * width, classes * width)

@@ -1,0 +1,136 @@
+"""The client's half of the closing round: sums over its data with the final network."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from flwr.app import Context, Message
+
+from bfl.aggregation.weightings.equal import Equal
+from bfl.closing.base import Examples, with_one
+from bfl.closing.chain import measured
+from bfl.configuration import Configuration
+from bfl.federation.client_metrics import NUM_EXAMPLES
+from bfl.federation.wire import (
+    ARRAYS,
+    Positions,
+    TrainTask,
+    arrays_beside,
+    posterior_from_arrays,
+    reply_content,
+)
+from bfl.posteriors import Posterior
+from clients.examples import client_examples, held_back, labels_and_classes
+from clients.masked import checked_task, masked_sums
+from clients.node import Node
+from clients.process import TrainingData, start_tensorflow
+
+if TYPE_CHECKING:
+    from bfl.evaluation.prediction.monte_carlo import Predictor
+
+FEATURES_KEPT = 64
+"""Clients whose features a process keeps from one round of sums to the next."""
+
+
+def closed(
+    message: Message,
+    context: Context,
+    task: TrainTask,
+    configuration: Configuration,
+    data: TrainingData,
+) -> Message:
+    """Answer with the sums that the chain of closings asks for in this round.
+
+    They are measured at the posterior's mean, in inference mode, on the examples that the client
+    trains on, and on those that it holds back from training.
+    """
+    node = Node.of(context)
+    examples = client_examples(task, data, node, configuration)
+    labels, classes = labels_and_classes(task, data, node, configuration, examples)
+    kept = held_back(task, data, node, configuration)
+    told = None
+    if configuration.exchange.secure_sums:
+        told = checked_task(message, node, configuration, int(examples.size), Equal())
+    start_tensorflow()
+    arrays: Any = message.content[ARRAYS]
+    # Its mean alone is used; variances may not have been sent.
+    posterior = posterior_from_arrays(arrays, 1.0)
+
+    def seen(positions: Positions) -> Examples:
+        features = _features(_Asked(task, configuration, classes, posterior, data, positions))
+        return Examples(with_one(features), labels[positions], classes)
+
+    trained = seen(examples)
+    vector = measured(
+        configuration.closing,
+        arrays_beside(message.content),
+        trained,
+        seen(kept) if kept.size else trained,
+    )
+    count = int(examples.size)
+    if told:
+        return Message(
+            masked_sums(message, context, told, configuration, vector, count), reply_to=message
+        )
+    nothing = np.zeros(0, np.float32)
+    sums = Posterior(nothing, nothing, vector.astype(np.float32))
+    return Message(reply_content(sums, {NUM_EXAMPLES: count}), reply_to=message)
+
+
+class _Asked:
+    """Which features are asked for: equal where the posterior and the images are."""
+
+    def __init__(
+        self,
+        task: TrainTask,
+        configuration: Configuration,
+        classes: int,
+        posterior: Posterior,
+        data: TrainingData,
+        positions: Positions,
+    ) -> None:
+        self.configuration, self.classes = configuration, classes
+        self.posterior, self.data, self.positions = posterior, data, positions
+        self._key = (
+            posterior.digest(),
+            task.configuration,
+            task.partition_id,
+            positions.tobytes(),
+            id(data.images),
+        )
+
+    def __hash__(self) -> int:
+        return hash(self._key)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Asked) and self._key == other._key
+
+
+@lru_cache(maxsize=FEATURES_KEPT)
+def _features(asked: _Asked) -> npt.NDArray[np.float32]:
+    """Return the features (N, F) of a client's images, computed once for all rounds of sums."""
+    predictor = _predictor(asked.configuration, asked.data.image_shape, asked.classes)
+    images = asked.data.images[asked.positions]
+    return np.asarray(predictor.features_at_mean(asked.posterior, images), np.float32)
+
+
+def _predictor(
+    configuration: Configuration, image_shape: tuple[int, int, int], classes: int
+) -> Predictor:
+    """Return what gives features, traced once per process for these images and classes."""
+    from bfl.learning.networks.network import build_network
+
+    network = build_network(
+        configuration.architecture, configuration.inference, image_shape, classes
+    )
+    return _made(network, configuration.architecture)
+
+
+@lru_cache(maxsize=2)
+def _made(network: Any, architecture: Any) -> Predictor:
+    from bfl.evaluation.prediction.monte_carlo import Predictor
+
+    return Predictor(network, architecture)

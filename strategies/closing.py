@@ -1,0 +1,203 @@
+"""The closing round on the server: clients are asked for sums, which finish the final network."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from bfl.closing import Closing
+from bfl.closing.base import Array, Known
+from bfl.closing.chain import asked, folded, greatest, length, told
+from bfl.closing.closed import begun
+from bfl.errors import ConfigurationError
+from bfl.federation.exchanges.direct import Direct
+from bfl.federation.secure_aggregation.fixed_point import decoded, exponent_for
+from bfl.federation.state import Snapshots
+from bfl.federation.wire import CLOSE
+from bfl.posteriors import Manifest, Posterior
+from strategies.flower_clients import FlowerClients
+from strategies.method import Method
+from strategies.pool_sums import WantedSum
+from strategies.server_state import ServerState
+from strategies.training_request import TrainingRequest, training_request
+
+CLOSING = "closing"
+"""The folder in a run's with the sums' results so far."""
+
+_OF = "of-posterior"
+
+
+@dataclass(frozen=True)
+class Head:
+    """The last layer of a network, as its manifest describes it.
+
+    Attributes:
+        features: The number F of features that it takes.
+        classes: The number C of classes.
+        weights: (F + 1, C) its weights at the posterior's mean, biases in the last row.
+    """
+
+    features: int
+    classes: int
+    weights: Array
+
+    @classmethod
+    def of(cls, posterior: Posterior, manifest: Manifest | None) -> Head:
+        """Return the last layer of a posterior's network.
+
+        Raises:
+            ConfigurationError: The last layer is no dense layer with biases, or not known.
+        """
+        if manifest is None:
+            raise ConfigurationError("a closing needs the manifest of the network's parameters")
+        values = {
+            parameter.name: part
+            for gaussian, vector in ((True, posterior.mean), (False, posterior.point))
+            for parameter, part in zip(
+                manifest.gaussian if gaussian else manifest.point,
+                manifest.split(vector, gaussian=gaussian),
+                strict=True,
+            )
+        }
+        *_, kernel, bias = [values[parameter.name] for parameter in manifest]
+        if kernel.ndim != 2 or bias.shape != kernel.shape[1:]:
+            raise ConfigurationError(
+                "a closing needs a network that ends with a dense layer with biases, and this one "
+                f"ends with tensors of shapes {kernel.shape} and {bias.shape}; allowed: another "
+                'model, or closing="none"'
+            )
+        weights = np.concatenate([kernel, bias[None]]).astype(np.float64)
+        return cls(kernel.shape[0], kernel.shape[1], weights)
+
+
+def check_closing(
+    chain: Sequence[Closing], posterior: Posterior, manifest: Manifest | None
+) -> None:
+    """Refuse a closing that does not fit the network, before anybody trains.
+
+    Raises:
+        ConfigurationError: Naming what does not fit.
+    """
+    if not asked(chain, {}):
+        return
+    head = Head.of(posterior, manifest)
+    for each in chain:
+        if problem := each.problem(head.features, head.classes):
+            raise ConfigurationError(problem)
+
+
+def close(
+    method: Method,
+    state: ServerState,
+    clients: FlowerClients,
+    manifest: Manifest | None,
+    folder: Path | None = None,
+    on_round: Callable[[int, Mapping[str, float]], None] = lambda number, numbers: None,
+) -> Known | None:
+    """Ask all clients for the sums of a chain of closings; return what they tell.
+
+    The rounds that an interrupted server has finished are taken from the folder. Sums travel as a
+    posterior without Gaussian parameters does: checked, refused, added up in the order of partition
+    ids, or masked.
+
+    Args:
+        method: The method, with its chain and its exchange.
+        state: Where the federation stands after the last round.
+        clients: Who is asked.
+        manifest: The parameters of the network.
+        folder: Where each round's result is kept; None: nowhere.
+        on_round: Told the number of each round of sums, and its numbers.
+
+    Returns:
+        None where the chain takes no round.
+
+    Raises:
+        RunError: Too few clients have sent usable sums.
+    """
+    chain, posterior = method.closing, state.posterior
+    if not asked(chain, {}):
+        return None
+    head = Head.of(posterior, manifest)
+    snapshots = Snapshots(folder) if folder else None
+    # Another posterior, or other closings, have other sums.
+    whose = np.array(f"{posterior.digest()} {method.closing!r}")
+    known = begun(head.weights, from_head=any(each.moves_head for each in chain))
+    number = 0
+    if snapshots and (found := snapshots.latest()) and str(found[1].pop(_OF, "")) == str(whose):
+        number, known = found
+    while parts := asked(chain, known):
+        number += 1
+        size = length(parts, head.features, head.classes)
+        who, total = _sums(method, _request(method, state, clients, known, size), clients)
+        known = folded(chain, known, total, head.features, head.classes)
+        if snapshots:
+            snapshots.save(number, {**known, _OF: whose})
+        on_round(number, {"clients": len(who), **_numbers(known)})
+    return known
+
+
+def _request(
+    method: Method,
+    state: ServerState,
+    clients: FlowerClients,
+    known: Known,
+    size: int,
+) -> TrainingRequest:
+    """Return what all clients are asked in a round of so many sums."""
+    everybody = range(clients.size)
+    nothing = np.zeros(0, np.float32)
+    return replace(
+        training_request(method, state, everybody, clients.size),
+        message_type=CLOSE,
+        broadcast=told(method.closing, known),
+        expected=Posterior(nothing, nothing, np.zeros(size, np.float32)),
+        declared=(),
+        problem=_too_great,
+        exchange=method.exchange if method.exchange.secure_sums else Direct(),
+    )
+
+
+def _too_great(sums: Posterior, examples: int) -> str | None:
+    """Return what is wrong with a client's sums over so many examples; None if nothing is."""
+    most = greatest(examples)
+    beyond = int(np.count_nonzero(np.abs(sums.point) > most))
+    return f"{beyond} of {sums.point.size} sums are beyond ±{most:g}" if beyond else None
+
+
+def _sums(
+    method: Method, request: TrainingRequest, clients: FlowerClients
+) -> tuple[Sequence[int], Array]:
+    """Return who is in the sums, and the sums: of single vectors, or of masked ones."""
+    expected = request.expected or request.posterior
+    size = expected.point.size
+    if secure_sums := method.exchange.secure_sums:
+        shares = dict.fromkeys(request.partition_ids, 1.0 / clients.size)
+        most = greatest(max(clients.num_examples.values(), default=clients.most_examples))
+        wanted = WantedSum(
+            secure_sums,
+            method.pooling,
+            expected,
+            shares,
+            float(clients.size),
+            [exponent_for(most)],
+            size,
+        )
+        found = clients.add_up(request, wanted)
+        return found.partition_ids, decoded(found.total, exponent_for(most)) * clients.size
+    total, who = np.zeros(size), []
+    for update in clients.train(request, lambda partition_id: None):
+        total += update.posterior.point
+        who.append(update.partition_id)
+    return who, total
+
+
+def _numbers(known: Known) -> dict[str, float]:
+    """Return what is known in single numbers."""
+    return {name: float(value) for name, value in known.items() if _is_number(value)}
+
+
+def _is_number(value: np.ndarray) -> bool:
+    return np.ndim(value) == 0 and np.asarray(value).dtype.kind == "f"
