@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 from pydantic import Field
-from scipy.optimize import minimize_scalar
+from scipy.optimize import brentq
 
 from bfl.closing import curvature as forms
 from bfl.closing.base import FEATURE_BOUND, HEAD, Array, Closing, Examples, Known, Sums, closings
@@ -39,8 +39,9 @@ class BayesianHead(Closing):
     are the mean over draws of W on features at the mean, whatever the weights before them are.
 
     Diagonal blocks of H bound it from above only twice over (H ≼ 2 diag blocks), which one step of
-    two equally probable classes reaches. So s is (C − 1)/C there, and 1 otherwise. A step after
-    which ℓ − δ‖W‖²/2 is lower is halved; the last round keeps the best weights.
+    two equally probable classes reaches. So s is (C − 1)/C there, and 1 otherwise. No step is
+    longer than W. A quarter is left of one after which ℓ − δ‖W‖²/2 is lower, and the last round
+    keeps the best weights.
 
     Reference: MacKay (1992), "The evidence framework applied to classification networks"; Daxberger
     et al. (2021), "Laplace redux", for last layers.
@@ -53,7 +54,7 @@ class BayesianHead(Closing):
         "blocks", description="what of the last layer's curvature clients send in a closing round"
     )
     closing_rounds: int = Field(
-        3, ge=1, le=100, description="rounds of sums: one Newton step fewer, then the curvature"
+        3, ge=1, le=1000, description="rounds of sums: one Newton step fewer, then the curvature"
     )
 
     @property
@@ -98,7 +99,8 @@ class BayesianHead(Closing):
 
     def fold(self, known: Known, sums: Sums) -> Known:
         """Return the weights after one more step, or, in the last round, their posterior."""
-        head = np.asarray(known[HEAD], np.float64)
+        # What all classes have alike changes no prediction, and is 0 at the mode.
+        head = known[HEAD] - np.mean(known[HEAD], axis=1, keepdims=True)
         likelihood = float(sums["log-likelihood"])
         found = forms.curvature(self.head_curvature, sums, float(sums["examples"]), head.shape[1])
         values, vectors = np.linalg.eigh(found.blocks)
@@ -110,7 +112,7 @@ class BayesianHead(Closing):
             was = float(known[LIKELIHOOD]) - precision * np.sum(best**2) / 2
             if not likelihood - precision * np.sum(head**2) / 2 >= was:
                 # What is known of the best weights stays; in the last round they are the mode.
-                return {**known, HEAD: best if number == self.rounds else (head + best) / 2}
+                return {**known, HEAD: best if number == self.rounds else (head + 3 * best) / 4}
         factor = vectors / np.sqrt(values + precision)[:, None, :]
         after = {
             **known,
@@ -127,7 +129,9 @@ class BayesianHead(Closing):
         step = factor @ (factor.transpose(0, 2, 1) @ slope[:, :, None])
         classes = head.shape[1]
         share = (classes - 1) / classes if self.head_curvature == "blocks" else 1.0
-        return {**after, HEAD: head + share * found.joined(step)}
+        shift = share * found.joined(step)
+        within = float(np.linalg.norm(head)) / max(float(np.linalg.norm(shift)), 1e-300)
+        return {**after, HEAD: head + min(1.0, within) * shift}
 
 
 def most_probable(likelihood: float, head: Array, values: Array) -> tuple[float, float]:
@@ -145,12 +149,18 @@ def most_probable(likelihood: float, head: Array, values: Array) -> tuple[float,
         volume = size * math.log(precision) - float(np.log(values + precision).sum())
         return float(likelihood - precision * square / 2 + volume / 2)
 
-    # The evidence may have several maxima: the best of a grid, then its neighbourhood.
+    def slope(exponent: float) -> float:
+        # Of log Z by log δ, twice: the weights that data determine, and what δ expects of W.
+        precision = 10.0**exponent
+        return float(np.sum(values / (values + precision)) - precision * square)
+
+    # There may be several maxima: the best of a grid, then the root next to it.
     grid = np.linspace(*SEARCHED, 41)
-    at = float(grid[int(np.argmax([log_evidence(each) for each in grid]))])
-    near = (max(SEARCHED[0], at - 0.25), min(SEARCHED[1], at + 0.25))
-    found = minimize_scalar(lambda x: -log_evidence(x), bounds=near, method="bounded")
-    return 10.0 ** float(found.x), log_evidence(float(found.x))
+    best = int(np.argmax([log_evidence(float(each)) for each in grid]))
+    low, high = float(grid[max(0, best - 1)]), float(grid[min(len(grid) - 1, best + 1)])
+    inside = slope(low) > 0 > slope(high)
+    found = float(brentq(slope, low, high, xtol=1e-14)) if inside else float(grid[best])
+    return 10.0**found, log_evidence(found)
 
 
 def draws(known: Known, samples: int, generator: np.random.Generator) -> Iterator[Array]:

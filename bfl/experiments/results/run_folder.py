@@ -159,13 +159,16 @@ class RunFolder(Files):
         with self.reading(CONFIG) as data:
             return config_of(data)
 
-    def add_rounds(self, rounds: int) -> None:
-        """Give the run more rounds; its final results, of fewer, are removed.
+    def reconfigure(self, config: Mapping[str, Any]) -> None:
+        """Give the run more rounds or another end; its final results are removed.
+
+        Args:
+            config: The complete configuration.
 
         Raises:
             RunError: A file cannot be written or removed.
         """
-        text = tomli_w.dumps({**self.config(), "rounds": rounds})
+        text = tomli_w.dumps(plain(config))
         # The configuration last: a run killed here is to be given more rounds again. With the
         # new one beside the old results it would pass for a finished run of as many.
         self._drop_final_results()

@@ -13,6 +13,7 @@ from typing import Any
 import numpy.typing as npt
 import tomli_w
 
+from bfl.closing import closings
 from bfl.configuration import Configuration, resolve
 from bfl.configuration.sources import GIVEN
 from bfl.errors import ConfigurationError, DataError, PosteriorError
@@ -52,6 +53,12 @@ FREE_TO_CHANGE = frozenset(
     }
 )
 """Keys that say where and how patiently a run is made, not what comes out."""
+
+
+def keys_of_the_end() -> frozenset[str]:
+    """Return the keys that say what becomes of the final posterior, and change no round."""
+    settings = (key for each in closings.classes() for key in each.setting_keys())
+    return frozenset({"closing", *settings})
 
 
 @dataclass(frozen=True)
@@ -186,8 +193,11 @@ def _go_on(
     if threads := _threads_of_older_version(folder, configuration):
         config = {**folder.config(), **threads}
         folder.write(CONFIG, tomli_w.dumps(config).encode())
-    if configuration.keys.rounds > folder.config()["rounds"]:
-        folder.add_rounds(configuration.keys.rounds)
+    saved, now = folder.config(), configuration.values
+    if changed_keys(saved, now):  # all others have been refused
+        end = keys_of_the_end()
+        changed = {key: now[key] for key in end & now.keys()} | {"rounds": now["rounds"]}
+        folder.reconfigure({k: v for k, v in saved.items() if k not in end} | changed)
     folder.keep_rounds(checkpoint.server_round if checkpoint else 0)
     if configuration.keys.judged_by == "clients":
         drop_judgements(folder, configuration.keys.clients_judge)
@@ -265,7 +275,9 @@ def _refuse_changes(folder: RunFolder, configuration: Configuration) -> None:
             f"{saved.get('rounds')!r}; expected a whole number"
         )
     saved |= _threads_of_older_version(folder, configuration)
+    end = keys_of_the_end()
     changed = changed_keys(saved, configuration.values)
+    changed = {key: both for key, both in changed.items() if key not in end}
     was, now = changed.get("rounds", (0, 0))
     if now > was:
         if configuration.schedule.depends_on_rounds():

@@ -61,7 +61,7 @@ def test_a_run_given_more_rounds_is_warned_as_one_that_had_them_from_the_start(t
     collapsed = {**HEALTHY, "fraction-at-scale-floor": 0.9}
     folder, said = RunFolder.create(tmp_path, "run", {"rounds": 1}, {}), []
     CollapseWatch(folder, said.append).look(collapsed, 5, FINAL_EVALUATION)
-    folder.add_rounds(2)
+    folder.reconfigure({**folder.config(), "rounds": 2})
     CollapseWatch(folder, said.append).look(collapsed, 5, "round 2")
     assert [text.partition(":")[0] for text in folder.warnings()] == ["round 2"]
     assert len(said) == 2

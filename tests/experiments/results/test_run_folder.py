@@ -343,7 +343,7 @@ def test_results_of_fewer_rounds_go_when_there_are_to_be_more(tmp_path):
     folder = finished_run(tmp_path)
     folder.write_clients({"0": {"meme-accuracy": 0.5}})
     folder.write_ensemble({"members": []})
-    folder.add_rounds(3)
+    folder.reconfigure({**folder.config(), "rounds": 3})
     assert folder.config() == {"rounds": 3}
     for file in ("metrics.json", "examples.npz", "clients.json", "ensemble.json"):
         assert not folder.holds(file), file
@@ -353,7 +353,7 @@ def test_what_was_warned_of_the_results_of_fewer_rounds_goes_with_them(tmp_path)
     folder = finished_run(tmp_path)
     folder.append_warning("round 1: the posterior is narrow")
     folder.append_warning("final evaluation: the posterior is narrow")
-    folder.add_rounds(3)
+    folder.reconfigure({**folder.config(), "rounds": 3})
     assert folder.warnings() == ["round 1: the posterior is narrow"]
 
 
@@ -368,9 +368,9 @@ def test_a_run_killed_while_it_is_given_more_rounds_does_not_pass_for_finished(
     with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", killed)
         with pytest.raises(KeyboardInterrupt):
-            folder.add_rounds(3)
+            folder.reconfigure({**folder.config(), "rounds": 3})
     assert folder.config() == {"rounds": 2}
-    folder.add_rounds(3)
+    folder.reconfigure({**folder.config(), "rounds": 3})
     assert not folder.holds("metrics.json")
 
 

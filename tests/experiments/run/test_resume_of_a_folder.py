@@ -74,7 +74,7 @@ def test_what_clients_measured_as_in_a_last_round_goes_when_it_is_not_the_last(
             folder.append_round({"round": number, "accuracy": 0.9, "client/memory": 1, **measured})
             Checkpoints(folder).save(Checkpoint(number, posterior_of(number), {}))
     if killed:
-        folder.add_rounds(rounds)
+        folder.reconfigure({**folder.config(), "rounds": rounds})
     with open_run(configured(tmp_path, rounds=rounds, resume=True, **changes), "run", {}):
         pass
     assert folder.rounds() == [

@@ -189,7 +189,7 @@ class PretendingEngine:
             (folder.path / "checkpoints").mkdir()
         rounds = configuration.keys.rounds
         if rounds > folder.config()["rounds"]:  # as a real run that is given more
-            folder.add_rounds(rounds)
+            folder.reconfigure({**folder.config(), "rounds": rounds})
         with ProgressReport(rounds, follower=engine_run.follower) as progress:
             progress.say(f"this is {name}")
             for number in range(len(folder.rounds()) + 1, rounds + 1):

@@ -1,0 +1,265 @@
+"""Closings are functions of sums: however the data are spread over clients, the result is one."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.optimize import minimize
+from scipy.special import log_softmax, softmax
+
+from bfl.closing import Closed, closings
+from bfl.closing.base import FEATURE_BOUND, HEAD, Examples, with_one
+from bfl.closing.bayesian_head import FACTOR, PRECISION, BayesianHead, draws
+from bfl.closing.chain import asked, folded, length, measured, told
+from bfl.closing.closed import begun
+from bfl.closing.conformal import Conformal
+from bfl.closing.curvature import Form, curvature, measure, packed, unpacked
+from bfl.closing.feature_density import FeatureDensity, scores
+from bfl.closing.temperature import TEMPERATURE, Temperature
+
+FEATURES, CLASSES = 4, 3
+FORMS: tuple[Form, ...] = ("full", "blocks", "kronecker", "bound")
+
+
+def examples(seed: int, count: int = 400) -> Examples:
+    """Return features of overlapping classes."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(CLASSES, size=count)
+    centres = np.random.default_rng(99).normal(size=(CLASSES, FEATURES))
+    return Examples(with_one(centres[labels] + rng.normal(size=(count, FEATURES))), labels, CLASSES)
+
+
+def parts_of(whole: Examples, sizes: list[int]) -> list[Examples]:
+    """Return the examples split into parts of some sizes, and the rest."""
+    cuts = np.minimum(np.cumsum(sizes), len(whole.labels))
+    pairs = zip(np.split(whole.features, cuts), np.split(whole.labels, cuts), strict=True)
+    return [Examples(f, y, CLASSES) for f, y in pairs if len(y)]
+
+
+def start(*chain: object) -> dict[str, np.ndarray]:
+    """Return what is known before the first round."""
+    head = 0.1 * np.random.default_rng(5).normal(size=(FEATURES + 1, CLASSES))
+    return dict(begun(head, from_head=True))
+
+
+def closed(chain: tuple, clients: list[Examples]) -> dict[str, np.ndarray]:
+    """Return what a chain finds of clients, as server and clients do it."""
+    known = start()
+    while parts := asked(chain, known):
+        sums = sum(measured(chain, told(chain, known), each, each) for each in clients)
+        assert sums.shape == (length(parts, FEATURES, CLASSES),)
+        known = dict(folded(chain, known, sums, FEATURES, CLASSES))
+    return known
+
+
+def all_closings() -> list[object]:
+    """Return every closing, with settings that small data allow."""
+    return [
+        *(BayesianHead(head_curvature=form, closing_rounds=4) for form in FORMS),
+        *(closings.create(n, {"density-least-count": 1}) for n in closings.names()),
+    ]
+
+
+@pytest.mark.parametrize("closing", all_closings(), ids=str)
+@settings(max_examples=10, deadline=None)
+@given(sizes=st.lists(st.integers(1, 120), min_size=1, max_size=4), reverse=st.booleans())
+def test_the_split_over_clients_makes_no_difference(closing, sizes, reverse) -> None:
+    whole = examples(0)
+    clients = parts_of(whole, sizes)
+    one = closed((closing,), [whole])
+    many = closed((closing,), clients[::-1] if reverse else clients)
+    assert one.keys() == many.keys()
+    for name, value in one.items():
+        if "factor" in name or "density" in name or "rotation" in name:
+            continue  # eigenvectors have a sign of their own; what they make is compared below
+        np.testing.assert_allclose(many[name], value, rtol=1e-9, atol=1e-9)
+    for name, value in scores(one, whole.features[:, :-1]).items():
+        found = scores(many, whole.features[:, :-1])[name]
+        np.testing.assert_allclose(found, value, rtol=1e-9, atol=1e-9)
+
+
+def test_no_example_adds_more_than_the_bound() -> None:
+    """What clients' sums are refused by, and masked sums have room for."""
+    far = Examples(with_one(np.full((3, FEATURES), 1e30)), np.array([0, 1, 2]), CLASSES)
+    for closing in all_closings():
+        known = {**start(), HEAD: np.full((FEATURES + 1, CLASSES), 1e6) * [1, 0, -1]}
+        assert np.all(np.abs(measured((closing,), known, far, far)) <= 3 * FEATURE_BOUND**2)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_newton_ends_at_the_mode_of_the_central_posterior(form: Form) -> None:
+    """At the mode by a general optimizer, with the prior precision that was found."""
+    whole = examples(1)
+    known = closed(
+        (BayesianHead(head_curvature=form, closing_rounds=600),), parts_of(whole, [50, 130])
+    )
+    precision = float(known[PRECISION])
+    shape = known[HEAD].shape
+
+    def loss(flat: np.ndarray) -> tuple[float, np.ndarray]:
+        head = flat.reshape(shape)
+        log_p = log_softmax(whole.features @ head, axis=1)
+        residual = np.exp(log_p)
+        residual[np.arange(400), whole.labels] -= 1
+        value = -log_p[np.arange(400), whole.labels].sum() + precision * (flat**2).sum() / 2
+        return value, (whole.features.T @ residual + precision * head).ravel()
+
+    best = minimize(loss, np.zeros(np.prod(shape)), jac=True, options={"gtol": 1e-10})
+    np.testing.assert_allclose(known[HEAD].ravel(), best.x, atol=2e-5)
+
+
+def test_the_full_hessian_is_the_derivative_of_the_gradient() -> None:
+    whole = examples(2, 50)
+    head = np.random.default_rng(3).normal(size=(FEATURES + 1, CLASSES))
+
+    def gradient(flat: np.ndarray) -> np.ndarray:
+        p = softmax(whole.features @ flat.reshape(CLASSES, -1).T, axis=1)
+        return (p.T @ whole.features).ravel()
+
+    flat, step = head.T.ravel(), 1e-6
+    numeric = np.stack(
+        [(gradient(flat + step * e) - gradient(flat - step * e)) / (2 * step) for e in np.eye(15)]
+    )
+    p = softmax(whole.features @ head, axis=1)
+    found = curvature("full", measure("full", p, whole.features), 50, CLASSES)
+    np.testing.assert_allclose(found.blocks[0], numeric, atol=1e-7)
+    diagonal = curvature("blocks", measure("blocks", p, whole.features), 50, CLASSES)
+    for number, block in enumerate(diagonal.blocks):
+        own = slice(5 * number, 5 * number + 5)
+        np.testing.assert_allclose(block, numeric[own, own], atol=1e-7)
+
+
+@settings(max_examples=30, deadline=None)
+@given(seed=st.integers(0, 10**6), scale=st.floats(0.01, 10.0))
+def test_bounds_of_the_hessian(seed: int, scale: float) -> None:
+    """H ≼ 2 · its diagonal blocks, and H ≼ Böhning's bound, for whatever weights."""
+    rng = np.random.default_rng(seed)
+    phi = rng.normal(size=(20, FEATURES + 1))
+    p = softmax(scale * rng.normal(size=(20, CLASSES)), axis=1)
+    full = curvature("full", measure("full", p, phi), 20, CLASSES).blocks[0]
+    blocks = np.zeros_like(full)
+    for number, block in enumerate(curvature("blocks", measure("blocks", p, phi), 20, 3).blocks):
+        own = slice(5 * number, 5 * number + 5)
+        blocks[own, own] = block
+    bound = np.kron(0.5 * (np.eye(3) - 1 / 3), phi.T @ phi)
+    for above in (2 * blocks, bound):
+        assert np.linalg.eigvalsh(above - full).min() > -1e-9 * np.abs(above).max()
+
+
+def test_draws_have_the_mean_and_covariance_of_the_laplace_approximation() -> None:
+    whole = examples(4, 100)
+    known = closed((BayesianHead(head_curvature="full", closing_rounds=30),), [whole])
+    p = softmax(whole.features @ known[HEAD], axis=1)
+    hessian = curvature("full", measure("full", p, whole.features), 100, CLASSES).blocks[0]
+    expected = np.linalg.inv(hessian + float(known[PRECISION]) * np.eye(15))
+    np.testing.assert_allclose(known[FACTOR][0] @ known[FACTOR][0].T, expected, atol=1e-9)
+    drawn = np.stack([d.T.ravel() for d in draws(known, 20_000, np.random.default_rng(0))])
+    np.testing.assert_allclose(drawn.mean(axis=0), known[HEAD].T.ravel(), atol=0.02)
+    np.testing.assert_allclose(np.cov(drawn.T), expected, atol=0.05 * np.abs(expected).max())
+
+
+def test_a_step_that_overshoots_is_taken_back() -> None:
+    """Weights so large that every probability is 0 or 1, and no curvature is left."""
+    whole = examples(6)
+    head = 200 * np.random.default_rng(7).normal(size=(FEATURES + 1, CLASSES))
+    chain = (BayesianHead(closing_rounds=25),)
+    known = dict(begun(head, from_head=True))
+    likelihoods = []
+    while asked(chain, known):
+        sums = measured(chain, told(chain, known), whole, whole)
+        known = dict(folded(chain, known, sums, FEATURES, CLASSES))
+        likelihoods.append(float(known["head-log-likelihood"]))
+    assert np.isfinite(known[HEAD]).all()
+    assert likelihoods[-1] > -400 < likelihoods[-1] > likelihoods[0]
+
+
+def test_density_is_that_of_the_classes_gaussians() -> None:
+    """Against SciPy, by moments of all examples together."""
+    from scipy.special import logsumexp
+    from scipy.stats import multivariate_normal
+
+    whole = examples(8, 900)
+    known = closed((FeatureDensity(density_shrinkage=1e-6),), parts_of(whole, [100, 300]))
+    phi = whole.features[:, :-1]
+    own = [phi[whole.labels == c] for c in range(CLASSES)]
+    tied = sum(len(o) * np.cov(o.T, bias=True) for o in own) / 900
+    ridge = 1e-6 * np.trace(tied) / FEATURES * np.eye(FEATURES)
+    logs = [
+        np.log(len(o) / 900)
+        + multivariate_normal(o.mean(axis=0), np.cov(o.T, bias=True) + ridge).logpdf(phi)
+        for o in own
+    ]
+    np.testing.assert_allclose(scores(known, phi)["feature-density"], -logsumexp(logs, axis=0))
+    inverse = np.linalg.inv(tied + ridge)
+    away = [phi[0] - o.mean(axis=0) for o in own]
+    nearest = min(float(each @ inverse @ each) for each in away)
+    np.testing.assert_allclose(scores(known, phi[:1])["mahalanobis"], nearest)
+
+
+def test_a_client_sends_no_sums_of_a_class_with_few_examples() -> None:
+    few = Examples(with_one(np.ones((6, FEATURES))), np.array([0, 0, 0, 0, 0, 1]), CLASSES)
+    sums = FeatureDensity(density_least_count=5).measure({}, few)
+    assert sums["counts"].tolist() == [5, 0, 0]
+    assert not sums["first"][1].any()
+    assert not sums["second"][1].any()
+
+
+def test_temperature_is_the_most_likely_one() -> None:
+    whole = examples(9, 2000)
+    known = closed((Temperature(),), parts_of(whole, [700]))
+    logits = whole.features @ known[HEAD]
+
+    def likelihood(t: float) -> float:
+        return float(log_softmax(logits / t, axis=1)[np.arange(2000), whole.labels].sum())
+
+    found = float(known[TEMPERATURE])
+    assert likelihood(found) >= max(likelihood(found * 1.01), likelihood(found / 1.01))
+
+
+def test_conformal_sets_cover_what_they_promise() -> None:
+    """Coverage of 200 draws of calibration data: within the bounds of 1/(n + 1) on average."""
+    alpha, count = 0.1, 99
+    chain = (Conformal(conformal_alpha=alpha),)
+    covered, by_class = [], []
+    for seed in range(200):
+        both = examples(100 + seed, count + 400)
+        calibration, test = parts_of(both, [count])
+        known = closed(chain, parts_of(calibration, [30, 40]))
+        found = Closed(known).sets(test.features[:, :-1])
+        rows = np.arange(400)
+        covered.append(found["conformal"][rows, test.labels].mean())
+        by_class.append(found["conformal-by-class"][rows, test.labels].mean())
+    # The deviation of the mean of 200 is about 0.002; bins of 1/1000 add as much.
+    assert 1 - alpha - 0.01 < np.mean(covered) < 1 - alpha + 1 / (count + 1) + 0.015
+    assert np.mean(by_class) > 1 - alpha - 0.01
+
+
+def test_too_few_examples_for_alpha_give_whole_sets() -> None:
+    known = closed((Conformal(conformal_alpha=0.01),), [examples(10, 50)])
+    assert Closed(known).sets(examples(11, 20).features[:, :-1])["conformal"].all()
+
+
+def test_rounds_are_shared_where_they_can_be() -> None:
+    """Density goes along with the head's first round; what rests on the final head waits."""
+    chain = (BayesianHead(closing_rounds=3), FeatureDensity(), Temperature(), Conformal())
+    known, rounds = start(), []
+    while parts := asked(chain, known):
+        rounds.append([each.name for each in parts])
+        sums = measured(chain, told(chain, known), examples(12), examples(13))
+        known = dict(folded(chain, known, sums, FEATURES, CLASSES))
+    assert rounds == [
+        ["bayesian-head", "feature-density"],
+        ["bayesian-head"],
+        ["bayesian-head"],
+        ["temperature"],
+        ["conformal"],
+    ]
+
+
+@pytest.mark.parametrize("side", [1, 2, 7])
+def test_triangles_hold_symmetric_matrices(side: int) -> None:
+    given_ = np.random.default_rng(side).normal(size=(side, side))
+    matrix = given_ + given_.T
+    np.testing.assert_array_equal(unpacked(packed(matrix)), matrix)

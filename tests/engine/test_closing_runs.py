@@ -1,0 +1,136 @@
+"""Runs with a closing round: as they are, masked, interrupted, by Flower's Ray engine, refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from runs_in_process import KilledError, digests, make_run
+
+import bfl
+from bfl.closing import Closed
+from bfl.configuration import resolve
+from bfl.errors import ConfigurationError
+from bfl.experiments.results import RunFolder
+from bfl.federation.state import Snapshots
+from strategies import closing
+
+VALUES: dict[str, Any] = {
+    "model": "resnet8",
+    "inference": "deterministic",
+    "strategy": "fedavg",
+    "train-examples": 400,
+    "test-examples": 100,
+    "rounds": 2,
+    "local-epochs": 1,
+    "closing": "bayesian-head+feature-density+temperature+conformal",
+    "calibration-share": 0.2,
+}
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("undrawn_figures")]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    return make_run(VALUES, 3, tmp_path_factory.mktemp("closing") / "whole")
+
+
+def found(folder: RunFolder) -> dict[str, np.ndarray]:
+    return folder.read_arrays("closing.npz")
+
+
+def test_a_closed_run_predicts_as_it_was_judged(whole: RunFolder) -> None:
+    result = bfl.load(whole.path)
+    from bfl.data.datasets.cache import cached_dataset
+    from bfl.data.datasets.subset import with_test_examples
+
+    images = with_test_examples(cached_dataset("digits", ""), 100).test_images
+    predicted, (judged, _) = result.predict(images), whole.predictions()
+    np.testing.assert_array_equal(predicted.mean_probability, judged.mean_probability)
+    assert set(judged.scores) == {"feature-density", "mahalanobis", "relative-mahalanobis"}
+    np.testing.assert_array_equal(
+        predicted.uncertainty["feature-density"], judged.scores["feature-density"]
+    )
+
+
+def test_the_rounds_are_those_of_a_run_without_closing(whole: RunFolder, tmp_path: Path) -> None:
+    plain = make_run(VALUES, 3, tmp_path / "plain", closing="none")
+    assert digests(plain) == digests(whole)
+    assert not plain.holds("closing.npz")
+
+
+def test_masked_sums_are_the_sums(whole: RunFolder, tmp_path: Path) -> None:
+    """The networks differ by rounding: sums of one network, by both ways, are compared."""
+    masked = make_run(VALUES, 3, tmp_path / "masked", exchange="masked")
+    one, other = found(whole), found(masked)
+    assert one.keys() == other.keys()
+    features = np.abs(np.random.default_rng(0).normal(size=(50, 64)))
+    first, second = (Closed(k).predict(features, samples=20, seed=0) for k in (one, other))
+    np.testing.assert_allclose(first.mean_probability, second.mean_probability, atol=0.05)
+
+
+@pytest.mark.parametrize("killed_after", [1, 3])
+def test_a_run_killed_in_its_closing_goes_on_there(
+    whole: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed_after: int
+) -> None:
+    save, asked = Snapshots.save, []
+
+    def stop(snapshots: Snapshots, number: int, arrays: Any) -> None:
+        save(snapshots, number, arrays)
+        if snapshots.folder.name == closing.CLOSING and number == killed_after:
+            raise KilledError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Snapshots, "save", stop)
+        with pytest.raises(KilledError):
+            make_run(VALUES, 3, tmp_path / "run")
+    request = closing._request
+    monkeypatch.setattr(closing, "_request", lambda *a: asked.append(1) or request(*a))
+    run = make_run(VALUES, 3, tmp_path / "run", resume=True)
+    assert len(asked) == 5 - killed_after
+    for name, value in found(whole).items():
+        np.testing.assert_array_equal(found(run)[name], value)
+    assert run.metrics() == whole.metrics()
+
+
+def test_a_run_that_is_over_is_closed_in_another_way(whole: RunFolder, tmp_path: Path) -> None:
+    """Its rounds are not made again."""
+    plain = make_run(VALUES, 3, tmp_path / "run", closing="none")
+    rounds = plain.rounds()
+    run = make_run(VALUES, 3, tmp_path / "run", resume=True)
+    assert run.rounds() == rounds
+    np.testing.assert_array_equal(found(run)["head"], found(whole)["head"])
+    assert run.metrics() == whole.metrics()
+    assert run.config()["closing"] == VALUES["closing"]
+
+
+def test_flipout_clients_are_closed(tmp_path: Path) -> None:
+    run = make_run(
+        VALUES, 3, tmp_path / "run", inference="flipout", strategy="ws", closing="bayesian-head"
+    )
+    assert run.metrics()["mean-epistemic"] > 1e-6
+
+
+@pytest.mark.parametrize(
+    ("key", "changes"),
+    [
+        ("calibration-share", {"calibration-share": 0.0}),
+        ("outgoing", {"outgoing": "clip+noise", "weighting": "equal", "round-retries": 0}),
+        ("shared", {"shared": "body", "judged-by": "clients"}),
+        ("conformal-alpha", {"conformal-alpha": 1.0}),
+        ("closing", {"closing": "bayesian-heat"}),
+        ("closing", {"closing": "bayesian-head+bayesian-head"}),
+        ("head-curvature", {"head-curvature": "diagonal"}),
+    ],
+)
+def test_what_does_not_go_together_is_refused(key: str, changes: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match=key):
+        resolve({"dataset": "digits", **VALUES, **changes})
+
+
+def test_a_full_hessian_that_is_too_large_is_refused_before_round_1(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="head-curvature"):
+        make_run(VALUES, 3, tmp_path / "run", model="mlp", head_curvature="full")
+    assert not RunFolder(tmp_path / "run").rounds()
