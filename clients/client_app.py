@@ -34,7 +34,7 @@ from bfl import randomness
 from bfl.code import code_digest
 from bfl.configuration import Configuration
 from bfl.configuration.privacy import says_nothing_measured
-from bfl.errors import ConfigurationError, public
+from bfl.errors import ConfigurationError
 from bfl.experiments.run.trainer import personal_architecture, trainer_for
 from bfl.federation.client_metrics import NUM_EXAMPLES
 from bfl.federation.exchanges import unpacked
@@ -96,6 +96,7 @@ from clients.process import (
     shared_data,
     start_tensorflow,
 )
+from clients.refusals import refuse
 from clients.state import client_state
 
 if TYPE_CHECKING:
@@ -189,7 +190,7 @@ def train(message: Message, context: Context) -> Message:
     task = TrainTask.from_config(config)
     node = Node.of(context)
     configuration = cached_configuration(task.configuration, node.plugins)
-    _refuse(task, node, configuration)
+    refuse(task, node, configuration)
     with deadline(configuration.keys.client_timeout):
         return _train(message, context, task, configuration)
 
@@ -202,48 +203,10 @@ def close(message: Message, context: Context) -> Message:
     task = TrainTask.from_config(config)
     node = Node.of(context)
     configuration = cached_configuration(task.configuration, node.plugins)
-    _refuse(task, node, configuration)
+    refuse(task, node, configuration)
     with deadline(configuration.keys.client_timeout):
         data = _training_data(configuration, node)
         return closed(message, context, task, configuration, data)
-
-
-def _refuse(task: TrainTask, node: Node, configuration: Configuration) -> None:
-    """Refuse what this node does not do, whatever the server says.
-
-    Raises:
-        ConfigurationError: The task is another client's, or one of a hostile client, or the update
-            would go another way than the node allows.
-    """
-    # Behind the last client comes the virtual one that pre-trains.
-    if task.partition_id not in (node.partition_id, node.num_partitions):
-        refusal = ConfigurationError(
-            f"this node plays partition {node.partition_id} and is asked for partition "
-            f"{task.partition_id}; has its configuration been changed during the run?"
-        )
-        raise public(refusal)
-    if node.exchange and configuration.exchange.name != node.exchange:
-        refusal = ConfigurationError(
-            f"the run's exchange is '{configuration.exchange.name}', and this node's configuration "
-            f"has exchange='{node.exchange}': it sends its updates in no other way"
-        )
-        raise public(refusal)
-    # What an attack makes of an update is sent without noise.
-    hostile = node.allows_attack and not node.private
-    if configuration.attacks(task.partition_id) and not hostile:
-        refusal = ConfigurationError(
-            f"attack is '{configuration.attack.name}' for partition {task.partition_id}, and this "
-            "node does not play hostile clients: only simulated nodes do, and SuperNodes whose "
-            "node configuration has allow-attack=true and not private=true"
-        )
-        raise public(refusal)
-    if node.private and not any(part.draws for part in configuration.outgoing):
-        refusal = ConfigurationError(
-            f"outgoing is '{configuration.words['outgoing']}' and this node has private=true in "
-            'its configuration: it sends nothing without noise of its own; allowed: "clip+noise" '
-            'with noise-at="clients"'
-        )
-        raise public(refusal)
 
 
 def _train(
@@ -320,7 +283,7 @@ def _told(
         return None
     if says_nothing_measured(configuration):
         examples = int(private_metrics(task, node, configuration)[NUM_EXAMPLES])
-    return checked_task(message, node, configuration, examples, configuration.weighting)
+    return checked_task(message, node, configuration, examples)
 
 
 def _measured(

@@ -98,7 +98,7 @@ def checked_task(
     node: Node,
     configuration: Configuration,
     num_examples: int,
-    weighting: Weighting,
+    weighting: Weighting | None = None,
 ) -> MaskedTask:
     """Return what a client is told with its task, before it trains for what it would not send.
 
@@ -107,14 +107,14 @@ def checked_task(
         node: The client's node.
         configuration: The run's configuration, whose exchange is masked.
         num_examples: The number of its examples, as the server knows it.
-        weighting: The scheme by which the server has its weight.
+        weighting: The scheme of its weight; None: the configuration's.
 
     Raises:
         ProtocolError: The message has not what it has to have, or the weight is not that of the
             client's examples, or greater than the node allows.
     """
     task = MaskedTask.from_fields(fields_in(message.content))
-    task.check_weight(weighting, num_examples, node.greatest_weight)
+    task.check_weight(weighting or configuration.weighting, num_examples, node.greatest_weight)
     return task
 
 

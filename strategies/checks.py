@@ -28,6 +28,7 @@ from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.posterior import VECTORS
 from bfl.registry import kebab
 from bfl.texts import from_json
+from strategies.closing import check_closing
 from strategies.method import Method
 from strategies.pool_updates import foreseen_weights
 
@@ -88,6 +89,7 @@ def check_method(
     configuration: Configuration | None,
     server: Server | None,
     round_retries: int,
+    manifest: Manifest | None,
 ) -> None:
     """Raise if the parts of a method do not go with the network, the server or one another.
 
@@ -97,6 +99,7 @@ def check_method(
     check_parts_go_with(posterior, method.pooling, method.weighting)
     check_server_side(method, server)
     check_declarations(method, configuration, server, round_retries)
+    check_closing(method.closing, posterior, manifest)
 
 
 def check_server_side(method: Method, server: Server | None) -> None:

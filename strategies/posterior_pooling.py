@@ -29,7 +29,7 @@ from strategies.checks import (
     known_configuration,
     text_for_clients,
 )
-from strategies.closing import CLOSING, check_closing, close
+from strategies.closing import CLOSING, close
 from strategies.federation import Federation, discover
 from strategies.flower_clients import FlowerClients, Patience, TaskTemplate
 from strategies.method import Method
@@ -217,9 +217,8 @@ class PosteriorPooling(Strategy):
         method = self.method
         initial = initial_posterior(initial_arrays, self.manifest)
         known = known_configuration(self.configuration)
-        check_method(method, initial, known, self.server, self.round_retries)
+        check_method(method, initial, known, self.server, self.round_retries, self.manifest)
         method.declared(initial)  # refuses what does not fit before anybody trains
-        check_closing(method.closing, initial, self.manifest)
         federation = self.federation or discover(grid, self.clients, self.node_timeout)
         asked = self._asked(federation.size, num_rounds)
         check_memory(method, initial, asked, kept=bool(self.run_folder))
@@ -230,8 +229,7 @@ class PosteriorPooling(Strategy):
         clients = self._clients(
             grid, federation, timeout, train_config or ConfigRecord(), warnings.of_client
         )
-        needed = clients.patience.needed
-        check_exchange(method, known, initial, clients.num_examples, asked, needed)
+        check_exchange(method, known, initial, clients.num_examples, asked, clients.patience.needed)
         state = self.state or ServerState.first(
             initial, federation.size, method.begin(initial, federation.size)
         )
@@ -264,20 +262,27 @@ class PosteriorPooling(Strategy):
                 break
         if unfinished:
             unfinished.clear()
-        folder = Path(self.run_folder) / CLOSING if self.run_folder else None
-        self.closed = close(method, state, clients, self.manifest, folder, self.on_sums)
+        self.closed = self._closed(state, clients)
         return result
+
+    def _closed(self, state: ServerState, clients: FlowerClients) -> Known | None:
+        """Return what the closing finds after the last round."""
+        folder = self._folder(CLOSING)
+        return close(self.method, state, clients, self.manifest, folder, self.on_sums)
+
+    def _folder(self, name: str) -> Path | None:
+        """Return a folder in the run's, if the run has one."""
+        return Path(self.run_folder) / name if self.run_folder else None
 
     def _unfinished(self) -> PooledRounds | None:
         """Return where a pooled round is kept until it is refined, if the run has a folder."""
-        if not self.run_folder:
+        folder = self._folder(UNFINISHED)
+        if folder is None:
             return None
         # The run's key stands for a configuration that a resume has compared already, but for keys
         # that change no result.
         known = self.run_key or text_for_clients(self.configuration)
-        return PooledRounds(
-            Path(self.run_folder) / UNFINISHED, f"{known} {self.seed} {self.method!r}"
-        )
+        return PooledRounds(folder, f"{known} {self.seed} {self.method!r}")
 
     def _asked(self, size: int, num_rounds: int) -> dict[int, list[int]]:
         """Return who of so many clients is asked, by the round's number.

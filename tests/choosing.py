@@ -12,6 +12,10 @@ PRIVATE = {"weighting": "equal", "normalization": "group", "round-retries": 0}
 """What a part needs of keys that no strategy sets: clients alike that say nothing else."""
 
 
+HELD_BACK = {"calibration-share": 0.1}
+"""What a closing needs that measures on examples that nobody trains on."""
+
+
 def word_of(kind: Kind, name: str) -> str:
     """Return the word that picks a component: a family of networks is named with a depth, and a
     part of a chain with those of its kind that it needs before it."""
@@ -36,7 +40,7 @@ def going_with(key: str, word: str) -> dict[str, Any]:
     """Return a strategy with which a part resolves: averaging, which pools points as well, or the
     first preset that has what the part needs."""
     for strategy in ("naive-weighted-averaging", *presets.names()):
-        for more in ({}, PRIVATE):
+        for more in ({}, PRIVATE, HELD_BACK):
             chosen: dict[str, Any] = {"strategy": strategy, **more}
             try:
                 resolve({**chosen, key: word})

@@ -160,10 +160,7 @@ class RunFolder(Files):
             return config_of(data)
 
     def reconfigure(self, config: Mapping[str, Any]) -> None:
-        """Give the run more rounds or another end; its final results are removed.
-
-        Args:
-            config: The complete configuration.
+        """Write the configuration of a run with more rounds or another end; drop its final results.
 
         Raises:
             RunError: A file cannot be written or removed.
