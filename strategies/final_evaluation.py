@@ -10,11 +10,14 @@ import numpy.typing as npt
 from bfl.closing import Closed
 from bfl.closing.base import Known
 from bfl.errors import NotFiniteError
+from bfl.evaluation.metrics import evaluate
+from bfl.evaluation.prediction import Predictions
 from bfl.evaluation.predictives.judged import ENSEMBLE, JudgedEnsemble
 from bfl.experiments.results.collapse import CollapseWatch
 from bfl.experiments.results.examples import write_examples
 from bfl.experiments.results.figures import draw_all
 from bfl.experiments.results.file_names import CLOSING
+from bfl.experiments.results.foreign import write_foreign
 from bfl.experiments.results.judged_clients import judged_clients, means_over_clients, told
 from bfl.experiments.results.run_folder import FINAL_EVALUATION
 from bfl.experiments.results.summary import write_ensemble, write_evaluation
@@ -26,6 +29,9 @@ from strategies.server_state import ServerState
 from strategies.unjudged import Unjudged
 from strategies.validation import judged_ensemble, not_finite
 from strategies.warnings import told_of_logits
+
+BEFORE_CLOSING = "before-closing-"
+"""What stands before the metrics of the posterior without its closing."""
 
 
 def finish(context: RunContext, posterior: Posterior, known: Known | None = None) -> None:
@@ -101,11 +107,43 @@ def _judge(
     numbers |= write_evaluation(
         folder, predictions, test.test_labels, settings, posterior, ensemble=ensemble
     )
+    numbers |= _beside_closing(context, posterior, samples, predictions, closed)
     _tell(context, numbers)
     write_examples(folder, predictions, test.test_images, test.test_labels)
     if posterior.size:
         CollapseWatch(folder, context.progress.say).look(numbers, samples, FINAL_EVALUATION)
     return numbers, predictions.predicted == test.test_labels
+
+
+def _beside_closing(
+    context: RunContext,
+    posterior: Posterior,
+    samples: int,
+    predictions: Predictions,
+    closed: Closed | None,
+) -> dict[str, float]:
+    """Return the metrics before the closing moved the last layer, and those of foreign images."""
+    evaluator = context.evaluator
+    settings, test = evaluator.configuration.values, evaluator.dataset
+    numbers: dict[str, float] = {}
+    try:
+        if closed and closed.from_head:
+            before = evaluator.predict(posterior, samples=samples, purpose="final")
+            found = evaluate(before, test.test_labels, settings)
+            numbers = {f"{BEFORE_CLOSING}{name}": value for name, value in found.items()}
+        foreign = [
+            (
+                each.name,
+                each.near,
+                evaluator.predict(
+                    posterior, samples=samples, purpose="final", images=each.images, closed=closed
+                ),
+            )
+            for each in evaluator.foreign
+        ]
+    except NotFiniteError as error:
+        return numbers | not_finite(error, "ood-")
+    return numbers | write_foreign(context.folder, predictions, foreign, settings)
 
 
 def _tell(context: RunContext, numbers: Mapping[str, float]) -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping
-from typing import ClassVar
+from dataclasses import dataclass
+from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -18,6 +18,7 @@ FACTOR, ROTATION = "head-factor", "head-rotation"
 """The posterior's scale, by blocks (B, S, S), and the rotation (C, C) of the classes before it."""
 
 PRECISION, EVIDENCE = "head-prior-precision", "head-log-evidence"
+PRIOR_MEAN = "head-prior-mean"
 BEST, LIKELIHOOD = "head-best", "head-log-likelihood"
 """The best weights so far, and their log-likelihood."""
 
@@ -30,18 +31,18 @@ class BayesianHead(Closing):
     """The last layer's Gaussian posterior over all clients' data, at its mode by Newton's method.
 
     With features φ̃ = (φ, 1) of the network at its posterior's mean and p = softmax(Wᵀφ̃), each
-    client sends ℓ = Σ log p_y, g = Σ φ̃ (e_y − p)ᵀ and a form of the curvature H. The server picks
-    the prior precision δ that makes the Laplace evidence largest,
+    client sends ℓ = Σ log p_y, g = Σ φ̃ (e_y − p)ᵀ and a form of the curvature H. The prior is
+    N(M, δ⁻¹I) around the pooled network's own last layer M, or around 0 (``head-prior``). The
+    server picks the δ of the largest Laplace evidence at the current W,
 
-        log Z(δ) = ℓ − δ‖W‖²/2 + (D/2) log δ − ½ log det(H + δI),
+        log Z(δ) = ℓ + gᵀd − dᵀHd/2 − δ‖W − M + d‖²/2 + ½ log det(δ(H + δI)⁻¹),
 
-    steps W ← W + s (H + δI)⁻¹(g − δW), and in the last round has N(W, (H + δI)⁻¹). Predictions then
-    are the mean over draws of W on features at the mean, whatever the weights before them are.
+    with d = (H + δI)⁻¹(g − δ(W − M)), steps W ← W + d, and in the last round has
+    N(W, (H + δI)⁻¹). Predictions are the mean over draws of W on features at the mean, whatever the
+    weights before them are. Where M explains the data already, δ grows and the layer stays M.
 
-    Diagonal blocks of H bound it from above only twice over (H ≼ 2 diag blocks), which one step of
-    two equally probable classes reaches. So s is (C − 1)/C there, and 1 otherwise. No step is
-    longer than W. A quarter is left of one after which ℓ − δ‖W‖²/2 is lower, and the last round
-    keeps the best weights.
+    No step is longer than W. A quarter is left of one after which ℓ − δ‖W − M‖²/2 is lower, and the
+    last round keeps the best weights.
 
     Reference: MacKay (1992), "The evidence framework applied to classification networks"; Daxberger
     et al. (2021), "Laplace redux", for last layers.
@@ -52,6 +53,9 @@ class BayesianHead(Closing):
 
     head_curvature: forms.Form = Field(
         "blocks", description="what of the last layer's curvature clients send in a closing round"
+    )
+    head_prior: Literal["pooled", "zero"] = Field(
+        "pooled", description="the mean of the last layer's prior: the pooled network's, or 0"
     )
     closing_rounds: int = Field(
         3, ge=1, le=1000, description="rounds of sums: one Newton step fewer, then the curvature"
@@ -101,66 +105,92 @@ class BayesianHead(Closing):
         """Return the weights after one more step, or, in the last round, their posterior."""
         # What all classes have alike changes no prediction, and is 0 at the mode.
         head = known[HEAD] - np.mean(known[HEAD], axis=1, keepdims=True)
-        likelihood = float(sums["log-likelihood"])
-        found = forms.curvature(self.head_curvature, sums, float(sums["examples"]), head.shape[1])
-        values, vectors = np.linalg.eigh(found.blocks)
-        values = np.maximum(values, 0.0)
-        precision, evidence = most_probable(likelihood, head, values)
+        own = known.get(PRIOR_MEAN, head if self.head_prior == "pooled" else np.zeros_like(head))
         number = int(known.get(f"rounds.{self.name}", 0)) + 1
+        found = forms.curvature(self.head_curvature, sums, float(sums["examples"]), head.shape[1])
+        local = Local.of(found, float(sums["log-likelihood"]), sums["gradient"], head - own)
+        precision, evidence = local.most_probable()
         if BEST in known:
             best = np.asarray(known[BEST], np.float64)
-            was = float(known[LIKELIHOOD]) - precision * np.sum(best**2) / 2
-            if not likelihood - precision * np.sum(head**2) / 2 >= was:
+            was = float(known[LIKELIHOOD]) - precision * np.sum((best - own) ** 2) / 2
+            if not local.likelihood - precision * np.sum((head - own) ** 2) / 2 >= was:
                 # What is known of the best weights stays; in the last round they are the mode.
                 return {**known, HEAD: best if number == self.rounds else (head + 3 * best) / 4}
-        factor = vectors / np.sqrt(values + precision)[:, None, :]
         after = {
             **known,
+            PRIOR_MEAN: own,
             BEST: head,
-            LIKELIHOOD: np.array(likelihood),
+            LIKELIHOOD: np.array(local.likelihood),
             PRECISION: np.array(precision),
             EVIDENCE: np.array(evidence),
-            FACTOR: factor,
+            FACTOR: local.vectors / np.sqrt(local.values + precision)[:, None, :],
             ROTATION: found.rotation,
         }
         if number == self.rounds:
-            return after
-        slope = found.split(np.asarray(sums["gradient"], np.float64) - precision * head)
-        step = factor @ (factor.transpose(0, 2, 1) @ slope[:, :, None])
-        classes = head.shape[1]
-        share = (classes - 1) / classes if self.head_curvature == "blocks" else 1.0
-        shift = share * found.joined(step)
-        within = float(np.linalg.norm(head)) / max(float(np.linalg.norm(shift)), 1e-300)
-        return {**after, HEAD: head + min(1.0, within) * shift}
+            return {**after, HEAD: head}
+        step = found.joined((local.vectors @ local.step(precision)[:, :, None])[:, :, 0])
+        within = float(np.linalg.norm(head)) / max(float(np.linalg.norm(step)), 1e-300)
+        return {**after, HEAD: head + min(1.0, within) * step}
 
 
-def most_probable(likelihood: float, head: Array, values: Array) -> tuple[float, float]:
-    """Return the prior precision δ of the largest Laplace evidence, and its logarithm.
+@dataclass(frozen=True)
+class Local:
+    """The log-posterior of the last layer around some weights, by the curvature's eigenvectors.
 
-    Args:
-        likelihood: The log-likelihood ℓ at the weights.
-        head: W (F, C).
-        values: (B, S) the curvature's eigenvalues.
+    Attributes:
+        likelihood: ℓ at the weights.
+        vectors: (B, S, S) eigenvectors of the curvature's blocks.
+        values: (B, S) their eigenvalues.
+        slope: (B, S) the gradient of ℓ along them.
+        away: (B, S) how far the weights are from the prior's mean along them.
     """
-    square, size = float(np.sum(head**2)), values.size
 
-    def log_evidence(exponent: float) -> float:
-        precision = 10.0**exponent
-        volume = size * math.log(precision) - float(np.log(values + precision).sum())
-        return float(likelihood - precision * square / 2 + volume / 2)
+    likelihood: float
+    vectors: Array
+    values: Array
+    slope: Array
+    away: Array
 
-    def slope(exponent: float) -> float:
-        # Of log Z by log δ, twice: the weights that data determine, and what δ expects of W.
-        precision = 10.0**exponent
-        return float(np.sum(values / (values + precision)) - precision * square)
+    @classmethod
+    def of(cls, found: forms.Curvature, likelihood: float, gradient: Array, away: Array) -> Local:
+        """Return it for a curvature, and ℓ, its gradient and W − M (F, C)."""
+        values, vectors = np.linalg.eigh(found.blocks)
 
-    # There may be several maxima: the best of a grid, then the root next to it.
-    grid = np.linspace(*SEARCHED, 41)
-    best = int(np.argmax([log_evidence(float(each)) for each in grid]))
-    low, high = float(grid[max(0, best - 1)]), float(grid[min(len(grid) - 1, best + 1)])
-    inside = slope(low) > 0 > slope(high)
-    found = float(brentq(slope, low, high, xtol=1e-14)) if inside else float(grid[best])
-    return 10.0**found, log_evidence(found)
+        def along(weights: Array) -> Array:
+            turned = vectors.transpose(0, 2, 1) @ found.split(weights)[:, :, None]
+            return np.asarray(turned[:, :, 0])
+
+        return cls(likelihood, vectors, np.maximum(values, 0.0), along(gradient), along(away))
+
+    def step(self, precision: float) -> Array:
+        """Return d (B, S), the step to the mode under a prior precision δ."""
+        step: Array = (self.slope - precision * self.away) / (self.values + precision)
+        return step
+
+    def log_evidence(self, precision: float) -> float:
+        """Return log Z(δ)."""
+        step = self.step(precision)
+        gained = self.slope * step - self.values * step**2 / 2
+        prior = precision * (self.away + step) ** 2 - np.log(precision / (self.values + precision))
+        return self.likelihood + float((gained - prior / 2).sum())
+
+    def most_probable(self) -> tuple[float, float]:
+        """Return the prior precision δ of the largest evidence, and the evidence's logarithm."""
+
+        def slope(exponent: float) -> float:
+            # Of log Z by log δ, twice: what data determine, and what δ expects of W − M.
+            precision = 10.0**exponent
+            determined = self.values / (self.values + precision)
+            expected = precision * (self.away + self.step(precision)) ** 2
+            return float((determined - expected).sum())
+
+        # There may be several maxima: the best of a grid, then the root next to it.
+        grid = np.linspace(*SEARCHED, 41)
+        best = int(np.argmax([self.log_evidence(10.0 ** float(each)) for each in grid]))
+        low, high = float(grid[max(0, best - 1)]), float(grid[min(len(grid) - 1, best + 1)])
+        inside = slope(low) > 0 > slope(high)
+        found = 10.0 ** (float(brentq(slope, low, high, xtol=1e-14)) if inside else grid[best])
+        return float(found), self.log_evidence(float(found))
 
 
 def draws(known: Known, samples: int, generator: np.random.Generator) -> Iterator[Array]:
@@ -177,5 +207,5 @@ def draws(known: Known, samples: int, generator: np.random.Generator) -> Iterato
         return
     found = forms.Curvature(known[FACTOR], known[ROTATION])
     for _ in range(samples):
-        normal = generator.standard_normal(found.blocks.shape[:2])
-        yield head + found.joined(found.blocks @ normal[:, :, None])
+        normal = generator.standard_normal((*found.blocks.shape[:2], 1))
+        yield head + found.joined((found.blocks @ normal)[:, :, 0])

@@ -7,9 +7,12 @@ after a rotation of the classes: one for ``full``, one a class for the others.
 | form | what clients send | numbers | H becomes |
 | --- | --- | --- | --- |
 | ``full`` | H | CF(CF + 1)/2 | H |
-| ``blocks`` | Σ p_c(1 − p_c) φφᵀ | C F(F + 1)/2 | its diagonal blocks |
+| ``blocks`` | Σ p_c(1 − p_c) φφᵀ | C F(F + 1)/2 | its diagonal blocks times C/(C − 1) |
 | ``kronecker`` | G = Σ (diag p − ppᵀ), A = Σ φφᵀ | both triangles | G ⊗ A / n |
 | ``bound`` | A | F(F + 1)/2 | ½(I − 11ᵀ/C) ⊗ A, an upper bound for all W |
+
+Blocks so scaled are right where all classes are equally probable, and H is at most twice as large
+everywhere, so that Newton's steps with them go uphill.
 
 Source: Böhning (1992) for the bound; Martens and Grosse (2015) for the Kronecker form.
 """
@@ -98,7 +101,8 @@ def curvature(form: Form, sums: Sums, examples: float, classes: int) -> Curvatur
     if form == "full":
         return Curvature(unpacked(sums["hessian"])[None], identity)
     if form == "blocks":
-        return Curvature(np.stack([unpacked(each) for each in sums["by-class"]]), identity)
+        blocks = np.stack([unpacked(each) for each in sums["by-class"]])
+        return Curvature(classes / (classes - 1) * blocks, identity)
     of_features = unpacked(sums["of-features"])
     if form == "kronecker":
         values, rotation = np.linalg.eigh(unpacked(sums["of-classes"]) / max(examples, 1.0))

@@ -24,6 +24,7 @@ from bfl.data.datasets import (
     portable_dataset,
     validate_dataset,
 )
+from bfl.data.datasets.foreign import absolute_foreign
 from bfl.data.datasets.server_data import absolute_server_data
 from bfl.errors import ConfigurationError
 from bfl.federation.parts import Part
@@ -246,6 +247,9 @@ def resolve(
         with _collect(problems):
             own = absolute_server_data(keys.server_data, keys.dataset, keys.data_dir)
             keys = keys.model_copy(update={"server_data": own})
+        with _collect(problems):
+            foreign = absolute_foreign(keys.ood_dataset, keys.data_dir)
+            keys = keys.model_copy(update={"ood_dataset": foreign})
         with _collect(problems):
             validate_dataset(keys.dataset, keys.data_dir)
             dataset, data_dir = absolute_dataset(keys.dataset, keys.data_dir)

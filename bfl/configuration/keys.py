@@ -203,6 +203,12 @@ class Keys(pydantic.BaseModel):
         description="who judges: the server on the test data, or clients as well, each on its own "
         "test split, with the classes of its training examples",
     )
+    ood_dataset: str = Field(
+        "",
+        description="foreign images that the final network is shown, joined by '+': data sets, or "
+        "'rotated' (near), 'inverted' and 'noised' (far) for changed test images; empty: none",
+        json_schema_extra=SERVER_ONLY,
+    )
     evaluate_precision: Literal["float32", "bfloat16"] = Field(
         "float32", description="type in which the server computes activations when it evaluates"
     )

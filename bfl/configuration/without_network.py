@@ -28,6 +28,7 @@ def needs_of_a_network(keys: Keys, parts: Parts) -> Iterator[str]:
         # Where a part asks for them, to have none is no way out.
         "server-data": keys.server_data if not asking else "",
         "predictive": not parts.predictive.idle and parts.predictive.name,
+        "ood-dataset": keys.ood_dataset,
         "shared": parts.shared.partial and parts.shared.name,
     }
     for key, value in needed.items():

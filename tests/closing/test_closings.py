@@ -11,7 +11,7 @@ from scipy.special import log_softmax, softmax
 
 from bfl.closing import Closed, closings
 from bfl.closing.base import FEATURE_BOUND, HEAD, Examples, with_one
-from bfl.closing.bayesian_head import FACTOR, PRECISION, BayesianHead, draws
+from bfl.closing.bayesian_head import FACTOR, PRECISION, PRIOR_MEAN, BayesianHead, draws
 from bfl.closing.chain import asked, folded, length, measured, told
 from bfl.closing.closed import begun
 from bfl.closing.conformal import Conformal
@@ -103,8 +103,9 @@ def test_newton_ends_at_the_mode_of_the_central_posterior(form: Form) -> None:
         log_p = log_softmax(whole.features @ head, axis=1)
         residual = np.exp(log_p)
         residual[np.arange(400), whole.labels] -= 1
-        value = -log_p[np.arange(400), whole.labels].sum() + precision * (flat**2).sum() / 2
-        return value, (whole.features.T @ residual + precision * head).ravel()
+        away = head - known[PRIOR_MEAN]
+        value = -log_p[np.arange(400), whole.labels].sum() + precision * (away**2).sum() / 2
+        return value, (whole.features.T @ residual + precision * away).ravel()
 
     best = minimize(loss, np.zeros(np.prod(shape)), jac=True, options={"gtol": 1e-10})
     np.testing.assert_allclose(known[HEAD].ravel(), best.x, atol=2e-5)
@@ -128,13 +129,13 @@ def test_the_full_hessian_is_the_derivative_of_the_gradient() -> None:
     diagonal = curvature("blocks", measure("blocks", p, whole.features), 50, CLASSES)
     for number, block in enumerate(diagonal.blocks):
         own = slice(5 * number, 5 * number + 5)
-        np.testing.assert_allclose(block, numeric[own, own], atol=1e-7)
+        np.testing.assert_allclose(block, 1.5 * numeric[own, own], atol=1e-7)
 
 
 @settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 10**6), scale=st.floats(0.01, 10.0))
 def test_bounds_of_the_hessian(seed: int, scale: float) -> None:
-    """H ≼ 2 · its diagonal blocks, and H ≼ Böhning's bound, for whatever weights."""
+    """H is at most twice its diagonal blocks, and at most Böhning's bound, for whatever weights."""
     rng = np.random.default_rng(seed)
     phi = rng.normal(size=(20, FEATURES + 1))
     p = softmax(scale * rng.normal(size=(20, CLASSES)), axis=1)
@@ -144,7 +145,7 @@ def test_bounds_of_the_hessian(seed: int, scale: float) -> None:
         own = slice(5 * number, 5 * number + 5)
         blocks[own, own] = block
     bound = np.kron(0.5 * (np.eye(3) - 1 / 3), phi.T @ phi)
-    for above in (2 * blocks, bound):
+    for above in (2 * blocks * (CLASSES - 1) / CLASSES, bound):
         assert np.linalg.eigvalsh(above - full).min() > -1e-9 * np.abs(above).max()
 
 

@@ -18,6 +18,7 @@
 | ``predictions.npz`` | labels, mean probabilities and uncertainties of the test examples |
 | ``metrics.json`` | metrics, mean uncertainties and retention areas; written last of all |
 | ``clients.json`` | how each client's models do on its own test data; where clients judge |
+| ``foreign.json`` | how well each uncertainty tells foreign images (``ood-dataset``) |
 | ``retention.json`` | retention curves on a grid of percents, with their areas |
 | ``ensemble.json`` | retention curves of an ensemble (``predictive``), its members |
 | ``examples.npz`` | the test images that are predicted with the most and the least certainty |
@@ -46,9 +47,20 @@ CLIENTS = "clients.json"
 RETENTION = "retention.json"
 ENSEMBLE = "ensemble.json"
 EXAMPLES = "examples.npz"
+FOREIGN = "foreign.json"
 FIGURES = "figures"
 
-FINAL_RESULTS = (METRICS, PREDICTIONS, RETENTION, ENSEMBLE, CLIENTS, EXAMPLES, CLOSING, POSTERIOR)
+FINAL_RESULTS = (
+    METRICS,
+    PREDICTIONS,
+    RETENTION,
+    ENSEMBLE,
+    CLIENTS,
+    EXAMPLES,
+    FOREIGN,
+    CLOSING,
+    POSTERIOR,
+)
 """What the end of a run leaves, but for its figures. What says that it is finished is removed first
 and written last."""
 

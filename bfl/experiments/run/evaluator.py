@@ -11,6 +11,7 @@ from bfl.aggregation.server import labelled_images
 from bfl.closing import Closed
 from bfl.configuration import Configuration
 from bfl.data.datasets import Dataset
+from bfl.data.datasets.foreign import foreign_images
 from bfl.data.datasets.server_data import ServerData
 from bfl.evaluation.metrics import evaluate
 from bfl.evaluation.prediction.forward import Images
@@ -65,6 +66,7 @@ class Evaluator:
     Attributes:
         initial: The global posterior that the run begins with.
         manifest: Its parameters.
+        foreign: Foreign images (``ood-dataset``).
 
     Args:
         configuration: The run's configuration.
@@ -89,6 +91,8 @@ class Evaluator:
         self.initial = built.initial
         self.manifest = built.manifest
         self.predictor = built.predictor
+        keys = configuration.keys
+        self.foreign = tuple(foreign_images(keys.ood_dataset, keys.data_dir, dataset))
 
     def predict(
         self,

@@ -1,0 +1,116 @@
+"""Images that a run's network has not been trained for: other data sets, or changed test images."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from bfl import randomness
+from bfl.data.datasets import absolute_dataset, validate_dataset
+from bfl.data.datasets.base import Dataset, Images
+from bfl.data.datasets.cache import cached_dataset
+from bfl.data.images import resized, with_channels
+from bfl.errors import ConfigurationError
+
+LINK = "+"
+"""What stands between the words of ``ood-dataset``."""
+
+NOISE = 64.0
+"""Standard deviation of the noise of ``noised`` images, in levels of 0 to 255."""
+
+
+def _noised(images: Images) -> Images:
+    noise = randomness.generator(0, "foreign", "noised").normal(0.0, NOISE, images.shape)
+    return np.clip(np.rint(images + noise), 0, 255).astype(np.uint8)
+
+
+CHANGES = {
+    "rotated": lambda images: np.ascontiguousarray(np.rot90(images, axes=(1, 2))),
+    "inverted": lambda images: 255 - images,
+    "noised": _noised,
+}
+"""Changes of the test images: a quarter turn, near; inverse grey levels and noise, far."""
+
+NEAR = ("rotated",)
+
+
+@dataclass(frozen=True)
+class ForeignImages:
+    """Images of one foreign source.
+
+    Attributes:
+        name: Its word.
+        near: Whether they are near the test images: of the same objects, seen otherwise.
+        images: (M, H, W, C) uint8, in the size and channels of the test images.
+    """
+
+    name: str
+    near: bool
+    images: Images
+
+
+def words(given: str) -> list[str]:
+    """Return the sources that ``ood-dataset`` names."""
+    return [word.strip() for word in given.split(LINK) if word.strip()]
+
+
+def absolute_foreign(given: str, data_dir: str) -> str:
+    """Return ``ood-dataset`` such that no folder matters.
+
+    Raises:
+        ConfigurationError: A source is neither a change nor a data set that is here, or it stands
+            twice.
+    """
+    found = []
+    for word in words(given):
+        if word not in CHANGES:
+            try:
+                validate_dataset(word, data_dir)
+            except ConfigurationError as error:
+                raise ConfigurationError(
+                    f"ood-dataset is '{given}': {error}; or a change of the test images: "
+                    f"{', '.join(CHANGES)}"
+                ) from error
+            word = absolute_dataset(word, data_dir)[0]
+        if word in found:
+            raise ConfigurationError(f"ood-dataset is '{given}', which has '{word}' twice")
+        found.append(word)
+    return LINK.join(found)
+
+
+def foreign_images(given: str, data_dir: str, dataset: Dataset) -> Iterator[ForeignImages]:
+    """Yield the images of each source, at most as many as there are test images.
+
+    Images of another size are resized; grey ones get three equal channels, and colours become
+    their luminance.
+
+    Args:
+        given: ``ood-dataset``.
+        data_dir: Where archives of named data sets lie.
+        dataset: The run's data set, with the test images that are used.
+
+    Raises:
+        ConfigurationError: They cannot be had in the size and channels of the test images.
+        DataError: A data set cannot be had.
+    """
+    height, width, channels = dataset.image_shape
+    for word in words(given):
+        if word in CHANGES:
+            if word in NEAR and height != width:
+                raise ConfigurationError(
+                    f"ood-dataset has '{word}', and the images are {height} x {width}: a quarter "
+                    "turn has another shape; allowed: square images"
+                )
+            yield ForeignImages(word, word in NEAR, CHANGES[word](dataset.test_images))
+            continue
+        images = cached_dataset(word, data_dir).test_images[: len(dataset.test_images)]
+        if images.shape[3] != channels and {images.shape[3], channels} != {1, 3}:
+            raise ConfigurationError(
+                f"ood-dataset has '{word}', with images of {images.shape[3]} channels, and the "
+                f"run's have {channels}; allowed: as many, or grey for colour (1 and 3)"
+            )
+        if images.shape[3] != channels:
+            images = with_channels(images, channels)
+        yield ForeignImages(word.partition(":")[0], False, resized(images, height, width))

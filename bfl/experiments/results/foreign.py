@@ -1,0 +1,61 @@
+"""Foreign images beside test images: how well each uncertainty tells them apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from bfl.closing.feature_density import DENSITY
+from bfl.evaluation.detection import detection
+from bfl.evaluation.prediction import Predictions
+from bfl.evaluation.uncertainty import measure_all
+from bfl.experiments.results.file_names import FOREIGN
+from bfl.experiments.results.run_folder import RunFolder
+
+WITHOUT_DENSITY = "predictive-entropy"
+
+QUANTILES = np.linspace(0.0, 1.0, 201)
+
+
+def write_foreign(
+    folder: RunFolder,
+    test: Predictions,
+    foreign: Iterable[tuple[str, bool, Predictions]],
+    settings: Mapping[str, Any],
+) -> dict[str, float]:
+    """Write how well foreign images are told from test images; return the run's metrics of it.
+
+    The metrics are of one score, which is not picked by the result: the density of features where a
+    closing has found one, and otherwise the entropy of predictions.
+
+    Args:
+        folder: The run's folder.
+        test: The predictions for the test images.
+        foreign: The name of each foreign source, whether it is near, and its predictions.
+        settings: The configuration, of which each uncertainty takes its own keys.
+
+    Returns:
+        ``ood-NAME-auroc``, ``ood-NAME-aupr`` and ``ood-NAME-fpr95`` of each source.
+    """
+    inside = measure_all(test, settings)
+    score = DENSITY if DENSITY in inside else WITHOUT_DENSITY
+    sources: dict[str, Any] = {}
+    for name, near, predictions in foreign:
+        outside = measure_all(predictions, settings)
+        sources[name] = {
+            "near": near,
+            "examples": predictions.examples,
+            "uncertainties": {by: detection(inside[by], outside[by]) for by in inside},
+            "quantiles": np.quantile(outside[score], QUANTILES).tolist(),
+        }
+    if not sources:
+        return {}
+    test_quantiles = np.quantile(inside[score], QUANTILES).tolist()
+    folder.write_json(FOREIGN, {"score": score, "test": test_quantiles, "sources": sources})
+    return {
+        f"ood-{name}-{what}": value
+        for name, source in sources.items()
+        for what, value in source["uncertainties"][score].items()
+    }
