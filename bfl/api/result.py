@@ -209,7 +209,8 @@ class Result:
     def _closed(self) -> Closed | None:
         if self.which != "last" or not self._files.holds(CLOSING):
             return None
-        return Closed(self._files.read_arrays(CLOSING))
+        with self._files.reading_arrays(CLOSING) as arrays:
+            return Closed.read(arrays)
 
     @cached_property
     def _posterior(self) -> tuple[Posterior, Manifest]:

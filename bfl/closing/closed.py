@@ -11,10 +11,19 @@ import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
 from bfl import randomness
+from bfl.archives import ArrayFile
 from bfl.closing.base import HEAD, Array, Known, with_one
-from bfl.closing.bayesian_head import draws
-from bfl.closing.conformal import sets
-from bfl.closing.feature_density import scores
+from bfl.closing.bayesian_head import FACTOR, ROTATION, draws
+from bfl.closing.conformal import THRESHOLD, THRESHOLDS, sets
+from bfl.closing.feature_density import (
+    ALL,
+    ALL_MEAN,
+    FACTORS,
+    MEANS,
+    SHARES,
+    TIED,
+    scores,
+)
 from bfl.closing.temperature import TEMPERATURE
 from bfl.evaluation.prediction import Predictions, PredictionStatistics
 from bfl.posteriors import Posterior
@@ -36,6 +45,45 @@ class Closed:
     """
 
     known: Known
+
+    @classmethod
+    def read(cls, arrays: ArrayFile) -> Closed:
+        """Return what the arrays of a ``closing.npz`` say; arrays of other closings are left.
+
+        Raises:
+            KeyError: An array is missing.
+            DataError: An array cannot be read.
+            ValueError: The arrays do not go together.
+        """
+        width, classes = arrays.header(HEAD).shape
+        features = width - 1
+        number = arrays.header(SHARES).shape[0] if SHARES in arrays else 0
+        blocks = arrays.header(FACTOR).shape if FACTOR in arrays else (0, 0, 0)
+        square = (features, features)
+        shapes = {
+            HEAD: (width, classes),
+            FROM_HEAD: (),
+            FACTOR: (blocks[0], blocks[-1], blocks[-1]),
+            ROTATION: (classes, classes),
+            SHARES: (number,),
+            MEANS: (number, features),
+            FACTORS: (number, *square),
+            TIED: square,
+            ALL_MEAN: (features,),
+            ALL: square,
+            TEMPERATURE: (),
+            THRESHOLD: (),
+            THRESHOLDS: (classes,),
+        }
+        if FACTOR in arrays and blocks[0] * blocks[-1] != width * classes:
+            raise ValueError(f"{FACTOR} has the shape {blocks}, and {HEAD} {(width, classes)}")
+        known = arrays.checked([name for name in shapes if name in arrays], shapes=shapes)
+        for name, value in known.items():
+            if value.dtype.kind not in "fb" or not np.isfinite(value).all():
+                raise ValueError(f"{name} has values that are not finite numbers")
+        if known.keys() & {FACTOR, ROTATION} not in (set(), {FACTOR, ROTATION}):
+            raise KeyError(ROTATION)
+        return cls(known)
 
     @property
     def from_head(self) -> bool:

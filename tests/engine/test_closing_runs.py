@@ -38,7 +38,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 
 
 def found(folder: RunFolder) -> dict[str, np.ndarray]:
-    return folder.read_arrays("closing.npz")
+    return dict(np.load(folder.path / "closing.npz"))
 
 
 def test_a_closed_run_predicts_as_it_was_judged(whole: RunFolder) -> None:
