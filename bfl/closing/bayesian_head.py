@@ -8,7 +8,6 @@ from typing import ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
-from scipy.optimize import brentq
 
 from bfl.closing import curvature as forms
 from bfl.closing.base import FEATURE_BOUND, HEAD, Array, Closing, Examples, Known, Sums, closings
@@ -176,6 +175,7 @@ class Local:
 
     def most_probable(self) -> tuple[float, float]:
         """Return the prior precision δ of the largest evidence, and the evidence's logarithm."""
+        from scipy.optimize import brentq
 
         def slope(exponent: float) -> float:
             # Of log Z by log δ, twice: what data determine, and what δ expects of W − M.

@@ -138,7 +138,7 @@ def test_wrong_images_are_refused_by_the_result_and_by_the_command(
         "say by --array": ["--data", "two.npz"],
         "did you mean 'images'": ["--data", "wrong.npz", "--array", "image"],
         "there is no file": ["--data", "none.npz"],
-        "not a NumPy file": ["--data", "text.npz"],
+        "not a NumPy archive": ["--data", "text.npz"],
         "is there already": ["--data", "wrong.npz", "--output", str(output)],
         "there is no folder": ["--data", "wrong.npz", "--output", "none/p.npz"],
         "samples is 0": ["--data", "wrong.npz", "--array", "images", "--samples", "0"],

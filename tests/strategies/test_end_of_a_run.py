@@ -36,6 +36,7 @@ class Evaluator:
     manifest = Manifest((Parameter("dense/kernel", (2,), True, "he-normal"),))
     server_data = None
     validates = False
+    foreign = ()
     dataset = SimpleNamespace(
         test_images=np.zeros((N, 2, 2, 1), np.uint8), test_labels=np.arange(N) % CLASSES
     )

@@ -13,6 +13,7 @@ from bfl.evaluation.prediction import PredictionStatistics
 from bfl.experiments.results import RunFolder, table, write_evaluation
 from bfl.experiments.results.examples import write_examples
 from bfl.experiments.results.figures import draw_all, figures, style
+from bfl.experiments.results.foreign import write_foreign
 from bfl.experiments.results.table import metrics_table, results_table
 
 CONFIG = {
@@ -49,6 +50,7 @@ def make_run(path, name, samples=4, config=CONFIG, rounds=12):
     images = random.integers(0, 256, (300, 5, 4, 3), dtype=np.uint8)
     write_examples(folder, predictions, images, labels)
     folder.write_metrics(write_evaluation(folder, predictions, labels, config))
+    write_foreign(folder, predictions, [("rotated", True, predictions)], config)
     counts = {"right": [20.0] * 10, "wrong": [10.0] * 10}
     folder.write_ensemble({"confidences": {"clients": counts, "samples": counts}})
     return folder

@@ -31,6 +31,10 @@ class ForeignImagesFigure(Figure):
 
     A source whose line is far to the right of the test images' is told from them; its AUROC is the
     probability that a foreign image has the higher score of two.
+
+    Reference:
+        Hendrycks and Gimpel (2017), "A baseline for detecting misclassified and out-of-distribution
+        examples in neural networks", section 2.
     """
 
     def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
