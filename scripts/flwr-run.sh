@@ -90,13 +90,27 @@ fi
 
 cd "$FLOWER_SCRATCH/work"
 output=$FLOWER_SCRATCH/logs/flwr-run
+
+# Prints the run's id as soon as flwr has said it.
+started_run() {
+    sed -n 's/.*Successfully started run \([0-9][0-9]*\).*/\1/p' "$output" 2>/dev/null | head -n 1
+}
+
+# A signal to the script stops the run as well, which a SuperLink that is not its own goes on with.
+stop_run() {
+    local id
+    id=$(started_run)
+    [ -z "$id" ] || flwr stop "$id" "$connection" >/dev/null 2>&1 || true
+}
+trap 'stop_run; exit 130' INT
+trap 'stop_run; exit 143' TERM
 stream() {
     flwr run "$project_root" "$connection" --stream --run-config "$config" \
         ${options[@]+"${options[@]}"} 2>&1 | tee "$output"
 }
 streamed=0
 run_flower stream || streamed=$?
-run_id=$(sed -n 's/.*Successfully started run \([0-9][0-9]*\).*/\1/p' "$output" | head -n 1)
+run_id=$(started_run)
 if [ -z "$run_id" ]; then
     echo "failed: flwr has not started the run" >&2
     exit 1

@@ -50,11 +50,10 @@ PUBLISHED = ROOT / "configs" / "ozer2022" / "published"
 PAGE = ROOT / "docs" / "results" / "ozer2022-as-coded.md"
 FEWER = {"fmnist": (1200,) * 10}
 """The images of the reduced studies, a fifth of all."""
+VERSIONS = ("bfl", "python", "tensorflow", "tensorflow-probability", "numpy")
+MACHINE = ("processor", "processor-family", "vector-instructions")
 RUNS = PAGE.with_suffix("")
 """What is kept of runs made, one JSON file each."""
-
-
-# ---------------------------------------------------------------------------- the derivation
 
 
 @dataclass(frozen=True)
@@ -218,14 +217,8 @@ def recorded(folder: Path) -> dict[str, Any]:
         "spreads": [entry["degree-of-spread"] for entry in rounds],
         "seconds": round(sum(entry["seconds"] for entry in rounds), 1),
         "posterior-sha256": rounds[-1]["posterior-sha256"],
-        "versions": {
-            name: environment[name]
-            for name in ("bfl", "python", "tensorflow", "tensorflow-probability", "numpy")
-        },
-        "machine": {
-            name: environment[name]
-            for name in ("processor", "processor-family", "vector-instructions")
-        },
+        "versions": {name: environment[name] for name in VERSIONS},
+        "machine": {name: environment[name] for name in MACHINE},
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from bfl.data.partitions.manifest import describe
 from bfl.engine.run import run_of
 from bfl.errors import LostStateError, RunError
 from bfl.experiments.results.environment import describe_environment
+from bfl.experiments.results.file_names import REFUSALS
 from bfl.experiments.results.identity import run_key, without_numbers
 from bfl.experiments.results.progress import ProgressReport
 from bfl.experiments.results.run_folder import RunFolder
@@ -291,7 +292,7 @@ def _run_rounds(
         run_key=run_key(context.folder.path),
         state=state,
         on_round=recorder.record,
-        on_warning=context.progress.say,
+        on_warning=_audited(context),
         on_sums=lambda number, numbers: context.progress.say(_of_sums(number, numbers)),
     )
     try:
@@ -316,6 +317,16 @@ def _of_sums(number: int, numbers: Mapping[str, float]) -> str:
     """Return what a person reads of a round of the closing's sums."""
     said = "  ".join(f"{name} {value:.5g}" for name, value in numbers.items())
     return f"closing round {number}  {said}"
+
+
+def _audited(context: RunContext) -> Callable[[str], None]:
+    """Return what shows what goes wrong with clients, and keeps it in the run's folder."""
+
+    def told(text: str) -> None:
+        context.progress.say(text)
+        context.folder.append_text(REFUSALS, text)
+
+    return told
 
 
 def _judges(evaluator: Any) -> dict[str, Any]:

@@ -79,6 +79,7 @@ class MyMethod(Preset):
     }
 '''
 OTHERS: dict[str, dict[str, Any]] = {
+    "closed": {"closing": "label-shares"},
     "private": {
         "strategy": "careful-averaging",
         "model": "perceptron",

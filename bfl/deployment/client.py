@@ -32,6 +32,7 @@ from bfl.deployment.processes import Processes, flower_environment
 from bfl.deployment.settings import Identity, NodeSettings
 from bfl.engine.flower.warm import NodePort, Task, Tasks, WarmWorker, node_command
 from bfl.errors import DataError
+from bfl.experiments.results.identity import locked
 from bfl.files import write_atomically
 
 CLOCK_AHEAD, CLOCK_BEHIND = 4.0, 300.0
@@ -187,8 +188,15 @@ def run_client(folder: Path, state: Path, say: Say) -> None:
     """
     folder = folder.resolve()
     identity, node = check_client(folder, datetime.now(UTC))
-    wait_for_server(identity, folder / names.CA, say)
     state = private_folder(state.resolve())
+    # Before anything is written that a client which runs already reads.
+    with locked(state, "a client runs already on"):
+        wait_for_server(identity, folder / names.CA, say)
+        _play(identity, node, folder, state, say)
+
+
+def _play(identity: Identity, node: NodeSettings, folder: Path, state: Path, say: Say) -> None:
+    """Run a client that is alone on its folders, and whose server answers."""
     home, work = private_folder(state / "flower"), private_folder(state / "work")
     config = state / "node-config.toml"
     told = node_config(identity, node, state, folder / names.CLIENT_KEY)

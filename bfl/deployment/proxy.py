@@ -141,7 +141,7 @@ def serve(folder: Path, settings: ServerSettings) -> None:
     )
     uvicorn.run(
         proxy_app(client, KnownCallers(folder / names.CLIENTS)),
-        host=settings.bind,
+        host=settings.listens,
         port=settings.port,
         ssl_certfile=str(folder / names.SERVER_CERTIFICATE),
         ssl_keyfile=str(folder / names.SERVER_KEY),

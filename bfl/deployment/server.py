@@ -23,6 +23,7 @@ from bfl.deployment.registration import CONNECTION, Registration
 from bfl.deployment.settings import EVERY_ADDRESS, ServerSettings
 from bfl.engine.flower.superlink import superlink_command
 from bfl.errors import BflError, RunError
+from bfl.experiments.results.identity import locked
 
 NODES = "nodes.json"
 START_WAIT = 120.0
@@ -74,6 +75,15 @@ def serve_federation(folder: Path, state: Path, say: Say) -> None:
     if ends - now < SOON:
         say(f"warning: the server's certificate ends on {ends:%Y-%m-%d}; bfl federation renew")
     state = private_folder(state.resolve())
+    # Before anything is written that a server which runs already reads.
+    with locked(state, "a server runs already on"):
+        _serve(folder, state, settings, listed, say)
+
+
+def _serve(
+    folder: Path, state: Path, settings: ServerSettings, listed: ClientList, say: Say
+) -> None:
+    """Run a server that is alone on its folders."""
     home, work = private_folder(state / "flower"), private_folder(state / "work")
     _write_connection(home, folder, settings)
     mark(home, state / NODES)
@@ -144,7 +154,7 @@ def _wait_for(url: str, authority: Path, processes: Processes) -> None:
 
 
 def _wait_for_door(settings: ServerSettings, processes: Processes) -> None:
-    address = settings.bind.replace(EVERY_ADDRESS, "127.0.0.1")
+    address = settings.listens.replace(EVERY_ADDRESS, "127.0.0.1")
     deadline = time.monotonic() + START_WAIT
     while True:
         processes.check()

@@ -14,7 +14,7 @@ import tomli_w
 
 from bfl.configuration.sources import read_toml
 from bfl.data.datasets import validate_dataset
-from bfl.deployment.authority import general_name
+from bfl.deployment.authority import LOOPBACK, general_name
 from bfl.errors import ConfigurationError, unknown_name
 from bfl.federation.exchanges import exchanges
 from bfl.files import given_path, write_atomically
@@ -102,27 +102,34 @@ class ServerSettings:
 
     Attributes:
         hosts: The names and addresses by which clients call it; the first is what they are told.
-        bind: The address on which it listens.
+        bind: The address on which it listens; empty: by the hosts.
         port: The port for clients.
         superlink_port: The port of Flower's SuperLink, on loopback.
     """
 
     hosts: tuple[str, ...]
-    bind: str = EVERY_ADDRESS
+    bind: str = ""
     port: int = PORT
     superlink_port: int = SUPERLINK_PORT
 
+    @property
+    def listens(self) -> str:
+        """The address on which it listens: this machine's alone where its hosts mean no other."""
+        if self.bind:
+            return self.bind
+        if all(host in LOOPBACK or host.startswith("127.") for host in self.hosts):
+            return "::1" if self.hosts == ("::1",) else "127.0.0.1"
+        return EVERY_ADDRESS
+
     def write(self, path: Path) -> None:
         """Write the settings as TOML."""
-        text = tomli_w.dumps(
-            {
-                "hosts": list(self.hosts),
-                "bind": self.bind,
-                "port": self.port,
-                "superlink-port": self.superlink_port,
-            }
-        )
-        write_atomically(path, text.encode())
+        settings = {
+            "hosts": list(self.hosts),
+            **({"bind": self.bind} if self.bind else {}),
+            "port": self.port,
+            "superlink-port": self.superlink_port,
+        }
+        write_atomically(path, tomli_w.dumps(settings).encode())
 
     @classmethod
     def read(cls, path: Path) -> ServerSettings:
@@ -138,7 +145,7 @@ class ServerSettings:
             raise ConfigurationError(f"{path}: hosts is {hosts!r}; allowed: a list of host names")
         return cls(
             hosts=checked_hosts(hosts),
-            bind=str(given.get("bind", EVERY_ADDRESS)),
+            bind=str(given.get("bind", "")),
             port=checked_port(given.get("port", PORT), f"{path}: port"),
             superlink_port=checked_port(
                 given.get("superlink-port", SUPERLINK_PORT), f"{path}: superlink-port"

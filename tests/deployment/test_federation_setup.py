@@ -19,15 +19,17 @@ from cryptography.x509.oid import ExtendedKeyUsageOID
 from federation_folders import HOSTS, NOW, listed
 
 from bfl.commands.main import main
+from bfl.deployment import folder as names
 from bfl.deployment import setup
 from bfl.deployment.authority import AUTHORITY_DAYS, SERVER_DAYS, load_certificate
-from bfl.deployment.client import check_client
+from bfl.deployment.client import check_client, run_client
 from bfl.deployment.client_list import ClientList
 from bfl.deployment.folder import FederationFolder
 from bfl.deployment.private_files import private_folder
-from bfl.deployment.server import check_server
+from bfl.deployment.server import check_server, serve_federation
 from bfl.deployment.settings import Identity, ServerSettings
 from bfl.errors import ConfigurationError, DataError
+from bfl.experiments.results.identity import locked
 
 
 def handshake(server: Path, authority: Path, host: str) -> None:
@@ -277,6 +279,38 @@ def test_the_commands_do_what_they_say(tmp_path: Path, capsys: pytest.CaptureFix
     assert load_certificate(made.server / "server.crt").serial_number != before
     assert Identity.read(made.client("two") / "identity.toml").server == "b.example"
     assert "it lets in client-0, one, two" in bfl("check", made.server)
+
+
+@pytest.mark.parametrize(
+    ("words", "bind"),
+    [
+        (["--host", "127.0.0.1"], "127.0.0.1"),
+        (["--host", "localhost"], "127.0.0.1"),
+        (["--host", "a.example"], "0.0.0.0"),
+        (["--host", "127.0.0.1", "--host", "a.example"], "0.0.0.0"),
+        (["--host", "127.0.0.1", "--bind", "0.0.0.0"], "0.0.0.0"),
+    ],
+)
+def test_a_server_of_this_machine_alone_listens_to_no_other(
+    words: list[str], bind: str, tmp_path: Path
+) -> None:
+    made = FederationFolder(tmp_path / "federation")
+    assert main(["federation", "init", str(made.path), *words, "--clients", "1"]) == 0
+    assert ServerSettings.read(made.server / names.SETTINGS).listens == bind
+
+
+@pytest.mark.parametrize("of", ["server", "client"])
+def test_a_second_start_changes_nothing(of: str, federation: FederationFolder) -> None:
+    """The one that runs reads what a second one would write."""
+    folder = federation.server if of == "server" else federation.client("client-0")
+    state = private_folder(folder / "state")
+    begin = serve_federation if of == "server" else run_client
+    with locked(state):
+        before = {path: path.read_bytes() for path in state.rglob("*") if path.is_file()}
+        with pytest.raises(ConfigurationError, match=str(state)):
+            begin(folder, state, print)
+        assert before == {path: path.read_bytes() for path in before}
+        assert before.keys() == {path for path in state.rglob("*") if path.is_file()}
 
 
 def test_a_folder_that_is_there_is_not_changed(tmp_path: Path) -> None:

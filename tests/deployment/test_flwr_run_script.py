@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tomllib
@@ -33,7 +34,12 @@ if [ "$1" = run ]; then
     while [ "$1" != --run-config ]; do shift; done
     cp "$2" "$FAKE_FOLDER/given.toml"
     [ -z "$FAKE_RUN" ] || echo "Successfully started run $FAKE_RUN"
+    [ -z "$FAKE_HANGS" ] || sleep 60
     exit "$FAKE_STREAM_STATUS"
+fi
+if [ "$1" = stop ]; then
+    echo "$@" >>"$FAKE_FOLDER/stopped"
+    exit
 fi
 echo "$@" >>"$FAKE_FOLDER/asked"
 number=$(wc -l <"$FAKE_FOLDER/asked")
@@ -55,6 +61,7 @@ def run(
     config: str = "rounds=1",
     run_id: str = "42",
     patience: int = 60,
+    ended_by: int = 0,
 ) -> tuple[int, str, int]:
     """Return the exit status, what is printed, and how often the run's status was asked for."""
     commands = folder / "environment" / "bin"
@@ -65,7 +72,7 @@ def run(
         (commands / name).chmod(0o755)
     (folder / "answers").write_text("".join(f"{a}\n" for a in answers), encoding="utf-8")
     (folder / "asked").touch()
-    done = subprocess.run(
+    with subprocess.Popen(
         [str(ROOT / "scripts" / "flwr-run.sh"), "remote", "--run-config", config],
         env={
             **os.environ,
@@ -73,15 +80,28 @@ def run(
             "FLWR_HOME": str(folder),
             "FAKE_FOLDER": str(folder),
             "FAKE_STREAM_STATUS": str(streamed),
+            "FAKE_HANGS": "yes" if ended_by else "",
             "FAKE_RUN": run_id,
             "BFL_SUPERLINK_PATIENCE": str(patience),
         },
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=60,
-    )
-    return done.returncode, done.stdout, len((folder / "asked").read_text().splitlines())
+    ) as process:
+        assert process.stdout is not None
+        if ended_by:
+            process.stdout.readline()
+            process.send_signal(ended_by)
+        printed, _ = process.communicate(timeout=60)
+    return process.returncode, printed, len((folder / "asked").read_text().splitlines())
+
+
+@pytest.mark.parametrize(("by", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_a_signal_stops_the_run(by: int, code: int, tmp_path: Path) -> None:
+    """A SuperLink that is not the script's own would go on with it."""
+    returned, printed, _ = run(tmp_path, [], ended_by=by)
+    assert returned == code, printed
+    assert (tmp_path / "stopped").read_text().split() == ["stop", "42", "remote"]
 
 
 def test_a_completed_run(tmp_path: Path) -> None:

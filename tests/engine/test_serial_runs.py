@@ -106,8 +106,10 @@ def test_a_run_knows_which_point_parameters_have_a_minimum(
     [entry] = run(tmp_path, "known", **hostile).rounds()
     assert (entry["clients"], entry["refused"]) == (3, 0)
     monkeypatch.setattr(Manifest, "raised", lambda manifest, posterior: posterior)
-    [entry] = run(tmp_path, "unknown", **hostile).rounds()
+    unknown = run(tmp_path, "unknown", **hostile)
+    [entry] = unknown.rounds()
     assert (entry["clients"], entry["refused"]) == (2, 1)
+    assert any("client 0" in line for line in unknown.read_lines("refusals.txt"))
     told = " ".join(capsys.readouterr().out.split())
     assert "round 1, client 0: update refused: point parameter" in told
     assert "moving_variance' has" in told

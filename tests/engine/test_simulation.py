@@ -86,7 +86,10 @@ def test_the_run_folder_is_complete(default_run: RunFolder) -> None:
     partition = default_run.partition()
     assert sum(partition["num_examples"]) == 1437
     drawn = {path.stem for path in (default_run.path / "figures").iterdir()}
-    assert drawn == set(figures.names()) - {"member-confidences"}  # of an ensemble alone
+    assert drawn == set(figures.names()) - {
+        "member-confidences",
+        "foreign-images",
+    }  # of others alone
 
 
 def test_the_metrics_are_those_of_the_predictions(default_run: RunFolder) -> None:

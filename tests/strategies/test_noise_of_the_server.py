@@ -76,7 +76,7 @@ class Clients:
         self, request: TrainingRequest, on_refused: Callable[[int], None]
     ) -> Iterator[ClientUpdate]:
         for client, posterior in self.sent.items():
-            self.seen.append(request.problem(posterior))
+            self.seen.append(request.problem(posterior, 1))
             if self.seen[-1] is None:
                 yield ClientUpdate(client, posterior, 5, {}, {})
 

@@ -214,6 +214,8 @@ def test_a_run_is_not_gone_on_with_by_another_partition(
     def killed(context: RunContext, checkpoint: Checkpoint | None) -> None:
         """End the run after its first round."""
         begun.append(checkpoint.server_round if checkpoint else 0)
+        if checkpoint is None:
+            context.folder.append_round({"round": 1})
         Checkpoints(context.folder).save(Checkpoint(1, posterior, {}))
         raise InterruptedError
 

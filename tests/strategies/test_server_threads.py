@@ -111,6 +111,8 @@ def begun_by_an_older_version(folder: Path, values: dict[str, Any]) -> RunFolder
     given = {**values, "output-dir": str(folder), "name": "run", "rounds": 2}
     with open_run(resolve(given), "run", {}) as (run, _):
         vectors = np.zeros(3), np.ones(3), np.zeros(2)
+        for number in (1, 2):
+            run.append_round({"round": number})
         Checkpoints(run).save(Checkpoint(2, Posterior(*vectors), {}))
         config = {k: v for k, v in run.config().items() if k != "server-threads"}
         run.write("config.toml", tomli_w.dumps(config).encode())

@@ -12,6 +12,7 @@
 | ``rounds-begun`` | the rounds begun, where each is a private release of its own |
 | ``rounds.jsonl`` | one line per round, appended as the round ends |
 | ``warnings.txt`` | what the results do not show by themselves, a line each; only if there is any |
+| ``refusals.txt`` | which client failed or was refused in which round, and why; if any |
 | ``posterior.npz`` | the global posterior: mean, variance, point, manifest |
 | ``closing.npz`` | what the closing round has found: a last layer, a density of features, … |
 | ``best-posterior.npz`` | that of the best round so far, with the round, and metric and value |
@@ -38,6 +39,7 @@ NETWORK = "network.json"
 PARTITION = "partition.json"
 DATA = "data.json"
 WARNINGS = "warnings.txt"
+REFUSALS = "refusals.txt"
 POSTERIOR = "posterior.npz"
 BEST_POSTERIOR = "best-posterior.npz"
 CLOSING = "closing.npz"

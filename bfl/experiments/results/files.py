@@ -98,6 +98,11 @@ class Files:
         """Write lines of text."""
         self.write(file, "".join(f"{line}\n" for line in lines).encode())
 
+    def append_text(self, file: str, text: str) -> None:
+        """Append a text, and a new line behind it."""
+        with self.writing(file) as path, path.open("a", encoding="utf-8") as stream:
+            stream.write(f"{text}\n")
+
     def read_lines(self, file: str) -> list[str]:
         """Return the lines of a text."""
         with self.reading(file) as data:

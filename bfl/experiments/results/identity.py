@@ -60,10 +60,14 @@ def is_run_key(text: str) -> bool:
 
 
 @contextmanager
-def locked(folder: Path) -> Iterator[None]:
+def locked(folder: Path, who: str = "another server writes to") -> Iterator[None]:
     """Keep other servers, of this machine or another one, from writing to a run's folder.
 
     A server that is killed lets go of it. The folder is made when it does not exist.
+
+    Args:
+        folder: The folder.
+        who: What a refusal says before it, of whoever holds the lock.
 
     Raises:
         ConfigurationError: Another server writes to it, which is named, or it cannot be written.
@@ -80,7 +84,7 @@ def locked(folder: Path) -> Iterator[None]:
         if not try_lock(stream):
             stream.seek(0)
             raise ConfigurationError(
-                f"another server writes to {folder}: {stream.read().strip() or 'unknown'}; wait "
+                f"{who} {folder}: {stream.read().strip() or 'unknown'}; wait "
                 "for its end, or end it, or choose another name"
             )
         stream.truncate(0)
