@@ -115,20 +115,15 @@ class ServerSettings:
     @property
     def listens(self) -> str:
         """The address on which it listens: this machine's alone where its hosts mean no other."""
-        if self.bind:
-            return self.bind
-        if all(host in LOOPBACK or host.startswith("127.") for host in self.hosts):
-            return "::1" if self.hosts == ("::1",) else "127.0.0.1"
-        return EVERY_ADDRESS
+        here = "::1" if self.hosts == ("::1",) else "127.0.0.1"
+        local = all(host in LOOPBACK or host.startswith("127.") for host in self.hosts)
+        return self.bind or (here if local else EVERY_ADDRESS)
 
     def write(self, path: Path) -> None:
         """Write the settings as TOML."""
-        settings = {
-            "hosts": list(self.hosts),
-            **({"bind": self.bind} if self.bind else {}),
-            "port": self.port,
-            "superlink-port": self.superlink_port,
-        }
+        ports = {"port": self.port, "superlink-port": self.superlink_port}
+        bind = {"bind": self.bind} if self.bind else {}
+        settings = {"hosts": list(self.hosts), **bind, **ports}
         write_atomically(path, tomli_w.dumps(settings).encode())
 
     @classmethod
