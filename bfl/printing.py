@@ -38,7 +38,8 @@ def print_anywhere() -> None:
         stream = getattr(sys, name)
         if stream is None:  # closed when the process began
             setattr(sys, name, Path(os.devnull).open("w", encoding="utf-8"))  # noqa: SIM115
-        elif type(stream) is io.TextIOWrapper:  # else somebody's own, who captures it
+        # Else somebody captures it: by their own stream or, as Flower's server, a function of it.
+        elif type(stream) is io.TextIOWrapper and "write" not in vars(stream):
             buffering = stream.line_buffering
             setattr(sys, name, _Lasting(stream.buffer, stream.encoding, "replace", None, buffering))
             if "utf" not in stream.encoding.lower():

@@ -1,5 +1,6 @@
 """What the command refuses, in one message, with exit status 2, before any engine starts."""
 
+import io
 import os
 import shlex
 import subprocess
@@ -14,6 +15,7 @@ from bfl.commands.flower_simulation import main
 from bfl.engine.flower import FlowerApp
 from bfl.errors import ConfigurationError
 from bfl.experiments.run.simulation import agree_on_clients, read_backend_config
+from bfl.printing import print_anywhere
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -156,3 +158,15 @@ def test_what_is_started_is_said_before_what_takes_long(
     assert err == (
         "warning: alpha is given, and nothing in this run reads it: partition dirichlet would\n"
     )
+
+
+def test_what_flower_mirrors_is_still_mirrored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run's lines reach whoever has started it only by the function that Flower has put there."""
+    said: list[str] = []
+    stream = io.TextIOWrapper(io.BytesIO())
+    monkeypatch.setattr(stream, "write", said.append)
+    monkeypatch.setattr(sys, "stdout", stream)
+    monkeypatch.setattr(sys, "stderr", io.StringIO())
+    print_anywhere()
+    print("line")
+    assert "".join(map(str, said)) == "line\n"
