@@ -38,8 +38,8 @@ class KnownCallers:
         self._seen = 0
         self._keys: frozenset[str] = frozenset()
 
-    def __call__(self, headers: Mapping[str, str], now: datetime) -> bool:
-        """Return whether a call is signed by a client of the list.
+    def __call__(self, headers: Mapping[str, str], now: datetime) -> str | None:
+        """Return the public key of the client of the list that has signed a call; None: none has.
 
         Args:
             headers: The call's headers, with names in small letters.
@@ -47,20 +47,21 @@ class KnownCallers:
         """
         given = [headers.get(name, "") for name in (PUBLIC_KEY, SIGNATURE, TIMESTAMP)]
         if not all(0 < len(text) <= MOST_CHARACTERS for text in given):
-            return False
+            return None
         try:
             key = serialization.load_pem_public_key(b64decode(given[0], validate=True))
             if not isinstance(key, ec.EllipticCurvePublicKey):
-                return False
-            if openssh_public(key) not in self._listed():
-                return False
+                return None
+            public = openssh_public(key)
+            if public not in self._listed():
+                return None
             if abs(now - datetime.fromisoformat(given[2])) > TOLERANCE:
-                return False
+                return None
             signature = b64decode(given[1], validate=True)
             key.verify(signature, given[2].encode("ascii"), ec.ECDSA(hashes.SHA256()))
         except (ValueError, TypeError, binascii.Error, UnsupportedAlgorithm, InvalidSignature):
-            return False
-        return True
+            return None
+        return public
 
     def _listed(self) -> frozenset[str]:
         """Return the listed public keys; while the list cannot be read, those of before."""

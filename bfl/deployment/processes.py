@@ -6,7 +6,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -15,6 +16,9 @@ from bfl.errors import RunError
 
 PATIENCE = 2.5
 """Seconds for ending in good order: less than an interrupted command has for all."""
+
+MOST_REVIVALS, WITHIN = 5, 60.0
+"""How often, in so many seconds, a process that is kept alive may end."""
 
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 
@@ -64,6 +68,8 @@ class Processes(StoppedWhenLeft):
         self._environment = dict(environment)
         self._work = work
         self._started: dict[str, subprocess.Popen[bytes]] = {}
+        self._starts: dict[str, Callable[[], subprocess.Popen[bytes]]] = {}
+        self._revivals: dict[str, deque[float]] = {}
 
     def start(self, name: str, *words: str | Path, **more: str) -> None:
         """Start a process that shows what it says beside what this one says.
@@ -74,12 +80,24 @@ class Processes(StoppedWhenLeft):
                 may read it.
             more: Environment variables of its own.
         """
-        self._started[name] = subprocess.Popen(
-            with_parent(*words),
-            cwd=self._work,
-            env={**self._environment, **more},
-            stdin=subprocess.DEVNULL,
-        )
+
+        def begin() -> subprocess.Popen[bytes]:
+            return subprocess.Popen(
+                with_parent(*words),
+                cwd=self._work,
+                env={**self._environment, **more},
+                stdin=subprocess.DEVNULL,
+            )
+
+        self._starts[name] = begin
+        self._started[name] = self._starts[name]()
+
+    def keep_alive(self, name: str) -> None:
+        """Have a process that has been started begun anew where ``check`` finds that it has ended.
+
+        One that ends again and again has ended.
+        """
+        self._revivals[name] = deque(maxlen=MOST_REVIVALS)
 
     def run(self, *words: str | Path) -> tuple[int, str]:
         """Run a command to its end; return its status and all that it has said."""
@@ -96,15 +114,21 @@ class Processes(StoppedWhenLeft):
         return done.returncode, done.stdout
 
     def check(self) -> None:
-        """Raise if any of the processes has ended.
+        """Raise if any of the processes has ended, but for those that are kept alive.
 
         Raises:
             RunError: One has; the message names it.
         """
         for name, process in self._started.items():
             status = process.poll()
-            if status is not None:
+            if status is None:
+                continue
+            revivals, now = self._revivals.get(name), time.monotonic()
+            if revivals is None or (len(revivals) == MOST_REVIVALS and now - revivals[0] < WITHIN):
                 raise RunError(f"{name} has ended (status {status}); what it said is above")
+            print(f"warning: {name} has ended (status {status}) and is started anew", flush=True)
+            revivals.append(now)
+            self._started[name] = self._starts[name]()
 
     def stop(self) -> None:
         """End all, politely and then for good."""

@@ -3,11 +3,13 @@
 Flower's SuperLink serves nodes, operators and its own processes on one port, and its node
 authentication guards the calls of nodes alone: whoever reaches that port can register a key of
 their own and start runs. So it listens on loopback, and this proxy is what others reach.
+
+It is not nginx, HAProxy or Caddy, as none of them tells a client by Flower's signature: each would
+need a program beside it for that, and a package that pip does not install.
 """
 
 from __future__ import annotations
 
-import asyncio
 import re
 import resource
 import ssl
@@ -25,21 +27,24 @@ from starlette.routing import Route
 
 from bfl.deployment import folder as names
 from bfl.deployment.callers import KnownCallers
+from bfl.deployment.connections import (
+    BACKLOG,
+    HEADER_BYTES,
+    IDLE_SECONDS,
+    BoundedProtocol,
+    Door,
+)
 from bfl.deployment.settings import ServerSettings
 
-UNPROVEN_BYTES = 2**16
-"""Of a request whose caller is not known to be a client: the SuperLink reads it as a whole before
-it asks for a signature. A client's own calls have less than 2 kB, but for those below."""
+CALL_BYTES = 2**16
+"""Of a client's call; they have less than 2 kB, but for those below."""
 
 MOST_BYTES = {"push-object": 2**24, "push-messages": 2**19}
 """Of a client's calls that hold more: arrays travel in pieces of 5 MB, and a message is told by
 some 100 bytes for each."""
 
-UNPROVEN_SECONDS = 10.0
-"""That such a request may take to come; until then the SuperLink does not hear of it."""
-
-MOST_CONNECTIONS = 2000
-"""At one time; a client has up to some ten."""
+UNKNOWN = b'{"code": 2004, "detail": "The call is not signed with a key of the list of clients."}'
+"""To a caller that is not known to be a client, in the form in which a SuperNode shows it."""
 
 TIMEOUT = httpx.Timeout(10.0, read=120.0, write=120.0)
 
@@ -60,18 +65,23 @@ class TooLargeError(Exception):
     """A request has more bytes than any of Flower's."""
 
 
-Proven = Callable[[Mapping[str, str], datetime], bool]
-"""Whether the headers of a call prove that it is a client's, at a time."""
+Signer = Callable[[Mapping[str, str], datetime], str | None]
+"""Gives the public key of the client that has signed a call by its headers, at a time."""
 
 
-def proxy_app(client: httpx.AsyncClient, proven: Proven) -> Starlette:
-    """Return an application that hands nodes' calls on, and refuses all else.
+def proxy_app(
+    client: httpx.AsyncClient, signer: Signer, signed: Callable[[tuple[str, int], str], None]
+) -> Starlette:
+    """Return an application that hands clients' calls on, and refuses all else.
 
-    A request with more bytes than its call may have is refused with 413 and not kept.
+    The SuperLink reads a request as a whole before it asks for a signature, so it does not hear of
+    strangers; nor is their body read here. A call with more bytes than it may have is refused with
+    413 and not kept. After a refusal the connection is closed.
 
     Args:
         client: Calls the SuperLink; it has its address.
-        proven: Whether a call is a client's.
+        signer: Whose call it is.
+        signed: Told the address and port that such a call comes from, and the client's key.
     """
 
     async def hand_on(request: Request) -> Response:
@@ -80,31 +90,31 @@ def proxy_app(client: httpx.AsyncClient, proven: Proven) -> Starlette:
         called = ALLOWED.fullmatch(path)
         if request.method != "POST" or not called or request.url.query:
             # Flower takes 403 for the end of a run, and a node would hang.
-            return Response(status_code=404)
-        known = proven(request.headers, datetime.now(UTC))
-        most_bytes = MOST_BYTES.get(called[1].decode(), UNPROVEN_BYTES) if known else UNPROVEN_BYTES
+            return _refused(404)
+        key = signer(request.headers, datetime.now(UTC))
+        if key is None:
+            # As the SuperLink: 401 ends a node that runs, and one that begins is told why.
+            return _refused(412 if called[1] == b"activate-node" else 401, UNKNOWN)
+        if request.client:
+            signed((request.client.host, request.client.port), key)
+        most_bytes = MOST_BYTES.get(called[1].decode(), CALL_BYTES)
         announced = request.headers.get("content-length", "0")
         if not announced.isdecimal() or int(announced) > most_bytes:
-            return Response(status_code=413)
-        body: AsyncIterator[bytes] | bytes = _limited(request, most_bytes)
+            return _refused(413)
         try:
-            if not known:
-                body = await asyncio.wait_for(_whole(request, most_bytes), UNPROVEN_SECONDS)
             asked = client.build_request(
                 "POST",
                 path.decode("ascii"),
                 headers=_of_the_message(request.headers.items()),
-                content=body,
+                content=_limited(request, most_bytes),
             )
             answer = await client.send(asked, stream=True)
         except TooLargeError:
-            return Response(status_code=413)
-        except TimeoutError:
-            return Response(status_code=408)
+            return _refused(413)
         except ClientDisconnect:
-            return Response(status_code=400)
+            return _refused(400)
         except httpx.TransportError:  # it is being started anew; nodes ask again
-            return Response(status_code=503)
+            return _refused(503)
         return StreamingResponse(
             _answered(answer),
             status_code=answer.status_code,
@@ -139,19 +149,30 @@ def serve(folder: Path, settings: ServerSettings) -> None:
         limits=httpx.Limits(max_connections=None),
         trust_env=False,
     )
-    uvicorn.run(
-        proxy_app(client, KnownCallers(folder / names.CLIENTS)),
-        host=settings.listens,
-        port=settings.port,
+    door = Door.listening(settings.listens, settings.port)
+    config = uvicorn.Config(
+        proxy_app(client, KnownCallers(folder / names.CLIENTS), door.signed),
         ssl_certfile=str(folder / names.SERVER_CERTIFICATE),
         ssl_keyfile=str(folder / names.SERVER_KEY),
-        log_level="warning",
+        # Others neither take connections through the socket nor bound what they keep.
+        loop="asyncio",
+        http=BoundedProtocol,
+        ws="none",
+        h11_max_incomplete_event_size=HEADER_BYTES,
+        backlog=BACKLOG,
+        timeout_keep_alive=IDLE_SECONDS,
+        # Strangers write no log.
+        log_level="error",
         access_log=False,
         server_header=False,
-        limit_concurrency=MOST_CONNECTIONS,
         # Nobody is believed about where a call comes from.
         proxy_headers=False,
     )
+    uvicorn.Server(config).run(sockets=[door])
+
+
+def _refused(status: int, body: bytes = b"") -> Response:
+    return Response(body, status, {"connection": "close"})
 
 
 async def _limited(request: Request, most_bytes: int) -> AsyncIterator[bytes]:
@@ -162,10 +183,6 @@ async def _limited(request: Request, most_bytes: int) -> AsyncIterator[bytes]:
         if count > most_bytes:
             raise TooLargeError
         yield piece
-
-
-async def _whole(request: Request, most_bytes: int) -> bytes:
-    return b"".join([piece async for piece in _limited(request, most_bytes)])
 
 
 async def _answered(answer: httpx.Response) -> AsyncIterator[bytes]:

@@ -95,6 +95,7 @@ def _serve(
         registration.follow(listed)
         processes.start("the proxy", command("bfl"), "federation", "proxy", folder)
         _wait_for_door(settings, processes)
+        processes.keep_alive("the proxy")  # what reaches it from outside must not end a run
         say(
             f"clients call {settings.hosts[0]}:{settings.port}; runs are started on this machine: "
             f"FLWR_HOME={home} scripts/flwr-run.sh {CONNECTION}"

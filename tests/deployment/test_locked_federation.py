@@ -286,6 +286,21 @@ def _check_the_door(server: Server) -> None:
             headers={"content-type": "application/protobuf"},
         )
         assert unsigned.status_code == 401
+
+        def answers() -> bool:
+            with suppress(httpx.ConnectError):
+                return caller.get(url).status_code == 404
+            return False
+
+        # The proxy's end is not the server's, nor the run's.
+        [proxy] = [
+            pid
+            for pid in descendants({server.process})
+            if b"\0proxy\0" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        ]
+        os.kill(proxy, signal.SIGKILL)
+        wait_for(lambda: not answers(), 10)
+        wait_for(answers, 30)
     with pytest.raises(httpx.TransportError):
         httpx.get(f"http://localhost:{server.port}/", trust_env=False)
 

@@ -14,11 +14,10 @@ from urllib.parse import unquote
 
 import httpx
 import pytest
-from cryptography.hazmat.primitives.asymmetric import ec
+from federation_folders import signed
 from flwr.common.constant import FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE
-from flwr.supercore.protobuf.client import ProtobufRequestContext
+from flwr.supercore.error import FlowerError
 from flwr.supernode import fleet_http_client
-from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
 from bfl.deployment import proxy
 from bfl.deployment.authority import new_key
@@ -27,7 +26,7 @@ from bfl.deployment.client_list import Client, ClientList
 from bfl.deployment.node_keys import openssh_public
 from bfl.deployment.proxy import proxy_app
 
-LIMIT = proxy.UNPROVEN_BYTES
+LIMIT = proxy.CALL_BYTES
 CALL = b"/v1/fleet/pull-messages"
 
 
@@ -90,7 +89,8 @@ def call(
                 "headers": [(k.encode(), v.encode()) for k, v in (headers or {}).items()],
                 "server": ("door", 8443),
             }
-            await proxy_app(client, lambda *_: proven)(scope, receive, send)
+            app = proxy_app(client, lambda *_: "key" if proven else None, lambda *_: None)
+            await app(scope, receive, send)
 
     asyncio.run(run())
     start = events[0]
@@ -184,14 +184,13 @@ def test_what_is_said_to_be_too_large_is_not_read() -> None:
 
 def test_what_turns_out_too_large_is_cut_off() -> None:
     """Without a length, or with a false one, the bytes are counted, and the rest is not read."""
-    for proven in (False, True):
-        superlink = SuperLink()
-        pieces = [b"x" * (LIMIT // 3) for _ in range(100)]
-        assert call(superlink, body=pieces, proven=proven)[0] == 413
-        assert len(pieces) > 90
-        assert not superlink.bodies
-        assert call(superlink, body=[b"x" * LIMIT], proven=proven)[0] == 401
-        assert superlink.bodies == [b"x" * LIMIT]
+    superlink = SuperLink()
+    pieces = [b"x" * (LIMIT // 3) for _ in range(100)]
+    assert call(superlink, body=pieces)[0] == 413
+    assert len(pieces) > 90
+    assert not superlink.bodies
+    assert call(superlink, body=[b"x" * LIMIT])[0] == 401
+    assert superlink.bodies == [b"x" * LIMIT]
 
 
 def test_whoever_says_where_a_call_comes_from_is_not_believed() -> None:
@@ -229,36 +228,29 @@ def test_answers_pass_as_they_come() -> None:
 
 @pytest.mark.parametrize("name", ["push-object", "push-messages", "pull-messages"])
 def test_only_a_clients_call_may_be_large(name: str) -> None:
-    """The SuperLink reads a request as a whole before it asks for a signature."""
     path = f"/v1/fleet/{name}".encode()
     most = proxy.MOST_BYTES.get(name, LIMIT)
-    for proven, allowed in ((True, most), (False, LIMIT)):
-        for length, status in ((allowed, 401), (allowed + 1, 413)):
-            superlink = SuperLink()
-            announced = {"content-length": str(length)}
-            assert call(superlink, path, headers=announced, proven=proven)[0] == status
-            assert len(superlink.reached) == (status == 401)
+    for length, status in ((most, 401), (most + 1, 413)):
+        superlink = SuperLink()
+        announced = {"content-length": str(length)}
+        assert call(superlink, path, headers=announced)[0] == status
+        assert len(superlink.reached) == (status == 401)
+
+
+def test_the_superlink_does_not_hear_of_strangers() -> None:
+    """It reads a request as a whole before it asks for a signature; here the body is not read."""
+    superlink, pieces = SuperLink(), [b"x"] * 3
+    assert call(superlink, b"/v1/fleet/activate-node", proven=False)[0] == 412
+    status, headers, body = call(superlink, body=pieces, proven=False)
+    assert (status, headers[b"connection"]) == (401, b"close")
+    # In the form in which a SuperNode shows it.
+    assert FlowerError.from_json(body.decode()) is not None
+    assert len(pieces) == 3
+    assert not superlink.reached
 
 
 def test_a_piece_of_an_array_passes() -> None:
     assert proxy.MOST_BYTES["push-object"] > FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE + 2**16
-
-
-def test_the_superlink_does_not_hear_of_strangers_who_do_not_finish(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(proxy, "UNPROVEN_SECONDS", 0.1)
-    superlink = SuperLink()
-    assert call(superlink, body=[], proven=False)[0] == 408
-    assert not superlink.reached
-
-
-def signed(key: ec.EllipticCurvePrivateKey) -> dict[str, str]:
-    """Return the headers with which Flower's SuperNode signs a call."""
-    request = httpx.Request("POST", "https://door/")
-    context = ProtobufRequestContext("", Any, request)  # type: ignore[arg-type]
-    NodeAuthHttpInterceptor(key, key.public_key()).intercept(context, lambda _: httpx.Response(200))
-    return dict(request.headers)
 
 
 def test_a_client_of_the_list_is_known_by_its_signature(tmp_path: Path) -> None:
@@ -268,7 +260,7 @@ def test_a_client_of_the_list_is_known_by_its_signature(tmp_path: Path) -> None:
     listed.write(path)
     known = KnownCallers(path)
     headers = signed(own)
-    assert known(headers, now)
+    assert known(headers, now) == listed.clients[0].public_key
     assert not known({}, now)
     assert not known(signed(other), now)
     # Another's key with one's own signature, and the other way round.

@@ -338,4 +338,7 @@ def test_the_outlines_that_the_proxy_takes_are_those_of_38_gb() -> None:
         return len(get_object_tree(Message(content, 1, "train")).SerializeToString())
 
     each = (outline(4) - outline(2)) / 2
-    assert MOST_BYTES["push-messages"] / each * PIECE > 38e9
+    most = MOST_BYTES["push-messages"] / each
+    assert most * PIECE > 38e9
+    # Flower's client gives up after 30 s, and 16,000 pieces took its SuperLink 23 s to read.
+    assert most < 16_000
