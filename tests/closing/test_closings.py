@@ -62,7 +62,7 @@ def all_closings() -> list[object]:
     ]
 
 
-@pytest.mark.parametrize("closing", all_closings(), ids=str)
+@pytest.mark.parametrize("closing", all_closings(), ids=lambda closing: f"{closing.name} {closing}")
 @settings(max_examples=10, deadline=None)
 @given(sizes=st.lists(st.integers(1, 120), min_size=1, max_size=4), reverse=st.booleans())
 def test_the_split_over_clients_makes_no_difference(closing, sizes, reverse) -> None:
