@@ -19,6 +19,7 @@ import numpy as np
 import pytest
 
 from bfl.archives import open_arrays
+from bfl.closing import Closed
 from bfl.commands.image_files import read_images
 from bfl.data.datasets.archive import read_archive
 from bfl.errors import BflError, DataError
@@ -61,6 +62,21 @@ ARRAYS: dict[str, dict[str, Any]] = {
         "predicted": LABELS,
         "uncertainty": np.zeros(4),
     },
+    "closing": {
+        "head": np.zeros((3, 2)),
+        "from-head": np.array(True),
+        "head-factor": np.zeros((2, 3, 3)),
+        "head-rotation": np.eye(2),
+        "density-shares": np.array([1.0]),
+        "density-means": np.zeros((1, 2)),
+        "density-factors": np.ones((1, 2, 2)),
+        "density-tied": np.eye(2),
+        "density-mean": np.zeros(2),
+        "density-all": np.eye(2),
+        "temperature": np.array(1.0),
+        "conformal-threshold": np.array(0.5),
+        "conformal-thresholds": np.full(2, 0.5),
+    },
     "snapshot": {"part.scaffold.control": np.zeros(6), "posterior.mean": np.zeros(6)},
 }
 FILES = {
@@ -77,8 +93,14 @@ READERS: dict[str, Callable[[Path], object]] = {
     "best": lambda path: RunFolder(path.parent).best(),
     "predictions": lambda path: RunFolder(path.parent).predictions(),
     "examples": lambda path: read_examples(RunFolder(path.parent)),
+    "closing": lambda path: read_closing(path.parent),
     "snapshot": lambda path: Snapshots(path.parent).at(1),
 }
+
+
+def read_closing(folder: Path) -> Closed:
+    with RunFolder(folder).reading_arrays("closing.npz") as arrays:
+        return Closed.read(arrays)
 
 
 def packed(arrays: dict[str, Any], *, compressed: bool = True) -> bytes:
@@ -131,6 +153,28 @@ def test_mutations_are_read_or_refused(tmp_path: Path, kind: str) -> None:
             else:
                 right += 1
     assert right == MUTATIONS
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [(name, None) for name in ARRAYS["closing"] if name != "temperature"]
+    + [("temperature", np.array(0.0)), ("temperature", np.array(np.nan))]
+    + [
+        (name, value)
+        for name, right in ARRAYS["closing"].items()
+        for value in (np.array(1.0), np.ones(7))
+        if value.shape != right.shape
+    ],
+)
+def test_what_a_closing_has_found_goes_together(
+    tmp_path: Path, name: str, wrong: np.ndarray | None
+) -> None:
+    changed = {**ARRAYS["closing"], name: wrong}
+    if wrong is None:
+        del changed[name]
+    path = write(tmp_path, "closing", packed(changed))
+    with pytest.raises(DataError, match=path.name):
+        read_closing(tmp_path)
 
 
 def flag(content: bytes, local: int, central: int, value: int) -> bytes:

@@ -20,6 +20,7 @@ from bfl.closing.feature_density import (
     ALL_MEAN,
     FACTORS,
     MEANS,
+    PARTS,
     SHARES,
     TIED,
     scores,
@@ -33,7 +34,10 @@ if TYPE_CHECKING:
     from bfl.evaluation.prediction.monte_carlo import Predictor
 
 FROM_HEAD = "from-head"
-"""The array that says whether predictions come from the last layer that was found."""
+"""The array that is true where predictions come from the last layer that was found."""
+
+TOGETHER = ((HEAD, FROM_HEAD), (FACTOR, ROTATION), PARTS, (THRESHOLD, THRESHOLDS))
+"""Arrays that are all there or none of them."""
 
 
 @dataclass(frozen=True)
@@ -57,13 +61,13 @@ class Closed:
         """
         width, classes = arrays.header(HEAD).shape
         features = width - 1
-        number = arrays.header(SHARES).shape[0] if SHARES in arrays else 0
-        blocks = arrays.header(FACTOR).shape if FACTOR in arrays else (0, 0, 0)
+        number, *_ = (*arrays.header(SHARES).shape, 0) if SHARES in arrays else (0,)
+        blocks = (*arrays.header(FACTOR).shape, 0, 0)[:2] if FACTOR in arrays else (0, 0)
         square = (features, features)
         shapes = {
             HEAD: (width, classes),
             FROM_HEAD: (),
-            FACTOR: (blocks[0], blocks[-1], blocks[-1]),
+            FACTOR: (blocks[0], blocks[1], blocks[1]),
             ROTATION: (classes, classes),
             SHARES: (number,),
             MEANS: (number, features),
@@ -75,14 +79,16 @@ class Closed:
             THRESHOLD: (),
             THRESHOLDS: (classes,),
         }
-        if FACTOR in arrays and blocks[0] * blocks[-1] != width * classes:
+        if FACTOR in arrays and blocks[0] * blocks[1] != width * classes:
             raise ValueError(f"{FACTOR} has the shape {blocks}, and {HEAD} {(width, classes)}")
-        known = arrays.checked([name for name in shapes if name in arrays], shapes=shapes)
+        wanted = {name for name in shapes if name in arrays}
+        wanted |= {name for group in TOGETHER if wanted & {*group} for name in group}
+        known = arrays.checked(sorted(wanted), shapes=shapes)
         for name, value in known.items():
             if value.dtype.kind not in "fb" or not np.isfinite(value).all():
                 raise ValueError(f"{name} has values that are not finite numbers")
-        if known.keys() & {FACTOR, ROTATION} not in (set(), {FACTOR, ROTATION}):
-            raise KeyError(ROTATION)
+            if name in (SHARES, TEMPERATURE) and not (value > 0).all():
+                raise ValueError(f"{name} has values that are not above 0")
         return cls(known)
 
     @property

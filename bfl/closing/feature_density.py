@@ -1,4 +1,4 @@
-"""How far an image's features are from those that the clients have trained on."""
+"""Distance of an image's features from those of the clients' training data."""
 
 from __future__ import annotations
 
@@ -17,6 +17,10 @@ SCORES = (DENSITY, MAHALANOBIS, RELATIVE)
 
 SHARES, MEANS, FACTORS = "density-shares", "density-means", "density-factors"
 TIED, ALL_MEAN, ALL = "density-tied", "density-mean", "density-all"
+PARTS = (SHARES, MEANS, FACTORS, TIED, ALL_MEAN, ALL)
+
+CLASSES = "density-classes"
+"""The number of classes of which some client has had enough examples; without any no score."""
 
 
 @closings.register("feature-density")
@@ -76,6 +80,9 @@ class FeatureDensity(Closing):
         """Return the classes' shares, means and covariances, ready to score with."""
         counts = np.asarray(sums["counts"], np.float64)
         there = counts >= self.density_least_count
+        known = {**known, CLASSES: np.array(float(there.sum()))}
+        if not there.any():
+            return known
         counts = counts[there]
         means = sums["first"][there] / counts[:, None]
         moments = np.stack([unpacked(each) for each in sums["second"][there]])
@@ -128,7 +135,9 @@ def _whitening(covariance: Array) -> Array:
     """Return factors B (..., F, F) with B Bᵀ the inverse of a covariance.
 
     What float32 sums have rounded below 0 counts as 0: the ridge that was added keeps it positive.
+    Sums of a client that lies may leave no positive value at all, and the factors stay finite.
     """
     values, vectors = np.linalg.eigh(covariance)
-    floor = values.max(axis=-1, keepdims=True) * np.finfo(np.float32).eps
+    single = np.finfo(np.float32)
+    floor = np.maximum(values.max(axis=-1, keepdims=True) * single.eps, single.tiny)
     return np.asarray(vectors / np.sqrt(np.maximum(values, floor))[..., None, :])

@@ -80,6 +80,38 @@ def test_the_split_over_clients_makes_no_difference(closing, sizes, reverse) -> 
         np.testing.assert_allclose(found, value, rtol=1e-9, atol=1e-9)
 
 
+def lies(seed: int, size: int) -> np.ndarray:
+    """Return sums that no data have and that no bound refuses."""
+    rng = np.random.default_rng(seed)
+    scale = 10.0 ** rng.uniform(-30, np.log10(400 * FEATURE_BOUND**2))
+    kinds = (rng.normal(size=size), -rng.random(size), np.zeros(size), rng.choice([-1, 1], size))
+    return np.clip(scale * kinds[seed % 4], -400 * FEATURE_BOUND**2, 400 * FEATURE_BOUND**2)
+
+
+@pytest.mark.parametrize("honest", [False, True])
+@pytest.mark.parametrize("closing", all_closings(), ids=lambda closing: f"{closing.name} {closing}")
+def test_a_client_that_lies_leaves_finite_predictions(closing, honest: bool) -> None:
+    whole = examples(3)
+    for seed in range(60):
+        known = start()
+        while parts := asked((closing,), known):
+            sums = lies(seed, length(parts, FEATURES, CLASSES)).astype(np.float32)
+            if honest:
+                sums = sums + measured((closing,), told((closing,), known), whole, whole)
+            known = dict(folded((closing,), known, sums, FEATURES, CLASSES))
+        assert all(np.isfinite(value).all() for value in known.values())
+        found = Closed(known).predict(whole.features[:, :-1], samples=3, seed=0)
+        assert np.isfinite(found.log_mean_probability).all()
+        assert all(np.isfinite(value).all() for value in found.scores.values())
+
+
+def test_no_density_where_no_client_has_enough_of_any_class() -> None:
+    whole = examples(3, 9)
+    known = closed((FeatureDensity(density_least_count=5),), parts_of(whole, [3, 3]))
+    assert known["density-classes"] == 0
+    assert not Closed(known).predict(whole.features[:, :-1], samples=1, seed=0).scores
+
+
 def test_no_example_adds_more_than_the_bound() -> None:
     """What clients' sums are refused by, and masked sums have room for."""
     far = Examples(with_one(np.full((3, FEATURES), 1e30)), np.array([0, 1, 2]), CLASSES)
