@@ -109,7 +109,7 @@ def simulate(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        timeout=150,
+        timeout=600,
         check=False,
     )
 

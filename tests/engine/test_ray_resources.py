@@ -80,7 +80,7 @@ def test_nobody_else_reaches_it(engine: RayEngine) -> None:
         env=strangers,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )
     assert refused.returncode == 1
     assert "InvalidAuthToken" in refused.stderr
