@@ -17,7 +17,7 @@ _MARKS = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-"""What a file of another encoding than plain UTF-8 begins with."""
+"""The first bytes of files of another encoding than plain UTF-8."""
 
 MOST_LEVELS = 64
 """Values within values that are read: what goes through them calls itself once for each level."""

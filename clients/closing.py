@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from bfl.evaluation.prediction.monte_carlo import Predictor
 
 FEATURES_KEPT = 64
-"""Clients whose features a process keeps from one round of sums to the next."""
+"""The most arrays of features that a process keeps, one or two of each client."""
 
 
 def closed(
@@ -60,7 +61,7 @@ def closed(
     posterior = posterior_from_arrays(arrays, 1.0)
 
     def seen(positions: Positions) -> Examples:
-        features = _features(_Asked(task, configuration, classes, posterior, data, positions))
+        features = _features_of(task, configuration, classes, posterior, data, positions)
         return Examples(with_one(features), labels[positions], classes)
 
     trained = seen(examples)
@@ -80,41 +81,34 @@ def closed(
     return Message(reply_content(sums, {NUM_EXAMPLES: count}), reply_to=message)
 
 
-class _Asked:
-    """Which features are asked for: equal where the posterior and the images are."""
-
-    def __init__(
-        self,
-        task: TrainTask,
-        configuration: Configuration,
-        classes: int,
-        posterior: Posterior,
-        data: TrainingData,
-        positions: Positions,
-    ) -> None:
-        self.configuration, self.classes = configuration, classes
-        self.posterior, self.data, self.positions = posterior, data, positions
-        self._key = (
-            posterior.digest(),
-            task.configuration,
-            task.partition_id,
-            positions.tobytes(),
-            id(data.images),
-        )
-
-    def __hash__(self) -> int:
-        return hash(self._key)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Asked) and self._key == other._key
+_features: OrderedDict[tuple[object, ...], npt.NDArray[np.float32]] = OrderedDict()
+"""Features (N, F) of clients' images, kept from one round of sums to the next."""
 
 
-@lru_cache(maxsize=FEATURES_KEPT)
-def _features(asked: _Asked) -> npt.NDArray[np.float32]:
-    """Return the features (N, F) of a client's images, computed once for all rounds of sums."""
-    predictor = _predictor(asked.configuration, asked.data.image_shape, asked.classes)
-    images = asked.data.images[asked.positions]
-    return np.asarray(predictor.features_at_mean(asked.posterior, images), np.float32)
+def _features_of(
+    task: TrainTask,
+    configuration: Configuration,
+    classes: int,
+    posterior: Posterior,
+    data: TrainingData,
+    positions: Positions,
+) -> npt.NDArray[np.float32]:
+    """Return the features (N, F) of a client's images at the posterior's mean."""
+    key = (
+        posterior.digest(),
+        task.configuration,
+        task.partition_id,
+        positions.tobytes(),
+        id(data.images),
+    )
+    if key not in _features:
+        predictor = _predictor(configuration, data.image_shape, classes)
+        found = predictor.features_at_mean(posterior, data.images[positions])
+        _features[key] = np.asarray(found, np.float32)
+    _features.move_to_end(key)
+    while len(_features) > FEATURES_KEPT:
+        _features.popitem(last=False)
+    return _features[key]
 
 
 def _predictor(

@@ -1,4 +1,4 @@
-"""What a node refuses to do, whatever the server says."""
+"""Refusals of a node, whatever the server says."""
 
 from __future__ import annotations
 

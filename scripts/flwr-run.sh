@@ -97,10 +97,15 @@ started_run() {
 }
 
 # A signal to the script stops the run as well, which a SuperLink that is not its own goes on with.
+# One that does not answer is not waited for.
 stop_run() {
     local id
     id=$(started_run)
-    [ -z "$id" ] || flwr stop "$id" "$connection" >/dev/null 2>&1 || true
+    [ -z "$id" ] || python - flwr stop "$id" "$connection" <<'PYTHON' 2>/dev/null || true
+import subprocess, sys
+
+subprocess.run(sys.argv[1:], timeout=10, capture_output=True)
+PYTHON
 }
 trap 'stop_run; exit 130' INT
 trap 'stop_run; exit 143' TERM

@@ -1,4 +1,4 @@
-"""What a closing is: a client half that adds up over its data, and a server half that finishes."""
+"""The closing: a client half that adds up over its data, and a server half that finishes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bfl.registry import Component, Registry
 
 Array = npt.NDArray[np.float64]
 Known = Mapping[str, npt.NDArray[Any]]
-"""What closings have found so far, arrays by name; at the end the content of ``closing.npz``."""
+"""The arrays that closings have found so far, by name; at the end those of ``closing.npz``."""
 
 Sums = Mapping[str, Array]
 """Sums over examples, by name."""
@@ -25,7 +25,7 @@ HEAD = "head"
 FEATURE_BOUND = 1e3
 """Longest features of one example: longer ones are scaled to it, in sums and in predictions.
 
-So one example adds at most its square to any sum. Features of trained networks are of length 10.
+So one example adds at most its square to any sum.
 """
 
 
@@ -77,7 +77,7 @@ class Closing(Component, ABC):
 
     @property
     def rounds(self) -> int:
-        """How many rounds of sums it takes."""
+        """The number of rounds of sums that it takes."""
         return 1
 
     def problem(self, features: int, classes: int) -> str | None:

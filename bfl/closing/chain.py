@@ -10,7 +10,7 @@ from threadpoolctl import threadpool_limits
 from bfl.closing.base import FEATURE_BOUND, Array, Closing, Examples, Known
 
 ROUNDS = "rounds."
-"""What stands before a closing's name in the array that counts its rounds."""
+"""The prefix of a closing's name in the array that counts its rounds."""
 
 Chain = Sequence[Closing]
 

@@ -42,7 +42,7 @@ TOGETHER = ((HEAD, FROM_HEAD), (FACTOR, ROTATION), PARTS, (THRESHOLD, THRESHOLDS
 
 @dataclass(frozen=True)
 class Closed:
-    """What a closing has found of a network, and what predicts with it.
+    """A network's closing: the arrays that were found, and predictions with them.
 
     Attributes:
         known: The arrays by name, as ``closing.npz`` holds them.
@@ -93,7 +93,7 @@ class Closed:
 
     @property
     def from_head(self) -> bool:
-        """Whether predictions come from its last layer, and not from draws of the network."""
+        """True if predictions come from its last layer, and not from draws of the network."""
         return bool(self.known[FROM_HEAD])
 
     def of_images(

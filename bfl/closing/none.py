@@ -13,7 +13,7 @@ class NoClosing(Closing):
 
     @property
     def rounds(self) -> int:
-        """None."""
+        """The number of rounds: none."""
         return 0
 
     def shapes(self, features: int, classes: int) -> Mapping[str, tuple[int, ...]]:

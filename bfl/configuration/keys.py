@@ -215,7 +215,7 @@ class Keys(pydantic.BaseModel):
     calibration_share: float = Field(
         0.0,
         ge=0.0,
-        lt=1.0,
+        le=0.5,
         description="what share of its examples each client holds back from training, for the "
         "closing round's temperature and conformal sets",
     )

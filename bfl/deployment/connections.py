@@ -33,7 +33,7 @@ IDLE_SECONDS = 60
 connection that is being closed here."""
 
 HEADER_BYTES = 2**14
-"""Of a request, and likewise of the trailers and the extensions of its chunks."""
+"""The bound of a request's headers, of its trailers and of the extensions of its chunks."""
 
 READ_BYTES = 2**14
 """For which each connection has room: a TLS record. Python takes 256 KiB, also before a handshake,

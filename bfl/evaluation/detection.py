@@ -1,4 +1,4 @@
-"""How well an uncertainty tells foreign images from test images."""
+"""Detection of foreign images among test images by an uncertainty."""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -120,13 +122,16 @@ def test_no_example_adds_more_than_the_bound() -> None:
         assert np.all(np.abs(measured((closing,), known, far, far)) <= 3 * FEATURE_BOUND**2)
 
 
+@pytest.mark.parametrize("prior", ["pooled", "zero"])
 @pytest.mark.parametrize("form", FORMS)
-def test_newton_ends_at_the_mode_of_the_central_posterior(form: Form) -> None:
+def test_newton_ends_at_the_mode_of_the_central_posterior(
+    form: Form, prior: Literal["pooled", "zero"]
+) -> None:
     """At the mode by a general optimizer, with the prior precision that was found."""
     whole = examples(1)
-    known = closed(
-        (BayesianHead(head_curvature=form, closing_rounds=600),), parts_of(whole, [50, 130])
-    )
+    head = BayesianHead(head_curvature=form, closing_rounds=600, head_prior=prior)
+    known = closed((head,), parts_of(whole, [50, 130]))
+    assert known[PRIOR_MEAN].any() == (prior == "pooled")
     precision = float(known[PRECISION])
     shape = known[HEAD].shape
 
@@ -229,6 +234,9 @@ def test_density_is_that_of_the_classes_gaussians() -> None:
     away = [phi[0] - o.mean(axis=0) for o in own]
     nearest = min(float(each @ inverse @ each) for each in away)
     np.testing.assert_allclose(scores(known, phi[:1])["mahalanobis"], nearest)
+    around = np.linalg.inv(np.cov(phi.T, bias=True) + ridge)
+    relative = nearest - float((phi[0] - phi.mean(axis=0)) @ around @ (phi[0] - phi.mean(axis=0)))
+    np.testing.assert_allclose(scores(known, phi[:1])["relative-mahalanobis"], relative)
 
 
 def test_a_client_sends_no_sums_of_a_class_with_few_examples() -> None:
@@ -267,6 +275,20 @@ def test_conformal_sets_cover_what_they_promise() -> None:
     # The deviation of the mean of 200 is about 0.002; bins of 1/1000 add as much.
     assert 1 - alpha - 0.01 < np.mean(covered) < 1 - alpha + 1 / (count + 1) + 0.015
     assert np.mean(by_class) > 1 - alpha - 0.01
+
+
+def test_thresholds_are_the_scores_of_their_rank_rounded_up() -> None:
+    whole = examples(14, 300)
+    known = {**start(), TEMPERATURE: np.array(2.0)}
+    chain = (Conformal(conformal_alpha=0.2),)
+    sums = measured(chain, told(chain, known), whole, whole)
+    found = folded(chain, known, sums, FEATURES, CLASSES)
+    probability = softmax(whole.features @ known[HEAD] / 2.0, axis=1)
+    by_label = [1 - probability[whole.labels == c, c] for c in range(CLASSES)]
+    thresholds = [found["conformal-threshold"], *found["conformal-thresholds"]]
+    for own, threshold in zip([np.concatenate(by_label), *by_label], thresholds, strict=True):
+        exact = np.sort(own)[int(np.ceil((len(own) + 1) * 0.8)) - 1]
+        assert exact <= threshold <= exact + 1e-3
 
 
 def test_too_few_examples_for_alpha_give_whole_sets() -> None:

@@ -39,6 +39,7 @@ if [ "$1" = run ]; then
 fi
 if [ "$1" = stop ]; then
     echo "$@" >>"$FAKE_FOLDER/stopped"
+    [ "$FAKE_HANGS" = 15 ] && exec sleep 100
     exit
 fi
 echo "$@" >>"$FAKE_FOLDER/asked"
@@ -80,7 +81,7 @@ def run(
             "FLWR_HOME": str(folder),
             "FAKE_FOLDER": str(folder),
             "FAKE_STREAM_STATUS": str(streamed),
-            "FAKE_HANGS": "yes" if ended_by else "",
+            "FAKE_HANGS": str(int(ended_by) or ""),
             "FAKE_RUN": run_id,
             "BFL_SUPERLINK_PATIENCE": str(patience),
         },
@@ -98,7 +99,7 @@ def run(
 
 @pytest.mark.parametrize(("by", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_signal_stops_the_run(by: int, code: int, tmp_path: Path) -> None:
-    """A SuperLink that is not the script's own would go on with it."""
+    """A SuperLink that is not the script's own would go on with it, or does not answer."""
     returned, printed, _ = run(tmp_path, [], ended_by=by)
     assert returned == code, printed
     assert (tmp_path / "stopped").read_text().split() == ["stop", "42", "remote"]

@@ -15,7 +15,7 @@ from bfl.data.images import resized, with_channels
 from bfl.errors import ConfigurationError
 
 LINK = "+"
-"""What stands between the words of ``ood-dataset``."""
+"""The separator of the words of ``ood-dataset``."""
 
 NOISE = 64.0
 """Standard deviation of the noise of ``noised`` images, in levels of 0 to 255."""

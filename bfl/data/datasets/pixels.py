@@ -17,7 +17,7 @@ _FEW = 1000
 """Fewer than one pixel in so many say nothing of a whole set."""
 
 _AT_ONCE = 2**22
-"""Of more pixels than that, about so many are counted."""
+"""The number of pixels that are counted, about, where there are more."""
 
 Array = npt.NDArray[Any]
 

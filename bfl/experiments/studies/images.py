@@ -1,4 +1,4 @@
-"""How exactly test images tell an accuracy: the deviation beside that over the seeds."""
+"""The deviation of an accuracy over test images, beside that over the seeds."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from bfl.experiments.studies.curves import curve_of
 from bfl.experiments.studies.run_result import RunResult
 
 MOST_IMAGES = 100_000
-"""Of how many images an accuracy may be the share."""
+"""The most images that an accuracy may be a share of."""
 
 ROUNDING = 5e-7
-"""How far a number may be from a multiple of a share of it: curves have seven digits."""
+"""The greatest distance from a multiple of a share, relative to it: curves have seven digits."""
 
 
 def deviation_by_images(column: Column, results: Sequence[RunResult]) -> float | None:
