@@ -12,12 +12,13 @@ from bfl.closing.base import Known
 from bfl.errors import NotFiniteError
 from bfl.evaluation.metrics import evaluate
 from bfl.evaluation.prediction import Predictions
+from bfl.evaluation.prediction.forward import Images
 from bfl.evaluation.predictives.judged import ENSEMBLE, JudgedEnsemble
 from bfl.experiments.results.collapse import CollapseWatch
 from bfl.experiments.results.examples import write_examples
 from bfl.experiments.results.figures import draw_all
 from bfl.experiments.results.file_names import CLOSING
-from bfl.experiments.results.foreign import write_foreign
+from bfl.experiments.results.foreign import BEFORE_CLOSING, OF_FOREIGN, write_foreign
 from bfl.experiments.results.judged_clients import judged_clients, means_over_clients, told
 from bfl.experiments.results.run_folder import FINAL_EVALUATION
 from bfl.experiments.results.summary import write_ensemble, write_evaluation
@@ -29,9 +30,6 @@ from strategies.server_state import ServerState
 from strategies.unjudged import Unjudged
 from strategies.validation import judged_ensemble, not_finite
 from strategies.warnings import told_of_logits
-
-BEFORE_CLOSING = "before-closing-"
-"""What stands before the metrics of the posterior without its closing."""
 
 
 def finish(context: RunContext, posterior: Posterior, known: Known | None = None) -> None:
@@ -124,26 +122,30 @@ def _beside_closing(
 ) -> dict[str, float]:
     """Return the metrics before the closing moved the last layer, and those of foreign images."""
     evaluator = context.evaluator
-    settings, test = evaluator.configuration.values, evaluator.dataset
+    settings, labels = evaluator.configuration.values, evaluator.dataset.test_labels
+
+    def predicted(images: Images | None, closed: Closed | None) -> Predictions:
+        found: Predictions = evaluator.predict(
+            posterior, samples=samples, purpose="final", images=images, closed=closed
+        )
+        return found
+
+    def before(images: Images | None) -> dict[str, Predictions]:
+        moved = closed and closed.from_head
+        return {BEFORE_CLOSING: predicted(images, None)} if moved else {}
+
     numbers: dict[str, float] = {}
     try:
-        if closed and closed.from_head:
-            before = evaluator.predict(posterior, samples=samples, purpose="final")
-            found = evaluate(before, test.test_labels, settings)
-            numbers = {f"{BEFORE_CLOSING}{name}": value for name, value in found.items()}
+        test = before(None)
+        for prefix, shown in test.items():
+            numbers |= {f"{prefix}{k}": v for k, v in evaluate(shown, labels, settings).items()}
         foreign = [
-            (
-                each.name,
-                each.near,
-                evaluator.predict(
-                    posterior, samples=samples, purpose="final", images=each.images, closed=closed
-                ),
-            )
+            (each.name, each.near, {"": predicted(each.images, closed)} | before(each.images))
             for each in evaluator.foreign
         ]
     except NotFiniteError as error:
-        return numbers | not_finite(error, "ood-")
-    return numbers | write_foreign(context.folder, predictions, foreign, settings)
+        return numbers | not_finite(error, OF_FOREIGN)
+    return numbers | write_foreign(context.folder, {"": predictions} | test, foreign, settings)
 
 
 def _tell(context: RunContext, numbers: Mapping[str, float]) -> None:

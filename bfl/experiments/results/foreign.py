@@ -10,19 +10,29 @@ import numpy as np
 from bfl.closing.feature_density import DENSITY
 from bfl.evaluation.detection import detection
 from bfl.evaluation.prediction import Predictions
+from bfl.evaluation.prediction.predictions import FloatArray
 from bfl.evaluation.uncertainty import measure_all
 from bfl.experiments.results.file_names import FOREIGN
 from bfl.experiments.results.run_folder import RunFolder
 
 WITHOUT_DENSITY = "predictive-entropy"
 
+BEFORE_CLOSING = "before-closing-"
+"""What stands before the names of numbers of the posterior without its closing."""
+
+OF_FOREIGN = "ood-"
+"""What the names of numbers of foreign images begin with."""
+
+Shown = Mapping[str, Predictions]
+"""Predictions for the same images, by what stands before the names of their uncertainties."""
+
 QUANTILES = np.linspace(0.0, 1.0, 201)
 
 
 def write_foreign(
     folder: RunFolder,
-    test: Predictions,
-    foreign: Iterable[tuple[str, bool, Predictions]],
+    test: Shown,
+    foreign: Iterable[tuple[str, bool, Shown]],
     settings: Mapping[str, Any],
 ) -> dict[str, float]:
     """Write how well foreign images are told from test images; return the run's metrics of it.
@@ -32,21 +42,22 @@ def write_foreign(
 
     Args:
         folder: The run's folder.
-        test: The predictions for the test images.
-        foreign: The name of each foreign source, whether it is near, and its predictions.
+        test: The predictions for the test images: the run's under "", and those before its closing
+            under ``BEFORE_CLOSING`` where they are others.
+        foreign: The name of each foreign source, whether it is near, and its predictions, likewise.
         settings: The configuration, of which each uncertainty takes its own keys.
 
     Returns:
         ``ood-NAME-auroc``, ``ood-NAME-aupr`` and ``ood-NAME-fpr95`` of each source.
     """
-    inside = measure_all(test, settings)
+    inside = _measured(test, settings)
     score = DENSITY if DENSITY in inside else WITHOUT_DENSITY
     sources: dict[str, Any] = {}
-    for name, near, predictions in foreign:
-        outside = measure_all(predictions, settings)
+    for name, near, shown in foreign:
+        outside = _measured(shown, settings)
         sources[name] = {
             "near": near,
-            "examples": predictions.examples,
+            "examples": shown[""].examples,
             "uncertainties": {by: detection(inside[by], outside[by]) for by in inside},
             "quantiles": np.quantile(outside[score], QUANTILES).tolist(),
         }
@@ -55,7 +66,25 @@ def write_foreign(
     test_quantiles = np.quantile(inside[score], QUANTILES).tolist()
     folder.write_json(FOREIGN, {"score": score, "test": test_quantiles, "sources": sources})
     return {
-        f"ood-{name}-{what}": value
+        f"{OF_FOREIGN}{name}-{what}": value
         for name, source in sources.items()
         for what, value in source["uncertainties"][score].items()
+    }
+
+
+def numbers_of_foreign(content: Mapping[str, Any]) -> dict[str, float]:
+    """Return all numbers of ``foreign.json``: ``ood-NAME-UNCERTAINTY-auroc`` and its like."""
+    return {
+        f"{OF_FOREIGN}{name}-{by}-{what}": float(value)
+        for name, source in content["sources"].items()
+        for by, found in source["uncertainties"].items()
+        for what, value in found.items()
+    }
+
+
+def _measured(shown: Shown, settings: Mapping[str, Any]) -> dict[str, FloatArray]:
+    return {
+        f"{prefix}{name}": values
+        for prefix, predictions in shown.items()
+        for name, values in measure_all(predictions, settings).items()
     }

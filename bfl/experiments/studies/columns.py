@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pydantic
 from pydantic import Field, field_validator
 
@@ -9,6 +11,7 @@ from bfl.errors import unknown_name
 from bfl.evaluation.metrics import ExampleMetric, metrics
 from bfl.evaluation.predictives.judged import ENSEMBLE, names_of_members, of_a_posterior
 from bfl.evaluation.uncertainty import uncertainties
+from bfl.experiments.results.foreign import BEFORE_CLOSING, OF_FOREIGN
 from bfl.experiments.results.judged_clients import CLIENTS, names_of_means, number_of_a_client
 from bfl.experiments.results.summary import RANDOM
 from bfl.experiments.studies.curves import (
@@ -22,6 +25,8 @@ from bfl.experiments.studies.curves import (
 from bfl.experiments.studies.run_result import GAIN
 from bfl.federation.privacy.accountant import EPSILON, EXAMPLE_EPSILON
 from bfl.registry import STRICT
+
+_OF_FOREIGN = re.compile(rf"{OF_FOREIGN}.+-(auroc|aupr|fpr95)")
 
 
 class Column(pydantic.BaseModel):
@@ -52,11 +57,17 @@ class Column(pydantic.BaseModel):
     @classmethod
     def _is_known(cls, metric: str) -> str:
         known = numbers_of_a_run()
-        formed = rounds_to(metric) or at_round(metric) or number_of_a_client(metric)
+        formed = (
+            rounds_to(metric)
+            or at_round(metric)
+            or number_of_a_client(metric)
+            or _OF_FOREIGN.fullmatch(metric)
+        )
         if metric not in known and not formed:
             raise ValueError(
                 f"{unknown_name('metric', metric, known)}; or {ROUNDS_TO_FORM}; or "
-                f"{AT_ROUND_FORM}; or client-K-NAME, such as client-0-best-better-accuracy"
+                f"{AT_ROUND_FORM}; or client-K-NAME, such as client-0-best-better-accuracy; or "
+                "ood-SOURCE-auroc, ood-SOURCE-UNCERTAINTY-auroc, or aupr or fpr95 in its place"
             )
         return metric
 
@@ -64,7 +75,9 @@ class Column(pydantic.BaseModel):
     def higher_is_better(self) -> bool | None:
         """Which way is up; None: there is no better side."""
         # Of an ensemble and of its members it is the way of the same number of a posterior.
-        number = of_a_posterior(self.metric)
+        number = of_a_posterior(self.metric).removeprefix(BEFORE_CLOSING)
+        if found := _OF_FOREIGN.fullmatch(number):
+            return found[1] != "fpr95"
         if number.startswith(GAIN):
             return None if number.endswith(f"-{RANDOM}") else True
         if rounds_to(self.metric):
@@ -103,6 +116,7 @@ def numbers_of_a_run() -> tuple[str, ...]:
         EXAMPLE_EPSILON,
         *names_of_curves(),
         *names_of_means(),
+        *(f"{BEFORE_CLOSING}{name}" for name in metrics.names()),
         *(f"{ENSEMBLE}{name}" for name in (*of_predictions, *names_of_members())),
     )
 

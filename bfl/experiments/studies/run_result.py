@@ -8,7 +8,7 @@
 | ``digest`` | SHA-256 of ``configuration`` |
 | ``configuration`` | all keys that the result depends on; data sets in files by the file's name |
 | ``made-as`` | the run whose computation this is, where two are the same; else empty |
-| ``metrics`` | all numbers of the run's ``metrics.json``, and the gains of ``retention.json`` |
+| ``metrics`` | numbers of ``metrics.json``, ``foreign.json``; gains of ``retention.json`` |
 | ``seconds`` | those of all rounds |
 | ``partition`` | SHA-256 of who holds which data: equal digests, equal partitions |
 | ``data`` | digests of the training, test and server's images; none in results of before |
@@ -32,6 +32,8 @@ from bfl.data.datasets import portable_dataset
 from bfl.errors import DataError, RunError
 from bfl.evaluation.metrics import metrics as registered_metrics
 from bfl.evaluation.predictives.judged import ENSEMBLE
+from bfl.experiments.results.file_names import FOREIGN
+from bfl.experiments.results.foreign import numbers_of_foreign
 from bfl.experiments.results.identity import digest as digest
 from bfl.experiments.results.identity import partition_digest
 from bfl.experiments.results.judged_clients import number_of_a_client
@@ -226,6 +228,11 @@ def _metrics(folder: RunFolder) -> dict[str, float]:
         numbers = {name: float(value) for name, value in folder.metrics().items()}
     except (TypeError, ValueError) as error:
         raise DataError(f"{folder.path / METRICS} is corrupt: {error}") from error
+    if folder.holds(FOREIGN):
+        try:
+            numbers |= numbers_of_foreign(folder.read_json(FOREIGN))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise DataError(f"{folder.path / FOREIGN} is corrupt: {error!r}") from error
     if not folder.holds(RETENTION):
         return numbers
     try:

@@ -50,7 +50,8 @@ def make_run(path, name, samples=4, config=CONFIG, rounds=12):
     images = random.integers(0, 256, (300, 5, 4, 3), dtype=np.uint8)
     write_examples(folder, predictions, images, labels)
     folder.write_metrics(write_evaluation(folder, predictions, labels, config))
-    write_foreign(folder, predictions, [("rotated", True, predictions)], config)
+    shown = {"": predictions}
+    write_foreign(folder, shown, [("rotated", True, shown)], config)
     counts = {"right": [20.0] * 10, "wrong": [10.0] * 10}
     folder.write_ensemble({"confidences": {"clients": counts, "samples": counts}})
     return folder
