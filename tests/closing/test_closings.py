@@ -9,15 +9,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
-from scipy.special import log_softmax, softmax
+from scipy.special import log_softmax, logsumexp, softmax
+from scipy.stats import multivariate_normal
 
 from bfl.closing import Closed, closings
 from bfl.closing.base import FEATURE_BOUND, HEAD, Examples, with_one
-from bfl.closing.bayesian_head import FACTOR, PRECISION, PRIOR_MEAN, BayesianHead, draws
-from bfl.closing.chain import asked, folded, length, measured, told
+from bfl.closing.bayesian_head import FACTOR, PRECISION, PRIOR_MEAN, BayesianHead, Local, draws
+from bfl.closing.chain import asked, folded, greatest, length, measured, told
 from bfl.closing.closed import begun
 from bfl.closing.conformal import Conformal
-from bfl.closing.curvature import Form, curvature, measure, packed, unpacked
+from bfl.closing.curvature import Curvature, Form, curvature, measure, packed, unpacked
 from bfl.closing.feature_density import FeatureDensity, scores
 from bfl.closing.temperature import TEMPERATURE, Temperature
 
@@ -119,7 +120,29 @@ def test_no_example_adds_more_than_the_bound() -> None:
     far = Examples(with_one(np.full((3, FEATURES), 1e30)), np.array([0, 1, 2]), CLASSES)
     for closing in all_closings():
         known = {**start(), HEAD: np.full((FEATURES + 1, CLASSES), 1e6) * [1, 0, -1]}
-        assert np.all(np.abs(measured((closing,), known, far, far)) <= 3 * FEATURE_BOUND**2)
+        assert np.all(np.abs(measured((closing,), known, far, far)) <= greatest(3))
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_precision_is_the_one_of_the_largest_evidence(seed: int) -> None:
+    """Of ℓ + log N(W; M, δ⁻¹I) and the integral over W, each by brute force."""
+    rng = np.random.default_rng(seed)
+    root = rng.normal(size=(5, 5))
+    curved, gradient, away = root @ root.T + np.eye(5), 3 * rng.normal(size=5), rng.normal(size=5)
+    found = Curvature(curved[None], np.eye(1))
+    local = Local.of(found, -1.0, gradient[:, None], away[:, None])
+
+    def evidence(precision: float) -> float:
+        mean = away + np.linalg.solve(curved, gradient)
+        top = -1.0 + gradient @ np.linalg.solve(curved, gradient) / 2
+        both = np.linalg.inv(curved) + np.eye(5) / precision
+        exact = multivariate_normal(np.zeros(5), both).logpdf(mean)
+        return float(top + exact + (5 * np.log(2 * np.pi) - np.linalg.slogdet(curved)[1]) / 2)
+
+    precision, value = local.most_probable()
+    np.testing.assert_allclose(value, evidence(precision))
+    assert value >= max(evidence(precision * each) for each in np.geomspace(0.01, 100, 21)) - 1e-9
+    assert value > max(evidence(precision * 1.3), evidence(precision / 1.3)) + 1e-9
 
 
 @pytest.mark.parametrize("prior", ["pooled", "zero"])
@@ -215,9 +238,6 @@ def test_a_step_that_overshoots_is_taken_back() -> None:
 
 def test_density_is_that_of_the_classes_gaussians() -> None:
     """Against SciPy, by moments of all examples together."""
-    from scipy.special import logsumexp
-    from scipy.stats import multivariate_normal
-
     whole = examples(8, 900)
     known = closed((FeatureDensity(density_shrinkage=1e-6),), parts_of(whole, [100, 300]))
     phi = whole.features[:, :-1]

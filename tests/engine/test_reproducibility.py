@@ -47,7 +47,8 @@ def test_what_the_server_learns_does_not_depend_on_its_cpus(tmp_path: Path) -> N
         # to actor.
         pytest.param(
             2,
-            'inference="mc-dropout" strategy="nwa" fraction-train=0.6 exchange="masked"',
+            'inference="mc-dropout" strategy="nwa" fraction-train=0.6 exchange="masked" '
+            'closing="bayesian-head"',
             marks=pytest.mark.long,
         ),
         pytest.param(
@@ -57,7 +58,8 @@ def test_what_the_server_learns_does_not_depend_on_its_cpus(tmp_path: Path) -> N
         ),
         pytest.param(
             4,
-            'strategy="lp" weighting="max-discrepancy" prior="previous-global"',
+            'strategy="lp" weighting="max-discrepancy" prior="previous-global" '
+            'closing="bayesian-head+feature-density"',
             marks=pytest.mark.long,
         ),
     ],
