@@ -36,7 +36,13 @@ SIDE_BY_SIDE = "float32, 1 thread, two processes side by side, each"
 REFERENCE = "float32, 1 thread"
 
 
-def trained(precision: str, compiled: bool, threads: int) -> Any:
+def trained(
+    precision: str,
+    compiled: bool,
+    threads: int,
+    model: str = "resnet20",
+    inference: str = "flipout",
+) -> Any:
     """Return a call that trains for some steps, traced already."""
     from bfl.keras import configure
 
@@ -47,7 +53,8 @@ def trained(precision: str, compiled: bool, threads: int) -> Any:
     from bfl.learning.training import LocalTask
     from bfl.learning.training.trainer import LocalTrainer
 
-    configuration = resolve({"model": "resnet20", "precision": precision})
+    words = {"model": model, "inference": inference, "precision": precision}
+    configuration = resolve({**words, "strategy": "naive-weighted-averaging"})
     network = build_network(
         configuration.architecture,
         configuration.inference,

@@ -1,8 +1,11 @@
 """The benchmarks can be started: what they import is there."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
 
 FOLDER = Path(__file__).resolve().parent.parent / "benchmarks"
 
@@ -17,3 +20,16 @@ def test_every_benchmark_can_be_imported() -> None:
         text=True,
     )
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_the_gpu_check_can_be_tried_without_a_gpu(tmp_path: Path) -> None:
+    output = tmp_path / "gpu.json"
+    command = [sys.executable, "gpu_check.py", "--dry-run", "--output", str(output)]
+    done = subprocess.run(command, cwd=FOLDER, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
+    report = json.loads(output.read_text())
+    assert report["same-bits"] is True
+    assert report["flipout-over-fedavg"] > 1
+    assert report["checks"]["table2-first-cell"]["images-per-second"] > 0

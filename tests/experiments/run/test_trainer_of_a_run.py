@@ -41,3 +41,17 @@ def test_images_that_are_too_small_for_the_model(tensorflow, shape):
     message = f"'resnet8' takes images of at least 4 pixels a side, not {shape[0]} x {shape[1]}"
     with pytest.raises(ConfigurationError, match=message):
         trainer_for(configuration(), shape, 10)
+
+
+@pytest.mark.parametrize(
+    ("gpus", "model", "compiled"),
+    [(0, "resnet8", False), (1, "resnet8", True), (1, "convolutional", False)],
+)
+def test_xla_is_on_where_there_is_a_gpu(tensorflow, monkeypatch, gpus, model, compiled):
+    """Devices are a list of TensorFlow's own, which is replaced; trainers alike are one."""
+    monkeypatch.setattr(tensorflow.config, "list_logical_devices", lambda kind: [kind] * gpus)
+    automatic, same = (
+        trainer_for(configuration(model=model, **jit), (32, 32, 3), 10)
+        for jit in ({}, {"jit": "on" if compiled else "off"})
+    )
+    assert automatic is same
