@@ -9,15 +9,17 @@ import numpy.typing as npt
 
 from bfl.closing import Closed
 from bfl.closing.base import Known
+from bfl.data.corruptions import corruption_names
 from bfl.errors import NotFiniteError
 from bfl.evaluation.metrics import evaluate
 from bfl.evaluation.prediction import Predictions
 from bfl.evaluation.prediction.forward import Images
 from bfl.evaluation.predictives.judged import ENSEMBLE, JudgedEnsemble
 from bfl.experiments.results.collapse import CollapseWatch
+from bfl.experiments.results.corruptions import by_strength
 from bfl.experiments.results.examples import write_examples
 from bfl.experiments.results.figures import draw_all
-from bfl.experiments.results.file_names import CLOSING
+from bfl.experiments.results.file_names import CLOSING, CORRUPTIONS
 from bfl.experiments.results.foreign import BEFORE_CLOSING, OF_FOREIGN, write_foreign
 from bfl.experiments.results.judged_clients import judged_clients, means_over_clients, told
 from bfl.experiments.results.run_folder import FINAL_EVALUATION
@@ -106,6 +108,7 @@ def _judge(
         folder, predictions, test.test_labels, settings, posterior, ensemble=ensemble
     )
     numbers |= _beside_closing(context, posterior, samples, predictions, closed)
+    numbers |= _corrupted(context, posterior, samples, closed)
     _tell(context, numbers)
     write_examples(folder, predictions, test.test_images, test.test_labels)
     if posterior.size:
@@ -146,6 +149,29 @@ def _beside_closing(
     except NotFiniteError as error:
         return numbers | not_finite(error, OF_FOREIGN)
     return numbers | write_foreign(context.folder, {"": predictions} | test, foreign, settings)
+
+
+def _corrupted(
+    context: RunContext, posterior: Posterior, samples: int, closed: Closed | None
+) -> dict[str, float]:
+    """Write how good predictions are of corrupted test images; return what is to be recorded."""
+    evaluator = context.evaluator
+    keys, test = context.configuration.keys, evaluator.dataset
+    try:
+        found = by_strength(
+            corruption_names(keys.corruptions),
+            test.test_images,
+            test.test_labels,
+            lambda images: evaluator.predict(
+                posterior, samples=samples, purpose="final", images=images, closed=closed
+            ),
+            context.configuration.values,
+        )
+    except NotFiniteError as error:
+        return not_finite(error, "corrupted-")
+    if found:
+        context.folder.write_json(CORRUPTIONS, found)
+    return {}
 
 
 def _tell(context: RunContext, numbers: Mapping[str, float]) -> None:

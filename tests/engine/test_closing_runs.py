@@ -27,6 +27,7 @@ VALUES: dict[str, Any] = {
     "local-epochs": 1,
     "closing": "bayesian-head+feature-density+temperature+conformal",
     "calibration-share": 0.2,
+    "corruptions": "noise+rotation",
 }
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("undrawn_figures")]
@@ -53,6 +54,16 @@ def test_a_closed_run_predicts_as_it_was_judged(whole: RunFolder) -> None:
     np.testing.assert_array_equal(
         predicted.uncertainty["feature-density"], judged.scores["feature-density"]
     )
+
+
+def test_corrupted_images_are_judged_with_the_closed_network(whole: RunFolder) -> None:
+    found, numbers = whole.read_json("corruptions.json"), whole.metrics()
+    assert list(found) == ["noise", "rotation"]
+    for by_metric in found.values():
+        for name, values in by_metric.items():
+            assert len(values) == 6
+            assert values[0] == numbers[name]
+        assert by_metric["accuracy"][5] < by_metric["accuracy"][0]
 
 
 def test_the_rounds_are_those_of_a_run_without_closing(whole: RunFolder, tmp_path: Path) -> None:
