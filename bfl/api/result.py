@@ -156,6 +156,7 @@ class Result:
             uncertainty=measure_all(statistics),
             samples=statistics.samples,
             class_names=network.class_names,
+            sets=statistics.sets,
         )
 
     def features(self, images: npt.ArrayLike) -> FloatArray:
