@@ -165,12 +165,16 @@ def means_over_clients(table: Mapping[str, Mapping[str, float]]) -> dict[str, fl
     }
 
 
+def names_of_sets() -> tuple[str, ...]:
+    """Return the names of all numbers of conformal prediction sets."""
+    return tuple(f"{kind}-{what}" for kind in SETS for what in NUMBERS)
+
+
 def names_of_means() -> tuple[str, ...]:
     """Return all names that ``means_over_clients`` may give."""
     last = [f"last-{name}" for name in metrics_of_models()]
     best = [f"best-{name}" for name in metrics_of_models() if name.endswith("accuracy")]
-    of_sets = [f"{kind}-{what}" for kind in SETS for what in NUMBERS]
-    of_all = [f"global-{name}" for name in (*metrics.names(), *of_sets)]
+    of_all = [f"global-{name}" for name in (*metrics.names(), *names_of_sets())]
     return tuple(f"{CLIENTS}{name}" for name in (*of_all, *last, *best))
 
 
