@@ -2,28 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
-import numpy as np
-import numpy.typing as npt
+from collections.abc import Callable, Mapping
 
 from bfl.closing import Closed
 from bfl.closing.base import Known
+from bfl.data.corruptions import corruption_names
 from bfl.errors import NotFiniteError
 from bfl.evaluation.metrics import evaluate
 from bfl.evaluation.prediction import Predictions
 from bfl.evaluation.prediction.forward import Images
+from bfl.evaluation.prediction_sets import set_numbers
 from bfl.evaluation.predictives.judged import ENSEMBLE, JudgedEnsemble
 from bfl.experiments.results.collapse import CollapseWatch
+from bfl.experiments.results.corruptions import by_strength
 from bfl.experiments.results.examples import write_examples
 from bfl.experiments.results.figures import draw_all
-from bfl.experiments.results.file_names import CLOSING
+from bfl.experiments.results.file_names import CLOSING, CORRUPTIONS
 from bfl.experiments.results.foreign import BEFORE_CLOSING, OF_FOREIGN, write_foreign
 from bfl.experiments.results.judged_clients import judged_clients, means_over_clients, told
 from bfl.experiments.results.run_folder import FINAL_EVALUATION
 from bfl.experiments.results.summary import write_ensemble, write_evaluation
 from bfl.experiments.results.table import metrics_table
 from bfl.experiments.run.resume import Checkpoints
+from bfl.federation.wire import Positions
 from bfl.posteriors import Posterior
 from strategies.run_context import RunContext, account_of, best_posterior
 from strategies.server_state import ServerState
@@ -49,15 +50,15 @@ def finish(context: RunContext, posterior: Posterior, known: Known | None = None
     if known:
         folder.write_arrays(CLOSING, known)
     numbers: dict[str, float] = {}
-    right = None
+    judge = None
     if not (isinstance(evaluator, Unjudged) or context.configuration.shared.partial):
         progress.say(f"final evaluation with {samples} Monte Carlo samples")
-        numbers, right = _judge(context, posterior, samples, closed)
+        numbers, judge = _judge(context, posterior, samples, closed)
     if context.configuration.keys.judged_by == "clients":
         personalization = context.configuration.personalization
         table = judged_clients(
             folder.rounds(),
-            right,
+            judge,
             context.test_partition,
             due=context.configuration.keys.clients_judge,
             models=personalization.models,
@@ -79,11 +80,11 @@ def finish(context: RunContext, posterior: Posterior, known: Known | None = None
 
 def _judge(
     context: RunContext, posterior: Posterior, samples: int, closed: Closed | None
-) -> tuple[dict[str, float], npt.NDArray[np.bool_] | None]:
+) -> tuple[dict[str, float], Callable[[Positions], dict[str, float]] | None]:
     """Judge the final posterior on the test data, and write what it predicts.
 
     Returns:
-        The metrics, and which test images are classified correctly: None where logits are not
+        The metrics, and what gives those of some of the test images: None where logits are not
         finite, for whose metrics ``logits-not-finite`` stands.
     """
     folder, test = context.folder, context.evaluator.dataset
@@ -106,11 +107,17 @@ def _judge(
         folder, predictions, test.test_labels, settings, posterior, ensemble=ensemble
     )
     numbers |= _beside_closing(context, posterior, samples, predictions, closed)
+    numbers |= _corrupted(context, posterior, samples, closed)
     _tell(context, numbers)
     write_examples(folder, predictions, test.test_images, test.test_labels)
     if posterior.size:
         CollapseWatch(folder, context.progress.say).look(numbers, samples, FINAL_EVALUATION)
-    return numbers, predictions.predicted == test.test_labels
+
+    def of_some(positions: Positions) -> dict[str, float]:
+        some, labels = predictions.take(positions), test.test_labels[positions]
+        return {**evaluate(some, labels, settings), **set_numbers(some, labels)}
+
+    return numbers, of_some
 
 
 def _beside_closing(
@@ -146,6 +153,29 @@ def _beside_closing(
     except NotFiniteError as error:
         return numbers | not_finite(error, OF_FOREIGN)
     return numbers | write_foreign(context.folder, {"": predictions} | test, foreign, settings)
+
+
+def _corrupted(
+    context: RunContext, posterior: Posterior, samples: int, closed: Closed | None
+) -> dict[str, float]:
+    """Write how good predictions are of corrupted test images; return what is to be recorded."""
+    evaluator = context.evaluator
+    keys, test = context.configuration.keys, evaluator.dataset
+    try:
+        found = by_strength(
+            corruption_names(keys.corruptions),
+            test.test_images,
+            test.test_labels,
+            lambda images: evaluator.predict(
+                posterior, samples=samples, purpose="final", images=images, closed=closed
+            ),
+            context.configuration.values,
+        )
+    except NotFiniteError as error:
+        return not_finite(error, "corrupted-")
+    if found:
+        context.folder.write_json(CORRUPTIONS, found)
+    return {}
 
 
 def _tell(context: RunContext, numbers: Mapping[str, float]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +29,8 @@ class Predictions:
         uncertainty: (N,) of each registered uncertainty, by its name (``epistemic``, ...).
         samples: The number M of samples.
         class_names: One name per class.
+        sets: (N, C) of each kind of prediction set, by its name (``conformal``, ...): which classes
+            are in an image's; none where the run's closing round has found none.
     """
 
     mean_probability: FloatArray
@@ -37,6 +39,7 @@ class Predictions:
     uncertainty: Mapping[str, FloatArray]
     samples: int
     class_names: tuple[str, ...]
+    sets: Mapping[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
 
     def __len__(self) -> int:
         """Return the number N of images."""
@@ -61,6 +64,7 @@ class Predictions:
             "samples": np.array(self.samples),
             "class_names": np.array(self.class_names),
             **self.uncertainty,
+            **self.sets,
         }
 
     def save(self, path: str | os.PathLike[str]) -> Path:

@@ -16,6 +16,7 @@ from bfl.api.predictions import Predictions
 from bfl.closing import Closed
 from bfl.errors import ConfigurationError, DataError, unknown_name
 from bfl.evaluation.prediction.predictions import FloatArray
+from bfl.evaluation.prediction.predictions import Predictions as Statistics
 from bfl.evaluation.uncertainty import measure_all
 from bfl.experiments.results.file_names import CLOSING
 from bfl.experiments.results.run_folder import (
@@ -141,14 +142,10 @@ class Result:
             ConfigurationError: ``samples`` is not at least 1, or this version of bfl does not know
                 the run's model or inference.
         """
-        from bfl.api.network import predict
-
-        network = self._network
-        checked = checked_images(images, network.image_shape)
         if samples is not None and (type(samples) is not int or samples < 1):
             raise ConfigurationError(f"samples is {samples!r}; allowed: a whole number, at least 1")
-        posterior, manifest = self._posterior
-        statistics = predict(network, manifest, posterior, checked, samples, self._closed)
+        network = self._network
+        statistics = self._statistics(images, samples)
         return Predictions(
             mean_probability=statistics.mean_probability,
             log_mean_probability=statistics.log_mean_probability,
@@ -156,7 +153,43 @@ class Result:
             uncertainty=measure_all(statistics),
             samples=statistics.samples,
             class_names=network.class_names,
+            sets=statistics.sets,
         )
+
+    def evaluate(
+        self,
+        data: str,
+        *,
+        foreign: str = "",
+        corruptions: str = "none",
+        data_dir: str | None = None,
+    ) -> dict[str, Any]:
+        """Return how good predictions are for the test images of a labelled data set.
+
+        They are those of the final evaluation: of the closed network where a closing round has
+        found one, with as many samples.
+
+        Args:
+            data: A data set as in the key ``dataset``, with images of the network's shape and
+                classes of the run's.
+            foreign: Foreign images, as in the key ``ood-dataset``, to be told from these.
+            corruptions: What these are corrupted by, as in the key ``corruptions``.
+            data_dir: Where archives of named data sets lie; by default as in the run.
+
+        Returns:
+            ``metrics``, as in ``metrics.json``; ``foreign`` and ``corruptions``, as in the files of
+            these names (without what is of the time before a closing), empty where not asked for;
+            ``data``, ``examples`` and ``samples``.
+
+        Raises:
+            ConfigurationError: There is no such data set or corruption.
+            DataError: The images or classes are not those of the run, or as for ``predict``.
+        """
+        from bfl.api.judging import judged
+
+        where = str(self.configuration.get("data-dir", "")) if data_dir is None else data_dir
+        asked = {"data": data, "foreign": foreign, "corruptions": corruptions, "data_dir": where}
+        return judged(self._network, self._statistics, self.configuration, **asked)
 
     def features(self, images: npt.ArrayLike) -> FloatArray:
         """Return what the network's last layer takes, (N, D), with weights at the posterior's mean.
@@ -196,6 +229,13 @@ class Result:
             raise ConfigurationError(f"draw is {draw!r}; allowed: None, or a whole number from 0")
         posterior, manifest = self._posterior
         return keras_model(self._network, manifest, posterior, draw)
+
+    def _statistics(self, images: npt.ArrayLike, samples: int | None = None) -> Statistics:
+        from bfl.api.network import predict
+
+        checked = checked_images(images, self._network.image_shape)
+        posterior, manifest = self._posterior
+        return predict(self._network, manifest, posterior, checked, samples, self._closed)
 
     @property
     def _files(self) -> RunFolder:

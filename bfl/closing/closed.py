@@ -139,9 +139,10 @@ class Closed:
         return self.scored(statistics.result(), features)
 
     def scored(self, predictions: Predictions, features: npt.ArrayLike) -> Predictions:
-        """Return predictions with the scores of their images' features (N, F)."""
+        """Return predictions with the scores and sets of their images' features (N, F)."""
         with threadpool_limits(1):
-            return replace(predictions, scores=scores(self.known, with_one(features)[:, :-1]))
+            found = scores(self.known, with_one(features)[:, :-1])
+            return replace(predictions, scores=found, sets=self.sets(features))
 
     def sets(self, features: npt.ArrayLike) -> dict[str, npt.NDArray[np.bool_]]:
         """Return the conformal prediction sets (N, C) by name; none where there are none."""

@@ -16,6 +16,9 @@ from bfl.evaluation.prediction.statistics import log_softmax
 THRESHOLD, THRESHOLDS = "conformal-threshold", "conformal-thresholds"
 """The greatest score in a set: of all classes together, and of each class (C,)."""
 
+SETS = ("conformal", "conformal-by-class")
+"""The names of the prediction sets by these."""
+
 BINS = 1000
 """Bins of the histogram of scores in [0, 1]: a threshold is the upper edge of one."""
 
@@ -82,8 +85,8 @@ def sets(known: Known, features: Array) -> dict[str, np.ndarray]:
     if THRESHOLD not in known:
         return {}
     found = _bins(scores(known, features)) + 1
-    limits = {"conformal": known[THRESHOLD], "conformal-by-class": known[THRESHOLDS]}
-    return {name: found <= np.rint(limit * BINS) for name, limit in limits.items()}
+    limits = zip(SETS, (known[THRESHOLD], known[THRESHOLDS]), strict=True)
+    return {name: found <= np.rint(limit * BINS) for name, limit in limits}
 
 
 def _bins(found: Array) -> np.ndarray:

@@ -84,7 +84,11 @@ def parser() -> argparse.ArgumentParser:
 @exits_with_status
 def main(arguments: list[str] | None = None) -> None:
     """Run the command."""
-    given = parser().parse_args(arguments)
+    start(parser().parse_args(arguments))
+
+
+def start(given: argparse.Namespace) -> None:
+    """Make the run that the command's options describe, with advice should it end early."""
     run = EngineRun()
     run.advise("nothing has been saved yet; the same command begins the run again")
     with run.in_progress():

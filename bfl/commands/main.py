@@ -10,7 +10,17 @@ from importlib.metadata import version
 from rich.markup import escape
 from rich.table import Table
 
-from bfl.commands import features, federation, predict, runs, show, study, study_results
+from bfl.commands import (
+    close,
+    evaluate,
+    features,
+    federation,
+    predict,
+    runs,
+    show,
+    study,
+    study_results,
+)
 from bfl.commands.errors import exits_with_status
 from bfl.commands.options import path_argument
 from bfl.commands.terminal import console
@@ -45,6 +55,8 @@ def parser() -> argparse.ArgumentParser:
     study.add_to(commands)
     study_results.add_to(commands)
     predict.add_to(commands)
+    evaluate.add_to(commands)
+    close.add_to(commands)
     features.add_to(commands)
     runs.add_to(commands)
     for name, command in commands.choices.items():

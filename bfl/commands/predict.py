@@ -65,10 +65,7 @@ def predict_images(given: argparse.Namespace) -> None:
     """Predict images, write all that is predicted, and print the first."""
     result = load(given.folder, given.posterior)
     output = given.output or Path(f"{given.data.stem}-predictions.npz")
-    if output.exists():
-        raise ConfigurationError(f"--output: {output} is there already; choose another name")
-    if not output.absolute().parent.is_dir():
-        raise ConfigurationError(f"--output: there is no folder {output.absolute().parent}")
+    check_new(output)
     unclear = "say by --array which of them are the images"
     images = read_images(given.data, given.array, unclear=unclear)
     # What is wrong with the run's folder is not said of the images.
@@ -84,6 +81,18 @@ def predict_images(given: argparse.Namespace) -> None:
         print(f"and {len(predictions) - SHOWN} more")
     print(f"{len(predictions)} predictions of {predictions.samples} samples: ", end="")
     print(predictions.save(output))
+
+
+def check_new(output: Path) -> None:
+    """Refuse an ``--output`` that is there, or whose folder is not.
+
+    Raises:
+        ConfigurationError: It cannot be written.
+    """
+    if output.exists():
+        raise ConfigurationError(f"--output: {output} is there already; choose another name")
+    if not output.absolute().parent.is_dir():
+        raise ConfigurationError(f"--output: there is no folder {output.absolute().parent}")
 
 
 def _rows(predictions: Predictions) -> list[dict[str, Any]]:

@@ -10,6 +10,7 @@ from bfl.configuration.kinds import KINDS, Kind, base_of
 from bfl.configuration.requirements import Choice, conflicts, properties
 from bfl.configuration.strategies import Strategy
 from bfl.configuration.without_network import needs_of_a_network
+from bfl.data.corruptions import corruption_names
 from bfl.federation.outgoing import is_private, length_problem, order_problem
 from bfl.federation.parts import Part
 from bfl.learning.priors import priors
@@ -157,6 +158,15 @@ def _of_heads(configuration: Configuration) -> list[str]:
         problems.append(
             f"shared is '{shared.name}', so the server has no head to predict its own images with, "
             f"and server-data is '{configuration.keys.server_data}'; allowed: none"
+        )
+    shown = {
+        "ood-dataset": configuration.keys.ood_dataset,
+        "corruptions": "+".join(corruption_names(configuration.keys.corruptions)),
+    }
+    for key in filter(shown.get, shown):
+        problems.append(
+            f"shared is '{shared.name}', so the server has no head to predict with, and {key} is "
+            f"'{shown[key]}'; allowed: none"
         )
     for part in configuration.parts:
         if part.state_name and part not in (shared, configuration.personalization):

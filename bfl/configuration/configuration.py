@@ -18,6 +18,7 @@ from bfl.configuration.messages import refused_values, unknown_key, wrong_type
 from bfl.configuration.pairs import Value, parse_pairs
 from bfl.configuration.settings import default_values, given_values, settings_of
 from bfl.configuration.strategies import Strategy, named_strategy
+from bfl.data.corruptions import corruption_names
 from bfl.data.datasets import (
     absolute_dataset,
     dataset_sources,
@@ -243,6 +244,8 @@ def resolve(
     with _collect(problems):
         keys = Keys(**{k: v for k, v in complete.items() if k in core})
     _raise_if_any(problems)
+    with _collect(problems):
+        corruption_names(keys.corruptions)
     if check_data:
         with _collect(problems):
             own = absolute_server_data(keys.server_data, keys.dataset, keys.data_dir)
@@ -254,7 +257,7 @@ def resolve(
             validate_dataset(keys.dataset, keys.data_dir)
             dataset, data_dir = absolute_dataset(keys.dataset, keys.data_dir)
             keys = keys.model_copy(update={"dataset": dataset, "data_dir": data_dir})
-        _raise_if_any(problems)
+    _raise_if_any(problems)
     configuration = _with_plugins(_configuration(keys, strategy, picked, complete), plugins)
     if check_parts:
         _raise_if_any(all_contradictions(configuration, strategy, given, on_client=on_client))

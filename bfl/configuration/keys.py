@@ -209,6 +209,12 @@ class Keys(pydantic.BaseModel):
         "'rotated' (near), 'inverted' and 'noised' (far) for changed test images; empty: none",
         json_schema_extra=SERVER_ONLY,
     )
+    corruptions: str = Field(
+        "none",
+        description="corruptions of test images, at five strengths each, that the final network is "
+        "judged on, joined by '+': 'noise', 'blur', 'contrast', 'rotation'; or 'none'",
+        json_schema_extra=SERVER_ONLY,
+    )
     evaluate_precision: Literal["float32", "bfloat16"] = Field(
         "float32", description="type in which the server computes activations when it evaluates"
     )

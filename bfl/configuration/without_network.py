@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from bfl.configuration.keys import Keys
 from bfl.configuration.kinds import Parts
+from bfl.data.corruptions import corruption_names
 
 
 def needs_of_a_network(keys: Keys, parts: Parts) -> Iterator[str]:
@@ -29,6 +30,7 @@ def needs_of_a_network(keys: Keys, parts: Parts) -> Iterator[str]:
         "server-data": keys.server_data if not asking else "",
         "predictive": not parts.predictive.idle and parts.predictive.name,
         "ood-dataset": keys.ood_dataset,
+        "corruptions": " + ".join(corruption_names(keys.corruptions)),
         "shared": parts.shared.partial and parts.shared.name,
     }
     for key, value in needed.items():

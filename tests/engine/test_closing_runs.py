@@ -27,7 +27,10 @@ VALUES: dict[str, Any] = {
     "local-epochs": 1,
     "closing": "bayesian-head+feature-density+temperature+conformal",
     "calibration-share": 0.2,
+    "corruptions": "noise+rotation",
 }
+
+BY_CLASS = "conformal-by-class"
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("undrawn_figures")]
 
@@ -41,6 +44,10 @@ def found(folder: RunFolder) -> dict[str, np.ndarray]:
     return dict(np.load(folder.path / "closing.npz"))
 
 
+def found_names(folder: RunFolder) -> set[str]:
+    return set(np.load(folder.path / "predictions.npz").files)
+
+
 def test_a_closed_run_predicts_as_it_was_judged(whole: RunFolder) -> None:
     result = bfl.load(whole.path)
     from bfl.data.datasets.cache import cached_dataset
@@ -49,10 +56,40 @@ def test_a_closed_run_predicts_as_it_was_judged(whole: RunFolder) -> None:
     images = with_test_examples(cached_dataset("digits", ""), 100).test_images
     predicted, (judged, _) = result.predict(images), whole.predictions()
     np.testing.assert_array_equal(predicted.mean_probability, judged.mean_probability)
+    assert predicted.arrays().keys() - {"class_names"} == found_names(whole) - {"labels"}
+    for name, held in judged.sets.items():
+        np.testing.assert_array_equal(predicted.sets[name], held)
     assert set(judged.scores) == {"feature-density", "mahalanobis", "relative-mahalanobis"}
     np.testing.assert_array_equal(
         predicted.uncertainty["feature-density"], judged.scores["feature-density"]
     )
+
+
+def test_prediction_sets_are_judged_globally_and_by_client(
+    whole: RunFolder, tmp_path: Path
+) -> None:
+    run = make_run(VALUES, 3, tmp_path / "run", judged_by="clients", corruptions="none")
+    numbers, (judged, labels) = run.metrics(), run.predictions()
+    rows = run.clients().values()
+    assert sum(row["test-examples"] for row in rows) == 100
+    for name, held in judged.sets.items():
+        assert numbers[f"{name}-coverage"] == held[np.arange(100), labels].mean()
+        assert numbers[f"{name}-size"] == held.sum() / 100
+    for name in ("accuracy", "negative-log-likelihood", "conformal-coverage", "conformal-size"):
+        total = sum(row["test-examples"] * row[f"global-{name}"] for row in rows)
+        assert total / 100 == pytest.approx(numbers[name])
+        assert f"clients-global-{name}" in numbers
+    assert set(judged.sets) == set(whole.predictions()[0].sets) == {"conformal", BY_CLASS}
+
+
+def test_corrupted_images_are_judged_with_the_closed_network(whole: RunFolder) -> None:
+    found, numbers = whole.read_json("corruptions.json"), whole.metrics()
+    assert list(found) == ["noise", "rotation"]
+    for by_metric in found.values():
+        for name, values in by_metric.items():
+            assert len(values) == 6
+            assert values[0] == numbers[name]
+        assert by_metric["accuracy"][5] < by_metric["accuracy"][0]
 
 
 def test_the_rounds_are_those_of_a_run_without_closing(whole: RunFolder, tmp_path: Path) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import count
+from pathlib import PurePath
 
 import numpy as np
 
@@ -21,15 +23,16 @@ NOISE = 64.0
 """Standard deviation of the noise of ``noised`` images, in levels of 0 to 255."""
 
 
-def _noised(images: Images) -> Images:
-    noise = randomness.generator(0, "foreign", "noised").normal(0.0, NOISE, images.shape)
+def noised(images: Images, deviation: float = NOISE) -> Images:
+    """Return images with Gaussian noise of a standard deviation, in levels of 0 to 255."""
+    noise = randomness.generator(0, "foreign", "noised").normal(0.0, deviation, images.shape)
     return np.clip(np.rint(images + noise), 0, 255).astype(np.uint8)
 
 
-CHANGES = {
+CHANGES: dict[str, Callable[[Images], Images]] = {
     "rotated": lambda images: np.ascontiguousarray(np.rot90(images, axes=(1, 2))),
     "inverted": lambda images: 255 - images,
-    "noised": _noised,
+    "noised": noised,
 }
 """Changes of the test images: a quarter turn, near; inverse grey levels and noise, far."""
 
@@ -41,7 +44,8 @@ class ForeignImages:
     """Images of one foreign source.
 
     Attributes:
-        name: Its word.
+        name: Its word; of a word with a colon, the stem of what stands last: ``npz:a/b.npz`` is
+            ``b``. One that would be the second of its name has a number.
         near: Whether they are near the test images: of the same objects, seen otherwise.
         images: (M, H, W, C) uint8, in the size and channels of the test images.
     """
@@ -96,14 +100,14 @@ def foreign_images(given: str, data_dir: str, dataset: Dataset) -> Iterator[Fore
         DataError: A data set cannot be had.
     """
     height, width, channels = dataset.image_shape
-    for word in words(given):
+    for name, word in zip(_names(words(given)), words(given), strict=True):
         if word in CHANGES:
             if word in NEAR and height != width:
                 raise ConfigurationError(
                     f"ood-dataset has '{word}', and the images are {height} x {width}: a quarter "
                     "turn has another shape; allowed: square images"
                 )
-            yield ForeignImages(word, word in NEAR, CHANGES[word](dataset.test_images))
+            yield ForeignImages(name, word in NEAR, CHANGES[word](dataset.test_images))
             continue
         images = cached_dataset(word, data_dir).test_images[: len(dataset.test_images)]
         if images.shape[3] != channels and {images.shape[3], channels} != {1, 3}:
@@ -113,4 +117,14 @@ def foreign_images(given: str, data_dir: str, dataset: Dataset) -> Iterator[Fore
             )
         if images.shape[3] != channels:
             images = with_channels(images, channels)
-        yield ForeignImages(word.partition(":")[0], False, resized(images, height, width))
+        yield ForeignImages(name, False, resized(images, height, width))
+
+
+def _names(given: list[str]) -> list[str]:
+    """Return a name for each word, no two of them the same."""
+    names: list[str] = []
+    for word in given:
+        stem = PurePath(word.rpartition(":")[2]).stem
+        numbered = (f"{stem}-{number}" if number > 1 else stem for number in count(1))
+        names.append(next(name for name in numbered if name not in names))
+    return names

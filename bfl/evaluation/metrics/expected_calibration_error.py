@@ -13,6 +13,11 @@ from pydantic import Field
 from bfl.evaluation.metrics.base import Metric, checked_labels, metrics
 from bfl.evaluation.prediction.predictions import FloatArray, IntArray, Predictions
 
+BINS = (
+    "Number of bins in the calibration errors: of equal width in confidence, or, of the adaptive "
+    "one, of equally many examples."
+)
+
 
 @dataclass(frozen=True)
 class CalibrationBins:
@@ -71,9 +76,7 @@ class ExpectedCalibrationError(Metric):
     higher_is_better: ClassVar[bool] = False
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
 
-    calibration_bins: int = Field(
-        15, ge=1, description="Number of equal-width bins of confidence in the calibration error."
-    )
+    calibration_bins: int = Field(15, ge=1, description=BINS)
 
     def bins(self, predictions: Predictions, labels: npt.ArrayLike) -> CalibrationBins:
         """Return accuracy and confidence by bin, as the reliability diagram shows them.

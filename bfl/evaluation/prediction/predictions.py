@@ -29,6 +29,7 @@ class Predictions:
         samples: The number M of samples.
         scores: (N,) of each, by name: what else is known of how far an example is from the
             training data, higher where it is further.
+        sets: (N, C) of each, by name: which classes are in the prediction set of an example.
 
     Raises:
         ValueError: The shapes do not go together, or there is no sample or no class.
@@ -41,6 +42,7 @@ class Predictions:
     epistemic: FloatArray
     samples: int
     scores: Mapping[str, FloatArray] = field(default_factory=dict)
+    sets: Mapping[str, npt.NDArray[np.bool_]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         shape = self.mean_probability.shape
@@ -60,8 +62,24 @@ class Predictions:
         for name, score in self.scores.items():
             if score.shape != shape[:1]:
                 raise ValueError(f"score {name} has shape {score.shape}; expected {shape[:1]}")
+        for name, held in self.sets.items():
+            if held.shape != shape:
+                raise ValueError(f"sets {name} have shape {held.shape}; expected {shape}")
         if self.samples < 1:
             raise ValueError(f"samples is {self.samples}; expected at least 1")
+
+    def take(self, positions: IntArray) -> Predictions:
+        """Return the predictions for the examples at some positions."""
+        return Predictions(
+            self.mean_probability[positions],
+            self.log_mean_probability[positions],
+            self.expected_entropy[positions],
+            self.aleatoric[positions],
+            self.epistemic[positions],
+            self.samples,
+            scores={name: score[positions] for name, score in self.scores.items()},
+            sets={name: held[positions] for name, held in self.sets.items()},
+        )
 
     @property
     def examples(self) -> int:

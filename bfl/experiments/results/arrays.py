@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.archives import ArrayFile, Shapes
+from bfl.closing.conformal import SETS
 from bfl.closing.feature_density import SCORES
 from bfl.evaluation.prediction.predictions import IntArray, Predictions
 from bfl.evaluation.uncertainty.base import measure_all
@@ -59,6 +60,7 @@ def predictions_arrays(
         "predicted": predictions.predicted,
         "samples": np.array(predictions.samples),
         **measure_all(predictions, settings),
+        **predictions.sets,
     }
 
 
@@ -73,7 +75,8 @@ def predictions_of(arrays: ArrayFile) -> tuple[Predictions, IntArray]:
     shape = arrays.header(of_classes[0]).shape
     scores = [name for name in SCORES if name in arrays]
     of_examples = ("expected-entropy", "aleatoric", "epistemic", "labels", *scores)
-    shapes = dict.fromkeys(of_classes, shape) | dict.fromkeys(of_examples, shape[:1])
+    sets = [name for name in SETS if name in arrays]
+    shapes = dict.fromkeys((*of_classes, *sets), shape) | dict.fromkeys(of_examples, shape[:1])
     found = arrays.checked([*shapes, "samples"], shapes={**shapes, "samples": ()})
     predictions = Predictions(
         mean_probability=found["mean_probability"],
@@ -83,5 +86,6 @@ def predictions_of(arrays: ArrayFile) -> tuple[Predictions, IntArray]:
         epistemic=found["epistemic"],
         samples=int(found["samples"]),
         scores={name: found[name] for name in scores},
+        sets={name: found[name].astype(np.bool_) for name in sets},
     )
     return predictions, found["labels"].astype(np.int64)

@@ -20,6 +20,7 @@
 | ``metrics.json`` | metrics, mean uncertainties and retention areas; written last of all |
 | ``clients.json`` | how each client's models do on its own test data; where clients judge |
 | ``foreign.json`` | how well each uncertainty tells foreign images (``ood-dataset``) |
+| ``corruptions.json`` | metrics of corrupted test images by strength (``corruptions``) |
 | ``retention.json`` | retention curves on a grid of percents, with their areas |
 | ``ensemble.json`` | retention curves of an ensemble (``predictive``), its members |
 | ``examples.npz`` | the test images that are predicted with the most and the least certainty |
@@ -50,6 +51,7 @@ RETENTION = "retention.json"
 ENSEMBLE = "ensemble.json"
 EXAMPLES = "examples.npz"
 FOREIGN = "foreign.json"
+CORRUPTIONS = "corruptions.json"
 FIGURES = "figures"
 
 FINAL_RESULTS = (
@@ -60,6 +62,7 @@ FINAL_RESULTS = (
     CLIENTS,
     EXAMPLES,
     FOREIGN,
+    CORRUPTIONS,
     CLOSING,
     POSTERIOR,
 )

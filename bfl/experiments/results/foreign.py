@@ -42,13 +42,34 @@ def write_foreign(
 
     Args:
         folder: The run's folder.
+        test: As for ``judged_foreign``.
+        foreign: Likewise.
+        settings: Likewise.
+
+    Returns:
+        ``ood-NAME-auroc``, ``ood-NAME-aupr`` and ``ood-NAME-fpr95`` of each source.
+    """
+    content = judged_foreign(test, foreign, settings)
+    if not content:
+        return {}
+    folder.write_json(FOREIGN, content)
+    return {
+        f"{OF_FOREIGN}{name}-{what}": value
+        for name, source in content["sources"].items()
+        for what, value in source["uncertainties"][content["score"]].items()
+    }
+
+
+def judged_foreign(
+    test: Shown, foreign: Iterable[tuple[str, bool, Shown]], settings: Mapping[str, Any]
+) -> dict[str, Any]:
+    """Return the content of ``foreign.json``; nothing without foreign images.
+
+    Args:
         test: The predictions for the test images: the run's under "", and those before its closing
             under ``BEFORE_CLOSING`` where they are others.
         foreign: The name of each foreign source, whether it is near, and its predictions, likewise.
         settings: The configuration, of which each uncertainty takes its own keys.
-
-    Returns:
-        ``ood-NAME-auroc``, ``ood-NAME-aupr`` and ``ood-NAME-fpr95`` of each source.
     """
     inside = _measured(test, settings)
     score = DENSITY if DENSITY in inside else WITHOUT_DENSITY
@@ -64,12 +85,7 @@ def write_foreign(
     if not sources:
         return {}
     test_quantiles = np.quantile(inside[score], QUANTILES).tolist()
-    folder.write_json(FOREIGN, {"score": score, "test": test_quantiles, "sources": sources})
-    return {
-        f"{OF_FOREIGN}{name}-{what}": value
-        for name, source in sources.items()
-        for what, value in source["uncertainties"][score].items()
-    }
+    return {"score": score, "test": test_quantiles, "sources": sources}
 
 
 def numbers_of_foreign(content: Mapping[str, Any]) -> dict[str, float]:

@@ -36,8 +36,8 @@ _DERIVED = """## Made from these
   global model after training, and of its personal model, on the client's own test split; beside
   them `better-accuracy`, the greater accuracy of the two. `rounds.jsonl` has them client by client
   under `per-client`, `clients.json` the last and of accuracies the best of all rounds, with
-  `global-accuracy`, and `metrics.json` their means over the clients, `clients-NAME`. Yang et al.
-  (2023), section 5.
+  `global-NAME`, those of the final network, and `metrics.json` their means over the clients,
+  `clients-NAME`. Yang et al. (2023), section 5.
 - `impossible-NAME`: in `clients.json`, a number that a client has sent under NAME and that cannot
   be, such as an accuracy above 1. Of such a client nothing that it has said stands in its row or in
   the means; nor does the number in the means of `rounds.jsonl`.
@@ -45,6 +45,13 @@ _DERIVED = """## Made from these
   log-precisions differ, √(mean over parameters of their weighted variance), and how far the pooled
   mean is from the clients' weighted average, as a share of the average's step; both 0 where all
   clients have the same variances. In `rounds.jsonl`. Yang et al. (2023), after Eq. 3.12.
+- `before-closing-NAME`: a metric of the final posterior by itself, where a closing round has moved
+  its last layer and the metrics are of the closed network.
+- `conformal-coverage`, `conformal-size`: the share of conformal prediction sets that hold the true
+  class, and how many classes they hold, the mean; `conformal-least-class-coverage`: the coverage of
+  the class that has the least. `conformal-by-class-…`: of sets by a threshold for each class.
+- `ood-NAME-auroc`, `-aupr`, `-fpr95`: how well one score tells foreign images (`ood-dataset`) from
+  test images, see `foreign.json`. Yang et al. (2022), "OpenOOD".
 - `ensemble-NAME`: any of these of the ensemble that predicts beside the posterior
   (`predictive="ensemble"`). Of its members, each judged by itself: `ensemble-member-accuracy` and
   `ensemble-best-member-accuracy`, the mean and the greatest; `ensemble-samples-NAME` and

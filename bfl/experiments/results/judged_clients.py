@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bfl.closing.conformal import SETS
+from bfl.evaluation.metrics import metrics
+from bfl.evaluation.prediction_sets import NUMBERS
 from bfl.experiments.results.client_numbers import impossible_numbers, metrics_of_models
 from bfl.experiments.results.files import Files
 from bfl.experiments.results.round_log import PER_CLIENT, whole_rounds, write_rounds
@@ -32,7 +35,7 @@ Positions = npt.NDArray[np.int64]
 
 def judged_clients(
     rounds: Iterable[Mapping[str, Any]],
-    right: npt.NDArray[np.bool_] | None,
+    judge: Callable[[Positions], Mapping[str, float]] | None,
     test_partition: Sequence[Positions | None] | None,
     *,
     due: Callable[[int], bool],
@@ -42,8 +45,8 @@ def judged_clients(
 
     Args:
         rounds: The rounds' records.
-        right: (N,) which of all test examples the final global posterior classifies correctly; None
-            where the server has no head to predict with.
+        judge: Gives the numbers of the final global network, closed if it is, on some of all test
+            examples; None where the server has no head to predict with.
         test_partition: The test examples of each client; None for one with data of its own.
         due: Tells whether clients judge their models after a round; what one says of another round
             is passed over, or it alone would have more rounds to be the best in.
@@ -51,7 +54,7 @@ def judged_clients(
             passed over as well.
 
     Returns:
-        By client ``test-examples``; ``global-accuracy``, that of the final global model on the
+        By client ``test-examples``; ``global-NAME``, numbers of the final global network on the
         client's test examples, where the server holds these; and of each metric that the client has
         measured after its training, ``meme-NAME``, ``personal-NAME`` and ``better-accuracy``, the
         value of the last round in which it did as ``last-...`` and, of accuracies, the greatest as
@@ -64,8 +67,8 @@ def judged_clients(
     for client, part in enumerate(test_partition or ()):
         if part is not None and part.size:
             table[client] = {TEST_EXAMPLES: int(part.size)}
-            if right is not None:
-                table[client]["global-accuracy"] = float(np.mean(right[part]))
+            if judge is not None:
+                table[client] |= {f"global-{name}": value for name, value in judge(part).items()}
     known = _measured_of(models)
     for record in (record for record in rounds if due(record["round"])):
         for entry in record.get(PER_CLIENT, ()):
@@ -162,11 +165,17 @@ def means_over_clients(table: Mapping[str, Mapping[str, float]]) -> dict[str, fl
     }
 
 
+def names_of_sets() -> tuple[str, ...]:
+    """Return the names of all numbers of conformal prediction sets."""
+    return tuple(f"{kind}-{what}" for kind in SETS for what in NUMBERS)
+
+
 def names_of_means() -> tuple[str, ...]:
     """Return all names that ``means_over_clients`` may give."""
     last = [f"last-{name}" for name in metrics_of_models()]
     best = [f"best-{name}" for name in metrics_of_models() if name.endswith("accuracy")]
-    return tuple(f"{CLIENTS}{name}" for name in ("global-accuracy", *last, *best))
+    of_all = [f"global-{name}" for name in (*metrics.names(), *names_of_sets())]
+    return tuple(f"{CLIENTS}{name}" for name in (*of_all, *last, *best))
 
 
 def number_of_a_client(name: str) -> tuple[str, str] | None:

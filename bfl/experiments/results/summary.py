@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from bfl.evaluation.metrics import ExampleMetric, evaluate, metrics
 from bfl.evaluation.prediction import Predictions
+from bfl.evaluation.prediction_sets import set_numbers
 from bfl.evaluation.predictives.judged import JudgedEnsemble, prefixed
 from bfl.evaluation.uncertainty import (
     RetentionCurve,
@@ -114,8 +115,8 @@ def summarize(
 
     Returns:
         Every metric under its name (``accuracy``), the mean of every uncertainty
-        (``mean-epistemic``) and the area of every retention curve
-        (``retention-area-accuracy-epistemic``).
+        (``mean-epistemic``), coverage and size of prediction sets, and the area of every retention
+        curve (``retention-area-accuracy-epistemic``).
 
     Raises:
         ValueError: The labels do not fit the predictions.
@@ -204,7 +205,8 @@ def _numbers(
         for metric, by_uncertainty in curves.items()
         for by, curve in by_uncertainty.items()
     }
-    return {**evaluate(predictions, labels, settings), **means, **areas}
+    of_sets = set_numbers(predictions, labels)
+    return {**evaluate(predictions, labels, settings), **of_sets, **means, **areas}
 
 
 def _on_grid(curves: Mapping[str, Mapping[str, RetentionCurve]]) -> dict[str, Any]:

@@ -12,7 +12,12 @@ from bfl.evaluation.metrics import ExampleMetric, metrics
 from bfl.evaluation.predictives.judged import ENSEMBLE, names_of_members, of_a_posterior
 from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results.foreign import BEFORE_CLOSING, OF_FOREIGN
-from bfl.experiments.results.judged_clients import CLIENTS, names_of_means, number_of_a_client
+from bfl.experiments.results.judged_clients import (
+    CLIENTS,
+    names_of_means,
+    names_of_sets,
+    number_of_a_client,
+)
 from bfl.experiments.results.summary import RANDOM
 from bfl.experiments.studies.curves import (
     AT_ROUND_FORM,
@@ -116,6 +121,7 @@ def numbers_of_a_run() -> tuple[str, ...]:
         EXAMPLE_EPSILON,
         *names_of_curves(),
         *names_of_means(),
+        *names_of_sets(),
         *(f"{BEFORE_CLOSING}{name}" for name in metrics.names()),
         *(f"{ENSEMBLE}{name}" for name in (*of_predictions, *names_of_members())),
     )

@@ -6,9 +6,9 @@ import sys
 import numpy as np
 import pydantic
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from sklearn.metrics import accuracy_score, log_loss
+from sklearn.metrics import accuracy_score, log_loss, roc_auc_score
 
 from bfl.evaluation.metrics import base, evaluate, exact_mean, metrics
 from bfl.evaluation.metrics.expected_calibration_error import ExpectedCalibrationError
@@ -39,6 +39,9 @@ RANGES = {
     "negative-log-likelihood": (0.0, np.inf),
     "brier-score": (0.0, 2.0),
     "expected-calibration-error": (0.0, 1.0),
+    "adaptive-calibration-error": (0.0, 1.0),
+    "area-under-risk-coverage": (0.0, 1.0),
+    "area-under-generalized-risk": (0.0, 0.5),
 }
 PERFECT = predictions_of(np.eye(4))
 every = pytest.mark.parametrize("name", metrics.names())
@@ -207,6 +210,68 @@ def test_calibration_bins_are_a_setting():
     assert cls.model_fields["calibration_bins"].description
     with pytest.raises(pydantic.ValidationError):
         metrics.create("ece", {"calibration-bins": 0})
+
+
+def risk_curves_by_loop(predictions, labels, scale):
+    """Return risk and generalized risk at n = 1…N, the mean over many random orders of ties."""
+    wrong = predictions.predicted != labels
+    confidence = np.round(predictions.confidence * scale) / scale
+    both = []
+    for seed in range(1 if np.unique(confidence).size == confidence.size else 3000):
+        order = np.lexsort((np.random.default_rng(seed).random(wrong.size), -confidence))
+        errors = np.cumsum(wrong[order])
+        both.append((errors / np.arange(1, wrong.size + 1), errors / wrong.size))
+    return np.mean(both, axis=0)
+
+
+@pytest.mark.parametrize(("scale", "tolerance"), [(1e12, 1e-12), (10, 2e-3)], ids=["", "tied"])
+def test_areas_under_risk_by_loop(scale, tolerance):
+    probability = random_case(9, classes=2)[0].mean_probability
+    rounded = np.round(probability * scale) / scale
+    predictions, labels = predictions_of(rounded), random_case(9, classes=2)[1]
+    risk, generalized = risk_curves_by_loop(predictions, labels, scale)
+    assert compute("aurc", predictions, labels) == pytest.approx(risk.mean(), abs=tolerance)
+    area = np.trapezoid([0, *generalized], dx=1 / 200)
+    assert compute("augrc", predictions, labels) == pytest.approx(area, abs=tolerance)
+
+
+@settings(max_examples=50, deadline=None)
+@given(seed=st.integers(0, 10**6), scale=st.floats(0.1, 5), digits=st.integers(1, 8))
+def test_generalized_risk_is_the_formula_by_auroc(seed, scale, digits):
+    """Traub et al. (2024): (1 − AUROC) a (1 − a) + (1 − a)² / 2, ties counted half."""
+    predictions, labels = random_case(seed, examples=60, classes=2, scale=scale)
+    first = predictions.mean_probability[:, 0].round(digits)
+    predictions = predictions_of(np.stack([first, 1 - first], axis=1))
+    right = predictions.predicted == labels
+    assume(0 < right.sum() < 60)
+    accuracy, area = right.mean(), roc_auc_score(right, predictions.confidence)
+    expected = (1 - area) * accuracy * (1 - accuracy) + (1 - accuracy) ** 2 / 2
+    assert compute("augrc", predictions, labels) == pytest.approx(expected, abs=1e-12)
+
+
+def test_areas_of_errors_alone():
+    assert compute("aurc", PERFECT, [1, 2, 3, 0]) == 1.0
+    assert compute("augrc", PERFECT, [1, 2, 3, 0]) == 0.5
+
+
+@pytest.mark.parametrize("bins", [1, 3, 15, 500])
+def test_adaptive_calibration_error_by_loop(bins):
+    predictions, labels = random_case(11)
+    gaps = []
+    for label in range(5):
+        probability = predictions.mean_probability[:, label]
+        order = np.argsort(probability)
+        for part in np.array_split(order, min(bins, 200)):
+            gaps.append(abs((labels[part] == label).mean() - probability[part].mean()))
+    value = compute("ace", predictions, labels, **{"calibration-bins": bins})
+    assert value == pytest.approx(np.mean(gaps), abs=1e-12)
+
+
+def test_adaptive_calibration_error_of_ties_is_that_of_their_mean():
+    """Half of 30 equal predictions are right, in whatever order they come."""
+    predictions = predictions_of(np.full((30, 2), 0.5))
+    for labels in (np.arange(30) % 2, np.repeat([0, 1], 15)):
+        assert compute("ace", predictions, labels) == pytest.approx(0, abs=1e-12)
 
 
 def test_evaluate_gives_every_metric_in_the_order_of_names():

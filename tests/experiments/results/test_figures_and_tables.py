@@ -11,8 +11,10 @@ from rich.console import Console
 from bfl.errors import DataError
 from bfl.evaluation.prediction import PredictionStatistics
 from bfl.experiments.results import RunFolder, table, write_evaluation
+from bfl.experiments.results.corruptions import by_strength
 from bfl.experiments.results.examples import write_examples
 from bfl.experiments.results.figures import draw_all, figures, style
+from bfl.experiments.results.file_names import CORRUPTIONS
 from bfl.experiments.results.foreign import write_foreign
 from bfl.experiments.results.table import metrics_table, results_table
 
@@ -52,6 +54,8 @@ def make_run(path, name, samples=4, config=CONFIG, rounds=12):
     folder.write_metrics(write_evaluation(folder, predictions, labels, config))
     shown = {"": predictions}
     write_foreign(folder, shown, [("rotated", True, shown)], config)
+    given = images[..., :1], labels, lambda _: predictions, config
+    folder.write_json(CORRUPTIONS, by_strength(("noise", "blur"), *given))
     counts = {"right": [20.0] * 10, "wrong": [10.0] * 10}
     folder.write_ensemble({"confidences": {"clients": counts, "samples": counts}})
     return folder

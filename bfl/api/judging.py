@@ -1,0 +1,86 @@
+"""A run's network judged on a labelled data set, on foreign images and on corrupted ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from bfl.data.corruptions import corruption_names
+from bfl.data.datasets import Dataset
+from bfl.data.datasets.cache import cached_dataset
+from bfl.data.datasets.foreign import absolute_foreign, foreign_images
+from bfl.errors import DataError
+from bfl.evaluation.prediction.forward import Images
+from bfl.evaluation.prediction.predictions import Predictions
+from bfl.experiments.results.corruptions import by_strength
+from bfl.experiments.results.foreign import judged_foreign
+from bfl.experiments.results.summary import summarize
+from bfl.experiments.run.network import NetworkDescription
+
+
+def judged(
+    network: NetworkDescription,
+    predict: Callable[[Images], Predictions],
+    settings: Mapping[str, Any],
+    *,
+    data: str,
+    foreign: str,
+    corruptions: str,
+    data_dir: str,
+) -> dict[str, Any]:
+    """Return what ``Result.evaluate`` does.
+
+    Args:
+        network: What the run's network is.
+        predict: Predicts images that the network takes.
+        settings: The run's configuration, of which metrics and uncertainties take their keys.
+        data: The data set.
+        foreign: Foreign images, as in the key ``ood-dataset``.
+        corruptions: Corruptions, as in the key ``corruptions``.
+        data_dir: Where archives of named data sets lie.
+    """
+    names, sources = corruption_names(corruptions), absolute_foreign(foreign, data_dir)
+    dataset = cached_dataset(data, data_dir)
+    _check_goes_with(network, dataset, data)
+    others = list(foreign_images(sources, data_dir, dataset))
+    predictions = predict(dataset.test_images)
+    shown = [(each.name, each.near, {"": predict(each.images)}) for each in others]
+    images, labels = dataset.test_images, dataset.test_labels
+    return {
+        "data": data,
+        "examples": predictions.examples,
+        "samples": predictions.samples,
+        "metrics": summarize(predictions, labels, settings),
+        "foreign": judged_foreign({"": predictions}, shown, settings),
+        "corruptions": by_strength(names, images, labels, predict, settings),
+    }
+
+
+def _check_goes_with(network: NetworkDescription, dataset: Dataset, word: str) -> None:
+    """Refuse images and classes that are not those of the run.
+
+    Raises:
+        DataError: They are not; the message says what is allowed.
+    """
+    if dataset.image_shape != network.image_shape:
+        given, taken = (
+            "x".join(map(str, shape)) for shape in (dataset.image_shape, network.image_shape)
+        )
+        raise DataError(
+            f"data set '{word}' has images of {given}, and the run's network takes {taken} (height "
+            f"x width x channels); allowed: such images, as 'resized:{taken}:{word}' makes them"
+        )
+    own, names = network.class_names, dataset.class_names
+    # Archives without names have classes by number, of which the last may have no example.
+    numbers = tuple(map(str, range(len(own))))
+    unnamed = own == numbers and len(names) == len(own)
+    if names in (own, numbers[: len(names)]) or unnamed:
+        return
+    raise DataError(
+        f"data set '{word}' has {len(names)} classes, {_few(names)}, and the run {len(own)}, "
+        f"{_few(own)}; allowed: those of the run, by name or by number from 0"
+    )
+
+
+def _few(names: tuple[str, ...]) -> str:
+    return ", ".join(names[:10]) + (", …" if names[10:] else "")

@@ -1,0 +1,83 @@
+"""The command ``bfl evaluate``: a finished run judged on a labelled data set of your own."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from typing import Any
+
+from bfl.api import load
+from bfl.commands.options import path_argument
+from bfl.commands.predict import check_new
+from bfl.commands.terminal import console
+from bfl.errors import RunError
+from bfl.experiments.results.table import metrics_table, results_table
+from bfl.files import write_atomically
+
+
+def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to those of ``bfl``."""
+    evaluate = commands.add_parser("evaluate", help="judge a finished run on any labelled data set")
+    evaluate.add_argument("folder", type=path_argument, metavar="RUN", help="the run's folder")
+    evaluate.add_argument(
+        "--data",
+        required=True,
+        metavar="DATASET",
+        help="a data set as in the key dataset, such as npz:PATH; its test images are taken",
+    )
+    evaluate.add_argument(
+        "--data-dir", metavar="FOLDER", help="of named data sets' archives (default: the run's)"
+    )
+    evaluate.add_argument(
+        "--foreign", default="", metavar="WORDS", help="foreign images, as in the key ood-dataset"
+    )
+    evaluate.add_argument(
+        "--corruptions", default="none", metavar="WORDS", help="as in the key corruptions"
+    )
+    evaluate.add_argument(
+        "--output",
+        type=path_argument,
+        metavar="FILE",
+        help="what gets all numbers, a new JSON file",
+    )
+    evaluate.set_defaults(run=evaluate_run)
+
+
+def evaluate_run(given: argparse.Namespace) -> None:
+    """Judge a run, print the numbers, and write them if asked to."""
+    if given.output:
+        check_new(given.output)
+    found = load(given.folder).evaluate(
+        given.data, foreign=given.foreign, corruptions=given.corruptions, data_dir=given.data_dir
+    )
+    to = console()
+    print(f"{given.folder} on {found['examples']} images of {given.data}")
+    to.print(metrics_table(found["metrics"], found["samples"]))
+    if found["foreign"]:
+        to.print(results_table(_of_foreign(found["foreign"]), "Foreign images"))
+    if found["corruptions"]:
+        to.print(results_table(_of_corruptions(found["corruptions"]), "Corrupted images"))
+    if given.output:
+        try:
+            write_atomically(given.output, json.dumps(found, indent=1).encode())
+        except OSError as error:
+            raise RunError(f"cannot write {given.output}: {error.strerror or error}") from error
+        print(given.output)
+
+
+def _of_foreign(found: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return a row for each source and uncertainty."""
+    return [
+        {"images": name, "near": source["near"], "uncertainty": by, **numbers}
+        for name, source in found["sources"].items()
+        for by, numbers in source["uncertainties"].items()
+    ]
+
+
+def _of_corruptions(found: dict[str, dict[str, list[float]]]) -> list[dict[str, Any]]:
+    """Return a row for each corruption and strength."""
+    return [
+        {"corruption": name, "strength": strength, **dict(zip(by_metric, values, strict=True))}
+        for name, by_metric in found.items()
+        for strength, values in enumerate(zip(*by_metric.values(), strict=True))
+    ]

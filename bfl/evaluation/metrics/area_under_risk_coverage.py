@@ -1,0 +1,49 @@
+"""Area under the risk-coverage curve."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from bfl.evaluation.metrics.base import Metric, checked_labels, metrics
+from bfl.evaluation.prediction.predictions import Predictions
+from bfl.evaluation.uncertainty.retention import RetentionCurve, retention_curve
+
+
+@metrics.register("area-under-risk-coverage", aliases=("aurc",))
+class AreaUnderRiskCoverage(Metric):
+    """Mean error rate of the most confident predictions, over how many of them are accepted.
+
+    AURC = mean_n r_n, in [0, 1] without unit, with r_n the share of errors among the n predictions
+    of the highest confidence max_c p̄, n = 1…N; of equal confidences the mean over their orders.
+    Errors of great confidence count many times: in 1/n of every n after them.
+
+    Example:
+        >>> from bfl.evaluation.prediction import PredictionStatistics
+        >>> predictions = PredictionStatistics.of([[[0.9, 0.1], [0.6, 0.4]]]).result()
+        >>> AreaUnderRiskCoverage().compute(predictions, [0, 1])
+        0.25
+
+    Reference:
+        Geifman and El-Yaniv (2017), "Selective classification for deep neural networks"; Jaeger et
+        al. (2023), "A call to reflect on evaluation practices for failure detection".
+    """
+
+    higher_is_better: ClassVar[bool] = False
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
+
+    def compute(self, predictions: Predictions, labels: npt.ArrayLike) -> float:
+        """Return the area; see ``Metric.compute``."""
+        return risk_coverage(predictions, labels).area
+
+
+def risk_coverage(predictions: Predictions, labels: npt.ArrayLike) -> RetentionCurve:
+    """Return the error rate of the n most confident predictions for n = 1…N.
+
+    Raises:
+        ValueError: The labels do not fit the predictions.
+    """
+    wrong = predictions.predicted != checked_labels(predictions, labels)
+    return retention_curve(wrong.astype(np.float64), -predictions.confidence)

@@ -1,0 +1,136 @@
+"""`bfl evaluate` and `bfl close`: what a run's own end says, of any data, and after its end."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import bfl
+from bfl.commands.main import main
+from bfl.data.datasets import load_dataset
+from bfl.experiments.results.foreign import BEFORE_CLOSING
+
+KEYS: dict[str, Any] = {
+    "backend": "serial",
+    "model": "resnet8",
+    "inference": "deterministic",
+    "strategy": "fedavg",
+    "clients": 3,
+    "rounds": 1,
+    "local_epochs": 1,
+    "train_examples": 400,
+    "mc_samples": 3,
+}
+CLOSED = {"closing": "bayesian-head+feature-density+conformal", "calibration_share": 0.2}
+JUDGED = {"ood_dataset": "rotated+noised", "corruptions": "contrast"}
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("undrawn_figures")]
+
+
+@pytest.fixture(scope="module")
+def closed(tmp_path_factory: pytest.TempPathFactory) -> bfl.Result:
+    folder = str(tmp_path_factory.mktemp("runs"))
+    return bfl.run(**KEYS, **CLOSED, **JUDGED, output_dir=folder, name="closed")
+
+
+def archive(path: Path, **changes: Any) -> str:
+    """Write an archive of the digits, some arrays exchanged, and return its word."""
+    digits = load_dataset("digits")
+    arrays = {"x_train": digits.train_images, "y_train": digits.train_labels}
+    arrays |= {"x_test": digits.test_images, "y_test": digits.test_labels}
+    np.savez(path / "data.npz", **{**arrays, **changes})
+    return f"npz:{path / 'data.npz'}"
+
+
+def test_a_run_is_judged_as_at_its_end(
+    closed: bfl.Result, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["--foreign", "rotated+noised", "--corruptions", "contrast"]
+    output = tmp_path / "found.json"
+    words = ["evaluate", str(closed.folder), "--data", archive(tmp_path), *asked]
+    assert main([*words, "--output", str(output)]) == 0
+    found = json.loads(output.read_text(encoding="utf-8"))
+    own = {
+        name: json.loads((closed.folder / f"{name}.json").read_text(encoding="utf-8"))
+        for name in ("foreign", "corruptions")
+    }
+    for source in own["foreign"]["sources"].values():
+        of_before = [by for by in source["uncertainties"] if by.startswith(BEFORE_CLOSING)]
+        assert of_before
+        for by in of_before:
+            del source["uncertainties"][by]
+    assert {name: found[name] for name in own} == own
+    assert found["metrics"]["conformal-size"] >= 1
+    assert found["metrics"].items() <= closed.metrics.items()
+    assert (found["examples"], found["samples"]) == (360, 3)
+    printed = capsys.readouterr().out
+    assert all(word in printed for word in ("area-under-risk-coverage", "auroc", "contrast"))
+    assert main([*words, "--output", str(output)]) == 2
+
+
+def test_other_labels_are_judged_by_themselves(closed: bfl.Result, tmp_path: Path) -> None:
+    """A third of the test images, of classes 0 to 4 alone."""
+    digits = load_dataset("digits")
+    some = np.flatnonzero(digits.test_labels < 5)[::3]
+    few = {"x_test": digits.test_images[some], "y_test": digits.test_labels[some]}
+    train = digits.train_labels < 5
+    few |= {"x_train": digits.train_images[train], "y_train": digits.train_labels[train]}
+    found = closed.evaluate(archive(tmp_path, **few))
+    right = closed.predict(few["x_test"]).predicted == few["y_test"]
+    assert found["metrics"]["accuracy"] == right.mean()
+    assert found["foreign"] == found["corruptions"] == {}
+
+
+def colours() -> dict[str, Any]:
+    digits = load_dataset("digits")
+    return {f"x_{k}": np.repeat(getattr(digits, f"{k}_images"), 3, -1) for k in ("train", "test")}
+
+
+@pytest.mark.parametrize(
+    ("changes", "options", "words"),
+    [
+        (colours, [], ["8x8x3", "8x8x1"]),
+        (lambda: {"class_names": np.array(list("abcdefghijk"))}, [], ["11 classes", "10"]),
+        (dict, ["--foreign", "rotatet"], ["rotatet"]),
+        (dict, ["--corruptions", "blurr"], ["blurr", "blur"]),
+        (dict, ["--data", "digitz"], ["digitz", "digits"]),
+        (dict, ["--output", "none/found.json"], ["none"]),
+    ],
+)
+def test_what_does_not_go_with_the_run_is_refused(
+    closed: bfl.Result,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    changes: Any,
+    options: list[str],
+    words: list[str],
+) -> None:
+    data = archive(tmp_path, **changes())
+    assert main(["evaluate", str(closed.folder), "--data", data, *options]) == 2
+    said = capsys.readouterr().err
+    assert all(word in said for word in words), said
+
+
+def test_a_run_that_is_over_is_closed(
+    closed: bfl.Result, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plain = bfl.run(**KEYS, calibration_share=0.2, output_dir=str(tmp_path), name="plain")
+    rounds, before = plain.rounds, plain.metrics
+    words = ["close", str(plain.folder), "--backend", "serial"]
+    assert main([*words, "--closing", "bayesian-heat"]) == 2
+    assert plain.metrics == before
+    shown = 'ood-dataset="rotated+noised" corruptions="contrast"'
+    assert main([*words, "--closing", CLOSED["closing"], "--run-config", shown]) == 0
+    assert plain.rounds == rounds
+    assert plain.metrics == closed.metrics != before
+    begun = tmp_path / "begun"
+    shutil.copytree(plain.folder, begun)
+    (begun / "metrics.json").unlink()
+    capsys.readouterr()
+    assert main(["close", str(begun), "--closing", "feature-density"]) == 2
+    assert "not over" in capsys.readouterr().err

@@ -1,0 +1,92 @@
+"""Corruptions grow with their strength, and foreign sources have names of their own."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from bfl.configuration import resolve
+from bfl.data.corruptions import CORRUPTIONS, STRENGTHS, corrupted, corruption_names
+from bfl.data.datasets import load_dataset
+from bfl.data.datasets.foreign import foreign_images
+from bfl.data.images import resized, with_channels
+from bfl.errors import ConfigurationError
+
+IMAGES = with_channels(load_dataset("digits").test_images[:20], 3)
+every = pytest.mark.parametrize("name", CORRUPTIONS)
+
+
+@every
+def test_images_are_further_from_their_own_at_greater_strength(name: str) -> None:
+    before = IMAGES.copy()
+    shown = [corrupted(IMAGES, name, strength) for strength in STRENGTHS]
+    away = [np.abs(each.astype(float) - IMAGES).mean() for each in shown]
+    assert away == sorted(away)
+    assert 0 < away[0] < 0.7 * away[-1]
+    assert all(each.shape == IMAGES.shape and each.dtype == np.uint8 for each in shown)
+    np.testing.assert_array_equal(IMAGES, before)
+    np.testing.assert_array_equal(corrupted(IMAGES, name, 2), shown[1])
+
+
+@every
+def test_an_image_is_corrupted_in_each_channel_alone_and_whatever_its_shape(name: str) -> None:
+    wide = resized(IMAGES, 12, 9)
+    assert corrupted(wide, name, 3).shape == wide.shape
+    if name != "noise":
+        np.testing.assert_array_equal(
+            corrupted(wide[..., :1], name, 3), corrupted(wide, name, 3)[..., :1]
+        )
+
+
+def test_what_the_strengths_are() -> None:
+    grey = np.full((50, 20, 20, 1), 128, np.uint8)
+    assert corrupted(grey, "noise", 1).std() == pytest.approx(0.08 * 255, rel=0.02)
+    for name in ("blur", "contrast", "rotation"):
+        np.testing.assert_array_equal(corrupted(grey, name, 5), grey)
+    halved = corrupted(IMAGES, "contrast", 2).astype(float)
+    own = IMAGES.astype(float)
+    np.testing.assert_allclose(halved.std(axis=(1, 2)), own.std(axis=(1, 2)) / 2, atol=1)
+    np.testing.assert_allclose(halved.mean(axis=(1, 2)), own.mean(axis=(1, 2)), atol=0.5)
+    turn, _ = CORRUPTIONS["rotation"]
+    np.testing.assert_array_equal(turn(IMAGES, 90.0), np.rot90(IMAGES, axes=(1, 2)))
+
+
+@pytest.mark.parametrize("given", ["nose", "noise+noise", "none+noise", "noise,blur"])
+def test_unknown_corruptions_are_refused(given: str) -> None:
+    with pytest.raises(ConfigurationError, match="corruptions is"):
+        resolve({"corruptions": given})
+
+
+def test_names_of_corruptions() -> None:
+    assert corruption_names("none") == []
+    assert corruption_names("blur + noise") == ["blur", "noise"]
+
+
+@pytest.mark.parametrize("key", ["ood-dataset", "corruptions"])
+def test_clients_with_heads_of_their_own_leave_nothing_to_judge(key: str) -> None:
+    word = {"ood-dataset": "rotated", "corruptions": "noise"}[key]
+    heads = {"shared": "body", "judged-by": "clients"}
+    resolve(heads)
+    with pytest.raises(ConfigurationError, match=key):
+        resolve({**heads, key: word})
+    with pytest.raises(ConfigurationError, match=key):
+        resolve({"server-evaluates": False, key: word})
+
+
+def test_foreign_archives_have_their_own_names(tmp_path: Path) -> None:
+    labels, names = np.arange(20) % 2, ("a", "b", "more/a", "rotated")
+    for level, name in enumerate(names):
+        path = tmp_path / f"{name}.npz"
+        path.parent.mkdir(exist_ok=True)
+        images = np.full((20, 8, 8, 1), level + 1, np.uint8)
+        np.savez(path, x_train=images, y_train=labels, x_test=images, y_test=labels)
+    given = "rotated+" + "+".join(f"npz:{tmp_path / name}.npz" for name in names)
+    found = list(foreign_images(given, "", load_dataset("digits")))
+    assert [each.name for each in found] == ["rotated", "a", "b", "a-2", "rotated-2"]
+    assert [int(each.images.max()) for each in found[1:]] == [1, 2, 3, 4]
+    assert [each.near for each in found] == [True, False, False, False, False]
+    word = "resized:8x8x1:digits+digits"
+    assert [e.name for e in foreign_images(word, "", load_dataset("digits"))] == [
+        "digits",
+        "digits-2",
+    ]
