@@ -6,7 +6,9 @@ pickle is loaded, and whatever is wrong is a DataError that names the file and t
 
 from __future__ import annotations
 
+import io
 import math
+import sys
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -32,6 +34,9 @@ _DEFLATE_MOST = 1032
 
 _LONGEST_VALUE = 2**24
 """Bytes of one value, such as a text; the manifest of a network of 1,000 layers has 1 MB."""
+
+_LONGEST_HEADER = 2**14
+"""Bytes of an array's header; NumPy takes 10,000 of somebody else's."""
 
 _ENCRYPTED = 1
 _LONGEST_REASON = 200
@@ -95,14 +100,15 @@ class ArrayFile(Mapping[str, Array]):
             KeyError: There is no such array.
             DataError: It cannot be read, holds less than it promises, or more than memory.
         """
-        with self._opened(name) as (stream, held):
-            begins = stream.tell()
+        with self._opened(name) as (whole, held):
+            # Its own length is a promise as well, of which NumPy reads all.
+            stream = io.BytesIO(whole.read(_LONGEST_HEADER))
             version = np.lib.format.read_magic(stream)
             if version not in ((1, 0), (2, 0)):
                 raise ValueError(f"its format has the version {version}")
             one, two = np.lib.format.read_array_header_1_0, np.lib.format.read_array_header_2_0
             shape, _, dtype = (one if version == (1, 0) else two)(stream)
-            header, held = Header(shape, dtype), held - (stream.tell() - begins)
+            header, held = Header(shape, dtype), held - stream.tell()
             if dtype.hasobject:
                 raise ValueError(
                     "it holds Python objects, which are not loaded; store it with a type of "
@@ -118,8 +124,7 @@ class ArrayFile(Mapping[str, Array]):
                 )
             if dtype.itemsize > _LONGEST_VALUE:
                 raise ValueError(f"each of its values takes {dtype.itemsize:,} bytes")
-            if header.nbytes > (memory_bytes() or math.inf):
-                raise ValueError(f"it takes {header.nbytes:,} bytes, more than this machine has")
+            _check_memory("it takes", header.nbytes)
             return header
 
     def checked(
@@ -137,7 +142,10 @@ class ArrayFile(Mapping[str, Array]):
             DataError: One cannot be read.
             ValueError: They do not go together.
         """
-        found = {name: self.header(name).shape for name in names}
+        headers = {name: self.header(name) for name in names}
+        with self._decoding():
+            _check_memory("its arrays take", sum(header.nbytes for header in headers.values()))
+        found = {name: header.shape for name, header in headers.items()}
         for name, shape in found.items():
             if rows and shape[:1] != found[rows][:1]:
                 raise ValueError(f"{name} has the shape {shape}, and {rows} {found[rows]}")
@@ -155,7 +163,10 @@ class ArrayFile(Mapping[str, Array]):
         self.header(name)
         with self._opened(name) as (stream, _):
             array = np.lib.format.read_array(cast(Any, stream), allow_pickle=False)
-            return np.asarray(array, array.dtype.newbyteorder("="), order="C")
+            array = np.asarray(array, array.dtype.newbyteorder("="), order="C")
+            if array.dtype.kind == "U" and array.dtype.itemsize:
+                _check_characters(array)
+            return array
 
     @contextmanager
     def _opened(self, name: str) -> Iterator[tuple[IO[bytes], int]]:
@@ -226,6 +237,18 @@ def open_regular(path: Path) -> Iterator[BufferedReader]:
         raise DataError(f"{path}: cannot be read: {_reason(error)}") from error
     with stream:
         yield stream
+
+
+def _check_memory(what: str, nbytes: int) -> None:
+    if nbytes > (memory_bytes() or math.inf):
+        raise ValueError(f"{what} {nbytes:,} bytes, more than this machine has")
+
+
+def _check_characters(texts: Array) -> None:
+    """Refuse numbers that are no characters: NumPy keeps them, and Python cannot."""
+    codes = texts.reshape(-1).view(np.uint32)
+    if ((codes > sys.maxunicode) | ((codes >= 0xD800) & (codes < 0xE000))).any():
+        raise ValueError("it holds texts with numbers that are no characters of Unicode")
 
 
 def _reason(error: Exception) -> str:

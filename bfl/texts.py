@@ -25,6 +25,16 @@ MOST_LEVELS = 64
 _AT_LINE = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
 
 
+def printable(text: str) -> str:
+    r"""Return a text of somebody else's for a terminal: what is not printable as its escape.
+
+    Example:
+        >>> printable("a\x1b[2J\n")
+        'a\\x1b[2J\\n'
+    """
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def decoded(data: bytes) -> str:
     r"""Return the text of a file: UTF-8, or what its byte-order mark says; lines end with ``\n``.
 

@@ -12,12 +12,14 @@ import tracemalloc
 import warnings
 import zipfile
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from bfl import archives
 from bfl.archives import open_arrays
 from bfl.closing import Closed
 from bfl.commands.image_files import read_images
@@ -229,6 +231,9 @@ DAMAGES: dict[str, Callable[[str], bytes]] = {
     "negative": lambda kind: with_member(kind, promises("(-60,)")),
     "cut header": lambda kind: with_member(kind, array_file("{'descr': '|u1', 'shape': (60L, ")),
     "nested header": lambda kind: with_member(kind, array_file("(" * 5000)),
+    "endless header": lambda kind: with_member(
+        kind, b"\x93NUMPY\x02\x00" + (2**32 - 1).to_bytes(4, "little") + b" " * 2**16
+    ),
     "no header": lambda kind: with_member(kind, b""),
     "format 9": lambda kind: with_member(kind, b"\x93NUMPY\x09\x00"),
     "records": lambda kind: with_member(kind, promises("(4,)", "[('a', '<i4'), ('b', '<f8')]")),
@@ -284,8 +289,11 @@ def test_other_orders_are_the_same_arrays(tmp_path: Path) -> None:
         assert arrays["scalar"].shape == ()
 
 
-def test_nothing_is_allocated_for_what_a_header_promises(tmp_path: Path) -> None:
-    path = write(tmp_path, "images", with_member("images", promises(f"({2**31},)")))
+@pytest.mark.parametrize(
+    "member", [promises(f"({2**31},)"), b"\x93NUMPY\x02\x00\0\0\0\x04" + bytes(2**26)]
+)
+def test_nothing_is_allocated_for_what_a_header_promises(tmp_path: Path, member: bytes) -> None:
+    path = write(tmp_path, "images", with_member("images", member))
     tracemalloc.start()
     try:
         with pytest.raises(DataError, match="images"):
@@ -293,6 +301,27 @@ def test_nothing_is_allocated_for_what_a_header_promises(tmp_path: Path) -> None
         assert tracemalloc.get_traced_memory()[1] < 2**24
     finally:
         tracemalloc.stop()
+
+
+def test_arrays_are_read_only_if_memory_holds_them_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write(tmp_path, "data", packed(ARRAYS["data"]))
+    for most, read in ((2 * IMAGES.nbytes + 2 * LABELS.nbytes, True), (2 * IMAGES.nbytes, False)):
+        monkeypatch.setattr(archives, "memory_bytes", lambda most=most: most)
+        with nullcontext() if read else pytest.raises(DataError, match=path.name):
+            READERS["data"](path)
+
+
+@pytest.mark.parametrize("code", [0xD800, 0xDFFF, 0x110000, 2**31 - 1])
+def test_numbers_that_are_no_characters_are_refused(tmp_path: Path, code: int) -> None:
+    for name in ("class_names", "y_train"):
+        texts = {"y_train": np.array(list("abca")), "y_test": np.array(list("abca"))}
+        given = {**ARRAYS["data"], **texts, "class_names": np.array(list("abc"))}
+        given[name].view(np.uint32)[0] = code
+        path = write(tmp_path, "data", packed(given))
+        with pytest.raises(DataError, match=name):
+            READERS["data"](path)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="measures the memory of a process")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bfl.data.datasets.pixels import WHITE, looks_unit, nearly_unit, rounded
+from bfl.data.datasets.pixels import WHITE, line_of_negative, looks_unit, nearly_unit, rounded
 from bfl.errors import DataError
 
 Images = npt.NDArray[np.uint8]
@@ -71,8 +71,8 @@ def _pixels(images: npt.NDArray[Any]) -> Images:
             hint = "; few are above 1: np.clip(images, 0, 1)"
         elif is_float and lowest >= 0 and highest <= WHITE:
             hint = "; pixels of 0 to 255 come as integers: np.rint(images).astype(np.uint8)"
-        elif is_float and lowest >= -1 and highest <= 1:
-            hint = "; of [-1, 1]: (images + 1) / 2"
+        elif is_float and lowest < 0:
+            hint = line_of_negative("images", lowest, highest)
         raise DataError(
             f"images hold values from {lowest} to {highest}, of type {images.dtype}; expected "
             f"integers of 0 to 255 or floats of 0 to 1{hint}"

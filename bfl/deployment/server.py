@@ -20,7 +20,7 @@ from bfl.deployment.client_list import ClientList
 from bfl.deployment.private_files import check_private, private_folder
 from bfl.deployment.processes import Processes, command, flower_environment
 from bfl.deployment.registration import CONNECTION, Registration
-from bfl.deployment.settings import EVERY_ADDRESS, ServerSettings
+from bfl.deployment.settings import EVERY_ADDRESS, EVERY_ADDRESS_6, ServerSettings
 from bfl.engine.flower.superlink import superlink_command
 from bfl.errors import BflError, RunError
 from bfl.experiments.results.identity import locked
@@ -155,7 +155,8 @@ def _wait_for(url: str, authority: Path, processes: Processes) -> None:
 
 
 def _wait_for_door(settings: ServerSettings, processes: Processes) -> None:
-    address = settings.listens.replace(EVERY_ADDRESS, "127.0.0.1")
+    here = {EVERY_ADDRESS: "127.0.0.1", EVERY_ADDRESS_6: "::1"}
+    address = here.get(settings.listens, settings.listens)
     deadline = time.monotonic() + START_WAIT
     while True:
         processes.check()

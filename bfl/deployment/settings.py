@@ -20,7 +20,7 @@ from bfl.federation.exchanges import exchanges
 from bfl.files import given_path, write_atomically
 from bfl.learning.models import create_architecture
 
-EVERY_ADDRESS = "0.0.0.0"
+EVERY_ADDRESS, EVERY_ADDRESS_6 = "0.0.0.0", "::"  # which takes IPv4 as well
 PORT, SUPERLINK_PORT = 8443, 9443
 
 _MADE = "# Made by bfl federation; what it says of others is lost when it is changed by hand.\n\n"
@@ -117,7 +117,8 @@ class ServerSettings:
         """The address on which it listens: this machine's alone where its hosts mean no other."""
         here = "::1" if self.hosts == ("::1",) else "127.0.0.1"
         local = all(host in LOOPBACK or host.startswith("127.") for host in self.hosts)
-        return self.bind or (here if local else EVERY_ADDRESS)
+        every = EVERY_ADDRESS_6 if any(":" in host for host in self.hosts) else EVERY_ADDRESS
+        return self.bind or (here if local else every)
 
     def write(self, path: Path) -> None:
         """Write the settings as TOML."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bfl.texts import printable
+
 MOST_CHARACTERS = 20_000
 
 CONTINUED = "    | "
@@ -21,9 +23,5 @@ def neutralized(text: str) -> str:
     """
     first, *others = text[: MOST_CHARACTERS + 1].split("\n")
     marked = [each if each.startswith(CONTINUED) else f"{CONTINUED}{each}" for each in others]
-    shown = "\n".join(_printable(each) for each in (first, *marked))
+    shown = "\n".join(printable(each) for each in (first, *marked))
     return shown if len(shown) <= MOST_CHARACTERS else f"{shown[:MOST_CHARACTERS]} (cut)"
-
-
-def _printable(line: str) -> str:
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)

@@ -70,6 +70,7 @@ REFUSED: dict[str, tuple[Any, tuple[int, int, int], str]] = {
     "too bright": (np.full((1, *GREY), 256), GREY, "from 256 to 256"),
     "negative": (np.full((1, *GREY), -1), GREY, "from -1 to -1"),
     "negative float": (np.full((1, *GREY), -0.5), GREY, "from -0.5 to -0.5"),
+    "floats a little around": (np.linspace(-0.02, 1.05, 64).reshape(1, *GREY), GREY, r"np\.clip\("),
     "floats just above 1": (np.linspace(0, 1.05, 64).reshape(1, *GREY), GREY, r"np\.clip\("),
     "floats of 0 to 255": (np.full((1, *GREY), 200.0), GREY, "astype"),
     "not a number": (np.full((1, *GREY), np.nan), GREY, "64 of 64 are not finite"),

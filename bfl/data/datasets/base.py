@@ -17,6 +17,7 @@ from bfl.data.datasets.pixels import dark_pixels
 from bfl.errors import ConfigurationError, DataError
 from bfl.federation.assignment import assigned
 from bfl.registry import Component, Registry
+from bfl.texts import printable
 
 _NAMED = 10
 """So many absent classes are named."""
@@ -160,7 +161,7 @@ def said_of(dataset: Dataset) -> list[str]:
                 lines += dark_pixels(where, own)
     for split in ("train", "test"):
         counts = np.bincount(getattr(dataset, f"{split}_labels"), minlength=dataset.num_classes)
-        absent = [dataset.class_names[label] for label in np.flatnonzero(counts == 0)]
+        absent = [printable(dataset.class_names[label]) for label in np.flatnonzero(counts == 0)]
         if absent:
             more = f" and {len(absent) - _NAMED} more" if len(absent) > _NAMED else ""
             lines.append(

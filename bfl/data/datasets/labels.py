@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.errors import DataError
+from bfl.texts import printable
 
 Array = npt.NDArray[Any]
 Names = tuple[str, ...]
@@ -61,6 +62,12 @@ def numbered_classes(splits: Mapping[str, Array], names: Names, *, fixed: bool =
         for name, labels in found.items()
     }
     texts = [name for name, labels in flat.items() if labels.dtype.kind == "U"]
+    for name in texts:
+        if not (empty := np.char.strip(flat[name]) == "").any():
+            continue
+        raise DataError(
+            f"{name}[{int(empty.argmax())}] is empty; an example without a label has to be left out"
+        )
     if texts and len(texts) < len(flat):
         raise DataError(
             f"{texts[0]} holds texts and {next(n for n in flat if n not in texts)} numbers; "
@@ -119,7 +126,7 @@ def _of_texts(splits: Mapping[str, Array], names: Names) -> Classes:
         unknown = np.flatnonzero(~np.isin(labels, ordered))
         if unknown.size:
             raise DataError(
-                f"{name}[{unknown[0]}] is '{labels[unknown[0]]}', which is no class of "
+                f"{name}[{unknown[0]}] is '{printable(labels[unknown[0]])}', which is no class of "
                 f"{'class_names' if names else train}: {_few(known)}"
             )
     numbers = tuple(order[np.searchsorted(ordered, a)].astype(np.int64) for a in splits.values())
@@ -180,4 +187,6 @@ def _counted(name: str, labels: npt.NDArray[np.int64]) -> Names:
 
 
 def _few(names: Names, most: int = 10) -> str:
-    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if names[most:] else "")
+    return ", ".join(map(printable, names[:most])) + (
+        f" and {len(names) - most} more" if names[most:] else ""
+    )

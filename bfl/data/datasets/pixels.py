@@ -13,6 +13,7 @@ from bfl.errors import DataError
 WHITE = 255
 _MOST_CHANNELS = 4
 _DARK, _RANGE = 16, 64
+_OVERSHOOT = 0.4
 _FEW = 1000
 """Fewer than one pixel in so many say nothing of a whole set."""
 
@@ -72,6 +73,16 @@ def looks_unit(images: Array) -> bool:
     return bool(most and not np.array_equal(images, np.rint(images)))
 
 
+def line_of_negative(name: str, lowest: float, highest: float) -> str:
+    """Return what makes pixels of floats of which some are below 0, for the end of a message."""
+    # As cubic and sinc filters overshoot; what was normalised is further from [0, 1].
+    if lowest > -_OVERSHOOT and highest < 1 + _OVERSHOOT:
+        return f"; of [0, 1], and resized: {name} = np.clip({name}, 0, 1)"
+    if lowest >= -1 and highest <= 1:
+        return f"; of [-1, 1]: {name} = ({name} + 1) / 2"
+    return "; undo a normalisation by mean and deviation"
+
+
 def _within(images: Array) -> int:
     return int(np.count_nonzero((images > 0) & (images <= 1)))
 
@@ -100,9 +111,7 @@ def _check_range(
         return
     line = ""
     if dtype.kind == "f" and lowest < 0:
-        line = f"; of [-1, 1]: {name} = ({name} + 1) / 2"
-        if highest > 1 or lowest < -1:
-            line = "; undo a normalisation by mean and deviation"
+        line = line_of_negative(name, lowest, highest)
     elif dtype == np.uint16:
         line = f"; of 16 bits: {name} = ({name} // 257).astype(np.uint8)"
     raise DataError(

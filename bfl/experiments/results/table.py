@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from bfl.evaluation.metrics import metrics as registered_metrics
+from bfl.texts import printable
 
 ABSENT = "–"
 
@@ -27,7 +28,7 @@ def cell(value: Any) -> str:
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, Integral) or not isinstance(value, Real):
-        return str(value)
+        return printable(str(value))
     number = float(value)
     plain = number == 0.0 or not math.isfinite(number) or 1e-3 <= abs(number) < 1e5
     return f"{number:.4f}" if plain else f"{number:.3e}"

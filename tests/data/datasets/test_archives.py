@@ -226,6 +226,18 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         {"x_train": IMAGES[:4] / 127.5 - 1, "x_test": IMAGES[4:] / 127.5 - 1},
         r"x_train .*\(x_train \+ 1\) / 2",
     ),
+    "resized by a cubic filter": (
+        {"x_train": IMAGES[:4] / 255 * 1.1 - 0.05, **UNIT_TEST},
+        r"x_train = np\.clip\(",
+    ),
+    "no word": (
+        {"y_train": np.array(["a", " ", "b", "a"]), "y_test": np.array(["a", "b"])},
+        r"y_train\[1\] is empty",
+    ),
+    "word that a terminal obeys": (
+        {"y_train": np.array(["a", "b", "a", "b"]), "y_test": np.array(["a", "\x1b[2J"])},
+        r"is '\\x1b\[2J', which",
+    ),
     "normalised": (
         {"x_train": IMAGES[:4] / 50 - 2, "x_test": IMAGES[4:] / 50 - 2},
         "normalisation",

@@ -311,6 +311,7 @@ def test_metrics_table_points_to_the_better_side(run):
 
 
 def test_cells():
+    assert table.cell("a\x1b[2J\n") == r"a\x1b[2J\n"  # a terminal would obey
     assert table.cell(0.0) == "0.0000"
     assert table.cell(float("nan")) == "nan"
     assert table.cell(np.float32(0.5)) == "0.5000"
