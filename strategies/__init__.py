@@ -27,12 +27,13 @@ __all__ = ["PosteriorPooling", "strategy_class", "strategy_classes"]
 
 @cache
 def strategy_class(rule: type[PoolingRule]) -> type[PosteriorPooling]:
-    """Return the Strategy subclass that pools with a rule; it has the rule's name."""
-    own: type[PosteriorPooling] | None = getattr(rules, rule.__name__, None)
+    """Return the Strategy subclass that pools with a rule: of ConflationRule it is Conflation."""
+    name = rule.__name__.removesuffix("Rule")
+    own: type[PosteriorPooling] | None = getattr(rules, name, None)
     if own is not None and own.rule_class is rule:
         return own
     return type(
-        rule.__name__,
+        name,
         (PosteriorPooling,),
         {"rule_class": rule, "__doc__": rule.__doc__, "__module__": __name__},
     )
@@ -40,7 +41,8 @@ def strategy_class(rule: type[PoolingRule]) -> type[PosteriorPooling]:
 
 def strategy_classes() -> dict[str, type[PosteriorPooling]]:
     """Return the Strategy subclasses of all registered rules, by class name."""
-    return {rule.__name__: strategy_class(rule) for rule in pooling_rules.classes()}
+    found = map(strategy_class, pooling_rules.classes())
+    return {strategy.__name__: strategy for strategy in found}
 
 
 def __getattr__(name: str) -> type[PosteriorPooling]:

@@ -7,29 +7,27 @@ A rule from elsewhere (a plugin, a file of one's own) gets its Strategy in the s
 from __future__ import annotations
 
 from bfl.aggregation.pooling.clamped_partial_sums import (
-    ClampedNaiveWeightedAveraging as ClampedNaiveWeightedAveragingRule,
+    ClampedNaiveWeightedAveragingRule,
+    ClampedWeightedSumOfNormalsRule,
 )
-from bfl.aggregation.pooling.clamped_partial_sums import (
-    ClampedWeightedSumOfNormals as ClampedWeightedSumOfNormalsRule,
-)
-from bfl.aggregation.pooling.client_gaussian import ClientGaussian as ClientGaussianRule
-from bfl.aggregation.pooling.conflation import Conflation as ConflationRule
+from bfl.aggregation.pooling.client_gaussian import ClientGaussianRule
+from bfl.aggregation.pooling.conflation import ConflationRule
 from bfl.aggregation.pooling.distributed_weight_consolidation import (
-    DistributedWeightConsolidation as DistributedWeightConsolidationRule,
+    DistributedWeightConsolidationRule,
 )
-from bfl.aggregation.pooling.factor_changes import FactorChanges as FactorChangesRule
-from bfl.aggregation.pooling.linear_pool import LinearPool as LinearPoolRule
-from bfl.aggregation.pooling.log_linear_pool import LogLinearPool as LogLinearPoolRule
+from bfl.aggregation.pooling.factor_changes import FactorChangesRule
+from bfl.aggregation.pooling.linear_pool import LinearPoolRule
+from bfl.aggregation.pooling.log_linear_pool import LogLinearPoolRule
 from bfl.aggregation.pooling.log_variance_averaging import (
-    LogVarianceAveraging as LogVarianceAveragingRule,
+    LogVarianceAveragingRule,
 )
 from bfl.aggregation.pooling.naive_weighted_averaging import (
-    NaiveWeightedAveraging as NaiveWeightedAveragingRule,
+    NaiveWeightedAveragingRule,
 )
-from bfl.aggregation.pooling.population_pooling import PopulationPooling as PopulationPoolingRule
-from bfl.aggregation.pooling.weighted_conflation import WeightedConflation as WeightedConflationRule
+from bfl.aggregation.pooling.population_pooling import PopulationPoolingRule
+from bfl.aggregation.pooling.weighted_conflation import WeightedConflationRule
 from bfl.aggregation.pooling.weighted_sum_of_normals import (
-    WeightedSumOfNormals as WeightedSumOfNormalsRule,
+    WeightedSumOfNormalsRule,
 )
 from strategies.posterior_pooling import PosteriorPooling
 

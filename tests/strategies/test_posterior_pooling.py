@@ -46,7 +46,7 @@ def run(grid: SerialGrid, strategy: PosteriorPooling, rounds: int = 1) -> Poster
 @pytest.mark.parametrize("rule", pooling_rules.classes(), ids=lambda rule: rule.name)
 @pytest.mark.parametrize("weighting", weightings.names())
 def test_every_rule_has_a_strategy_that_pools_with_it(rule: Any, weighting: str) -> None:
-    cls = getattr(strategies, rule.__name__)
+    cls = getattr(strategies, rule.__name__.removesuffix("Rule"))
     assert issubclass(cls, Strategy)
     assert cls is strategy_class(rule)
     assert cls.__name__ in dir(strategies)
