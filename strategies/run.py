@@ -53,6 +53,7 @@ from strategies.refusals import (
 )
 from strategies.round_recorder import RoundRecorder
 from strategies.run_context import RunContext, account_of, best_posterior
+from strategies.run_support import RunSupport
 from strategies.server_state import ServerState
 from strategies.server_threads import start_tensorflow
 from strategies.unjudged import Unjudged, manifest_of_clients, refuse_without_network
@@ -279,21 +280,25 @@ def _run_rounds(
             Method.of(context.configuration), is_private(context.configuration.outgoing)
         ),
     )
+    unjudged = isinstance(context.evaluator, Unjudged)
     strategy = make_strategy(
         context.configuration,
         context.evaluator.dataset.num_classes,
         context.partition,
-        federation=context.federation,
         manifest=context.evaluator.manifest,
-        test_partition=context.test_partition,
         pool_noise=pool_noise(context.configuration, anew=context.federation.noise_anew),
-        **_judges(context.evaluator),
-        run_folder=context.path,
-        run_key=run_key(context.folder.path),
-        state=state,
+        server=None if unjudged else own_server(context.evaluator),
         on_round=recorder.record,
         on_warning=_audited(context),
-        on_sums=lambda number, numbers: context.progress.say(_of_sums(number, numbers)),
+        run=RunSupport(
+            federation=context.federation,
+            state=state,
+            folder=context.path,
+            key=run_key(context.folder.path),
+            test_partition=context.test_partition,
+            on_sums=lambda number, numbers: context.progress.say(_of_sums(number, numbers)),
+            **({} if unjudged else {"judge": judging(context.evaluator)}),
+        ),
     )
     try:
         result = strategy.start(
@@ -327,13 +332,6 @@ def _audited(context: RunContext) -> Callable[[str], None]:
         context.folder.append_text(REFUSALS, text)
 
     return told
-
-
-def _judges(evaluator: Any) -> dict[str, Any]:
-    """Return what the Strategy judges with; nothing where the server judges nothing."""
-    if isinstance(evaluator, Unjudged):
-        return {}
-    return {"server": own_server(evaluator), "judge": judging(evaluator)}
 
 
 def _described(
