@@ -86,8 +86,10 @@ def begin_course(
     known = known_configuration(strategy.configuration)
     check_method(method, initial, known, strategy.server, strategy.round_retries, strategy.manifest)
     method.declared(initial)  # refuses what does not fit before anybody trains
+    # Examples are assigned by partition ids, and parts keep clients' states by them.
+    by_order = strategy.partition is None and not method.parts
     federation = strategy.run.federation or discover(
-        grid, strategy.clients, strategy.node_timeout, by_order=strategy.partition is None
+        grid, strategy.clients, strategy.node_timeout, by_order=by_order
     )
     asked = _asked(strategy, federation.size, num_rounds)
     check_memory(method, initial, asked, kept=bool(strategy.run.folder))
