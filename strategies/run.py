@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from flwr.serverapp import Grid
@@ -280,25 +281,16 @@ def _run_rounds(
             Method.of(context.configuration), is_private(context.configuration.outgoing)
         ),
     )
-    unjudged = isinstance(context.evaluator, Unjudged)
     strategy = make_strategy(
         context.configuration,
         context.evaluator.dataset.num_classes,
         context.partition,
         manifest=context.evaluator.manifest,
         pool_noise=pool_noise(context.configuration, anew=context.federation.noise_anew),
-        server=None if unjudged else own_server(context.evaluator),
+        server=own_server(context.evaluator) if _judges(context) else None,
         on_round=recorder.record,
         on_warning=_audited(context),
-        run=RunSupport(
-            federation=context.federation,
-            state=state,
-            folder=context.path,
-            key=run_key(context.folder.path),
-            test_partition=context.test_partition,
-            on_sums=lambda number, numbers: context.progress.say(_of_sums(number, numbers)),
-            **({} if unjudged else {"judge": judging(context.evaluator)}),
-        ),
+        run=_support(context, state),
     )
     try:
         result = strategy.start(
@@ -316,6 +308,24 @@ def _run_rounds(
     except RunError as error:
         raise RunError(f"{error}\n{context.advice}") from error
     return posterior_from_arrays(result.arrays), strategy.closed
+
+
+def _judges(context: RunContext) -> bool:
+    """Return whether the server judges posteriors with a network of its own."""
+    return not isinstance(context.evaluator, Unjudged)
+
+
+def _support(context: RunContext, state: ServerState) -> RunSupport:
+    """Return what the run lends its Strategy."""
+    support = RunSupport(
+        federation=context.federation,
+        state=state,
+        folder=context.path,
+        key=run_key(context.folder.path),
+        test_partition=context.test_partition,
+        on_sums=lambda number, numbers: context.progress.say(_of_sums(number, numbers)),
+    )
+    return replace(support, judge=judging(context.evaluator)) if _judges(context) else support
 
 
 def _of_sums(number: int, numbers: Mapping[str, float]) -> str:
