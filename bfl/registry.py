@@ -5,7 +5,7 @@ package (``bfl.aggregation.pooling``, ``bfl.data.partitions``, ...) with a regis
 component is one file in that package which registers one class:
 
     @pooling_rules.register("linear-pool", aliases=("lp",))
-    class LinearPool(PoolingRule):
+    class LinearPoolRule(PoolingRule):
         ...
 
 Nothing else has to be edited: the registry imports every module of its package when it is first

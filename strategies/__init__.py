@@ -1,8 +1,8 @@
 """The server side of Flower: the ServerApp and one Strategy subclass per pooling rule.
 
-``strategies.Conflation``, ``strategies.LinearPool``, ... each pool with their rule and take its
-settings as keyword arguments; the weighting is an argument of all. Those of this package's rules
-are in ``strategies.rules``; a rule of one's own has its Strategy with no edit here:
+``strategies.Conflation``, ``strategies.LinearPool``, ... are in ``strategies/rules.py``. Each pools
+with its rule and takes the rule's settings and the other parts as keyword arguments; a rule of
+one's own has its Strategy with no edit here:
 
     from strategies import Conflation
 
@@ -16,6 +16,7 @@ their node's own.
 
 from __future__ import annotations
 
+from dataclasses import make_dataclass
 from functools import cache
 
 from bfl.aggregation.pooling import PoolingRule, pooling_rules
@@ -27,20 +28,30 @@ __all__ = ["PosteriorPooling", "strategy_class", "strategy_classes"]
 
 @cache
 def strategy_class(rule: type[PoolingRule]) -> type[PosteriorPooling]:
-    """Return the Strategy subclass that pools with a rule; it has the rule's name."""
-    own: type[PosteriorPooling] | None = getattr(rules, rule.__name__, None)
+    """Return the Strategy subclass that pools with a rule: of ConflationRule it is Conflation."""
+    name = rule.__name__.removesuffix("Rule")
+    own: type[PosteriorPooling] | None = getattr(rules, name, None)
     if own is not None and own.rule_class is rule:
         return own
-    return type(
-        rule.__name__,
-        (PosteriorPooling,),
-        {"rule_class": rule, "__doc__": rule.__doc__, "__module__": __name__},
+    settings = [
+        (field, setting.annotation or object, setting.default)
+        for field, setting in rule.model_fields.items()
+    ]
+    return make_dataclass(
+        name,
+        settings,
+        bases=(PosteriorPooling,),
+        namespace={"rule_class": rule, "__doc__": rule.__doc__, "__module__": __name__},
+        kw_only=True,
+        eq=False,
+        repr=False,
     )
 
 
 def strategy_classes() -> dict[str, type[PosteriorPooling]]:
     """Return the Strategy subclasses of all registered rules, by class name."""
-    return {rule.__name__: strategy_class(rule) for rule in pooling_rules.classes()}
+    found = map(strategy_class, pooling_rules.classes())
+    return {strategy.__name__: strategy for strategy in found}
 
 
 def __getattr__(name: str) -> type[PosteriorPooling]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import fields
 from typing import Any
 
 from bfl.configuration import Configuration
@@ -32,8 +32,10 @@ def make_strategy(
         more: Other arguments of the Strategy.
     """
     keys, method = configuration.keys, Method.of(configuration)
+    parts = {part.name: getattr(method, part.name) for part in fields(method)}
     return strategy_class(type(method.pooling))(
-        method=replace(method, pool_noise=pool_noise),
+        rule=parts.pop("pooling"),
+        **{**parts, "pool_noise": pool_noise},
         configuration=configuration,
         num_classes=num_classes,
         partition=partition,

@@ -24,6 +24,9 @@ AGAIN_AFTER_SILENCE = 60.0
 """Seconds after which a node is asked again that says nothing: its process may have been ended with
 the question in hand. The answer to an earlier question is still taken."""
 
+NO_QUERY = "No query function registered"
+"""What Flower says for a ClientApp without ``@app.query``."""
+
 
 class NodeDescriptions:
     """Asks nodes who they are, and remembers what they say.
@@ -42,6 +45,7 @@ class NodeDescriptions:
         known: The descriptions, by node id.
         failures: What nodes have answered that could not say who they are.
         malformed: Those of them whose answer is not as docs/wire-format.md says.
+        without_query: Nodes whose app answers no query.
     """
 
     def __init__(
@@ -57,6 +61,7 @@ class NodeDescriptions:
         self.known: dict[int, NodeDescription] = {}
         self.failures: dict[int, str] = {}
         self.malformed: dict[int, str] = {}
+        self.without_query: set[int] = set()
         self._told: set[str] = set()
         self._grid = grid
         self._question: dict[str, Any] = {
@@ -125,6 +130,8 @@ class NodeDescriptions:
             node = reply.metadata.src_node_id
             try:
                 if reply.has_error():
+                    if NO_QUERY in str(reply.error.reason):
+                        self.without_query.add(node)
                     raise RunError(reply.error.reason)
                 description = NodeDescription.from_content(reply.content)
                 if problem := binding_problem(node, description.partition_id):

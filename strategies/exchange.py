@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from flwr.app import DEFAULT_TTL, ArrayRecord, Error, Message
@@ -167,6 +167,30 @@ def exchange(grid: Grid, messages: Sequence[Message], silence: float) -> Iterato
             return
         if outstanding.messages:
             outstanding.pause()
+
+
+def answered(replies: Iterable[Message], messages: Sequence[Message]) -> Iterator[Message]:
+    """Return replies that somebody else has collected, each from the node that was asked.
+
+    Flower answers by itself for a node that is gone, and names its own node. What answers none of
+    the messages is left out.
+
+    Args:
+        replies: The replies, in any order.
+        messages: The messages that they answer.
+    """
+    nodes = {message.metadata.dst_node_id for message in messages}
+
+    def of_node(reply: Message) -> Message | None:
+        if reply.metadata.src_node_id in nodes:
+            return reply
+        for message in messages:
+            if message.metadata.message_id == reply.metadata.reply_to_message_id:
+                reason = reply.error.reason if reply.has_error() else "another node has answered"
+                return _failure(message, neutralized(str(reason)))
+        return None
+
+    return filter(None, map(of_node, replies))  # neither keeps one while it waits for the next
 
 
 @dataclass

@@ -32,6 +32,11 @@ OTHER_CODE = (
     "one version everywhere"
 )
 
+OTHER_NUMBER = (
+    "clients is {}, but there are {} SuperNodes; allowed: the same number, or clients=0 to take "
+    "the SuperNodes'"
+)
+
 Described = Mapping[int, NodeDescription]
 """What nodes say of themselves, by node id."""
 
@@ -47,6 +52,7 @@ class Federation:
         attackable: The partitions whose nodes would play hostile clients.
         stateful: The partitions whose nodes keep a state that outlives Flower's run.
         noise_anew: Whether some node draws noise that no seed repeats.
+        by_order: Whether the nodes answer no query, and are numbered by the order of their ids.
         descriptions: What nodes have said of themselves so far.
     """
 
@@ -55,6 +61,7 @@ class Federation:
     attackable: frozenset[int] = frozenset()
     stateful: frozenset[int] = frozenset()
     noise_anew: bool = True
+    by_order: bool = False
     descriptions: NodeDescriptions | None = field(default=None, compare=False, repr=False)
 
     @property
@@ -98,6 +105,8 @@ class Federation:
         Raises:
             RunError: The engine has died.
         """
+        if self.by_order:
+            return self._refilled(set(grid.get_node_ids()))
         descriptions = self.descriptions or NodeDescriptions(grid)
         silent = descriptions.silent()
         online = descriptions.ask(besides=self.nodes.values())
@@ -117,6 +126,12 @@ class Federation:
             if descriptions.take_note(text):
                 warn(partition_id, text)
         return replace(self, nodes=nodes, own_examples=own, descriptions=descriptions)
+
+    def _refilled(self, online: set[int]) -> Federation:
+        """Return the federation with a node that has come in the place of each that is gone."""
+        gone = [i for i, node in sorted(self.nodes.items()) if node not in online]
+        come = sorted(online - set(self.nodes.values()))
+        return replace(self, nodes={**self.nodes, **dict(zip(gone, come, strict=False))})
 
     def _newcomers(
         self, descriptions: NodeDescriptions, online: set[int]
@@ -159,6 +174,7 @@ def discover(
     num_classes: int | None = None,
     dataset: tuple[str, str] | None = None,
     personal_models: bool = False,
+    by_order: bool = False,
 ) -> Federation:
     """Wait until all nodes have registered and said who they are, and return the federation.
 
@@ -179,6 +195,9 @@ def discover(
             their own look for; None: they do not.
         personal_models: Whether clients train personal models, which a node may have its own word
             for.
+        by_order: Whether nodes will do that answer no query: they are numbered by the order of
+            their ids. There have to be ``clients`` of them, or if that is 0 as many as at the look
+            before.
 
     Raises:
         RunError: Nodes are missing when the time is over, which are named, or the engine has died.
@@ -196,11 +215,18 @@ def discover(
         dataset=dataset,
         personal_models=personal_models,
     )
+    before: set[int] = set()
     while True:
         online = descriptions.ask()
         descriptions.listen(min(deadline, time.monotonic() + poll))
         for node, reason in descriptions.malformed.items():
             raise ConfigurationError(f"{called(node)}: {reason}")
+        if by_order and online and online <= descriptions.without_query:
+            if clients and len(online) > clients:
+                raise ConfigurationError(OTHER_NUMBER.format(clients, len(online)))
+            if len(online) == clients or (not clients and online == before):
+                return _ordered(online, simulated=is_simulation(grid))
+        before = online
         described = {n: d for n, d in sorted(descriptions.known.items()) if n in online}
         expected = _expected(clients, described)
         federation = _complete(expected, described, descriptions)
@@ -212,6 +238,16 @@ def discover(
             raise _missing(expected, described, descriptions, timeout)
         if not descriptions.silent():  # else listening has taken its time
             time.sleep(poll)
+
+
+def _ordered(nodes: set[int], *, simulated: bool) -> Federation:
+    """Return the federation of nodes that do not say who they are, in the order of their ids."""
+    return Federation(
+        nodes=dict(enumerate(sorted(nodes))),
+        own_examples=dict.fromkeys(range(len(nodes)), 0),
+        noise_anew=not simulated,
+        by_order=True,
+    )
 
 
 def _expected(clients: int, described: Described) -> int:
@@ -239,10 +275,7 @@ def _expected(clients: int, described: Described) -> int:
         )
     number = next(iter(numbers), clients or 1)
     if clients and number != clients:
-        raise ConfigurationError(
-            f"clients is {clients}, but there are {number} SuperNodes (num-partitions); "
-            "allowed: the same number, or clients=0 to take the SuperNodes'"
-        )
+        raise ConfigurationError(OTHER_NUMBER.format(clients, f"{number} (num-partitions)"))
     beyond = [n for n, d in described.items() if not 0 <= d.partition_id < number]
     if beyond:
         raise ConfigurationError(

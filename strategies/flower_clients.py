@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
+from bfl import randomness
 from bfl.errors import ConfigurationError, RunError
 from bfl.federation.client_text import neutralized
 from bfl.federation.wire import (
@@ -24,8 +25,9 @@ from strategies.exchange import UsableReplies, exchange_with_retries
 from strategies.federation import Federation
 from strategies.masked_clients import MaskedAttempt, with_attempts
 from strategies.pool_sums import ClientsSum, WantedSum
+from strategies.tally import mean_metrics
 from strategies.training_request import TrainingRequest
-from strategies.updates import ClientUpdate, usable_updates
+from strategies.updates import ClientUpdate, in_order, measured, usable_updates
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,6 @@ class TaskTemplate:
         test_partition: The test examples of each client, likewise; None where clients do not judge.
         run_folder: The run's folder, for clients that keep a state in a simulation.
         run_key: The run's own word, for clients that keep a state on nodes of their own.
-        more: Values of a ServerApp's own, for its own clients.
         calibration_share: What share of its examples each client holds back from training.
     """
 
@@ -74,17 +75,16 @@ class TaskTemplate:
     test_partition: Sequence[Positions | None] | None
     run_folder: str
     run_key: str
-    more: ConfigRecord
     calibration_share: float = 0.0
 
     def text(self, paths: bool) -> str:
         """Return the configuration for a node that looks where the server has the data, or not."""
         return self.configuration if paths else self.configuration_without_paths
 
-    def task(self, request: TrainingRequest, partition_id: int, paths: bool) -> TrainTask:
+    def task(self, server_round: int, partition_id: int, paths: bool) -> TrainTask:
         """Return what a client is asked in a round; for ``paths`` see ``text``."""
         return TrainTask(
-            server_round=request.server_round,
+            server_round=server_round,
             partition_id=partition_id,
             configuration=self.text(paths),
             num_classes=self.num_classes,
@@ -94,8 +94,6 @@ class TaskTemplate:
             else self.test_partition[partition_id],
             run_folder=self.run_folder,
             run_key=self.run_key,
-            pooled_round=request.pooled_rounds[partition_id],
-            damping=request.damping[partition_id],
         )
 
 
@@ -115,6 +113,9 @@ class FlowerClients:
         manifest: The parameters of the network, where the server knows them.
         warn: Told what goes wrong with a client.
 
+    Attributes:
+        more: Values of a ServerApp's own, for its own clients.
+
     Raises:
         ConfigurationError: The partition or a node's own data do not fit.
     """
@@ -131,6 +132,7 @@ class FlowerClients:
         warn: Warn,
     ) -> None:
         self.federation = federation
+        self.more = ConfigRecord()
         self._grid = grid
         self._template = template
         self.patience = patience
@@ -162,36 +164,72 @@ class FlowerClients:
         """Yield the usable updates of a round; see ``strategies.round.Clients``.
 
         Raises:
-            RunError: Fewer clients than ``min-clients`` have sent a usable update, or the engine
-                has died; a LostStateError where so many have lost what they kept that it will stay
-                so.
+            RunError: See ``updates``, or the engine has died.
         """
-        number = request.server_round
-        usable = UsableReplies(self.patience.needed(len(request.partition_ids)))
+        usable = self.usable(request)
+        replies = self.replies(request, self.messages(request), usable)
+        yield from self.updates(request, replies, usable, on_refused)
 
-        def warn(partition_id: int, text: str) -> None:
-            self._warn(number, partition_id, neutralized(text))
+    def usable(self, request: TrainingRequest) -> UsableReplies:
+        """Return what counts the usable replies of a round, and knows how many it takes."""
+        return UsableReplies(self.patience.needed(len(request.partition_ids)))
 
-        self.federation = self.federation.refreshed(self._grid, warn)
-        partition_of = self.federation.partition_of
-        replies = exchange_with_retries(
+    def messages(self, request: TrainingRequest) -> list[Message]:
+        """Return the messages of a round; nodes that have come take the place of those gone."""
+        self.federation = self.federation.refreshed(self._grid, self._warning(request.server_round))
+        return [
+            self._message(partition_id, content, request.message_type, request.server_round)
+            for partition_id, content in self._contents(request).items()
+        ]
+
+    def replies(
+        self, request: TrainingRequest, messages: Sequence[Message], usable: UsableReplies
+    ) -> Iterator[Message]:
+        """Send messages and yield the replies as they come; ask again whose are lost.
+
+        Raises:
+            RunError: The engine has died.
+        """
+        warn, partition_of = self._warning(request.server_round), self.federation.partition_of
+        return exchange_with_retries(
             self._grid,
-            self._messages(request),
+            messages,
             silence=self.patience.silence,
             retries=self.patience.retries,
             usable=usable,
             report=lambda node, reason: warn(partition_of(node), f"failed: {reason}"),
         )
-        yield from usable_updates(
+
+    def updates(
+        self,
+        request: TrainingRequest,
+        replies: Iterable[Message],
+        usable: UsableReplies,
+        on_refused: Callable[[int], None],
+    ) -> Iterator[ClientUpdate]:
+        """Yield the usable updates in the replies to a round's messages, by partition id.
+
+        Raises:
+            RunError: Fewer clients than ``min-clients`` have sent a usable update; a LostStateError
+                where so many have lost what they kept that it will stay so.
+        """
+        return usable_updates(
             replies,
             request,
-            partition_of=partition_of,
+            partition_of=self.federation.partition_of,
             examples=self._examples,
             manifest=self._manifest,
             usable=usable,
-            warn=warn,
+            warn=self._warning(request.server_round),
             on_refused=on_refused,
         )
+
+    def _warning(self, server_round: int) -> Callable[[int, str], None]:
+        return lambda client, text: self._warn(server_round, client, neutralized(text))
+
+    def replying(self, replies: Iterable[Message], usable: UsableReplies) -> Replying:
+        """Return the clients of a round whose replies are there, or are coming."""
+        return Replying(self, replies, usable)
 
     def add_up(self, request: TrainingRequest, wanted: WantedSum) -> ClientsSum:
         """Return the sum of a round's clients; see ``strategies.round.Clients``.
@@ -210,9 +248,7 @@ class FlowerClients:
                 f"round {number} was not begun, and no client was asked: {error}; the range is "
                 "that of the whole run: begin another one with these keys changed"
             ) from error
-
-        def warn(partition_id: int, text: str) -> None:
-            self._warn(number, partition_id, neutralized(text))
+        warn = self._warning(number)
 
         def attempt(left_out: Set[int]) -> ClientsSum:
             self.federation = self.federation.refreshed(self._grid, warn)
@@ -231,32 +267,97 @@ class FlowerClients:
 
         return with_attempts(attempt, patience.retries, number, warn)
 
+    def to_evaluate(
+        self, server_round: int, arrays: ArrayRecord, share: float, seed: int
+    ) -> list[Message]:
+        """Return messages that ask a share of the clients, at least one, to evaluate arrays."""
+        drawn = randomness.generator(seed, "evaluate", server_round)
+        count = min(self.size, max(1, round(share * self.size)))
+        chosen = sorted(int(i) for i in drawn.choice(self.size, size=count, replace=False))
+        return [
+            self._message(
+                partition_id,
+                train_content(arrays, self._task(server_round, partition_id), self.more),
+                MessageType.EVALUATE,
+                server_round,
+            )
+            for partition_id in chosen
+        ]
+
+    def evaluated(self, server_round: int, replies: Iterable[Message]) -> dict[str, float]:
+        """Return the metrics of clients that have evaluated, averaged with their examples."""
+        warn = self._warning(server_round)
+        found = in_order(
+            replies,
+            range(self.size),
+            self.federation.partition_of,
+            lambda reply, client: measured(reply, client, self.most_examples, warn),
+        )
+        return mean_metrics(list(found))
+
     def _text(self, partition_id: int) -> str:
         return self._template.text(self.federation.reads_run_paths(partition_id))
 
-    def _messages(self, request: TrainingRequest) -> list[Message]:
-        return [
-            Message(
-                content,
-                self.federation.nodes[partition_id],
-                request.message_type,
-                group_id=str(request.server_round),
-            )
-            for partition_id, content in self._contents(request).items()
-        ]
+    def _message(
+        self, partition_id: int, content: RecordDict, message_type: str, server_round: int
+    ) -> Message:
+        node = self.federation.nodes[partition_id]
+        return Message(content, node, message_type, group_id=str(server_round))
 
     def _contents(self, request: TrainingRequest) -> dict[int, RecordDict]:
         """Return what each client is sent, by partition id."""
         # One record for all: the clients of a round are sent the same.
         arrays = posterior_to_arrays(request.posterior, request.vectors)
         beside = record_beside(request.broadcast)
-        template = self._template
         return {
             partition_id: train_content(
                 arrays,
-                template.task(request, partition_id, self.federation.reads_run_paths(partition_id)),
-                template.more,
+                replace(
+                    self._task(request.server_round, partition_id),
+                    pooled_round=request.pooled_rounds[partition_id],
+                    damping=request.damping[partition_id],
+                ),
+                self.more,
                 beside,
             )
             for partition_id in request.partition_ids
         }
+
+    def _task(self, server_round: int, partition_id: int) -> TrainTask:
+        paths = self.federation.reads_run_paths(partition_id)
+        return self._template.task(server_round, partition_id, paths)
+
+
+@dataclass(frozen=True)
+class Replying:
+    """The clients of one round, by their replies; see ``strategies.round.Clients``.
+
+    Attributes:
+        clients: The clients.
+        replies: Their replies, in any order, while others may still be coming.
+        usable: Where usable replies are counted.
+    """
+
+    clients: FlowerClients
+    replies: Iterable[Message]
+    usable: UsableReplies
+
+    @property
+    def size(self) -> int:
+        """The number K of clients."""
+        return self.clients.size
+
+    @property
+    def num_examples(self) -> Mapping[int, int]:
+        """How many examples the clients hold, by partition id, as far as the server knows."""
+        return self.clients.num_examples
+
+    def train(
+        self, request: TrainingRequest, on_refused: Callable[[int], None]
+    ) -> Iterator[ClientUpdate]:
+        """Yield the usable updates in the replies, in the order of partition ids."""
+        return self.clients.updates(request, self.replies, self.usable, on_refused)
+
+    def add_up(self, request: TrainingRequest, wanted: WantedSum) -> ClientsSum:
+        """Have clients add up their updates, in messages of their own."""
+        return self.clients.add_up(request, wanted)

@@ -2,36 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
-from typing import Any, TypeVar
+from typing import Any
 
-from bfl.aggregation.defences import Defence, defences
-from bfl.aggregation.pooling import PoolingRule, pooling_rules
-from bfl.aggregation.refinements import Refinement, refinements
+from bfl.aggregation.defences import Defence
+from bfl.aggregation.pooling import PoolingRule
+from bfl.aggregation.refinements import Refinement
 from bfl.aggregation.refinements.none import NoRefinement
-from bfl.aggregation.samplers import Sampler, samplers
+from bfl.aggregation.samplers import Sampler
 from bfl.aggregation.samplers.gaussian import GaussianSampler
-from bfl.aggregation.server_optimizers import ServerOptimizer, server_optimizers
-from bfl.aggregation.weightings import Weighting, weightings
+from bfl.aggregation.server_optimizers import ServerOptimizer
+from bfl.aggregation.weightings import Weighting
 from bfl.closing import Closing, closings
 from bfl.configuration import Configuration
 from bfl.configuration.kinds import KINDS
 from bfl.errors import ConfigurationError
-from bfl.evaluation.predictives import Predictive, predictives
+from bfl.evaluation.predictives import Predictive
 from bfl.evaluation.predictives.posterior import PosteriorPredictive
-from bfl.federation.broadcasts import Broadcast, broadcasts
+from bfl.federation.broadcasts import Broadcast
 from bfl.federation.broadcasts.posterior import PosteriorBroadcast
-from bfl.federation.exchanges import Exchange, exchanges
+from bfl.federation.exchanges import Exchange
 from bfl.federation.exchanges.direct import Direct
 from bfl.federation.parts import Arrays, Counts, DeclaredArray, Part, check_broadcast
-from bfl.federation.sampling import Sampling, samplings
+from bfl.federation.sampling import Sampling
 from bfl.posteriors import Posterior
 from bfl.posteriors.floor import SCALE_FLOOR
-from bfl.registry import Component, Registry
+from bfl.registry import Component
 from strategies.privacy import PoolNoise
-
-C = TypeVar("C", bound=Component)
 
 
 @dataclass(frozen=True)
@@ -81,66 +79,23 @@ class Method:
         )
 
     @classmethod
-    def of_parts(
-        cls,
-        rule_class: type[PoolingRule] | None = None,
-        *,
-        rule: PoolingRule | str | None = None,
-        weighting: Weighting | str = "train-size",
-        defence: Defence | str = "none",
-        sampling: Sampling | str = "random",
-        server_optimizer: ServerOptimizer | str = "none",
-        broadcast: Broadcast | str = "posterior",
-        exchange: Exchange | str = "direct",
-        refinement: Refinement | str = "none",
-        sampler: Sampler | str = "gaussian",
-        predictive: Predictive | str = "posterior",
-        pool_noise: PoolNoise | None = None,
-        parts: Sequence[Part] = (),
-        closing: Sequence[Closing | str] = (),
-        scale_floor: float = SCALE_FLOOR,
-        **rule_settings: Any,
-    ) -> Method:
+    def of_parts(cls, **given: Any) -> Method:
         """Return the method of parts that are each given by its name or itself.
 
         Args:
-            rule_class: The pooling rule of a Strategy that has its own.
-            rule: The pooling rule; by default the Strategy's own, with ``rule_settings``.
-            weighting: What the clients' weights are.
-            defence: What is done to the clients' posteriors before; by default nothing.
-            sampling: Who takes part in a round; by default all.
-            server_optimizer: What becomes of the step to the pool; by default nothing.
-            broadcast: What of the global posterior clients are sent; by default all.
-            exchange: How clients' updates reach the pool; by default as they are.
-            refinement: What the server does beyond pooling; by default nothing.
-            sampler: The distribution that an ensemble's samples are from.
-            predictive: What predicts beside the posterior; by default nothing.
-            pool_noise: What is done to the pool, of (pooled, previous, counts); by default nothing.
-            parts: Parts of the method with a half on either side.
-            closing: What clients add up over their data after the last round; by default nothing.
-            scale_floor: The least standard deviation of a pooled posterior; 0: none.
-            rule_settings: Settings of the pooling rule, where it is not given by itself.
+            given: The parts, by the names of the attributes.
 
         Raises:
-            TypeError: There is no rule, or a rule that is given by itself and settings of one.
             ConfigurationError: There is no part of a name.
         """
-        return cls(
-            pooling=_rule(rule_class, rule, rule_settings),
-            weighting=_part(weightings, weighting),
-            defence=_part(defences, defence),
-            sampling=_part(samplings, sampling),
-            server_optimizer=_part(server_optimizers, server_optimizer),
-            broadcast=_part(broadcasts, broadcast),
-            exchange=_part(exchanges, exchange),
-            refinement=_part(refinements, refinement),
-            sampler=_part(samplers, sampler),
-            predictive=_part(predictives, predictive),
-            pool_noise=pool_noise,
-            parts=tuple(parts),
-            closing=tuple(_part(closings, each) for each in closing),
-            scale_floor=scale_floor,
-        )
+        registries = {kind.attribute: kind.registry for kind in KINDS}
+        parts = {
+            name: registries[name].create(part) if isinstance(part, str) else part
+            for name, part in given.items()
+        }
+        chain = parts.pop("closing", ())
+        closing = (closings.create(each) if isinstance(each, str) else each for each in chain)
+        return cls(**{**parts, "parts": tuple(parts.get("parts", ())), "closing": tuple(closing)})
 
     def picked(self) -> dict[str, Component]:
         """Return the parts of which there is one, by a configuration's attributes."""
@@ -218,25 +173,6 @@ class Method:
                 if after := part.fold(before, combined, counts):
                     folded[part.state_name] = after
         return folded
-
-
-def _rule(
-    own: type[PoolingRule] | None, given: PoolingRule | str | None, settings: Mapping[str, Any]
-) -> PoolingRule:
-    """Return the rule that was given, or named, or that a Strategy stands for."""
-    if isinstance(given, PoolingRule):
-        if settings:
-            raise TypeError(f"unexpected arguments: {', '.join(settings)}")
-        return given
-    cls = own if given is None else pooling_rules.get(given)
-    if cls is None:
-        raise TypeError("PosteriorPooling needs a rule; its named subclasses have theirs")
-    return cls(**settings)
-
-
-def _part(registry: Registry[C], given: C | str) -> C:
-    """Return a part that is given by itself or by its name."""
-    return registry.create(given) if isinstance(given, str) else given
 
 
 def _refuse_taken(part: Part, names: Mapping[str, object], taken: Mapping[str, object]) -> None:

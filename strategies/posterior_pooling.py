@@ -1,10 +1,15 @@
-"""The Strategy that runs rounds of any method: Flower's records at its edge, and nothing else."""
+"""The Strategy of which each pooling rule has a subclass: Flower's two halves, and rounds of them.
+
+``configure_train`` makes the messages of a round, ``aggregate_train`` pools the replies. Flower's
+own ``start``, its wrappers and mods use the two as they use those of ``FedAvg``; the ``start`` here
+adds what they lack: replies pooled as they come, nodes asked again, runs that go on.
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, fields, replace
 from logging import INFO, WARNING
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,110 +18,100 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
+from bfl.aggregation.defences import Defence
 from bfl.aggregation.pooling import PoolingRule
+from bfl.aggregation.refinements import Refinement
+from bfl.aggregation.samplers import Sampler
 from bfl.aggregation.server import Server
+from bfl.aggregation.server_optimizers import ServerOptimizer
+from bfl.aggregation.weightings import Weighting
+from bfl.closing import Closing
 from bfl.closing.base import Known
 from bfl.configuration import Configuration
 from bfl.engine.flower import log
+from bfl.errors import ConfigurationError, RunError
+from bfl.evaluation.predictives import Predictive
+from bfl.federation.broadcasts import Broadcast
+from bfl.federation.exchanges import Exchange
+from bfl.federation.parts import Part
+from bfl.federation.sampling import Sampling
 from bfl.federation.wire import Positions, posterior_to_arrays
-from bfl.learning.networks.parametrizations import SOFTPLUS
-from bfl.posteriors import Manifest, Posterior
-from strategies.checks import (
-    check_exchange,
-    check_memory,
-    check_method,
-    initial_posterior,
-    known_configuration,
-    text_for_clients,
-)
+from bfl.posteriors import Manifest
+from bfl.posteriors.floor import SCALE_FLOOR
+from strategies.checks import initial_posterior
 from strategies.closing import CLOSING, close
-from strategies.federation import Federation, discover
-from strategies.flower_clients import FlowerClients, Patience, TaskTemplate
+from strategies.course import Course, begin_course
+from strategies.exchange import answered, exchange
 from strategies.method import Method
-from strategies.pooled_round import PooledRounds
-from strategies.round import federated_round
-from strategies.server_state import ServerState
-from strategies.warnings import Warnings, unknown_moving_statistics
+from strategies.privacy import PoolNoise
+from strategies.round import begin_round, end_round
+from strategies.run_support import Round, RunSupport
 
-__all__ = ["PosteriorPooling", "Round"]
+__all__ = ["PosteriorPooling", "Round", "RunSupport"]
 
-UNFINISHED = "pooled-round"
-"""The folder in a run's, with the round that is pooled and not yet refined."""
-
-ROUNDS_ARE_WHOLE = (
-    "this Strategy runs whole rounds by itself (strategies.round.federated_round), so that what it "
-    "sends and what it pools cannot be taken apart; call start, or add a part (docs/extending.md)"
-)
+TIMEOUT = 3600.0
+"""Seconds that Flower's ``start`` waits for replies unless it is told otherwise."""
 
 
-@dataclass(frozen=True)
-class Round:
-    """What one round has given, for whoever looks on.
-
-    Attributes:
-        state: Where the federation stands after it, with the global posterior.
-        metrics: What clients and pooling have measured, and what was evaluated.
-        seconds: How long training and pooling took.
-        clients: One entry for each client pooled, see ``strategies.tally``.
-    """
-
-    state: ServerState
-    metrics: dict[str, float]
-    seconds: float
-    clients: Sequence[Mapping[str, Any]] = ()
-
-    @property
-    def number(self) -> int:
-        """The round, from 1."""
-        return self.state.server_round
-
-    @property
-    def posterior(self) -> Posterior:
-        """The global posterior after the round."""
-        return self.state.posterior
+def _log_warning(text: str) -> None:
+    log(WARNING, text)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class PosteriorPooling(Strategy):
-    """Pools clients' posteriors with any rule and any weighting, and any parts beside them.
+    """Pool clients' posteriors with any rule and any weighting, and any parts beside them.
 
     Clients are sampled by (seed, round) and pooled in the order of their partition ids, whatever
-    their node ids and the order in which they finish, so that one seed gives one result.
+    their node ids and the order in which they finish, so that one seed gives one result. A
+    federation whose ClientApp answers no query has no partition ids: its clients are numbered by
+    the order of their node ids.
+
+    Each part is given by itself or by its name; ``bfl list`` prints the names.
 
     Args:
-        method: The parts that its rounds are made of. Or they are keyword arguments, each a part
-            or its name, and the settings of the rule with them: see ``Method.of_parts``.
-        server: The server's own data and network, for a refinement that needs them.
-        judge: Judges the predictive's models after a round, given the state; what it returns stands
-            in the round's metrics.
-        manifest: The parameters of the network, whose minima updates and pooled posteriors are held
-            to, and whose moving statistics no server optimizer moves; None where the server does
-            not know them.
-        configuration: The run's configuration, of which clients are sent what they read; or what
-            they are sent, as a JSON object of flat keys.
-        num_classes: The number of classes, sent to the clients.
-        partition: The examples of each client, by partition id; None where nodes have their own.
-        test_partition: The test examples of each client, likewise; None where clients do not judge.
-        run_folder: The run's folder, for clients that keep a state in a simulation.
-        run_key: The run's own word, by which nodes file what they keep.
-        clients: The number of clients; 0: as many as there are SuperNodes.
-        max_examples: The most examples that a client may claim to hold of its own.
+        rule: The pooling rule; a subclass has its own.
+        weighting: How much each client counts.
+        defence: What is done to the clients' posteriors before they are pooled.
+        server_optimizer: What becomes of the step to the pool.
+        sampling: Who takes part in a round; by default all.
+        refinement: What the server does beyond pooling.
+        predictive: What predicts beside the posterior.
+        sampler: The distribution that an ensemble's samples are from.
+        broadcast: What of the global posterior clients are sent.
+        exchange: How clients' updates reach the pool.
+        parts: Parts with a half on either side, such as SCAFFOLD.
+        closing: What clients add up over their data after the last round of the ``start`` here.
+        pool_noise: Noise on the pool, for differential privacy (``strategies.privacy``).
+        scale_floor: The least standard deviation of a pooled posterior; 0: none.
+        fraction_evaluate: The share of the clients that evaluate the posterior after a round, with
+            their ``@app.evaluate``; 0: none.
         seed: The run's seed.
-        node_timeout: Seconds to wait for all nodes before the first round.
+        clients: The number of clients; 0: as many as there are SuperNodes.
         min_clients: How many of the clients asked have to send a usable posterior: below 1 a share
             of them, from 1 a number.
         round_retries: How often clients that fail are asked again when there are fewer.
-        federation: The nodes, where they have been waited for already.
-        state: Where to go on; None: before the first round.
-        on_round: Called after each round; if it returns True, no other round follows.
+        node_timeout: Seconds to wait for all nodes before the first round.
+        max_examples: The most examples that a client may claim to hold of its own.
+        manifest: The parameters of the network, whose minima updates and pooled posteriors are held
+            to, and whose moving statistics no server optimizer moves; None where the server does
+            not know them.
+        server: The server's own data and network, for a refinement or a weighting that needs them.
+        configuration: The configuration that clients of this package are sent a part of, or a JSON
+            object of flat keys.
+        num_classes: The number of classes, for the same.
+        partition: The examples of each client by partition id, for the same; None where nodes have
+            their own.
+        on_round: Called after each round of the ``start`` here; if it returns True, no other round
+            follows.
         on_warning: Called with what goes wrong with clients; by default it is logged.
-        on_sums: Called with the number of each round of the closing's sums, and its numbers.
+        run: What an application around the Strategy lends it.
 
     Attributes:
+        method: The parts, resolved.
         closed: What the closing has found, once ``start`` has ended; None for no closing.
 
     Raises:
-        TypeError: Both a method and parts are given, or a method with another rule than that of a
-            named subclass; or there is no rule.
+        TypeError: There is no rule, or a subclass is given another one than its own.
         ConfigurationError: There is no part of a name.
 
     Source: Fischer et al. (2024), Algorithm 1.
@@ -124,67 +119,57 @@ class PosteriorPooling(Strategy):
 
     rule_class: ClassVar[type[PoolingRule] | None] = None
 
-    def __init__(
-        self,
-        *,
-        method: Method | None = None,
-        server: Server | None = None,
-        judge: Callable[[ServerState], Mapping[str, float]] | None = None,
-        manifest: Manifest | None = None,
-        configuration: Configuration | str = "{}",
-        num_classes: int = 10,
-        partition: Sequence[Positions | None] | None = None,
-        test_partition: Sequence[Positions | None] | None = None,
-        run_folder: str = "",
-        run_key: str = "",
-        clients: int = 0,
-        max_examples: int = 1_000_000,
-        seed: int = 0,
-        node_timeout: float = 300.0,
-        min_clients: float = 0.5,
-        round_retries: int = 2,
-        federation: Federation | None = None,
-        state: ServerState | None = None,
-        on_round: Callable[[Round], bool | None] | None = None,
-        on_warning: Callable[[str], None] | None = None,
-        on_sums: Callable[[int, Mapping[str, float]], None] = lambda number, numbers: None,
-        **parts: Any,
-    ) -> None:
-        self.method = self._method(method, parts)
-        self.server = server
-        self.judge = judge
-        self.manifest = manifest
-        self.configuration = configuration
-        self.num_classes = num_classes
-        self.partition = partition
-        self.test_partition = test_partition
-        self.run_folder = run_folder
-        self.run_key = run_key
-        self.clients = clients
-        self.max_examples = max_examples
-        self.seed = seed
-        self.node_timeout = node_timeout
-        self.min_clients = min_clients
-        self.round_retries = round_retries
-        self.federation = federation
-        self.state = state
-        self.on_round = on_round
-        self.on_warning = on_warning
-        self.on_sums = on_sums
-        self.closed: Known | None = None
+    rule: PoolingRule | str | None = None
+    weighting: Weighting | str = "train-size"
+    defence: Defence | str = "none"
+    server_optimizer: ServerOptimizer | str = "none"
+    sampling: Sampling | str = "random"
+    refinement: Refinement | str = "none"
+    predictive: Predictive | str = "posterior"
+    sampler: Sampler | str = "gaussian"
+    broadcast: Broadcast | str = "posterior"
+    exchange: Exchange | str = "direct"
+    parts: Sequence[Part] = ()
+    closing: Sequence[Closing | str] = ()
+    pool_noise: PoolNoise | None = None
+    scale_floor: float = SCALE_FLOOR
+    fraction_evaluate: float = 0.0
+    seed: int = 0
+    clients: int = 0
+    min_clients: float = 0.5
+    round_retries: int = 2
+    node_timeout: float = 300.0
+    max_examples: int = 1_000_000
+    manifest: Manifest | None = None
+    server: Server | None = None
+    configuration: Configuration | str = "{}"
+    num_classes: int = 10
+    partition: Sequence[Positions | None] | None = None
+    on_round: Callable[[Round], bool | None] | None = None
+    on_warning: Callable[[str], None] = _log_warning
+    run: RunSupport = field(default_factory=RunSupport)
 
-    def _method(self, method: Method | None, parts: Mapping[str, Any]) -> Method:
-        """Return the method that was given, or the one of the parts that were."""
-        if method is None:
-            return Method.of_parts(self.rule_class, **parts)
-        if parts:
-            raise TypeError(f"a method is given, and beside it {', '.join(parts)}")
-        if self.rule_class and not isinstance(method.pooling, self.rule_class):
+    def __post_init__(self) -> None:
+        named = {part.name for part in fields(Method)} - {"pooling"}
+        given = {name: getattr(self, name) for name in sorted(named)}
+        self.method = Method.of_parts(pooling=self._rule(), **given)
+        self.closed: Known | None = None
+        self._course: Course | None = None
+
+    def _rule(self) -> PoolingRule | str:
+        """Return the rule that was given, or the subclass's own with the settings given."""
+        own = self.rule_class
+        if own is None:
+            if self.rule is None:
+                raise TypeError("PosteriorPooling needs a rule; its named subclasses have theirs")
+            return self.rule
+        if self.rule is None:
+            return own(**{name: getattr(self, name) for name in own.model_fields})
+        if not isinstance(self.rule, own):
             raise TypeError(
-                f"{type(self).__name__} is given a method that pools by '{method.pooling.name}'; "
-                "PosteriorPooling takes any"
+                f"{type(self).__name__} is given rule {self.rule!r}; PosteriorPooling takes any"
             )
-        return method
+        return self.rule
 
     def summary(self) -> None:
         """Log what the strategy is."""
@@ -194,12 +179,89 @@ class PosteriorPooling(Strategy):
         log(INFO, "\t├──> Server optimizer: %s", self.method.server_optimizer.name)
         log(INFO, "\t└──> Refinement: %s", self.method.refinement.name)
 
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Return the messages of a round to the clients that take part in it.
+
+        Args:
+            server_round: The round; after the first it is a later one than the last.
+            arrays: ``mean`` (D,), ``variance`` (D,) and ``point`` (P,): the global posterior.
+            config: Values for the clients, beside those of the task.
+            grid: Flower's grid.
+
+        Raises:
+            ConfigurationError: Something does not go together, or the arrays are no posterior.
+            RunError: Nodes are missing.
+        """
+        if self.method.exchange.secure_sums:
+            raise ConfigurationError(
+                f"exchange '{self.method.exchange.name}' takes several messages a round, which "
+                "Flower's own start and its wrappers do not send; call this Strategy's start"
+            )
+        course = self._opened(server_round, arrays, config, grid)
+        if course.opened is None or course.opened.pooled:
+            return []
+        course.usable = course.clients.usable(course.opened.request)
+        course.messages = course.clients.messages(course.opened.request)
+        return course.messages
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Return the global posterior after a round, and what was measured in it.
+
+        Args:
+            server_round: The round that ``configure_train`` has made the messages of.
+            replies: Its replies, in any order, while others may still be coming.
+
+        Raises:
+            RunError: Fewer clients than ``min_clients`` have sent a usable update, or what is
+                pooled is no posterior, or no such round has begun.
+        """
+        course = self._course
+        if course is None or course.opened is None or course.begun != server_round:
+            raise RunError(f"round {server_round} has not begun: configure_train comes first")
+        replies = answered(replies, course.messages)
+        course.state, course.report = end_round(
+            self.method,
+            course.opened,
+            course.clients.replying(replies, course.usable),
+            self.seed,
+            self.manifest,
+            server=self.server,
+            unfinished=course.unfinished,
+            parametrization=course.parametrization,
+        )
+        course.opened, course.messages = None, ()
+        course.warnings.of_weights(server_round, self.method.weighting.name, course.report)
+        arrays = posterior_to_arrays(course.state.posterior)
+        return arrays, MetricRecord(dict(course.report.metrics))
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Return messages to ``fraction_evaluate`` of the clients, at least one unless it is 0."""
+        course = self._course
+        if not self.fraction_evaluate or course is None:
+            return []
+        course.clients.more = config
+        return course.clients.to_evaluate(server_round, arrays, self.fraction_evaluate, self.seed)
+
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        """Return the clients' metrics, averaged with their numbers of examples; None for none."""
+        course = self._course
+        means = course.clients.evaluated(server_round, replies) if course else {}
+        return MetricRecord(dict(means)) if means else None
+
     def start(
         self,
         grid: Grid,
         initial_arrays: ArrayRecord,
         num_rounds: int = 3,
-        timeout: float = 3600,
+        timeout: float = TIMEOUT,
         train_config: ConfigRecord | None = None,
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
@@ -214,151 +276,75 @@ class PosteriorPooling(Strategy):
             RunError: A round has fewer usable updates than ``min_clients``, what is pooled is no
                 posterior, or the engine has died.
         """
-        method = self.method
-        initial = initial_posterior(initial_arrays, self.manifest)
-        known = known_configuration(self.configuration)
-        check_method(method, initial, known, self.server, self.round_retries, self.manifest)
-        method.declared(initial)  # refuses what does not fit before anybody trains
-        federation = self.federation or discover(grid, self.clients, self.node_timeout)
-        asked = self._asked(federation.size, num_rounds)
-        check_memory(method, initial, asked, kept=bool(self.run_folder))
-        say = self.on_warning or _log_warning
-        for text in unknown_moving_statistics(method.server_optimizer, initial, self.manifest):
-            say(text)
-        warnings = Warnings(say)
-        clients = self._clients(
-            grid, federation, timeout, train_config or ConfigRecord(), warnings.of_client
-        )
-        check_exchange(method, known, initial, clients.num_examples, asked, clients.patience.needed)
-        state = self.state or ServerState.first(
-            initial, federation.size, method.begin(initial, federation.size)
-        )
-        result, unfinished = Result(arrays=initial_arrays), self._unfinished()
-        while state.server_round < num_rounds:
+        course = self._course = begin_course(self, grid, initial_arrays, timeout, num_rounds)
+        result, arrays = Result(arrays=initial_arrays), posterior_to_arrays(course.state.posterior)
+        first = evaluate_fn(0, arrays) if evaluate_fn and not course.state.server_round else None
+        if first is not None:
+            result.evaluate_metrics_serverapp[0] = first
+        while (number := course.state.server_round + 1) <= num_rounds:
             started = time.perf_counter()
-            state, report = federated_round(
-                method,
-                state,
-                clients,
-                self.seed,
-                self.manifest,
-                server=self.server,
-                unfinished=unfinished,
-                parametrization=known.inference.parametrization if known else SOFTPLUS,
-            )
+            replies = self._replies(number, arrays, train_config or ConfigRecord(), grid)
+            pooled, metrics = self.aggregate_train(number, replies)
             seconds = time.perf_counter() - started
-            number, arrays = state.server_round, posterior_to_arrays(state.posterior)
-            warnings.of_weights(number, method.weighting.name, report)
-            result.arrays = arrays
-            result.train_metrics_clientapp[number] = MetricRecord(dict(report.metrics))
+            if pooled is not None and metrics is not None:
+                result.arrays = arrays = pooled
+                result.train_metrics_clientapp[number] = metrics
+            more = evaluate_config or ConfigRecord()
+            asked = list(self.configure_evaluate(number, arrays, more, grid))
+            measured = self.aggregate_evaluate(number, exchange(grid, asked, timeout))
+            if measured is not None:
+                result.evaluate_metrics_clientapp[number] = measured
             evaluated = evaluate_fn(number, arrays) if evaluate_fn else None
             if evaluated is not None:
                 result.evaluate_metrics_serverapp[number] = evaluated
-            judged = self.judge(state) if self.judge else {}
-            metrics: dict[str, Any] = {**report.metrics, **(evaluated or {}), **judged}
-            warnings.of_numbers(number, metrics)
-            finished = Round(state, metrics, seconds, report.clients)
-            if self.on_round and self.on_round(finished):
+            if self._recorded(course, seconds, evaluated or {}):
                 break
-        if unfinished:
-            unfinished.clear()
-        self.closed = self._closed(state, clients)
+        if course.unfinished:
+            course.unfinished.clear()
+        folder = Path(self.run.folder) / CLOSING if self.run.folder else None
+        self.closed = close(
+            self.method, course.state, course.clients, self.manifest, folder, self.run.on_sums
+        )
         return result
 
-    def _closed(self, state: ServerState, clients: FlowerClients) -> Known | None:
-        """Return what the closing finds after the last round."""
-        folder = self._folder(CLOSING)
-        return close(self.method, state, clients, self.manifest, folder, self.on_sums)
-
-    def _folder(self, name: str) -> Path | None:
-        """Return a folder in the run's, if the run has one."""
-        return Path(self.run_folder) / name if self.run_folder else None
-
-    def _unfinished(self) -> PooledRounds | None:
-        """Return where a pooled round is kept until it is refined, if the run has a folder."""
-        folder = self._folder(UNFINISHED)
-        if folder is None:
-            return None
-        # The run's key stands for a configuration that a resume has compared already, but for keys
-        # that change no result.
-        known = self.run_key or text_for_clients(self.configuration)
-        return PooledRounds(folder, f"{known} {self.seed} {self.method!r}")
-
-    def _asked(self, size: int, num_rounds: int) -> dict[int, list[int]]:
-        """Return who of so many clients is asked, by the round's number.
-
-        Of every round where weights decide on what is refused, and else of the first, which stands
-        for all.
-        """
-        sums_alone = self.method.exchange.secure_sums is not None
-        last = max(num_rounds, 1) if sums_alone else 1
-        return {
-            number: self.method.sampling.sample(self.seed, number, size)
-            for number in range(1, last + 1)
-        }
-
-    def _clients(
-        self,
-        grid: Grid,
-        federation: Federation,
-        silence: float,
-        more: ConfigRecord,
-        warn: Callable[[int, int, str], None],
-    ) -> FlowerClients:
-        known = known_configuration(self.configuration)
-        template = TaskTemplate(
-            configuration=text_for_clients(self.configuration),
-            configuration_without_paths=text_for_clients(self.configuration, paths=False),
-            num_classes=self.num_classes,
-            partition=self.partition,
-            test_partition=self.test_partition,
-            run_folder=self.run_folder if federation.simulated else "",
-            run_key=self.run_key,
-            more=more,
-            calibration_share=known.keys.calibration_share if known else 0.0,
-        )
-        return FlowerClients(
-            grid,
-            federation,
-            template,
-            Patience(silence, self.min_clients, self.round_retries),
-            max_examples=self.max_examples,
-            manifest=self.manifest,
-            warn=warn,
-        )
-
-    def configure_train(
+    def _replies(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Refuse: rounds are whole here.
+        """Return the replies of a round as they come; none where clients' sums alone are seen."""
+        if self.method.exchange.secure_sums:
+            self._opened(server_round, arrays, config, grid)
+            return ()
+        messages = list(self.configure_train(server_round, arrays, config, grid))
+        course = self._course
+        if not messages or course is None or course.opened is None:
+            return ()
+        return course.clients.replies(course.opened.request, messages, course.usable)
 
-        Raises:
-            TypeError: Always.
-        """
-        raise TypeError(ROUNDS_ARE_WHOLE)
+    def _recorded(self, course: Course, seconds: float, evaluated: Mapping[str, Any]) -> bool:
+        """Tell whoever looks on of the round that is over; return whether it is the last."""
+        judged, report = self.run.judge(course.state), course.report
+        metrics: dict[str, Any] = {**report.metrics, **evaluated, **judged}
+        course.warnings.of_numbers(course.state.server_round, metrics)
+        finished = Round(course.state, metrics, seconds, report.clients)
+        return bool(self.on_round and self.on_round(finished))
 
-    def aggregate_train(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Refuse: rounds are whole here.
-
-        Raises:
-            TypeError: Always.
-        """
-        raise TypeError(ROUNDS_ARE_WHOLE)
-
-    def configure_evaluate(
+    def _opened(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """Return no messages: the global posterior is judged on the server's test set."""
-        return []
-
-    def aggregate_evaluate(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> MetricRecord | None:
-        """Return nothing; see ``configure_evaluate``."""
-        return None
-
-
-def _log_warning(text: str) -> None:
-    log(WARNING, text)
+    ) -> Course:
+        """Begin a round with some arrays, of a new federation if it is no later one of the last."""
+        course = self._course
+        if course is None or course.grid is not grid or server_round <= course.begun:
+            course = self._course = begin_course(self, grid, arrays, TIMEOUT, server_round)
+            if self.run.state and self.run.state.server_round != server_round - 1:
+                raise ConfigurationError(
+                    f"this Strategy goes on after round {self.run.state.server_round} and is asked "
+                    f"for round {server_round}; call its own start"
+                )
+        # A wrapper may have changed the arrays, or left out a round.
+        posterior = initial_posterior(arrays, self.manifest)
+        state = replace(course.state, server_round=server_round - 1, posterior=posterior)
+        course.begun, course.clients.more = server_round, config
+        course.opened = begin_round(
+            self.method, state, course.clients.size, self.seed, self.manifest, course.unfinished
+        )
+        return course

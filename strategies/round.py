@@ -1,4 +1,4 @@
-"""One federated round, from top to bottom: a function of the method, the state and the clients.
+"""One federated round in two halves: who is asked what, and what is made of the answers.
 
 Everything here is plain posteriors, arrays and numbers. What travels as Flower's records, who
 answers for whom and who is asked again is behind ``Clients``.
@@ -82,9 +82,53 @@ class RoundReport:
     clients: Sequence[Mapping[str, Any]]
 
 
-def federated_round(
+@dataclass(frozen=True)
+class OpenRound:
+    """A round that has begun, and whose clients have not been pooled.
+
+    Attributes:
+        state: Where the federation stood before it.
+        request: What its clients are asked.
+        pooled: The round as an interrupted server has pooled it; then nobody is asked again.
+    """
+
+    state: ServerState
+    request: TrainingRequest
+    pooled: PooledRound | None = None
+
+
+def begin_round(
     method: Method,
     state: ServerState,
+    clients: int,
+    seed: int,
+    manifest: Manifest | None = None,
+    unfinished: PooledRounds | None = None,
+) -> OpenRound:
+    """Return the round after a state: which clients take part, and what they are asked.
+
+    Clients are sampled by (seed, round), so that one seed gives one result.
+
+    Args:
+        method: The parts that the round is made of.
+        state: Where the federation stands.
+        clients: The number K of clients.
+        seed: The run's seed.
+        manifest: The parameters of the network; None where the server does not know them.
+        unfinished: Where a pooled round is kept until it is refined.
+
+    Raises:
+        RunError: What the parts would send has values that their declarations rule out.
+    """
+    asked = method.sampling.sample(seed, state.server_round + 1, clients)
+    request = training_request(method, state, asked, clients)
+    keeps = unfinished if method.refinement.keeps_pooled_round else None
+    return OpenRound(state, request, keeps.after(state, manifest) if keeps else None)
+
+
+def end_round(
+    method: Method,
+    opened: OpenRound,
     clients: Clients,
     seed: int,
     manifest: Manifest | None = None,
@@ -93,22 +137,21 @@ def federated_round(
     unfinished: PooledRounds | None = None,
     parametrization: Parametrization = SOFTPLUS,
 ) -> tuple[ServerState, RoundReport]:
-    """Run one round and return the state after it.
+    """Pool what the clients of a round send; return the state after it, and what it has given.
 
-    Clients are sampled by (seed, round) and pooled in the order of their partition ids, whatever
-    the order in which they finish, so that one seed gives one result.
+    Clients are pooled in the order of their partition ids, whatever the order in which they finish.
 
     Args:
         method: The parts that the round is made of.
-        state: Where the federation stands.
+        opened: The round.
         clients: Who trains.
         seed: The run's seed.
         manifest: The parameters of the network, whose minima the pooled posterior is held to, and
             whose moving statistics the server optimizer leaves; None where the server does not know
             them.
         server: What the server can do by itself; None for a method that asks nothing of it.
-        unfinished: Where a pooled round is kept until it is refined; if it is this one, nobody
-            trains again. One that cannot be refined is not kept.
+        unfinished: Where a pooled round is kept until it is refined. One that cannot be refined is
+            not kept.
         parametrization: That of the clients' network, which may compute with other variances than
             a posterior has.
 
@@ -120,16 +163,16 @@ def federated_round(
     as it is.
     """
     keeps = unfinished if method.refinement.keeps_pooled_round else None
-    pooled = keeps.after(state, manifest) if keeps else None
+    pooled = opened.pooled
     if pooled is None:
-        pooled = pooled_round(method, state, clients, seed, manifest, server=server)
+        pooled = pooled_round(method, opened, clients, seed, manifest, server=server)
         if keeps:
-            keeps.save(state, pooled)
+            keeps.save(opened.state, pooled)
     used = parametrization.used_variance
     context = RoundContext(
         seed=seed,
         server_round=pooled.state.server_round,
-        previous=state.posterior,
+        previous=opened.state.posterior,
         pooled=pooled.state.posterior,
         sampler=method.sampler,
         clients=pooled.models.computing_with(used) if pooled.models else None,
@@ -166,7 +209,7 @@ def _refined(
 
 def pooled_round(
     method: Method,
-    state: ServerState,
+    opened: OpenRound,
     clients: Clients,
     seed: int,
     manifest: Manifest | None = None,
@@ -174,11 +217,10 @@ def pooled_round(
 ) -> PooledRound:
     """Have clients train and pool what they send: a round up to what the server does alone.
 
-    The arguments and what is raised are those of ``federated_round``.
+    The arguments and what is raised are those of ``end_round``.
     """
-    number, previous = state.server_round + 1, state.posterior
-    asked = method.sampling.sample(seed, number, clients.size)
-    request = training_request(method, state, asked, clients.size)
+    state, request = opened.state, opened.request
+    number, asked, previous = request.server_round, request.partition_ids, state.posterior
     combination = Combination(request.declared)
     seen = method.exchange.secure_sums is None
     spread = PrecisionSpread() if method.pooling.by_precision and seen else None

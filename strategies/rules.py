@@ -1,112 +1,198 @@
 """The Flower Strategies of this package's pooling rules, one subclass each.
 
-A rule from elsewhere (a plugin, a file of one's own) gets its Strategy in the same form from
+All take the keyword arguments of ``PosteriorPooling`` and the settings of their rule. ω_k are the
+clients' weights, with sum 1; papers and equations are named where the kernels are. A rule from
+elsewhere (a plugin, a file of one's own) gets its Strategy in the same form from
 ``strategies.strategy_class``; a test holds this file to the registry.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Literal
+
 from bfl.aggregation.pooling.clamped_partial_sums import (
-    ClampedNaiveWeightedAveraging as ClampedNaiveWeightedAveragingRule,
+    ClampedNaiveWeightedAveragingRule,
+    ClampedWeightedSumOfNormalsRule,
 )
-from bfl.aggregation.pooling.clamped_partial_sums import (
-    ClampedWeightedSumOfNormals as ClampedWeightedSumOfNormalsRule,
-)
-from bfl.aggregation.pooling.client_gaussian import ClientGaussian as ClientGaussianRule
-from bfl.aggregation.pooling.conflation import Conflation as ConflationRule
+from bfl.aggregation.pooling.client_gaussian import ClientGaussianRule
+from bfl.aggregation.pooling.conflation import ConflationRule
 from bfl.aggregation.pooling.distributed_weight_consolidation import (
-    DistributedWeightConsolidation as DistributedWeightConsolidationRule,
+    DistributedWeightConsolidationRule,
 )
-from bfl.aggregation.pooling.factor_changes import FactorChanges as FactorChangesRule
-from bfl.aggregation.pooling.linear_pool import LinearPool as LinearPoolRule
-from bfl.aggregation.pooling.log_linear_pool import LogLinearPool as LogLinearPoolRule
-from bfl.aggregation.pooling.log_variance_averaging import (
-    LogVarianceAveraging as LogVarianceAveragingRule,
-)
-from bfl.aggregation.pooling.naive_weighted_averaging import (
-    NaiveWeightedAveraging as NaiveWeightedAveragingRule,
-)
-from bfl.aggregation.pooling.population_pooling import PopulationPooling as PopulationPoolingRule
-from bfl.aggregation.pooling.weighted_conflation import WeightedConflation as WeightedConflationRule
-from bfl.aggregation.pooling.weighted_sum_of_normals import (
-    WeightedSumOfNormals as WeightedSumOfNormalsRule,
-)
+from bfl.aggregation.pooling.factor_changes import FactorChangesRule
+from bfl.aggregation.pooling.linear_pool import LinearPoolRule
+from bfl.aggregation.pooling.log_linear_pool import LogLinearPoolRule
+from bfl.aggregation.pooling.log_variance_averaging import LogVarianceAveragingRule
+from bfl.aggregation.pooling.naive_weighted_averaging import NaiveWeightedAveragingRule
+from bfl.aggregation.pooling.population_pooling import PopulationPoolingRule
+from bfl.aggregation.pooling.weighted_conflation import WeightedConflationRule
+from bfl.aggregation.pooling.weighted_sum_of_normals import WeightedSumOfNormalsRule
 from strategies.posterior_pooling import PosteriorPooling
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ClampedNaiveWeightedAveraging(PosteriorPooling):
-    """Pools by ``clamped-naive-weighted-averaging``, whose settings are keyword arguments."""
+    """Average means and variances, with every partial sum of variances clamped from below.
+
+    μ = Σ ω_k μ_k and σ² = Σ ω_k σ_k², with variances clamped to [e⁻ᶜ, eᶜ],
+    c = ``partial_sum_clamp``.
+
+    Kernel: ``bfl/aggregation/pooling/clamped_partial_sums.py``.
+    """
 
     rule_class = ClampedNaiveWeightedAveragingRule
 
+    partial_sum_clamp: float = 8.0
 
+
+@dataclass(kw_only=True, eq=False, repr=False)
 class ClampedWeightedSumOfNormals(PosteriorPooling):
-    """Pools by ``clamped-weighted-sum-of-normals``, whose settings are keyword arguments."""
+    """Pool by the weighted sum of normals, with every partial sum of variances clamped.
+
+    μ = Σ ω_k μ_k and σ² = Σ ω_k² σ_k², with variances clamped to [e⁻ᶜ, eᶜ],
+    c = ``partial_sum_clamp``.
+
+    Kernel: ``bfl/aggregation/pooling/clamped_partial_sums.py``.
+    """
 
     rule_class = ClampedWeightedSumOfNormalsRule
 
+    partial_sum_clamp: float = 8.0
 
+
+@dataclass(kw_only=True, eq=False, repr=False)
 class ClientGaussian(PosteriorPooling):
-    """Pools by ``client-gaussian``, whose settings are keyword arguments."""
+    """Fit a Gaussian to the clients' means, as if each client were one observation.
+
+    μ = Σ ω_k μ_k and σ² = max(Σ ω_k (μ_k − μ)², ``dispersion_floor``).
+
+    Kernel: ``bfl/aggregation/pooling/client_gaussian.py``.
+    """
 
     rule_class = ClientGaussianRule
 
+    dispersion_floor: float = 1e-12
+
 
 class Conflation(PosteriorPooling):
-    """Pools by ``conflation``, whose settings are keyword arguments."""
+    """Pool by conflation: the normalised product of the clients' densities.
+
+    σ² = 1 / Σ 1/σ_k² and μ = σ² Σ μ_k/σ_k²: by inverse variances, whatever the weights.
+
+    Kernel: ``bfl/aggregation/pooling/conflation.py``.
+    """
 
     rule_class = ConflationRule
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class DistributedWeightConsolidation(PosteriorPooling):
-    """Pools by ``distributed-weight-consolidation``, whose settings are keyword arguments."""
+    """Multiply the clients' densities, and count the prior that they share once.
+
+    σ² = 1 / (Σ 1/σ_k² − (K−1)/σ_o²) and μ = σ² (Σ μ_k/σ_k² − (K−1) μ_o/σ_o²), with N(μ_o, σ_o²) the
+    previous global posterior; ``negative_precision`` says what becomes of a negative difference.
+
+    Kernel: ``bfl/aggregation/pooling/distributed_weight_consolidation.py``.
+    """
 
     rule_class = DistributedWeightConsolidationRule
 
+    negative_precision: Literal["conflation", "error"] = "conflation"
 
+
+@dataclass(kw_only=True, eq=False, repr=False)
 class FactorChanges(PosteriorPooling):
-    """Pools by ``factor-changes``, whose settings are keyword arguments."""
+    """Add a share of each client's change to the previous posterior (PVI).
+
+    η ← η(q) + ρ Σ (η(q_k) − η(q)) in natural parameters η = (Λμ, Λ), with ρ = ``damping`` or less,
+    so that each parameter keeps ``least_precision_share`` of its precision.
+
+    Kernel: ``bfl/aggregation/pooling/factor_changes.py``.
+    """
 
     rule_class = FactorChangesRule
 
+    damping: float = 1.0
+    least_precision_share: float = 0.1
+
 
 class LinearPool(PosteriorPooling):
-    """Pools by ``linear-pool``, whose settings are keyword arguments."""
+    """Pool by the mean and the variance of the mixture of the clients' densities.
+
+    μ = Σ ω_k μ_k and σ² = Σ ω_k σ_k² + Σ ω_k (μ_k − μ)².
+
+    Kernel: ``bfl/aggregation/pooling/linear_pool.py``.
+    """
 
     rule_class = LinearPoolRule
 
 
 class LogLinearPool(PosteriorPooling):
-    """Pools by ``log-linear-pool``, whose settings are keyword arguments."""
+    """Pool by the normalised weighted geometric mean of the clients' densities.
+
+    μ = Σ (ω_k μ_k/σ_k²) / Σ (ω_k/σ_k²) and σ² = 1 / Σ (ω_k/σ_k²).
+
+    Kernel: ``bfl/aggregation/pooling/log_linear_pool.py``.
+    """
 
     rule_class = LogLinearPoolRule
 
 
 class LogVarianceAveraging(PosteriorPooling):
-    """Pools by ``log-variance-averaging``, whose settings are keyword arguments."""
+    """Average the means, and the logarithms of the variances.
+
+    μ = Σ ω_k μ_k and σ² = exp(Σ ω_k log σ_k²).
+
+    Kernel: ``bfl/aggregation/pooling/log_variance_averaging.py``.
+    """
 
     rule_class = LogVarianceAveragingRule
 
 
 class NaiveWeightedAveraging(PosteriorPooling):
-    """Pools by ``naive-weighted-averaging``, whose settings are keyword arguments."""
+    """Average the means and the variances; of a network of points this is FedAvg.
+
+    μ = Σ ω_k μ_k and σ² = Σ ω_k σ_k².
+
+    Kernel: ``bfl/aggregation/pooling/naive_weighted_averaging.py``.
+    """
 
     rule_class = NaiveWeightedAveragingRule
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class PopulationPooling(PosteriorPooling):
-    """Pools by ``population-pooling``, whose settings are keyword arguments."""
+    """Pool by the moments of finite samples of the clients' posteriors.
+
+    μ = Σ X_i / n and σ² = Σ (X_i − μ)² / n, with N ω_k samples X_i of client k's posterior,
+    N = ``population_size``.
+
+    Kernel: ``bfl/aggregation/pooling/population_pooling.py``.
+    """
 
     rule_class = PopulationPoolingRule
 
+    population_size: int = 1000
+
 
 class WeightedConflation(PosteriorPooling):
-    """Pools by ``weighted-conflation``, whose settings are keyword arguments."""
+    """Pool by the product of the clients' densities raised to ω_k / ω_max.
+
+    μ = Σ (ω_k μ_k/σ_k²) / Σ (ω_k/σ_k²) and σ² = ω_max / Σ (ω_k/σ_k²).
+
+    Kernel: ``bfl/aggregation/pooling/weighted_conflation.py``.
+    """
 
     rule_class = WeightedConflationRule
 
 
 class WeightedSumOfNormals(PosteriorPooling):
-    """Pools by ``weighted-sum-of-normals``, whose settings are keyword arguments."""
+    """Pool by the distribution of Σ ω_k θ_k for independent θ_k ~ N(μ_k, σ_k²).
+
+    μ = Σ ω_k μ_k and σ² = Σ ω_k² σ_k².
+
+    Kernel: ``bfl/aggregation/pooling/weighted_sum_of_normals.py``.
+    """
 
     rule_class = WeightedSumOfNormalsRule

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from flwr.serverapp import Grid
@@ -53,6 +54,7 @@ from strategies.refusals import (
 )
 from strategies.round_recorder import RoundRecorder
 from strategies.run_context import RunContext, account_of, best_posterior
+from strategies.run_support import RunSupport
 from strategies.server_state import ServerState
 from strategies.server_threads import start_tensorflow
 from strategies.unjudged import Unjudged, manifest_of_clients, refuse_without_network
@@ -283,17 +285,12 @@ def _run_rounds(
         context.configuration,
         context.evaluator.dataset.num_classes,
         context.partition,
-        federation=context.federation,
         manifest=context.evaluator.manifest,
-        test_partition=context.test_partition,
         pool_noise=pool_noise(context.configuration, anew=context.federation.noise_anew),
-        **_judges(context.evaluator),
-        run_folder=context.path,
-        run_key=run_key(context.folder.path),
-        state=state,
+        server=own_server(context.evaluator) if _judges(context) else None,
         on_round=recorder.record,
         on_warning=_audited(context),
-        on_sums=lambda number, numbers: context.progress.say(_of_sums(number, numbers)),
+        run=_support(context, state),
     )
     try:
         result = strategy.start(
@@ -313,6 +310,24 @@ def _run_rounds(
     return posterior_from_arrays(result.arrays), strategy.closed
 
 
+def _judges(context: RunContext) -> bool:
+    """Return whether the server judges posteriors with a network of its own."""
+    return not isinstance(context.evaluator, Unjudged)
+
+
+def _support(context: RunContext, state: ServerState) -> RunSupport:
+    """Return what the run lends its Strategy."""
+    support = RunSupport(
+        federation=context.federation,
+        state=state,
+        folder=context.path,
+        key=run_key(context.folder.path),
+        test_partition=context.test_partition,
+        on_sums=lambda number, numbers: context.progress.say(_of_sums(number, numbers)),
+    )
+    return replace(support, judge=judging(context.evaluator)) if _judges(context) else support
+
+
 def _of_sums(number: int, numbers: Mapping[str, float]) -> str:
     """Return what a person reads of a round of the closing's sums."""
     said = "  ".join(f"{name} {value:.5g}" for name, value in numbers.items())
@@ -327,13 +342,6 @@ def _audited(context: RunContext) -> Callable[[str], None]:
         context.folder.append_text(REFUSALS, text)
 
     return told
-
-
-def _judges(evaluator: Any) -> dict[str, Any]:
-    """Return what the Strategy judges with; nothing where the server judges nothing."""
-    if isinstance(evaluator, Unjudged):
-        return {}
-    return {"server": own_server(evaluator), "judge": judging(evaluator)}
 
 
 def _described(

@@ -85,19 +85,30 @@ class Tally:
 def _mean_metrics(updates: Sequence[tuple[int, Mapping[str, float]]]) -> dict[str, float]:
     """Return what a round's record says of its clients' metrics, under the names of the record.
 
-    Each is averaged with the numbers of examples of the clients that have sent it, and stands in
-    the clients' namespace; the total number of examples is the server's own. What cannot have been
-    measured is left out, so no client moves a mean beyond what honest ones could.
+    The means stand in the clients' namespace; the total number of examples is the server's own.
 
     Args:
         updates: Each client's number of examples and what it has measured.
     """
-    means: dict[str, float] = {NUM_EXAMPLES: sum(count for count, _ in updates)}
+    means = {recorded(name): mean for name, mean in mean_metrics(updates).items()}
+    return {NUM_EXAMPLES: sum(count for count, _ in updates), **means}
+
+
+def mean_metrics(updates: Sequence[tuple[int, Mapping[str, float]]]) -> dict[str, float]:
+    """Return clients' metrics averaged with the numbers of examples of those that have sent each.
+
+    What cannot have been measured is left out, so no client moves a mean beyond what honest ones
+    could.
+
+    Args:
+        updates: Each client's number of examples and what it has measured.
+    """
+    means: dict[str, float] = {}
     believed = [(count, _believed(measured)) for count, measured in updates]
     for name in dict.fromkeys(name for _, measured in believed for name in measured):
         senders = [(measured[name], count) for count, measured in believed if name in measured]
         values, counts = zip(*senders, strict=True)
-        means[recorded(name)] = float(np.average(values, weights=counts))
+        means[name] = float(np.average(values, weights=counts))
     return means
 
 

@@ -6,7 +6,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
@@ -46,6 +46,9 @@ over a variance overflows, and a client that nothing else refuses would end the 
 
 METRIC_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 """What a client may call a metric."""
+
+
+T = TypeVar("T")
 
 
 class RefusedUpdateError(BflError):
@@ -135,8 +138,8 @@ def in_order(
     replies: Iterable[Message],
     partition_ids: Sequence[int],
     partition_of: Callable[[int], int],
-    checked: Callable[[Message, int], ClientUpdate | None],
-) -> Iterator[ClientUpdate]:
+    checked: Callable[[Message, int], T | None],
+) -> Iterator[T]:
     """Yield clients' updates in the order of partition ids, each as early as it can be.
 
     A reply is checked as it comes, and its update handed on as soon as all clients before it have
@@ -149,7 +152,7 @@ def in_order(
         partition_of: Gives the partition id that a node plays.
         checked: Returns the update in a client's reply; None if there is none that can be used.
     """
-    held: dict[int, ClientUpdate | None] = {}
+    held: dict[int, T | None] = {}
     following = deque(partition_ids)
     for reply in replies:
         partition_id = partition_of(reply.metadata.src_node_id)
@@ -160,10 +163,35 @@ def in_order(
         yield from _handed_on(held.pop(partition_id))
 
 
-def _handed_on(update: ClientUpdate | None) -> Iterator[ClientUpdate]:
+def _handed_on(update: T | None) -> Iterator[T]:
     """Yield an update, if there is one; nobody holds it here while the next is waited for."""
     if update is not None:
         yield update
+
+
+def measured(
+    reply: Message, partition_id: int, most_examples: int, warn: Callable[[int, str], None]
+) -> tuple[int, dict[str, float]] | None:
+    """Return the number of examples and the metrics of a client that has evaluated.
+
+    Args:
+        reply: Its reply.
+        partition_id: Which client it is.
+        most_examples: The most examples that it may claim.
+        warn: Told the client and the reason when it has failed, or its metrics are refused.
+    """
+    if reply.has_error():
+        warn(partition_id, f"evaluation failed: {reply.error.reason}")
+        return None
+    metrics = reply.content.get(METRICS)
+    try:
+        if not isinstance(metrics, MetricRecord):
+            raise RefusedUpdateError(f"the reply has no record '{METRICS}' of metrics")
+        count = _num_examples(metrics.get(NUM_EXAMPLES), None, most_examples)
+        return count, _numbers(metrics)
+    except RefusedUpdateError as error:
+        warn(partition_id, f"evaluation refused: {error}")
+        return None
 
 
 def checked_update(

@@ -92,6 +92,8 @@ def evaluation(evaluator: Any) -> Callable[[int, ArrayRecord], MetricRecord | No
         every = 0
 
     def evaluate(server_round: int, arrays: ArrayRecord) -> MetricRecord | None:
+        if not server_round:  # a run's record begins with round 1
+            return None
         tested = every and server_round % every == 0
         if not tested and not evaluator.validates:
             return None

@@ -15,11 +15,11 @@ from bfl.errors import ConfigurationError
 RULE = '''"""A rule that goes with no clients in turn."""
 
 from bfl.aggregation.pooling.base import pooling_rules
-from bfl.aggregation.pooling.linear_pool import LinearPool
+from bfl.aggregation.pooling.linear_pool import LinearPoolRule
 
 
 @pooling_rules.register("mine")
-class Mine(LinearPool):
+class Mine(LinearPoolRule):
     """A rule."""
 
     def excludes(self):

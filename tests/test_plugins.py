@@ -99,11 +99,11 @@ OTHERS: dict[str, dict[str, Any]] = {
 RULE = '''"""A rule."""
 
 from bfl.aggregation.pooling.base import pooling_rules
-from bfl.aggregation.pooling.linear_pool import LinearPool
+from bfl.aggregation.pooling.linear_pool import LinearPoolRule
 
 
 @pooling_rules.register("{name}")
-class Mine(LinearPool):
+class Mine(LinearPoolRule):
     """A rule."""
 '''
 SMALL = (

@@ -251,13 +251,13 @@ def test_a_supernode_looks_for_named_data_where_it_says_itself(
 RULE = """
 import sys
 from bfl.aggregation.pooling.base import pooling_rules
-from bfl.aggregation.pooling.linear_pool import LinearPool
+from bfl.aggregation.pooling.linear_pool import LinearPoolRule
 
 sys.imported_by_a_node = True
 
 
 @pooling_rules.register("from-elsewhere")
-class FromElsewhere(LinearPool):
+class FromElsewhere(LinearPoolRule):
     pass
 """
 

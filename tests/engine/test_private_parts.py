@@ -23,7 +23,10 @@ DOORS = (
     # Measured beside ours, and no part of the product.
     "benchmarks/secure_aggregation.py",
 )
-PUBLIC = ("flwr.app", "flwr.serverapp", "flwr.serverapp.strategy", "flwr.clientapp")
+PUBLIC = (
+    *("flwr.app", "flwr.serverapp", "flwr.serverapp.strategy"),
+    *("flwr.clientapp", "flwr.clientapp.mod"),
+)
 ATTRIBUTES = ("_message_id", "delivered_at", "message_ins_store", "_global_node", "all_processes")
 """Private attributes of objects that are public, or are had from a private part."""
 

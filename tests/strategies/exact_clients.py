@@ -23,7 +23,7 @@ from bfl.posteriors import Posterior
 from bfl.posteriors.natural import NaturalParameters
 from clients.part_states import PartStates
 from strategies import PosteriorPooling
-from strategies.posterior_pooling import Round
+from strategies.run_support import Round
 
 SCALE, SEED = 2.0, 3
 PRIOR = priors.create("cavity", {"prior-scale": SCALE})

@@ -40,7 +40,7 @@ from clients.part_states import PartStates, keeps_state, received_beside, taken_
 from clients.process import cached_configuration
 from clients.state import client_state
 from strategies import PosteriorPooling
-from strategies.posterior_pooling import Round
+from strategies.run_support import Round, RunSupport
 from strategies.server_state import ServerState
 
 SILENCE = 0.002
@@ -221,9 +221,7 @@ class PartFederation:
                 raise KilledError
 
         strategy = self._make_strategy(
-            run_folder=str(self.folder),
-            run_key=run_key(self.folder),
-            state=state,
+            run=RunSupport(folder=str(self.folder), key=run_key(self.folder), state=state),
             on_round=on_round,
             on_warning=lambda text: None,
         )

@@ -6,9 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
+from bfl.aggregation.server import Server
 from bfl.code import code_digest
 from bfl.engine.flower import new_run
 from bfl.engine.serial import SerialGrid
@@ -21,9 +22,12 @@ from bfl.federation.wire import (
     posterior_from_arrays,
     reply_content,
 )
-from bfl.posteriors import Posterior
+from bfl.posteriors import Manifest, Posterior
 from strategies.federation import discover
 from strategies.flower_clients import FlowerClients, Patience, TaskTemplate
+from strategies.method import Method
+from strategies.round import Clients, RoundReport, begin_round, end_round
+from strategies.server_state import ServerState
 
 Reply = Callable[[TrainTask, Posterior], RecordDict]
 Train = Callable[[Message, Context], RecordDict]
@@ -87,11 +91,24 @@ def make_clients(
     return FlowerClients(
         grid,
         discover(grid, size, 10.0),
-        TaskTemplate("{}", "{}", 10, None, None, "", "", ConfigRecord()),
+        TaskTemplate("{}", "{}", 10, None, None, "", ""),
         Patience(10.0, 1, 0),
         warn=warn,
         **{"max_examples": 1_000_000, "manifest": None, **more},
     )
+
+
+def federated_round(
+    method: Method,
+    state: ServerState,
+    clients: Clients,
+    seed: int,
+    manifest: Manifest | None = None,
+    server: Server | None = None,
+) -> tuple[ServerState, RoundReport]:
+    """Run a round of any clients, whose replies need not be Flower's."""
+    opened = begin_round(method, state, clients.size, seed, manifest)
+    return end_round(method, opened, clients, seed, manifest, server=server)
 
 
 def bare_reply(arrays: dict[str, Any], metrics: dict[str, Any]) -> RecordDict:

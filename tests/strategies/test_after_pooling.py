@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from small_federation import make_app, make_grid
+from small_federation import federated_round, make_app, make_grid
 
 from bfl.configuration import resolve
 from bfl.errors import RunError
@@ -17,7 +17,6 @@ from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.manifest import Parameter
 from strategies import NaiveWeightedAveraging
 from strategies.method import Method
-from strategies.round import federated_round
 from strategies.server_state import ServerState
 from strategies.training_request import TrainingRequest
 from strategies.updates import ClientUpdate

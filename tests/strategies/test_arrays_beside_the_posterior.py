@@ -16,7 +16,7 @@ from bfl.federation.wire import TrainTask, reply_content
 from bfl.learning.corrections.scaffold import Scaffold
 from bfl.posteriors import Posterior
 from strategies.combination import Combination
-from strategies.posterior_pooling import Round
+from strategies.run_support import Round
 
 SIZE, HOSTILE, ROUNDS = 3, 2, 6
 START = Posterior(np.zeros(SIZE, np.float32), np.ones(SIZE, np.float32), np.zeros(1, np.float32))

@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from numpy_server import NumpyServer
-from small_federation import make_app, make_clients, make_grid, shifted
+from small_federation import federated_round, make_app, make_clients, make_grid, shifted
 
 import strategies
 from bfl.aggregation.pooling import pooling_rules
@@ -27,7 +27,6 @@ from bfl.federation.wire import (
     posterior_to_arrays,
 )
 from bfl.posteriors import Posterior
-from strategies.round import federated_round
 from strategies.server_state import ServerState
 from strategies.updates import RefusedUpdateError, read_update
 

@@ -22,7 +22,7 @@ from bfl.federation.node_description import NodeDescription
 from bfl.federation.wire import TrainTask, posterior_to_arrays
 from bfl.posteriors import Posterior
 from strategies.federation import Federation, discover
-from strategies.posterior_pooling import Round
+from strategies.run_support import Round
 
 
 def queries(grid: DeploymentGrid) -> list[int]:

@@ -23,7 +23,7 @@ from bfl.federation.wire import posterior_from_arrays, posterior_to_arrays
 from bfl.learning.corrections.scaffold import Scaffold
 from bfl.posteriors import Posterior
 from strategies import PosteriorPooling
-from strategies.posterior_pooling import Round
+from strategies.run_support import Round, RunSupport
 from strategies.server_state import ServerState
 
 MASKED = {"exchange": "masked"}
@@ -98,7 +98,10 @@ def test_a_run_that_goes_on_after_a_round_ends_with_the_same_bits():
     whole = Run(MASKED, rounds=3)
     state = whole.rounds[0].state
     first = ServerState.from_arrays(1, state.posterior, state.to_arrays())
-    assert Run(MASKED, rounds=3, state=first).posterior.digest() == whole.posterior.digest()
+    assert (
+        Run(MASKED, rounds=3, run=RunSupport(state=first)).posterior.digest()
+        == whole.posterior.digest()
+    )
 
 
 @pytest.mark.parametrize("stage", ["advertise_keys", "share_keys", "train", "confirm", "unmask"])

@@ -10,7 +10,7 @@ import pytest
 from bfl.configuration import resolve
 from bfl.configuration.kinds import KINDS
 from bfl.errors import ConfigurationError
-from strategies import Conflation, NaiveWeightedAveraging
+from strategies import Conflation, NaiveWeightedAveraging, strategy_classes
 from strategies.configured import make_strategy
 from strategies.method import Method
 from strategies.posterior_pooling import PosteriorPooling
@@ -29,6 +29,8 @@ OTHERS = {
     "scale-floor": 0.25,
 }
 
+ANY = {"weighting": "equal", "defence": "none", "sampling": "random", "server_optimizer": "none"}
+
 
 def test_what_is_picked_is_every_field_that_is_a_kind_of_part() -> None:
     configuration = resolve(OTHERS, check_parts=False)
@@ -46,22 +48,28 @@ def test_a_strategy_takes_every_part_of_a_method() -> None:
     configuration = resolve(OTHERS, check_parts=False)
     method = Method.of(configuration)
     assert make_strategy(configuration, 10, []).method == method
-    of_a_rule = method.pooling.model_dump()
     others = {name: part for name, part in vars(method).items() if name != "pooling"}
-    taken = inspect.signature(Method.of_parts).parameters.keys()
-    assert taken - {"rule_class", "rule", "rule_settings"} == others.keys()
     by_itself = PosteriorPooling(rule=method.pooling, **others)
-    assert by_itself.method == NaiveWeightedAveraging(**others, **of_a_rule).method == method
+    assert by_itself.method == NaiveWeightedAveraging(**others).method == method
 
 
-def test_a_strategy_takes_a_method_or_its_parts() -> None:
-    method = Method.of_parts(rule="nwa", weighting="equal")
-    assert PosteriorPooling(method=method).method is method
-    assert NaiveWeightedAveraging(method=method).method is method
-    with pytest.raises(TypeError, match="a method is given, and beside it weighting"):
-        PosteriorPooling(method=method, weighting="equal")
-    with pytest.raises(TypeError, match="Conflation is given a method that pools by 'naive-w"):
-        Conflation(method=method)
+def test_a_strategy_s_arguments_are_named_and_typed() -> None:
+    for strategy in strategy_classes().values():
+        arguments = inspect.signature(strategy).parameters
+        assert {"weighting", "defence", "server_optimizer"} <= arguments.keys()
+        assert all(
+            each.kind is each.KEYWORD_ONLY and each.annotation for each in arguments.values()
+        )
+        rule = strategy.rule_class
+        assert rule is not None
+        for name, setting in rule.model_fields.items():
+            assert arguments[name].default == setting.default, f"{strategy.__name__}: {name}"
+        assert "=" in (strategy.__doc__ or ""), f"{strategy.__name__} has no formula"
+
+
+def test_a_strategy_takes_no_other_rule_and_no_unknown_part() -> None:
+    with pytest.raises(TypeError, match="Conflation is given rule NaiveWeightedAveragingRule"):
+        Conflation(rule=Method.of_parts(**ANY, pooling="nwa").pooling)
     with pytest.raises(TypeError, match="needs a rule"):
         PosteriorPooling(weighting="equal")
     with pytest.raises(ConfigurationError, match="did you mean 'equal'"):

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from small_federation import federated_round
 
 from bfl.aggregation.pooling.outcome import CLIPPED
 from bfl.configuration import resolve
@@ -20,7 +21,6 @@ from strategies.privacy import (
     PoolNoise,
     pool_noise,
 )
-from strategies.round import federated_round
 from strategies.server_state import ServerState
 from strategies.training_request import TrainingRequest
 from strategies.updates import ClientUpdate

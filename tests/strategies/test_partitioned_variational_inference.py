@@ -29,7 +29,7 @@ from bfl.posteriors import Posterior
 from bfl.posteriors.natural import NaturalParameters
 from clients.part_states import PartStates
 from clients.state import StateInFolder
-from strategies.posterior_pooling import Round
+from strategies.run_support import Round
 
 D, NOISE = 4, 0.5
 COUNTS = (4, 7, 12, 20, 40)

@@ -40,8 +40,8 @@ from bfl.posteriors import Posterior
 from clients.part_states import PartStates
 from strategies.configured import make_strategy
 from strategies.method import Method
-from strategies.posterior_pooling import Round
 from strategies.privacy import pool_noise
+from strategies.run_support import Round
 
 K, D, P, ROUNDS, STEPS, RATE = 4, 5, 3, 4, 3, 0.05
 EXAMPLES = (20, 5, 11, 8)

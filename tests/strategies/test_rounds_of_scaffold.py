@@ -20,7 +20,7 @@ from bfl.federation.wire import TrainTask
 from bfl.posteriors import Posterior
 from clients.part_states import PartStates
 from strategies.configured import make_strategy
-from strategies.posterior_pooling import Round
+from strategies.run_support import Round
 
 K, ROUNDS = 4, 120
 BASE: dict[str, Any] = {

@@ -22,9 +22,9 @@ WRITTEN = [
 def test_a_written_class_is_that_of_a_registered_rule(written: type[PosteriorPooling]) -> None:
     rule = written.rule_class
     assert rule in pooling_rules.classes()
-    assert written.__name__ == rule.__name__
-    assert strategies.strategy_class(rule) is getattr(strategies, rule.__name__) is written
-    assert f"class {rule.__name__}(PosteriorPooling):" in inspect.getsource(written)
+    assert f"{written.__name__}Rule" == rule.__name__
+    assert strategies.strategy_class(rule) is getattr(strategies, written.__name__) is written
+    assert f"class {written.__name__}(PosteriorPooling):" in inspect.getsource(written)
     assert isinstance(written().method.pooling, rule)
 
 

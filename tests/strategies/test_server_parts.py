@@ -27,6 +27,7 @@ from bfl.federation.wire import posterior_to_arrays
 from bfl.posteriors import Posterior
 from strategies import NaiveWeightedAveraging
 from strategies.method import Method
+from strategies.run_support import RunSupport
 
 D, P = 4, 2
 
@@ -172,7 +173,7 @@ def test_models_that_do_not_fit_while_a_round_is_kept_are_refused(
 ) -> None:
     """Beside what was sent, in arrays and in a file; the latter with those of the round before."""
     given: dict[str, Any] = {"refinement": "distillation", "predictive": predictive}
-    given |= {"server": NumpyServer(D + P), "run_folder": str(tmp_path)}
+    given |= {"server": NumpyServer(D + P), "run": RunSupport(folder=str(tmp_path))}
     needed = copies * 4 * 10 * 4 + 8 * 8 * 6
     monkeypatch.setattr(strategies.checks, "available_memory", lambda: needed - 1.0)
     with pytest.raises(ConfigurationError, match="models of all 4 clients of a round at once"):

@@ -15,7 +15,8 @@ from bfl.aggregation.refinements.distillation import Distillation
 from bfl.federation.wire import posterior_to_arrays
 from bfl.posteriors import Posterior
 from strategies import NaiveWeightedAveraging
-from strategies.posterior_pooling import UNFINISHED
+from strategies.course import UNFINISHED
+from strategies.run_support import RunSupport
 from strategies.server_state import ServerState
 
 D, P = 3, 1
@@ -54,14 +55,15 @@ def play(
     folder: Path,
     server: NumpyServer | None = None,
     begun: Posterior = START,
+    run_key: str = "",
     **given: Any,
 ) -> tuple[int, Posterior]:
     """Run two rounds; return how often clients have trained, and the posterior."""
     trainings, found = Trainings(), []
     strategy = NaiveWeightedAveraging(
-        **{"refinement": "distillation", "weighting": "equal", "run_folder": str(folder), **given},
+        **{"refinement": "distillation", "weighting": "equal", **given},
         server=server or NumpyServer(D + P),
-        state=ServerState.first(begun, 4),
+        run=RunSupport(folder=str(folder), key=run_key, state=ServerState.first(begun, 4)),
         on_round=lambda done: found.append(done.posterior),
     )
     grid = make_grid(make_app(trainings.reply))

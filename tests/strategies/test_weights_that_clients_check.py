@@ -26,7 +26,7 @@ from bfl.posteriors import Posterior
 from clients.client_app import train
 from clients.node import Node
 from strategies import PosteriorPooling
-from strategies.posterior_pooling import Round
+from strategies.run_support import Round
 
 
 class Shares(Weighting):

@@ -19,6 +19,7 @@ from clients import client_app
 from strategies.configured import make_strategy
 from strategies.pretraining import configuration_of_pretraining
 from strategies.run import run_federation
+from strategies.run_support import RunSupport
 
 
 def test_no_file_of_the_server_is_named_in_a_task(tmp_path: Path) -> None:
@@ -36,7 +37,10 @@ def test_no_file_of_the_server_is_named_in_a_task(tmp_path: Path) -> None:
     }
     configuration = resolve(given, check_data=False, check_parts=False)
     strategy = make_strategy(
-        configuration, 10, [np.arange(3), np.arange(3)], run_folder=str(tmp_path / "run")
+        configuration,
+        10,
+        [np.arange(3), np.arange(3)],
+        run=RunSupport(folder=str(tmp_path / "run")),
     )
     initial = Posterior(np.zeros(2, np.float32), np.ones(2, np.float32), np.ones(1, np.float32))
     for simulated in (False, True):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import ArrayRecord, RecordDict
-from small_federation import bare_reply, make_app, make_clients, make_grid, shifted
+from small_federation import bare_reply, federated_round, make_app, make_clients, make_grid, shifted
 
 import strategies
 from bfl.aggregation.pooling import pooling_rules
@@ -19,8 +19,7 @@ from bfl.experiments.results.run_folder import RunFolder
 from bfl.federation.wire import TrainTask, posterior_from_arrays, posterior_to_arrays, reply_content
 from bfl.posteriors import Manifest, Parameter, Posterior
 from strategies.pool_updates import pool_updates
-from strategies.posterior_pooling import Round
-from strategies.round import federated_round
+from strategies.run_support import Round
 from strategies.server_state import ServerState
 
 MANIFEST = Manifest(
@@ -343,7 +342,7 @@ def test_parts_by_word_or_by_themselves() -> None:
         defence=defences.create("winsorization"),
     )
     assert by_word.method == itself.method
-    named = strategies.PosteriorPooling(rule="ppa", population_size=12)
+    named = strategies.PopulationPooling(population_size=12)
     assert named.method.pooling == pooling_rules.create("ppa", {"population-size": 12})
     with pytest.raises(ConfigurationError, match="unknown weighting 'distanc'"):
         strategies.Conflation(weighting="distanc")

@@ -64,7 +64,7 @@ class ClampedPartialSums(PoolingRule):
 
 
 @pooling_rules.register("clamped-naive-weighted-averaging")
-class ClampedNaiveWeightedAveraging(ClampedPartialSums):
+class ClampedNaiveWeightedAveragingRule(ClampedPartialSums):
     """Naive weighted averaging with variances and their partial sums clamped from below.
 
     μ = Σ ω_k μ_k and σ² = Σ ω_k σ_k², whose variances are clamped to [e⁻⁸, e⁸] and whose sum counts
@@ -79,7 +79,7 @@ class ClampedNaiveWeightedAveraging(ClampedPartialSums):
 
 
 @pooling_rules.register("clamped-weighted-sum-of-normals")
-class ClampedWeightedSumOfNormals(ClampedPartialSums):
+class ClampedWeightedSumOfNormalsRule(ClampedPartialSums):
     """The weighted sum of normals with variances and their partial sums clamped from below.
 
     μ = Σ ω_k μ_k and σ² = Σ ω_k² σ_k², whose variances are clamped to [e⁻⁸, e⁸] and whose sum

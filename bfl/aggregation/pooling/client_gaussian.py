@@ -8,11 +8,11 @@ import numpy as np
 from pydantic import Field
 
 from bfl.aggregation.pooling.base import Array, Block, Decoded, Totals, pooling_rules
-from bfl.aggregation.pooling.linear_pool import LinearPool
+from bfl.aggregation.pooling.linear_pool import LinearPoolRule
 
 
 @pooling_rules.register("client-gaussian", aliases=("fedbe-gaussian",))
-class ClientGaussian(LinearPool):
+class ClientGaussianRule(LinearPoolRule):
     """The Gaussian fitted to the clients' means, as if each client were one observation.
 
     μ = Σ ω_k μ_k and σ² = max(Σ ω_k (μ_k − μ)², floor), with Σ ω_k = 1: the linear pool of

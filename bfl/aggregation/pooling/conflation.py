@@ -10,7 +10,7 @@ from bfl.aggregation.pooling.base import Array, Block, Decoded, PoolingRule, Tot
 
 
 @pooling_rules.register("conflation", aliases=("inverse-variance-weighting", "iv"))
-class Conflation(PoolingRule):
+class ConflationRule(PoolingRule):
     """The normalised product of the clients' densities, whatever their weights.
 
     σ² = 1 / Σ 1/σ_k² and μ = σ² Σ μ_k/σ_k². The means enter as μ_k − c around a reference c, which

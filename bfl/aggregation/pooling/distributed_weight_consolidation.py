@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field
 
 from bfl.aggregation.pooling.base import Array, Block, Decoded, Totals, pooling_rules
-from bfl.aggregation.pooling.conflation import Conflation
+from bfl.aggregation.pooling.conflation import ConflationRule
 from bfl.errors import PosteriorError
 
 NEGATIVE = "negative-precision-fraction"
@@ -16,7 +16,7 @@ WIDER = "wider-than-previous-fraction"
 
 
 @pooling_rules.register("distributed-weight-consolidation", aliases=("dwc",))
-class DistributedWeightConsolidation(Conflation):
+class DistributedWeightConsolidationRule(ConflationRule):
     """The product of the clients' densities divided by K − 1 times the previous global density.
 
     σ² = 1 / (Σ 1/σ_k² − (K−1)/σ_o²) and μ = σ² (Σ μ_k/σ_k² − (K−1) μ_o/σ_o²), with N(μ_o, σ_o²)

@@ -12,7 +12,7 @@ from bfl.posteriors.natural import greatest_step
 
 
 @pooling_rules.register("factor-changes")
-class FactorChanges(PoolingRule):
+class FactorChangesRule(PoolingRule):
     """The previous global posterior with a share ρ of each client's change of it added.
 
     With η = (Λμ, Λ) the natural parameters, q the previous global posterior and q_k what client k

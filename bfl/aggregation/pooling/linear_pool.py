@@ -18,7 +18,7 @@ from bfl.aggregation.pooling.base import (
 
 
 @pooling_rules.register("linear-pool", aliases=("lp", "linear-pooling"))
-class LinearPool(PoolingRule):
+class LinearPoolRule(PoolingRule):
     """The Gaussian with the mean and the variance of the mixture Σ ω_k N(μ_k, σ_k²).
 
     μ = Σ ω_k μ_k and σ² = Σ ω_k σ_k² + Σ ω_k (μ_k − μ)², with Σ ω_k = 1: the average of the

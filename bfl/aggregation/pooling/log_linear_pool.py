@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import ClassVar, Literal
 
 from bfl.aggregation.pooling.base import Totals, pooling_rules
-from bfl.aggregation.pooling.conflation import Conflation
+from bfl.aggregation.pooling.conflation import ConflationRule
 
 
 @pooling_rules.register("log-linear-pool", aliases=("llp", "log-linear-pooling"))
-class LogLinearPool(Conflation):
+class LogLinearPoolRule(ConflationRule):
     """The normalised weighted geometric mean of the clients' densities, Π q_k^ω_k.
 
     μ = Σ (ω_k μ_k/σ_k²) / Σ (ω_k/σ_k²) and σ² = 1 / Σ (ω_k/σ_k²), with Σ ω_k = 1: weighted

@@ -12,7 +12,7 @@ from bfl.aggregation.pooling.base import Array, Block, Decoded, PoolingRule, Tot
 @pooling_rules.register(
     "log-variance-averaging", aliases=("aalv", "arithmetic-aggregation-with-log-variance")
 )
-class LogVarianceAveraging(PoolingRule):
+class LogVarianceAveragingRule(PoolingRule):
     """Weighted averages of the means and of the logarithms of the variances.
 
     μ = Σ ω_k μ_k and σ² = exp(Σ ω_k log σ_k²), with Σ ω_k = 1: the variances' weighted geometric

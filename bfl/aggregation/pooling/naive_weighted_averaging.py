@@ -11,7 +11,7 @@ from bfl.aggregation.pooling.base import Array, Block, Decoded, PoolingRule, Tot
     "naive-weighted-averaging",
     aliases=("nwa", "eaa", "clp", "centered-linear-pool", "empirical-arithmetic-aggregation"),
 )
-class NaiveWeightedAveraging(PoolingRule):
+class NaiveWeightedAveragingRule(PoolingRule):
     """Weighted averages of the means and of the variances, each on its own.
 
     μ = Σ ω_k μ_k and σ² = Σ ω_k σ_k², with Σ ω_k = 1. Of a network of points it is FedAvg.

@@ -9,7 +9,7 @@ import numpy as np
 from pydantic import Field
 
 from bfl.aggregation.pooling.base import Array, Block, Decoded, Totals, pooling_rules
-from bfl.aggregation.pooling.linear_pool import LinearPool
+from bfl.aggregation.pooling.linear_pool import LinearPoolRule
 
 SMALLEST = float(np.finfo(np.float64).tiny)
 
@@ -17,7 +17,7 @@ SMALLEST = float(np.finfo(np.float64).tiny)
 @pooling_rules.register(
     "population-pooling", aliases=("ppa", "population-pooling-based-aggregation")
 )
-class PopulationPooling(LinearPool):
+class PopulationPoolingRule(LinearPoolRule):
     """The mean and the variance of N samples, N ω_k of them from each client's posterior.
 
     For X_1 … X_n, n = Σ n_k, drawn n_k from each N(μ_k, σ_k²): μ = Σ X_i / n and

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import ClassVar
 
 from bfl.aggregation.pooling.base import Totals, pooling_rules
-from bfl.aggregation.pooling.conflation import Conflation
+from bfl.aggregation.pooling.conflation import ConflationRule
 
 
 @pooling_rules.register("weighted-conflation", aliases=("wc", "cf", "conflation-aggregation"))
-class WeightedConflation(Conflation):
+class WeightedConflationRule(ConflationRule):
     """The normalised product of the clients' densities raised to ω_k / ω_max.
 
     μ = Σ (ω_k μ_k/σ_k²) / Σ (ω_k/σ_k²) and σ² = ω_max / Σ (ω_k/σ_k²): never wider than the

@@ -10,7 +10,7 @@ from bfl.aggregation.pooling.base import Array, Block, Decoded, PoolingRule, Tot
 @pooling_rules.register(
     "weighted-sum-of-normals", aliases=("ws", "gaa", "gaussian-arithmetic-aggregation")
 )
-class WeightedSumOfNormals(PoolingRule):
+class WeightedSumOfNormalsRule(PoolingRule):
     """The distribution of Σ ω_k θ_k for independent θ_k ~ N(μ_k, σ_k²).
 
     μ = Σ ω_k μ_k and σ² = Σ ω_k² σ_k², with Σ ω_k = 1; never wider than naive weighted averaging.

@@ -7,7 +7,7 @@ from pydantic import Field
 
 from bfl.aggregation.client_models import ClientModels, joined
 from bfl.aggregation.pooling import pool
-from bfl.aggregation.pooling.client_gaussian import ClientGaussian
+from bfl.aggregation.pooling.client_gaussian import ClientGaussianRule
 from bfl.aggregation.samplers.base import Array, Draw, WeightedSampler, samplers
 from bfl.posteriors import Posterior
 
@@ -38,7 +38,7 @@ class GaussianSampler(WeightedSampler):
         # The rule pools means, and reads no variance: one vector serves all clients.
         unread = np.ones(joined(models.average).size)
         pooled = pool(
-            ClientGaussian(dispersion_floor=float(np.finfo(np.float64).tiny)),
+            ClientGaussianRule(dispersion_floor=float(np.finfo(np.float64).tiny)),
             [Posterior(joined(p).astype(np.float64), unread) for p in models.posteriors],
             self.weights(models),
         ).posterior

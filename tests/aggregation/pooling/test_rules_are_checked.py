@@ -11,7 +11,7 @@ import pytest
 
 from bfl.aggregation.pooling import Accumulator, PoolingRule, pool
 from bfl.aggregation.pooling.base import Array, Block, Decoded, Totals
-from bfl.aggregation.pooling.naive_weighted_averaging import NaiveWeightedAveraging
+from bfl.aggregation.pooling.naive_weighted_averaging import NaiveWeightedAveragingRule
 from bfl.errors import PosteriorError
 from bfl.posteriors import Posterior
 
@@ -32,7 +32,7 @@ def clients(size: int = D) -> list[Posterior]:
 def rule_that(change: Change) -> PoolingRule:
     """Return averaging of which the result is changed, block by block."""
 
-    class Wrong(NaiveWeightedAveraging):
+    class Wrong(NaiveWeightedAveragingRule):
         name: ClassVar[str] = "wrong-rule"
 
         def decode(self, sums: tuple[Array, ...], totals: Totals, block: Block) -> Decoded:
@@ -42,7 +42,7 @@ def rule_that(change: Change) -> PoolingRule:
 
 
 def encoding(change: Callable[[tuple[Array, ...]], Any]) -> PoolingRule:
-    class Wrong(NaiveWeightedAveraging):
+    class Wrong(NaiveWeightedAveragingRule):
         name: ClassVar[str] = "wrong-rule"
 
         def encode(
@@ -144,7 +144,7 @@ def test_numbers_are_real(rule: PoolingRule, words: str) -> None:
 def test_what_is_known_is_not_overwritten(known: str) -> None:
     """One that used it for room of its own gave the next clients another reference."""
 
-    class Careless(NaiveWeightedAveraging):
+    class Careless(NaiveWeightedAveragingRule):
         uses_previous: ClassVar[bool] = True
 
         def encode(

@@ -1,0 +1,341 @@
+"""Every Strategy is one of Flower's: its start, its wrappers and its mods, with any ClientApp."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.clientapp.mod import (
+    LocalDpMod,
+    adaptiveclipping_mod,
+    arrays_size_mod,
+    fixedclipping_mod,
+    message_size_mod,
+)
+from flwr.serverapp.strategy import (
+    DifferentialPrivacyClientSideAdaptiveClipping,
+    DifferentialPrivacyClientSideFixedClipping,
+    DifferentialPrivacyServerSideAdaptiveClipping,
+    DifferentialPrivacyServerSideFixedClipping,
+    Result,
+    Strategy,
+)
+from small_federation import make_app, make_grid, make_training_app, shifted
+
+import strategies
+from bfl.errors import ConfigurationError, RunError
+from bfl.federation.wire import (
+    CONFIG,
+    TrainTask,
+    posterior_from_arrays,
+    posterior_to_arrays,
+    reply_content,
+)
+from bfl.posteriors import Posterior
+from strategies import PosteriorPooling, strategy_classes
+
+CLIENTS = 4
+START = Posterior(
+    np.arange(3, dtype=np.float32), np.full(3, 0.1, np.float32), np.ones(1, np.float32)
+)
+OWN = [
+    strategy
+    for strategy in strategy_classes().values()
+    if strategy.rule_class and not strategy.rule_class().requires() - {"gaussian"}
+]
+"""All but those whose rule needs a part on the clients."""
+
+
+def learn(message: Message, context: Context) -> RecordDict:
+    """Learn something of the node's own, without a word of bfl's but for the arrays."""
+    client = int(context.node_config["partition-id"])
+    received = posterior_from_arrays(message.content["arrays"])  # type: ignore[arg-type]
+    factor = np.float32(1 / (2 + client))
+    learnt = Posterior(
+        received.mean + factor, received.variance * (1 - factor / 4), received.point + factor
+    )
+    return reply_content(learnt, {"num-examples": 10 + client, "loss": 1.5 + client})
+
+
+def plain_app(mods: Sequence[Any] = (), evaluates: bool = False) -> ClientApp:
+    """Return a ClientApp as Flower's templates have it: it answers no query."""
+    app = ClientApp()
+
+    @app.train(mods=list(mods))
+    def train(message: Message, context: Context) -> Message:
+        return Message(learn(message, context), reply_to=message)
+
+    if evaluates:
+
+        @app.evaluate()
+        def evaluate(message: Message, context: Context) -> Message:
+            client = int(context.node_config["partition-id"])
+            measured = MetricRecord({"num-examples": 1 + client, "accuracy": 0.25 * client})
+            return Message(RecordDict({"metrics": measured}), reply_to=message)
+
+    return app
+
+
+def run(start: Callable[..., Result], app: ClientApp | None = None, rounds: int = 3) -> Result:
+    grid = make_grid(app or plain_app(), CLIENTS)
+    return start(grid, posterior_to_arrays(START), num_rounds=rounds)
+
+
+def flowers(strategy: Strategy) -> Callable[..., Result]:
+    """Return Flower's own ``start`` of a Strategy."""
+    return lambda *given, **more: Strategy.start(strategy, *given, **more)
+
+
+def digest(result: Result) -> str:
+    arrays: Any = result.arrays
+    return posterior_from_arrays(arrays).digest()
+
+
+def test_all_rules_are_here() -> None:
+    assert len(OWN) >= 12
+
+
+@pytest.mark.parametrize("described", [True, False], ids=["described", "plain"])
+@pytest.mark.parametrize("weighting", ["train-size", "max-discrepancy"])
+@pytest.mark.parametrize("strategy", OWN, ids=lambda strategy: strategy.__name__)
+def test_flowers_start_gives_the_bits_of_ours(
+    strategy: type[PosteriorPooling], weighting: str, described: bool
+) -> None:
+    app = make_training_app(learn) if described else plain_app()
+    make = partial(
+        strategy, weighting=weighting, seed=3, server_optimizer="momentum", clients=CLIENTS
+    )
+    ours, theirs = run(make().start, app), run(flowers(make()), app)
+    assert digest(ours) == digest(theirs) != START.digest()
+    assert sorted(ours.train_metrics_clientapp) == [1, 2, 3]
+    assert dict(ours.train_metrics_clientapp) == dict(theirs.train_metrics_clientapp)
+
+
+def test_a_plain_app_has_the_bits_of_one_that_says_who_it_is() -> None:
+    """In the serial engine node ids are in the order of partition ids."""
+    plain, described = plain_app(), make_training_app(learn)
+    assert digest(run(strategies.Conflation().start, plain)) == digest(
+        run(strategies.Conflation().start, described)
+    )
+
+
+def test_a_sample_of_clients_is_flowers_as_well() -> None:
+    make = partial(strategies.LinearPool, sampling="cyclic", seed=1)
+    assert digest(run(make().start)) == digest(run(flowers(make())))
+
+
+def test_a_strategy_begins_anew_with_each_start() -> None:
+    strategy = strategies.Conflation(server_optimizer="adam")
+    first = digest(run(flowers(strategy)))
+    assert digest(run(flowers(strategy))) == first == digest(run(strategy.start))
+    grid = make_grid(plain_app(), CLIENTS)
+    for _ in range(2):
+        again = Strategy.start(strategy, grid, posterior_to_arrays(START), num_rounds=3)
+        assert digest(again) == first
+
+
+def wrappers() -> dict[str, tuple[Any, dict[str, Any], list[Any]]]:
+    fixed = {"noise_multiplier": 0.0, "clipping_norm": 1e3, "num_sampled_clients": CLIENTS}
+    adaptive = {"noise_multiplier": 1e-9, "num_sampled_clients": CLIENTS}
+    adaptive |= {"initial_clipping_norm": 1e3, "clip_norm_lr": 1e-9, "clipped_count_stddev": 1.0}
+    return {
+        "server-fixed": (DifferentialPrivacyServerSideFixedClipping, fixed, []),
+        "client-fixed": (DifferentialPrivacyClientSideFixedClipping, fixed, [fixedclipping_mod]),
+        "server-adaptive": (DifferentialPrivacyServerSideAdaptiveClipping, adaptive, []),
+        "client-adaptive": (
+            DifferentialPrivacyClientSideAdaptiveClipping,
+            adaptive,
+            [adaptiveclipping_mod],
+        ),
+    }
+
+
+@pytest.mark.parametrize("wrapper", wrappers())
+@pytest.mark.parametrize("strategy", OWN, ids=lambda strategy: strategy.__name__)
+def test_flowers_wrappers_wrap_every_strategy(
+    strategy: type[PosteriorPooling], wrapper: str
+) -> None:
+    """Where they neither clip nor noise, they change the last digits alone."""
+    wraps, settings, mods = wrappers()[wrapper]
+    wrapped = run(
+        wraps(strategy(weighting="equal", clients=CLIENTS), **settings).start, plain_app(mods)
+    )
+    bare = run(strategy(weighting="equal", clients=CLIENTS).start, plain_app())
+    assert wrapped.train_metrics_clientapp[3]["clients"] == CLIENTS
+    found, expected = (posterior_from_arrays(each.arrays) for each in (wrapped, bare))
+    for name, vector in expected.vectors().items():
+        np.testing.assert_allclose(getattr(found, name), vector, rtol=2e-4, atol=1e-5)
+
+
+def test_a_wrapper_that_clips_holds_updates_back() -> None:
+    settings = {"noise_multiplier": 0.0, "num_sampled_clients": CLIENTS}
+    moved = []
+    for norm in (1e3, 1e-3):
+        wrapped = DifferentialPrivacyServerSideFixedClipping(
+            strategies.NaiveWeightedAveraging(), clipping_norm=norm, **settings
+        )
+        found: Any = run(wrapped.start, rounds=1).arrays
+        moved.append(np.abs(posterior_from_arrays(found).mean - START.mean).max())
+    assert moved[1] < 1e-3 < 0.1 < moved[0]
+
+
+def test_noise_that_makes_variances_negative_ends_the_run_with_a_reason() -> None:
+    settings = {"noise_multiplier": 10.0, "clipping_norm": 1.0, "num_sampled_clients": CLIENTS}
+    wrapped = DifferentialPrivacyServerSideFixedClipping(strategies.Conflation(), **settings)
+    with pytest.raises(ConfigurationError, match="variance"):
+        run(wrapped.start, rounds=50)
+
+
+def test_a_round_that_a_wrapper_leaves_out_is_gone_on_from() -> None:
+    """Flower's wrappers aggregate nothing when a client has failed."""
+    failed: list[int] = []
+
+    def fail_once(message: Message, context: Context) -> RecordDict:
+        config: Any = message.content[CONFIG]
+        if config["server-round"] == 2 and config["partition-id"] == 1:
+            failed.append(1)
+            raise RuntimeError("once")
+        return learn(message, context)
+
+    settings = {"noise_multiplier": 0.0, "clipping_norm": 1e3, "num_sampled_clients": CLIENTS}
+    wrapped = DifferentialPrivacyServerSideFixedClipping(
+        strategies.Conflation(server_optimizer="momentum"), **settings
+    )
+    result = run(wrapped.start, make_training_app(fail_once))
+    assert failed == [1]
+    assert sorted(result.train_metrics_clientapp) == [1, 3]
+
+
+@pytest.mark.parametrize(
+    "mod", [arrays_size_mod, message_size_mod, LocalDpMod(1e3, 1e-9, 1.0, 0.1)], ids=str
+)
+def test_flowers_mods_are_on_every_message(mod: Any) -> None:
+    found = run(strategies.WeightedSumOfNormals().start, plain_app([mod]))
+    assert found.train_metrics_clientapp[3]["clients"] == CLIENTS
+
+
+def test_clients_that_fail_are_left_out_of_flowers_start_too() -> None:
+    def reply(task: TrainTask, received: Posterior) -> RecordDict:
+        if task.partition_id == 1:
+            raise RuntimeError("down")
+        return shifted(task, received)
+
+    told: list[str] = []
+    strategy = strategies.Conflation(on_warning=told.append)
+    result = run(flowers(strategy), make_app(reply), rounds=1)
+    metrics = result.train_metrics_clientapp[1]
+    assert (metrics["clients"], metrics["failures"]) == (CLIENTS - 1, 1)
+    assert "client 1" in told[0]
+    with pytest.raises(RunError, match="3 of 4 clients"):
+        run(flowers(strategies.Conflation(min_clients=4)), make_app(reply), rounds=1)
+
+
+def test_clients_evaluate_if_they_are_asked() -> None:
+    strategy = strategies.Conflation(fraction_evaluate=1.0)
+    expected = sum((1 + client) * 0.25 * client for client in range(CLIENTS)) / 10
+    for start in (strategy.start, flowers(strategy)):
+        result = run(start, plain_app(evaluates=True))
+        assert sorted(result.evaluate_metrics_clientapp) == [1, 2, 3]
+        assert result.evaluate_metrics_clientapp[2]["accuracy"] == pytest.approx(expected)
+    some = strategies.Conflation(fraction_evaluate=0.5)
+    grid = make_grid(plain_app(evaluates=True), CLIENTS)
+    arrays = posterior_to_arrays(START)
+    some.configure_train(1, arrays, ConfigRecord(), grid)
+    asked = list(some.configure_evaluate(1, arrays, ConfigRecord({"mark": 7}), grid))
+    assert len(asked) == 2
+    config: Any = asked[0].content[CONFIG]
+    assert (config["mark"], config["server-round"]) == (7, 1)
+    none = run(strategies.Conflation().start, plain_app(evaluates=True))
+    assert not none.evaluate_metrics_clientapp
+
+
+def test_the_first_arrays_are_evaluated_on_the_server_as_flower_does() -> None:
+    seen: list[int] = []
+
+    def judge(number: int, arrays: ArrayRecord) -> MetricRecord | None:
+        seen.append(number)
+        return MetricRecord({"number": number})
+
+    for start in (strategies.Conflation().start, flowers(strategies.Conflation())):
+        grid = make_grid(plain_app(), CLIENTS)
+        result = start(grid, posterior_to_arrays(START), num_rounds=2, evaluate_fn=judge)
+        assert sorted(result.evaluate_metrics_serverapp) == [0, 1, 2]
+    assert seen == [0, 1, 2] * 2
+
+
+def test_several_messages_a_round_are_not_flowers() -> None:
+    with pytest.raises(ConfigurationError, match="call this Strategy's start"):
+        run(flowers(strategies.Conflation(exchange="masked")), make_app())
+
+
+def test_pooling_without_a_round_is_refused() -> None:
+    with pytest.raises(RunError, match="configure_train comes first"):
+        strategies.Conflation().aggregate_train(1, [])
+
+
+@pytest.mark.parametrize("clients", [3, 5])
+def test_a_wrong_number_of_plain_clients_is_refused(clients: int) -> None:
+    strategy = strategies.Conflation(clients=clients, node_timeout=0.2)
+    with pytest.raises((ConfigurationError, RunError), match=f"{CLIENTS}.*{clients}|{clients}.*"):
+        run(strategy.start)
+
+
+def test_plain_clients_cannot_be_assigned_examples() -> None:
+    strategy = strategies.Conflation(partition=[np.arange(3)] * CLIENTS, node_timeout=0.2)
+    with pytest.raises(RunError, match="cannot say who it is"):
+        run(strategy.start)
+
+
+# docs/flower.md, run as it stands -------------------------------------------------------------
+
+PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "flower.md"
+SERVER, NUMPY, TORCH, WRAPPED = re.findall(
+    r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL
+)
+
+
+def module(text: str, **names: Any) -> dict[str, Any]:
+    found: dict[str, Any] = {"__name__": "of_the_page", **names}
+    exec(compile(text, "flower.md", "exec"), found)
+    return found
+
+
+def test_the_pages_numpy_client_takes_part(capsys: pytest.CaptureFixture[str]) -> None:
+    client, server = module(NUMPY), module(SERVER)
+    context = Context(run_id=1, node_id=0, node_config={}, state=RecordDict(), run_config={})
+    server["server"](make_grid(client["app"], CLIENTS), context)
+    said = capsys.readouterr().out
+    assert "error" in said
+    wrapped = module(WRAPPED, Conflation=strategies.Conflation)["wrapped"]
+    prior = Posterior(np.zeros(2, np.float32), np.full(2, 100, np.float32))
+    result = wrapped.start(make_grid(client["app"], CLIENTS), posterior_to_arrays(prior), 1)
+    mean = posterior_from_arrays(result.arrays).mean
+    np.testing.assert_allclose(mean, [1, -2], atol=0.5)
+
+
+def test_a_client_in_pytorch_and_one_in_numpy_make_one_posterior() -> None:
+    pytest.importorskip("torch", reason="PyTorch is not installed, and bfl does not need it")
+    numpy, torch = module(NUMPY)["app"], module(TORCH)["app"]
+    both = ClientApp()
+
+    @both.train()
+    def train(message: Message, context: Context) -> Message:
+        theirs: Message = (torch if context.node_config["partition-id"] else numpy)(
+            message, context
+        )
+        return theirs
+
+    prior = Posterior(np.zeros(2, np.float32), np.full(2, 100, np.float32))
+    strategy = strategies.DistributedWeightConsolidation(weighting="equal")
+    result = strategy.start(make_grid(both, 2), posterior_to_arrays(prior), num_rounds=1)
+    pooled = posterior_from_arrays(result.arrays)
+    assert result.train_metrics_clientapp[1]["clients"] == 2
+    np.testing.assert_allclose(pooled.mean, [1, -2], atol=0.4)
+    np.testing.assert_allclose(pooled.variance, 1 / (1 / 100 + 60 / 0.5), rtol=0.05)
