@@ -214,7 +214,9 @@ def test_a_round_that_a_wrapper_leaves_out_is_gone_on_from() -> None:
 
 
 @pytest.mark.parametrize(
-    "mod", [arrays_size_mod, message_size_mod, LocalDpMod(1e3, 1e-9, 1.0, 0.1)], ids=str
+    "mod",
+    [arrays_size_mod, message_size_mod, LocalDpMod(1e3, 1e-9, 1.0, 0.1)],
+    ids=["arrays-size", "message-size", "local-dp"],
 )
 def test_flowers_mods_are_on_every_message(mod: Any) -> None:
     found = run(strategies.WeightedSumOfNormals().start, plain_app([mod]))
