@@ -26,7 +26,7 @@ PAGE = ROOT / "docs" / "results" / "closing.md"
 FOLDER = PAGE.with_suffix("")
 PRICE, FIGURE = FOLDER / "price.json", FOLDER / "accuracy-and-auroc.png"
 STUDIES = ("closing-digits", "closing-fashion-mnist")
-MASKED = "closing-digits-masked"
+MASKED, TRIED = "closing-digits-masked", "closing-digits-tried"
 
 METHODS = {
     "federated-averaging": "FedAvg",
@@ -34,6 +34,9 @@ METHODS = {
     "naive-weighted-averaging": "NWA",
     "conflation": "conflation",
 }
+OTHERS = ("prior at 0", "temperature")
+"""What else was tried with FedAvg."""
+
 PARTITIONS = {"iid": "IID", "dirichlet": "Dirichlet 0.5", "shards": "2-class"}
 FAR = {"digits": ("inverted", "noised"), "fashion-mnist": ("mnist",)}
 NEAR = "rotated"
@@ -79,14 +82,21 @@ def lines(study: str) -> list[Line]:
     for path in sorted((PAGE.parent / study / "runs").glob("*.json")):
         result = read_result(path)
         keys = result.configuration
-        method = "FedAvg" if keys["inference"] == "deterministic" else METHODS[keys["strategy"]]
-        key = (keys["dataset"], PARTITIONS[keys["partition"]], keys["rounds"], method)
+        key = (keys["dataset"], PARTITIONS[keys["partition"]], keys["rounds"], _method(keys))
         found.setdefault(key, {})[keys["seed"]] = result.metrics
-    orders = [list(PARTITIONS.values()), list(METHODS.values())]
+    orders = [list(PARTITIONS.values()), [*METHODS.values(), *OTHERS]]
     ordered = sorted(
         found, key=lambda key: (key[0], orders[0].index(key[1]), key[2], orders[1].index(key[3]))
     )
     return [Line(key, found[key]) for key in ordered]
+
+
+def _method(keys: Mapping[str, Any]) -> str:
+    if "temperature" in keys["closing"]:
+        return "temperature"
+    if keys["head-prior"] == "zero":
+        return "prior at 0"
+    return "FedAvg" if keys["inference"] == "deterministic" else METHODS[keys["strategy"]]
 
 
 # ------------------------------------------------------------------------------- the table
@@ -188,10 +198,28 @@ def training(found: Sequence[Line]) -> list[str]:
     return rows
 
 
+def tried(found: Sequence[Line], others: Sequence[Line]) -> list[str]:
+    """Return the lines of the table of other closing rounds beside the default, with FedAvg."""
+    rows = [
+        "| partition | closing | seeds | accuracy (%) | NLL | ECE |",
+        "| --- | --- | ---: | ---: | ---: | ---: |",
+    ]
+    for line in others:
+        default = next(x for x in found if x.key == (*line.key[:3], "FedAvg"))
+        for name, each in (("the default", default), (line.key[3], line)):
+            accuracy, *rest = (each.mean(metric) for metric in METRICS)
+            cells = [line.key[1], name, str(len(each.runs)), f"{100 * accuracy:.1f}"]
+            row = f"| {' | '.join([*cells, *(f'{value:.3f}' for value in rest)])} |"
+            if row not in rows:
+                rows.append(row)
+    return rows
+
+
 def masked(direct: Sequence[Line], hidden: Sequence[Line]) -> list[str]:
-    """Return in a line how far runs whose sums are masked are from those whose are not."""
+    """Return how far runs whose updates and sums are masked are from those whose are not."""
     other = {line.key: line for line in direct}
     names = [
+        *(f"{BEFORE}{name}" for name in METRICS),
         *METRICS,
         *(f"ood-{source}-{DENSITY}-auroc" for source in (*FAR["digits"], NEAR)),
     ]
@@ -204,10 +232,8 @@ def masked(direct: Sequence[Line], hidden: Sequence[Line]) -> list[str]:
         ]
         for name in names
     }
-    runs = len(apart[names[0]])
-    largest = {name: max(values, default=0.0) for name, values in apart.items()}
-    told = ", ".join(f"{name} {value:.4f}" for name, value in largest.items())
-    return [f"Of {runs} runs under both exchanges, these are the largest differences: {told}."]
+    rows = [f"| largest difference of {len(apart[names[0]])} runs | |", "| --- | ---: |"]
+    return rows + [f"| {name} | {max(values):.4f} |" for name, values in apart.items() if values]
 
 
 # ------------------------------------------------------------------------------- the price
@@ -314,6 +340,7 @@ def sections() -> dict[str, list[str]]:
         "table": table(found, price),
         "goals": goals(found),
         "training": training([x for x in found if x.key[3] in ("FedAvg", "NWA")]),
+        "tried": tried(found, lines(TRIED)),
         "masked": masked(found, lines(MASKED)),
     }
 
