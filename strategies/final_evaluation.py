@@ -17,8 +17,13 @@ from bfl.experiments.results.collapse import CollapseWatch
 from bfl.experiments.results.corruptions import by_strength
 from bfl.experiments.results.examples import write_examples
 from bfl.experiments.results.figures import draw_all
-from bfl.experiments.results.file_names import CLOSING, CORRUPTIONS
-from bfl.experiments.results.foreign import BEFORE_CLOSING, OF_FOREIGN, write_foreign
+from bfl.experiments.results.file_names import CLOSING, CORRUPTIONS, FOREIGN
+from bfl.experiments.results.foreign import (
+    BEFORE_CLOSING,
+    OF_FOREIGN,
+    told_of_foreign,
+    write_foreign,
+)
 from bfl.experiments.results.judged_clients import judged_clients, means_over_clients, told
 from bfl.experiments.results.run_folder import FINAL_EVALUATION
 from bfl.experiments.results.summary import write_ensemble, write_evaluation
@@ -68,6 +73,8 @@ def finish(context: RunContext, posterior: Posterior, known: Known | None = None
         progress.say(told(table))
     if account := account_of(context, len(folder.rounds())):
         numbers |= account.epsilons()
+    if folder.holds(FOREIGN):
+        progress.say(told_of_foreign(folder.read_json(FOREIGN)))
     figures = draw_all(folder)
     folder.write_metrics(numbers)
     context.log.end(numbers, figures)

@@ -11,6 +11,9 @@ from bfl.posteriors.floor import FRACTION_AT_FLOOR
 LEAST_SHARE = 1e-3
 MOST_AT_FLOOR = 0.5
 
+REMEDY = '; closing="bayesian-head+feature-density" finds what does, also for a run that is over'
+CLOSES = "; what its closing round finds does"
+
 
 def collapse(numbers: Mapping[str, Any], samples: int) -> str | None:
     """Return in words that a variational posterior's epistemic uncertainty has collapsed, or None.
@@ -71,5 +74,6 @@ class CollapseWatch:
         """
         found = collapse(numbers, samples)
         if found and not any("has collapsed" in told for told in self._folder.warnings()):
+            found += REMEDY if self._folder.config().get("closing", "none") == "none" else CLOSES
             self._say(f"warning, {when}: {found}")
             self._folder.append_warning(f"{when}: {found}")

@@ -98,6 +98,17 @@ def numbers_of_foreign(content: Mapping[str, Any]) -> dict[str, float]:
     }
 
 
+def told_of_foreign(content: Mapping[str, Any]) -> str:
+    """Return in a line how well the run's score tells the foreign images of ``foreign.json``."""
+    score = content["score"]
+    found = (
+        f"{name} ({'near' if source['near'] else 'far'}) "
+        f"{source['uncertainties'][score]['auroc']:.3f}"
+        for name, source in content["sources"].items()
+    )
+    return f"foreign images are told from test images by {score}, AUROC: {', '.join(found)}"
+
+
 def _measured(shown: Shown, settings: Mapping[str, Any]) -> dict[str, FloatArray]:
     return {
         f"{prefix}{name}": values

@@ -9,7 +9,8 @@ from sklearn.metrics import roc_auc_score
 
 from bfl.evaluation.prediction import Predictions, PredictionStatistics
 from bfl.evaluation.uncertainty import measure_all
-from bfl.experiments.results.foreign import BEFORE_CLOSING, write_foreign
+from bfl.experiments.results.file_names import FOREIGN
+from bfl.experiments.results.foreign import BEFORE_CLOSING, told_of_foreign, write_foreign
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.studies.columns import Column
 from bfl.experiments.studies.run_result import result_of
@@ -29,6 +30,9 @@ def test_a_run_keeps_every_uncertainty_before_and_after_its_closing(tmp_path: Pa
     rotated = {"": predictions(1.0, density[1]), BEFORE_CLOSING: predictions(0.1)}
     headline = write_foreign(folder, test, [("rotated", True, rotated)], {})
     folder.write_metrics(headline)
+    line = told_of_foreign(folder.read_json(FOREIGN))
+    for word in ("feature-density", "rotated (near)", f"{headline['ood-rotated-auroc']:.3f}"):
+        assert word in line
     found = result_of(folder, "run").metrics
 
     def area(by: str, prefix: str) -> float:

@@ -58,6 +58,7 @@ class ForeignImagesFigure(Figure):
             raise DataError(f"{folder.path / FOREIGN} is corrupt: {error!r}") from error
         # Scores of foreign images may be thousands of times those of test images.
         axes.set_xscale("symlog", linthresh=max(1e-3, float(np.ptp(test)) / 2))
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
         axes.set_xlabel(score.replace("-", " ") + (" (nats)" if score == "feature-density" else ""))
         axes.set_ylabel("images below that score (%)")
         percent_axis(axes.yaxis)

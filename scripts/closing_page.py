@@ -1,0 +1,375 @@
+#!/usr/bin/env python
+"""The page on the closing round: its table, its goals and its figure, from committed results.
+
+    python scripts/closing_page.py            # prints what is committed
+    python scripts/closing_page.py --write    # writes page and figure from docs/results/closing-*
+    python scripts/closing_page.py --price FOLDER    # measures the price first, on the
+                                                     # Fashion-MNIST in FOLDER, in minutes
+
+The runs are those of ``configs/closing/``, put here by ``bfl study merge``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean, median
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "results" / "closing.md"
+FOLDER = PAGE.with_suffix("")
+PRICE, FIGURE = FOLDER / "price.json", FOLDER / "accuracy-and-auroc.png"
+STUDIES = ("closing-digits", "closing-fashion-mnist")
+MASKED, TRIED = "closing-digits-masked", "closing-digits-tried"
+
+METHODS = {
+    "federated-averaging": "FedAvg",
+    "weighted-sum-of-normals": "WS",
+    "naive-weighted-averaging": "NWA",
+    "conflation": "conflation",
+}
+OTHERS = ("prior at 0", "temperature")
+"""What else was tried with FedAvg."""
+
+PARTITIONS = {"iid": "IID", "dirichlet": "Dirichlet 0.5", "shards": "2-class"}
+FAR = {"digits": ("inverted", "noised"), "fashion-mnist": ("mnist",)}
+NEAR = "rotated"
+BEFORE = "before-closing-"
+ENTROPY, DENSITY = f"{BEFORE}predictive-entropy", "feature-density"
+EXAMPLES, ROUNDS, REPEATS = 10000.0, 2, 3
+"""What the price is measured with."""
+
+METRICS = ("accuracy", "negative-log-likelihood", "expected-calibration-error")
+
+Key = tuple[str, str, int, str]
+"""Data set, partition, rounds, method."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """The runs of a line, which differ in their seed.
+
+    Attributes:
+        key: What the line is about.
+        runs: The numbers of each run, by seed.
+    """
+
+    key: Key
+    runs: Mapping[int, Mapping[str, float]]
+
+    def mean(self, name: str) -> float:
+        """Return the mean of a number over the seeds."""
+        return fmean(run[name] for run in self.runs.values())
+
+    @property
+    def told(self) -> str:
+        """The line in words."""
+        data, partition, rounds, method = self.key
+        return f"{data}, {partition}, {rounds} rounds, {method}"
+
+
+def lines(study: str) -> list[Line]:
+    """Return the lines of a study's committed results, in the order of its file."""
+    from bfl.experiments.studies.run_result import read_result
+
+    found: dict[Key, dict[int, Mapping[str, float]]] = {}
+    for path in sorted((PAGE.parent / study / "runs").glob("*.json")):
+        result = read_result(path)
+        keys = result.configuration
+        key = (keys["dataset"], PARTITIONS[keys["partition"]], keys["rounds"], _method(keys))
+        found.setdefault(key, {})[keys["seed"]] = result.metrics
+    orders = [list(PARTITIONS.values()), [*METHODS.values(), *OTHERS]]
+    ordered = sorted(
+        found, key=lambda key: (key[0], orders[0].index(key[1]), key[2], orders[1].index(key[3]))
+    )
+    return [Line(key, found[key]) for key in ordered]
+
+
+def _method(keys: Mapping[str, Any]) -> str:
+    if "temperature" in keys["closing"]:
+        return "temperature"
+    if keys["head-prior"] == "zero":
+        return "prior at 0"
+    return "FedAvg" if keys["inference"] == "deterministic" else METHODS[keys["strategy"]]
+
+
+# ------------------------------------------------------------------------------- the table
+
+
+def table(found: Sequence[Line], price: Mapping[str, float]) -> list[str]:
+    """Return the lines of the page's table: without and with the closing, means over seeds."""
+    heads = ["data", "partition", "rounds", "method", "seeds", "accuracy (%)", "NLL", "ECE"]
+    heads += ["AUROC far", "AUROC near", "price"]
+    rows = [f"| {' | '.join(heads)} |", f"| {' | '.join(['---'] * 4 + ['---:'] * 7)} |"]
+    for line in found:
+        data, partition, rounds, method = line.key
+        cells = [data, partition, str(rounds), method, str(len(line.runs))]
+        for name, form, scale in zip(METRICS, (".1f", ".3f", ".3f"), (100, 1, 1), strict=True):
+            cells.append(_arrow(line, f"{BEFORE}{name}", name, form, scale))
+        cells.append(", ".join(_area(line, source) for source in FAR[data]))
+        cells.append(_area(line, NEAR))
+        cells.append(f"{price[method]:.2f} → {price[method] + price['closing']:.2f}")
+        rows.append(f"| {' | '.join(cells)} |")
+    return rows
+
+
+def _arrow(line: Line, before: str, after: str, form: str, scale: float = 1.0) -> str:
+    first, second = (format(scale * line.mean(name), form) for name in (before, after))
+    return f"{first} → {second}"
+
+
+def _area(line: Line, source: str) -> str:
+    return _arrow(line, f"ood-{source}-{ENTROPY}-auroc", f"ood-{source}-{DENSITY}-auroc", ".3f")
+
+
+# ------------------------------------------------------------------------------- the goals
+
+
+def gains(line: Line, name: str, against: Line) -> list[float]:
+    """Return a number of a closed line minus that of another without closing, by common seed."""
+    return [
+        run[name] - against.runs[seed][f"{BEFORE}{name}"]
+        for seed, run in line.runs.items()
+        if seed in against.runs
+    ]
+
+
+def goals(found: Sequence[Line]) -> list[str]:
+    """Return the lines of the goals' table: how many lines meet one, and who misses it most."""
+    averaging = {line.key[:3]: line for line in found if line.key[3] == "FedAvg"}
+    accuracy, likelihood, calibration = METRICS
+
+    def gain(name: str) -> Callable[[Line], float]:
+        return lambda line: fmean(gains(line, name, averaging[line.key[:3]]))
+
+    def foreign(source: str, what: str) -> Callable[[Line], float]:
+        return lambda line: line.mean(f"ood-{source}-{DENSITY}-{what}")
+
+    shared = (
+        ("accuracy minus FedAvg's ≥ 0", gain(accuracy), 1, 0.0),
+        ("NLL minus FedAvg's ≤ -0.02", gain(likelihood), -1, -0.02),
+        ("ECE ≤ 0.02", lambda line: line.mean(calibration), -1, 0.02),
+        (f"AUROC near ({NEAR}) ≥ 0.90", foreign(NEAR, "auroc"), 1, 0.9),
+    )
+    far = {
+        data: [
+            goal
+            for source in sources
+            for goal in (
+                (f"AUROC far ({source}) ≥ 0.97", foreign(source, "auroc"), 1, 0.97),
+                (f"FPR95 far ({source}) ≤ 0.06", foreign(source, "fpr95"), -1, 0.06),
+            )
+        ]
+        for data, sources in FAR.items()
+    }
+    rows = [
+        "| data | goal | lines that meet it | farthest from it | there |",
+        "| --- | --- | ---: | --- | ---: |",
+    ]
+    for data in FAR:
+        own = [line for line in found if line.key[0] == data and line.key[:3] in averaging]
+        for name, value, sign, bound in (*shared, *far[data]) if own else ():
+            values = {line.told: value(line) for line in own}
+            met = sum(sign * (each - bound) >= -1e-12 for each in values.values())
+            worst = min(values, key=lambda told: sign * values[told])
+            cells = (data, name, f"{met} of {len(values)}", worst.partition(", ")[2])
+            rows.append(f"| {' | '.join(cells)} | {values[worst]:.3f} |")
+    return rows
+
+
+def training(found: Sequence[Line]) -> list[str]:
+    """Return the lines of the table of what the closing gains, by rounds of training."""
+    rows = [
+        "| data | partition | method | rounds | accuracy (points) | NLL | seeds of lower NLL |",
+        "| --- | --- | --- | ---: | ---: | ---: | ---: |",
+    ]
+    for line in found:
+        data, partition, rounds, method = line.key
+        points, nats = (gains(line, name, line) for name in METRICS[:2])
+        cells = (data, partition, method, str(rounds), f"{100 * fmean(points):+.1f}")
+        lower = f"{sum(each < -5e-4 for each in nats)} of {len(nats)}"
+        rows.append(f"| {' | '.join(cells)} | {fmean(nats):+.3f} | {lower} |")
+    return rows
+
+
+def tried(found: Sequence[Line], others: Sequence[Line]) -> list[str]:
+    """Return the lines of the table of other closing rounds beside the default, with FedAvg."""
+    rows = [
+        "| partition | closing | seeds | accuracy (%) | NLL | ECE |",
+        "| --- | --- | ---: | ---: | ---: | ---: |",
+    ]
+    for line in others:
+        default = next(x for x in found if x.key == (*line.key[:3], "FedAvg"))
+        for name, each in (("the default", default), (line.key[3], line)):
+            accuracy, *rest = (each.mean(metric) for metric in METRICS)
+            cells = [line.key[1], name, str(len(each.runs)), f"{100 * accuracy:.1f}"]
+            row = f"| {' | '.join([*cells, *(f'{value:.3f}' for value in rest)])} |"
+            if row not in rows:
+                rows.append(row)
+    return rows
+
+
+def masked(direct: Sequence[Line], hidden: Sequence[Line]) -> list[str]:
+    """Return how far runs whose updates and sums are masked are from those whose are not."""
+    other = {line.key: line for line in direct}
+    names = [
+        *(f"{BEFORE}{name}" for name in METRICS),
+        *METRICS,
+        *(f"ood-{source}-{DENSITY}-auroc" for source in (*FAR["digits"], NEAR)),
+    ]
+    apart = {
+        name: [
+            abs(run[name] - other[line.key].runs[seed][name])
+            for line in hidden
+            if line.key in other
+            for seed, run in line.runs.items()
+        ]
+        for name in names
+    }
+    rows = [f"| largest difference of {len(apart[names[0]])} runs | |", "| --- | ---: |"]
+    return rows + [f"| {name} | {max(values):.4f} |" for name, values in apart.items() if values]
+
+
+# ------------------------------------------------------------------------------- the price
+
+
+def measured_price(data_dir: str) -> dict[str, Any]:
+    """Return CPU seconds of a round over those of FedAvg's, and of the closing over 20 rounds."""
+    from bfl.experiments.results.environment import describe_environment
+
+    base = {
+        "dataset": "fashion-mnist",
+        "data_dir": data_dir,
+        "train_examples": EXAMPLES,
+        "model": "resnet8",
+        "local_epochs": 1,
+        "evaluate_every": 0,
+        "server_evaluates": False,
+    }
+    averaging = {"strategy": "fedavg", "inference": "deterministic"}
+    asked = {
+        "FedAvg": averaging,
+        "flipout": {"strategy": "ws", "inference": "flipout"},
+        "closing": {**averaging, "closing": "bayesian-head+feature-density"},
+    }
+    seconds: dict[str, list[float]] = {name: [] for name in asked}
+    for keys in asked.values():  # what is built once in a process is no price
+        _cpu_seconds({**base, **keys, "rounds": 1, "train_examples": 500.0})
+    for _ in range(REPEATS):
+        once = {name: _cpu_seconds({**base, **keys, "rounds": 1}) for name, keys in asked.items()}
+        for name in ("FedAvg", "flipout"):
+            many = _cpu_seconds({**base, **asked[name], "rounds": 1 + ROUNDS})
+            seconds[name].append((many - once[name]) / ROUNDS)
+        seconds["closing"].append(once["closing"] - once["FedAvg"])
+    round_ = median(seconds["FedAvg"])
+    flipout = median(seconds["flipout"]) / round_
+    return {
+        "FedAvg": 1.0,
+        **dict.fromkeys(("WS", "NWA", "conflation"), flipout),
+        "closing": median(seconds["closing"]) / (20 * round_),
+        "cpu-seconds": seconds,
+        "environment": describe_environment(),
+    }
+
+
+def _cpu_seconds(keys: Mapping[str, Any]) -> float:
+    import bfl
+
+    def used() -> float:
+        usage = resource.getrusage(resource.RUSAGE_SELF)
+        return usage.ru_utime + usage.ru_stime
+
+    with tempfile.TemporaryDirectory() as folder:
+        begun = used()
+        bfl.run(keys, backend="serial", output_dir=folder)
+        return used() - begun
+
+
+# ------------------------------------------------------------------------------- the figure
+
+
+def draw(found: Sequence[Line], price: Mapping[str, float]) -> None:
+    """Draw accuracy against AUROC of near images, without and with the closing."""
+    from bfl.experiments.results.figures.style import COLORS, new_figure, styled
+
+    shown = [line for line in found if line.key[2] == 20]
+    panels = list(dict.fromkeys(line.key[:2] for line in shown))
+    with styled():
+        high = -(-len(panels) // 3)
+        figure = new_figure(8.4, 0.6 + 2.7 * high)
+        grid = figure.subplots(high, 3, squeeze=False).ravel()
+        for axes, panel in zip(grid, panels, strict=False):
+            for color, method in zip(COLORS, METHODS.values(), strict=False):
+                for line in (x for x in shown if (*x.key[:2], x.key[3]) == (*panel, method)):
+                    _draw_line(axes, line, price, color)
+            axes.set_title(", ".join(panel))
+            axes.set_xlabel("accuracy (%)")
+            axes.set_ylabel("AUROC, rotated")
+        for axes in grid[len(panels) :]:
+            axes.set_axis_off()
+        handles, labels = grid[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=4)
+        FOLDER.mkdir(exist_ok=True)
+        figure.savefig(FIGURE, dpi=120, metadata={"Software": None})
+
+
+def _draw_line(axes: Any, line: Line, price: Mapping[str, float], color: str) -> None:
+    method = line.key[3]
+    accuracy = [100 * line.mean(name) for name in (f"{BEFORE}accuracy", "accuracy")]
+    areas = [line.mean(f"ood-{NEAR}-{by}-auroc") for by in (ENTROPY, DENSITY)]
+    sizes = [40 * price[method], 40 * (price[method] + price["closing"])]
+    axes.plot(accuracy, areas, color=color, linewidth=0.8)
+    axes.scatter(accuracy[0], areas[0], sizes[0], facecolors="white", edgecolors=color, zorder=3)
+    axes.scatter(accuracy[1], areas[1], sizes[1], color=color, zorder=3, label=method)
+
+
+# --------------------------------------------------------------------------------- the page
+
+
+def sections() -> dict[str, list[str]]:
+    """Return the lines of the page's sections, by name."""
+    price = json.loads(PRICE.read_text(encoding="utf-8"))
+    found = [line for study in STUDIES for line in lines(study)]
+    return {
+        "table": table(found, price),
+        "goals": goals(found),
+        "training": training([x for x in found if x.key[3] in ("FedAvg", "NWA")]),
+        "tried": tried(found, lines(TRIED)),
+        "masked": masked(found, lines(MASKED)),
+    }
+
+
+def page_with(text: str, written: Mapping[str, Iterable[str]]) -> str:
+    """Return the page's text with its sections written anew."""
+    for name, content in written.items():
+        begin, end = f"<!-- {name} -->", f"<!-- end of {name} -->"
+        head, _, rest = text.partition(begin)
+        text = "\n".join([head + begin, "", *content, "", end]) + rest.partition(end)[2]
+    return text
+
+
+def main() -> None:
+    """Print the committed numbers, or write the page."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--price", metavar="FOLDER", help="measures the price; writes all")
+    parser.add_argument("--write", action="store_true", help="writes figure and page")
+    given = parser.parse_args()
+    if given.price:
+        FOLDER.mkdir(exist_ok=True)
+        PRICE.write_text(json.dumps(measured_price(given.price), indent=1) + "\n", encoding="utf-8")
+    written = sections()
+    if given.price or given.write:
+        price = json.loads(PRICE.read_text(encoding="utf-8"))
+        draw([line for study in STUDIES for line in lines(study)], price)
+        PAGE.write_text(page_with(PAGE.read_text(encoding="utf-8"), written), encoding="utf-8")
+    print("\n".join(line for content in written.values() for line in ["", *content]))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,55 @@
+"""Pages that scripts write say what the committed numbers say."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import sys
+from itertools import pairwise
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
+
+
+@pytest.fixture
+def load(monkeypatch: pytest.MonkeyPatch):
+    def loaded(name: str) -> ModuleType:
+        specification = importlib.util.spec_from_file_location(name, SCRIPTS / f"{name}.py")
+        assert specification is not None
+        assert specification.loader is not None
+        module = importlib.util.module_from_spec(specification)
+        monkeypatch.setitem(sys.modules, name, module)
+        specification.loader.exec_module(module)
+        return module
+
+    return loaded
+
+
+def test_the_closing_round(load) -> None:
+    script = load("closing_page")
+    text = script.PAGE.read_text(encoding="utf-8")
+    written = script.page_with(text, script.sections())
+    assert written == text, "python scripts/closing_page.py --write"
+
+
+def test_variances(load) -> None:
+    script = load("variances")
+    text = script.PAGE.read_text(encoding="utf-8")
+    numbers = json.loads(script.NUMBERS.read_text(encoding="utf-8"))
+    assert script.page_with(text, numbers) == text, "python scripts/variances.py --write"
+    rows = {row["name"]: row for row in numbers["rows"]}
+    # What the page says of the rules: divided by K = 10 each round down to the floor, or kept.
+    for name in ("WS", "conflation"):
+        falls = rows[name]["sigma-by-round"]
+        for before, after in pairwise(falls[:6]):
+            assert before / after == pytest.approx(10**0.5, rel=0.05)
+        assert falls[-1] == pytest.approx(1e-5, rel=1e-3)
+    kept = [row for name, row in rows.items() if row["sigma-by-round"][-1] > 1e-3]
+    assert len(kept) == len(rows) - 3
+    likelihood = "negative-log-likelihood"
+    assert all(row["numbers"][likelihood] > rows["WS"]["numbers"][likelihood] for row in kept)
+    area = "retention-area-accuracy-epistemic"
+    assert all(row["numbers"][area] < rows["WS"]["numbers"][area] for row in kept)
