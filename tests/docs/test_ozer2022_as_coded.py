@@ -123,26 +123,6 @@ def test_a_fifth_of_the_images_changes_the_spreads_that_steps_make(
             assert ratios[clients, rule, "fmnist"] == pytest.approx(1, abs=0.03)
 
 
-def test_what_the_page_says_of_the_codes_log_variances(
-    script: ModuleType, spreads: ModuleType, coded: Any
-) -> None:
-    said = " ".join(script.PAGE.read_text(encoding="utf-8").split())
-    at_clamp = {name: np.sqrt(n) * np.exp(-4) for name, n in spreads.WEIGHTS.items()}
-    moved = [
-        2 * np.log(cell.mean / at_clamp[name]) - 8 - spreads.BEGIN
-        for (_, rule, name), cell in coded.items()
-        if rule == "AALV"
-    ]
-    assert f"by {min(moved):.1f} to {max(moved):.1f} in a whole run" in said
-    more = [cell.mean / at_clamp[name] for (_, rule, name), cell in coded.items() if rule == "GAA"]
-    assert more == pytest.approx([1.05] * len(more), abs=0.01)
-    assert "and 5 % more with GAA" in said
-    variances = np.full(13, np.exp(-8), np.float32)
-    assert np.prod(variances, dtype=np.float32) == 0
-    assert np.prod(variances[:12], dtype=np.float32) > 0
-    assert "the product is 0 from 13 clients on" in said
-
-
 def test_a_step_is_that_of_pytorch(spreads: ModuleType) -> None:
     """Against the formula in float64, where the divergence has a gradient and where it has none."""
     steps = spreads.EPOCHS * 2

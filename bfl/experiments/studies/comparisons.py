@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 
 from bfl.experiments.studies.columns import Column
@@ -11,9 +10,6 @@ from bfl.experiments.studies.published import Key
 from bfl.experiments.studies.run_result import RunResult, short
 from bfl.experiments.studies.scale import ScaledStudy
 from bfl.experiments.studies.study import SEED, Cell, Run
-
-LEAST_PAIRS = 2
-"""Of how many pairs something can be said of an order."""
 
 TEST_DATA = "test"
 """What a result calls the images that it was judged on, among its digests."""
@@ -50,17 +46,6 @@ class Pairing:
         # A number of a curve has fewer digits than a final one, and shares differ in last bits:
         # what is tied is to stay tied.
         return [(short(column.scale * short(a)), short(last.scale * short(b))) for a, b in both]
-
-    def no_order(self, one: Cell, other: Cell) -> str:
-        """Return in words why two lines have too few pairs to be compared."""
-        common = self._common(one, other)
-        if len(common) < LEAST_PAIRS:
-            return "no order without two seeds in common"
-        counts = Counter(what for pair in common if (what := _differing_data(*pair)))
-        if len(common) - counts.total() < LEAST_PAIRS:
-            said = " and ".join(f"the {what} differ in {count}" for what, count in counts.items())
-            return f"no order, as {said} of {len(common)} seeds in common"
-        return "no order without two seeds in common that have the number"
 
     def same(self, one: Cell, other: Cell) -> bool:
         """Return whether two lines are one computation, in all runs that both have."""

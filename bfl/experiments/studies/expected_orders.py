@@ -28,21 +28,29 @@ class OrderTable(pydantic.BaseModel):
     worse: dict[str, _OneOrMore] = Field(default_factory=dict)
     than: str = ""
     beforehand: bool = True
+    published: float | list[float] | None = None
 
     @pydantic.model_validator(mode="after")
     def _lines_or_a_metric(self) -> Self:
         if bool(self.worse) == bool(self.than):
             raise ValueError("allowed: either worse, other lines, or than, another metric of these")
+        given = self.published if isinstance(self.published, list) else [self.published]
+        if len(given) not in (1, count := len(self._expanded())):
+            raise ValueError(f"published has {len(given)} numbers; allowed: one, or {count}")
         return self
 
     def orders(self) -> list[Order]:
         """Return an order for each metric, each better and each worse line."""
+        expanded = self._expanded()
+        given = self.published if isinstance(self.published, list) else [self.published]
+        published = given if len(given) > 1 else given * len(expanded)
         return [
-            Order(metric, better, worse, self.than, self.beforehand)
-            for metric in _each(self.metric)
-            for better in _lines(self.better)
-            for worse in _lines(self.worse)
+            Order(*order, self.than, self.beforehand, number)
+            for order, number in zip(expanded, published, strict=True)
         ]
+
+    def _expanded(self) -> list[tuple[str, dict[str, str], dict[str, str]]]:
+        return list(product(_each(self.metric), _lines(self.better), _lines(self.worse)))
 
 
 def order_problems(study: Study) -> list[str]:

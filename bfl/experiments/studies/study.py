@@ -132,6 +132,8 @@ class Order:
         than: The metric of another column, in which the better lines themselves are worse; empty:
             two lines are compared in one column.
         beforehand: Whether it was declared before there were runs; else it cannot be found.
+        published: The difference that the paper has, in the column's unit, where the study has no
+            published table.
     """
 
     metric: str
@@ -139,6 +141,7 @@ class Order:
     worse: Mapping[str, str]
     than: str = ""
     beforehand: bool = True
+    published: float | None = None
 
     def pairs(self, cells: Iterable[Cell]) -> list[tuple[Cell, Cell]]:
         """Return the lines that it is about, the better one first; twice the same with ``than``."""

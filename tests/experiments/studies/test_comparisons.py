@@ -8,11 +8,8 @@ from pathlib import Path
 
 from small_study import STUDY, finish_run, finished_study, scaled_study
 
-from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.formats import by_seed, latex
-from bfl.experiments.studies.pages import rewritten
-from bfl.experiments.studies.reading import study_in
 from bfl.experiments.studies.table import (
     StudyTable,
     study_table,
@@ -41,18 +38,6 @@ def made(
                 study, run.name, run.values, accuracy=accuracy, negative_log_likelihood=1 - accuracy
             )
     return study, study_table(study, scaled)
-
-
-def test_runs_of_other_partitions_are_no_pairs(tmp_path: Path) -> None:
-    study, table = made(tmp_path, {"WS": BETTER, "NWA": WORSE}, SIX)
-    for seed in range(6):
-        for rule, clients in (("ws", 3), ("nwa", 3 if seed < 4 else 4)):
-            folder = RunFolder(study.runs / f"flipout-{rule}_iid_seed-{seed}")
-            folder.write_partition({"num_examples": [7] * clients})
-    again = study_table(study, study_in(study))
-    one, other = [c for c in table.pairing.study.cells() if c.labels["partition"] == "iid"]
-    column = table.columns[0]
-    assert [len(each.pairing.both(one, other, column)) for each in (table, again)] == [6, 4]
 
 
 def test_latex_has_the_partitions_across_(tmp_path: Path) -> None:
@@ -95,19 +80,3 @@ def test_a_seeds_line_has_the_tables_numbers_of_curves(tmp_path: Path) -> None:
     rows = list(csv.DictReader(io.StringIO(by_seed(table))))
     assert [row["accuracy"] for row in rows] == ["0.9", "0.91"]
     assert [[row[name] for name in curves] for row in rows] == [["0.1", "0.1", ""]] * 2
-
-
-def _written(path: Path, text: str) -> Path:
-    path.write_text(text, encoding="utf-8")
-    return path
-
-
-def test_what_pages_say_of_orders_is_what_their_results_say() -> None:
-    pages = [
-        page
-        for page in sorted((ROOT / "docs" / "results").glob("*.md"))
-        if "<!-- end of verdicts -->" in page.read_text(encoding="utf-8")
-    ]
-    assert pages
-    for page in pages:
-        assert rewritten(page) == page.read_text(encoding="utf-8"), page

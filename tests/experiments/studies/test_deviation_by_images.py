@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from small_study import finished_study
 
-from bfl.experiments.studies import images, orders
+from bfl.experiments.studies import claims, images
 from bfl.experiments.studies.formats import markdown
 from bfl.experiments.studies.images import share_step
 
 
 def test_the_examples_of_the_docstrings() -> None:
-    for module in (images, orders):
+    for module in (claims, images):
         assert doctest.testmod(module).failed == 0
 
 

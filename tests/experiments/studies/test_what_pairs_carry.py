@@ -16,7 +16,6 @@ from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.formats import latex
 from bfl.experiments.studies.gathering import gather
 from bfl.experiments.studies.merging import merge
-from bfl.experiments.studies.orders import signed, verdicts
 from bfl.experiments.studies.run_result import result_of, write_result
 from bfl.experiments.studies.same_runs import as_run
 
@@ -28,18 +27,6 @@ metric = "accuracy"
 better = { method = "A" }
 worse = { method = "B" }
 """
-
-
-def test_an_order_that_cannot_be_tested_is_not_left_out(tmp_path: Path) -> None:
-    none = finished_study(tmp_path / "none", {"A": ONE, "B": [None] * 6}, more=ORDER)
-    assert "A better than B: no order without two seeds in common." in verdicts(none.pairing)
-    apart = {"A": [0.4, 0.5], "B": [None, None, 0.6, 0.7]}
-    disjoint = finished_study(tmp_path / "disjoint", apart, more=ORDER)
-    assert "A better than B: no order without two seeds in common." in verdicts(disjoint.pairing)
-    nothing = finished_study(tmp_path / "nothing", {"A": [None], "B": [None]}, more=ORDER)
-    assert "better than" not in verdicts(nothing.pairing), (
-        "no run at all: nothing to say of any order"
-    )
 
 
 def test_false_copies_are_refused(tmp_path: Path) -> None:
@@ -79,13 +66,3 @@ def test_negative_numbers_are_set_with_a_minus(tmp_path: Path) -> None:
     text = latex(finished_study(tmp_path, lines, "retention-gain-accuracy-epistemic"))
     assert "$-$0.325 $\\pm$ 0.035" in text
     assert "{-0" not in text
-
-
-def test_numbers_that_would_be_nothing_but_zeros() -> None:
-    assert [signed(n, 3) for n in (0.0004, -0.0004, 0.0, 3e-15, -2.5)] == [
-        "+4.0e-04",
-        "-4.0e-04",
-        "+0.000",
-        "+0.000",
-        "-2.500",
-    ]

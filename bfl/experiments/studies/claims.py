@@ -1,0 +1,303 @@
+"""Claims of papers: orders of two lines that a study's file declares, tested on its runs.
+
+A claim is *found* or *contradicted* by an exact permutation test of six seeds or more, after Holm's
+correction over all claims of a page. With fewer seeds, or thought of after the runs, it is
+*suggestive* where all seeds agree with it. Everything else is *open*.
+
+Sources:
+    Holm (1979), "A simple sequentially rejective multiple test procedure"; Fisher (1935), "The
+    Design of Experiments", section 21, on permutation tests.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bfl.experiments.results.figures.base import png
+from bfl.experiments.results.figures.style import COLORS, new_figure, styled
+from bfl.experiments.results.table import ABSENT
+from bfl.experiments.studies.columns import Column
+from bfl.experiments.studies.comparisons import Pairing
+from bfl.experiments.studies.images import deviation_by_images
+from bfl.experiments.studies.study import Cell, Order, Study
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+LEVEL = 0.05
+"""The greatest probability that a page calls any order found which is none."""
+
+LEAST_SEEDS = 6
+"""Seeds that a test takes."""
+
+IMAGE_ERRORS = 2.0
+"""Differences of accuracies below so many standard errors by the test images stay open."""
+
+RESAMPLES = 99_999
+"""Permutations that are drawn, by a fixed seed, where there are more."""
+
+CONFIDENCE = 0.95
+"""Confidence of the interval that stands beside a difference."""
+
+VERDICTS = {"found": 0, "contradicted": 1, "suggestive": 2, "open": 6}
+"""The verdicts, each with the colour that a forest plot draws it in."""
+
+FOLDED = 40
+"""Claims above which a page shows their table when it is opened."""
+
+BAR = "\\|"
+"""A bar within a cell of a Markdown table."""
+
+Sides = npt.NDArray[np.float64]
+
+
+def claims(studies: Mapping[str, Pairing]) -> pd.DataFrame:
+    """Return the claims of a page, a row each, tested together.
+
+    Args:
+        studies: The runs of the page's studies by the studies' names.
+
+    Returns:
+        Columns ``study``, ``metric`` and ``claim``; ``published``, ``ours``, ``low`` and ``high``:
+        the difference "better − worse" in the column's unit with its interval over the seeds;
+        ``images``: its standard error by the test images; ``p``, after Holm's correction; ``seeds``
+        and ``verdict``.
+    """
+    import pandas as pd
+
+    rows = [{"study": name, **row} for name, study in studies.items() for row in _rows(study)]
+    table = pd.DataFrame(rows, columns=[*_COLUMNS, "sides", "beforehand"])
+    family = table.beforehand & (table.seeds >= 2)
+    for name, flip in (("p", 1), ("p_reverse", -1)):
+        raw = [permutation_p(sides[::flip], int(family.sum())) for sides in table.sides[family]]
+        table.loc[family, name] = holm(raw)
+    table["verdict"] = [_verdict(row) for row in table.itertuples()]
+    return table[list(_COLUMNS)]
+
+
+_COLUMNS = (
+    *("study", "metric", "claim", "published", "ours", "low", "high", "images"),
+    *("p", "p_reverse", "seeds", "verdict"),
+)
+
+
+def holm(p_values: Iterable[float]) -> Sides:
+    """Return p-values corrected for their number.
+
+    Example:
+        >>> holm([0.01, 0.04, 0.03]).round(2).tolist()
+        [0.03, 0.06, 0.06]
+    """
+    raw = np.array(list(p_values), np.float64)
+    rising = np.argsort(raw, kind="stable")
+    corrected = np.maximum.accumulate((raw.size - np.arange(raw.size)) * raw[rising])
+    raw[rising] = np.minimum(corrected, 1.0)
+    return raw
+
+
+def permutation_p(sides: Sides, claims: int = 1) -> float:
+    """Return the one-sided p-value of the first side's numbers being larger; 1 of too few seeds.
+
+    Ranks are permuted within each seed where the exact level of that, 2^-n, can outlive the
+    correction, else between all runs of both lines, which needs fewer seeds.
+
+    Args:
+        sides: (2, n) numbers, a column a seed.
+        claims: How many claims are tested together.
+
+    Example:
+        >>> better = np.array([[7.0, 8, 9, 10, 11, 12], [1, 2, 3, 4, 5, 6]])
+        >>> permutation_p(better) == 1 / 2**6, permutation_p(better, 28) == 1 / 924
+        (True, True)
+    """
+    from scipy import stats
+
+    seeds = sides.shape[1]
+    if seeds < LEAST_SEEDS:
+        return 1.0
+    one, other = stats.rankdata(sides).reshape(2, seeds)
+    test = stats.permutation_test(
+        (one, other),
+        lambda a, b, axis: a.sum(axis=axis) - b.sum(axis=axis),
+        permutation_type="samples" if claims / 2**seeds <= LEVEL else "independent",
+        alternative="greater",
+        vectorized=True,
+        n_resamples=RESAMPLES,
+        rng=0,
+    )
+    return float(test.pvalue)
+
+
+def _rows(pairing: Pairing) -> Iterable[dict[str, Any]]:
+    study = pairing.study
+    by_metric = {column.metric: column for column in study.columns}
+    places = list(by_metric)
+    for order in sorted(study.orders, key=lambda each: places.index(each.metric)):
+        column, than = by_metric[order.metric], by_metric.get(order.than)
+        for better, worse in order.pairs(study.cells()):
+            both = np.array(pairing.both(better, worse, column, than), np.float64).reshape(-1, 2).T
+            if not (pairing.results(better) and pairing.results(worse)):
+                continue
+            if than is None and pairing.same(better, worse):
+                continue
+            low, ours, high = _interval(both)
+            sides = both if column.higher_is_better else -both
+            yield {
+                "metric": column.heading,
+                "claim": _named(study, order, better, worse, than),
+                "published": _published(study, order, better, worse, column),
+                "ours": ours,
+                "low": low,
+                "high": high,
+                "images": _by_images(pairing, (better, column), (worse, than or column)),
+                "p": math.nan,
+                "p_reverse": math.nan,
+                "seeds": both.shape[1],
+                # What is not finite is worse than any number.
+                "sides": np.where(np.isfinite(sides), sides, -math.inf),
+                "beforehand": order.beforehand,
+            }
+
+
+def _interval(both: Sides) -> tuple[float, float, float]:
+    """Return the mean difference of (2, n) numbers between the ends of its t interval, by seed."""
+    from scipy import stats
+
+    with np.errstate(invalid="ignore"):
+        differences = both[0] - both[1]
+    if not differences.size or not np.isfinite(differences).all():
+        return math.nan, math.nan, math.nan
+    mean = float(differences.mean())
+    if differences.size < 2 or not (error := stats.sem(differences)):
+        return mean, mean, mean
+    low, high = stats.t.interval(CONFIDENCE, differences.size - 1, loc=mean, scale=error)
+    return float(low), mean, float(high)
+
+
+def _verdict(row: Any) -> str:
+    one, other = row.sides
+    clear = math.isnan(row.images) or abs(row.ours) >= IMAGE_ERRORS * row.images
+    if row.seeds < 2 or not clear:
+        return "open"
+    if row.beforehand and row.seeds >= LEAST_SEEDS:
+        if row.p <= LEVEL:
+            return "found"
+        return "contradicted" if row.p_reverse <= LEVEL else "open"
+    return "suggestive" if (one > other).all() else "open"
+
+
+def _named(study: Study, order: Order, better: Cell, worse: Cell, than: Column | None) -> str:
+    """Return a claim as ``where: A > B``, without what all lines of the table have in common."""
+    if than is not None:
+        where = better.labels
+        what = f"> {than.heading}"
+    else:
+        differing = [name for name in order.worse if better.labels[name] != worse.labels[name]]
+        where = {name: text for name, text in better.labels.items() if name not in differing}
+        one, other = (" ".join(map(cell.named, differing)) for cell in (better, worse))
+        what = f"{one} > {other}"
+    shared = [
+        better.named(name)
+        for name in where
+        if len({cell.labels[name] for cell in study.cells()}) > 1
+    ]
+    return f"{', '.join(shared)}: {what}" if shared else what
+
+
+def _published(study: Study, order: Order, better: Cell, worse: Cell, column: Column) -> float:
+    if order.published is not None:
+        return order.published
+    if study.published is None:
+        return math.nan
+    one, other = (study.published.entry(cell.key, column.metric).value for cell in (better, worse))
+    return math.nan if one is None or other is None else one - other
+
+
+def _by_images(pairing: Pairing, *sides: tuple[Cell, Column]) -> float:
+    """Return a difference's standard error by the test images, as if of independent errors."""
+    errors = [deviation_by_images(column, pairing.results(cell)) for cell, column in sides]
+    return math.nan if None in errors else math.hypot(*(error or 0.0 for error in errors))
+
+
+def claims_markdown(table: pd.DataFrame, decimals: Mapping[str, int]) -> str:
+    """Return a page's claims as Markdown: how many have which verdict, then a row each.
+
+    Args:
+        table: See ``claims``.
+        decimals: How many decimals the numbers of a metric have, by its heading.
+    """
+    import pandas as pd
+
+    def number(value: float, metric: str) -> str:
+        return ABSENT if math.isnan(value) else f"{value:+.{decimals[metric]}f}"
+
+    counts = pd.crosstab(table.study, table.verdict).reindex(columns=VERDICTS, fill_value=0)
+    shown = pd.DataFrame(
+        {
+            "study": table.study,
+            "claim": table.claim,
+            "metric": table.metric,
+            "published": list(map(number, table.published, table.metric)),
+            "ours (95 %)": [
+                f"{number(row.ours, row.metric)} ({number(row.low, row.metric)} to "
+                f"{number(row.high, row.metric)})"
+                for row in table.itertuples()
+            ],
+            "seeds": table.seeds,
+            "p": [
+                f"{row.p:.2g}" if row.seeds >= LEAST_SEEDS and row.p == row.p else ABSENT
+                for row in table.itertuples()
+            ],
+            "verdict": table.verdict,
+        }
+    )
+    if len(counts) == 1:
+        shown = shown.drop(columns="study")
+    every = markdown_table(shown)
+    if len(shown) > FOLDED:
+        every = f"<details><summary>All {len(shown)} claims</summary>\n\n{every}\n</details>\n"
+    return f"{markdown_table(counts.reset_index())}\n{every}"
+
+
+def markdown_table(table: pd.DataFrame) -> str:
+    """Return a table as Markdown, columns of numbers to the right."""
+    rows = [list(map(str, table.columns))]
+    rows.append(["---:" if kind.kind in "if" else "---" for kind in table.dtypes])
+    rows += [[str(cell).replace("|", BAR) for cell in row] for row in table.to_numpy()]
+    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
+
+
+def forest_plot(table: pd.DataFrame) -> bytes:
+    """Return a PNG of a page's claims: a panel a metric, a line a claim, beside the published.
+
+    Differences are drawn to the side that the claim says is better, left or right of 0.
+    """
+    from matplotlib.lines import Line2D
+
+    drawn = table[table.ours.notna()]
+    metrics = list(dict.fromkeys(drawn.metric))
+    with styled():
+        heights = [0.6 + 0.2 * (drawn.metric == metric).sum() for metric in metrics]
+        figure = new_figure(9.0, sum(heights) + 0.3 * len(heights) + 0.5)
+        panels = figure.subplots(len(metrics), 1, squeeze=False, height_ratios=heights)[:, 0]
+        for axes, metric in zip(panels, metrics, strict=True):
+            group = drawn[drawn.metric == metric]
+            for at, row in enumerate(group.itertuples()):
+                color = COLORS[VERDICTS[row.verdict]]
+                axes.plot([row.low, row.high], [at, at], color=color)
+                axes.plot(row.ours, at, "s", color=color, markersize=4)
+                axes.plot(row.published, at, "|", color=COLORS[3], markersize=9)
+            axes.axvline(0.0, color=COLORS[6], linewidth=0.8)
+            named = group.study + " · " + group.claim if table.study.nunique() > 1 else group.claim
+            axes.set_yticks(range(len(group)), named)
+            axes.set_ylim(len(group) - 0.5, -0.5)
+            axes.set_title(f"{metric}: difference, with its {CONFIDENCE:.0%} interval")
+        handles = [Line2D([], [], color=COLORS[i], marker="s") for i in VERDICTS.values()]
+        handles.append(Line2D([], [], color=COLORS[3], marker="|", linestyle="none"))
+        figure.legend(handles, [*VERDICTS, "published"], loc="outside lower center", ncols=5)
+        return png(figure)
