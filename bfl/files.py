@@ -105,8 +105,12 @@ def sync_folder(path: Path) -> None:
         os.close(descriptor)
 
 
-def try_lock(stream: IO[Any]) -> bool:
+def try_lock(stream: IO[Any], *, wait: bool = False) -> bool:
     """Lock an open file until it is closed, at the latest by the end of the process.
+
+    Args:
+        stream: The file.
+        wait: Whether to wait for whoever holds it.
 
     Returns:
         Whether it is ours; also where the system or the file system has no locks.
@@ -116,7 +120,7 @@ def try_lock(stream: IO[Any]) -> bool:
     except ImportError:  # Windows: who starts two at once there has to know
         return True
     try:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(stream, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
     except BlockingIOError:
         return False
     except OSError:  # a network file system without locks

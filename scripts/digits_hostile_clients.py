@@ -1,19 +1,20 @@
 #!/usr/bin/env python
 """The table of hostile clients on digits: a line for each defence, strategy and weighting.
 
-bfl table configs/digits-hostile-clients.toml --write    # makes table.csv of the runs
-python scripts/digits_hostile_clients.py                 # prints the table of the page
-python scripts/digits_hostile_clients.py --write         # writes it into the page
+python scripts/digits_hostile_clients.py            # prints the table of the page
+python scripts/digits_hostile_clients.py --write    # writes it into the page
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 from collections.abc import Mapping
 from pathlib import Path
 
 from bfl.aggregation.pooling import pooling_rules
+from bfl.experiments.studies.folder import StudyFolder
+from bfl.experiments.studies.reading import study_in
+from bfl.experiments.studies.table import study_table
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "results" / "digits-hostile-clients.md"
 BEGIN, END = "<!-- accuracies -->", "<!-- end of accuracies -->"
@@ -26,8 +27,8 @@ Line = tuple[str, str, str]
 def accuracies() -> dict[Line, dict[str, float]]:
     """Return the accuracy under each attack, by defence, strategy and weighting."""
     found: dict[Line, dict[str, float]] = {}
-    text = (PAGE.with_suffix("") / "table.csv").read_text("utf-8")
-    for row in csv.DictReader(text.splitlines()):
+    folder = StudyFolder(PAGE.with_suffix(""))
+    for row in study_table(folder, study_in(folder)).frame.to_dict("records"):
         strategy = pooling_rules.get(row["strategy"]).name
         line = (row["defence"], strategy, row["weighting"])
         found.setdefault(line, {})[row["attack"]] = float(row["accuracy"])

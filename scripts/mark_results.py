@@ -13,7 +13,8 @@ import subprocess
 from dataclasses import replace
 from pathlib import Path
 
-from bfl.experiments.studies.run_result import COMMIT, NOT_FOUND, read_result, write_result
+from bfl.experiments.studies.folder import StudyFolder
+from bfl.experiments.studies.run_result import COMMIT, NOT_FOUND, RunResult
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -21,16 +22,21 @@ ROOT = Path(__file__).resolve().parent.parent
 def main() -> None:
     """Mark them, and unmark those whose commit is there after all."""
     command = ["git", "-C", str(ROOT), "rev-list", "HEAD"]
-    history = set(
-        subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
-    )
-    for path in sorted((ROOT / "docs" / "results").glob("*/runs/*.json")):
-        result = read_result(path)
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    history = set(done.stdout.split())
+
+    def marked(result: RunResult) -> RunResult:
         kept = {k: v for k, v in result.environment.items() if k != NOT_FOUND}
         lost = {} if kept.get(COMMIT) in history else {NOT_FOUND: True}
-        if {**kept, **lost} != result.environment:
-            write_result(path, replace(result, environment={**kept, **lost}))
-            print(path.relative_to(ROOT), "not found" if lost else "found")
+        return replace(result, environment={**kept, **lost})
+
+    for path in sorted((ROOT / "docs" / "results").iterdir()):
+        folder = StudyFolder(path)
+        results = folder.results() if path.is_dir() else {}
+        changed = [new for old in results.values() if (new := marked(old)) != old]
+        if changed:
+            folder.keep(changed, compress=True)
+            print(path.name, ", ".join(result.name for result in changed))
 
 
 if __name__ == "__main__":

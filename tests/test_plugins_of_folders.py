@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -67,8 +68,8 @@ def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("row", STUDY.format(base="", row=key)),
     ):
         (tmp_path / name).mkdir()
-        (tmp_path / name / "study.toml").write_text(text, encoding="utf-8")
-        described = {"scale": {}}
+        tables = tomllib.loads(text)
+        described = {"scale": {}, "reused": {}, "file": tables, "published": None}
         (tmp_path / name / "study.json").write_text(json.dumps(described), encoding="utf-8")
     (tmp_path / "link.toml").symlink_to(folder / "config.toml")
     np.savez(
@@ -95,7 +96,6 @@ WAYS: dict[str, Callable[[], int]] = {
     "completed": completed_theirs,
     "table": lambda: main(["table", "base"]),
     "row": lambda: main(["table", "row"]),
-    "file": lambda: main(["table", "base/study.toml"]),
     "plot": lambda: main(["plot", "base"]),
 }
 

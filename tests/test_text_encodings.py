@@ -17,11 +17,11 @@ from bfl.experiments.results.round_log import whole_rounds
 from bfl.experiments.studies.columns import Column
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.published import read_published
-from bfl.experiments.studies.run_result import read_result
+from bfl.experiments.studies.run_result import parse_result
 from bfl.federation.privacy.ledger import Ledger
 
 TOML = '# é\ntitle = "é"\n[base]\nrounds = 3\n'
-JSON = '{\n "scale": {\n  "é": 1\n }\n}\n'
+JSON = '{\n "reused": {},\n "scale": {\n  "é": 1\n }\n}\n'
 CSV = "rule,acc\né,0.5\nWS,1.5\n"
 COLUMNS = (Column(metric="accuracy", title="a", published="acc"),)
 
@@ -35,7 +35,7 @@ READERS: dict[str, tuple[str, Callable[[Path], Any]]] = {
     "table.csv": (CSV, published),
     "metrics.json": (JSON, lambda path: Files(path.parent).read_json(path.name)),
     "warnings.txt": ("é\nb\n", lambda path: Files(path.parent).read_lines(path.name)),
-    "study.json": (JSON, lambda path: dict(StudyFolder(path.parent).scale())),
+    "study.json": (JSON, lambda path: StudyFolder(path.parent).described()),
 }
 SAVED: dict[str, Callable[[str], bytes]] = {
     "byte-order mark": lambda text: codecs.BOM_UTF8 + text.encode(),
@@ -48,12 +48,8 @@ SAVED: dict[str, Callable[[str], bytes]] = {
 
 
 @pytest.mark.parametrize("file", READERS)
-def test_what_another_editor_has_saved_reads_the_same(
-    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_another_editor_has_saved_reads_the_same(file: str, tmp_path: Path) -> None:
     text, read = READERS[file]
-    monkeypatch.setattr("bfl.experiments.studies.folder.Scale", dict)
-    monkeypatch.setattr(StudyFolder, "holds_study", lambda self: True)
     path = tmp_path / file
     path.write_text(text, encoding="utf-8")
     expected = read(path)
@@ -79,7 +75,7 @@ def test_what_another_editor_has_saved_reads_the_same(
 def test_what_is_none_is_refused_and_named(content: bytes, tmp_path: Path) -> None:
     readers: dict[str, Callable[[Path], Any]] = {
         "c.toml": read_toml,
-        "result.json": read_result,
+        "result.json": lambda path: parse_result(path.read_bytes(), path),
         "metrics.json": lambda path: Files(path.parent).read_json(path.name),
         "bound.json": read_bound_nodes,
         "ledger": Ledger,

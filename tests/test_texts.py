@@ -45,7 +45,7 @@ COMMANDS: dict[str, Callable[[], int]] = {
     "network.json": lambda: main(["predict", "run", "--data", "images.npy"]),
     "rounds.jsonl": lambda: main(["plot", "run"]),
     "study.json": lambda: main(["table", "study"]),
-    "study.toml": lambda: main(["study", "study/study.toml"]),
+    "small.toml": lambda: main(["study", "small.toml"]),
     "own.toml": lambda: simulate(["--backend", "serial", "--run-config", "own.toml"]),
 }
 
@@ -58,7 +58,9 @@ def test_commands_refuse_them(
     run = RunFolder.create(tmp_path, "run", resolve({}).values, {})
     run.write_metrics({"accuracy": 0.5})
     np.save(tmp_path / "images.npy", np.zeros((2, 8, 8, 1), np.uint8))
-    place = {"study": tmp_path / "study", "own": tmp_path}.get(file.split(".")[0], run.path)
+    place = {"study": tmp_path / "study", "own": tmp_path, "small": tmp_path}.get(
+        file.split(".")[0], run.path
+    )
     place.mkdir(exist_ok=True)
     for text in (TOML if file.endswith(".toml") else JSON).values():
         # As not the last line, which a run that is killed may leave torn.

@@ -20,23 +20,22 @@ from bfl.errors import ConfigurationError, RunError, nearest, unknown_name
 from bfl.experiments.results.environment import describe_environment
 from bfl.experiments.run.resume import FREE_TO_CHANGE
 from bfl.experiments.run.simulation import BACKENDS, read_backend_config
-from bfl.experiments.studies.checks import (
+from bfl.experiments.studies.folder import StudyFolder, is_done, state
+from bfl.experiments.studies.gathering import gather, results_beside, results_in
+from bfl.experiments.studies.planning import (
     Plan,
     PlannedRun,
-    check_image_side,
+    check_reduction,
     check_rounds_of_columns,
-    check_steps,
     plan,
     reusable,
+    same_runs,
+    taken_from,
 )
-from bfl.experiments.studies.engines import MakeEngine, SerialEngine
-from bfl.experiments.studies.folder import StudyFolder, is_done, state
-from bfl.experiments.studies.gathering import StudyResults, gather, results_beside, results_in
 from bfl.experiments.studies.progress import StudyProgress
-from bfl.experiments.studies.reading import GIVEN_BY_THE_RUNNER, read_study
+from bfl.experiments.studies.reading import GIVEN_BY_THE_RUNNER, begin, read_study
 from bfl.experiments.studies.run_result import RunResult
-from bfl.experiments.studies.runner import Outcome, StudyRunner
-from bfl.experiments.studies.same_runs import same_runs, taken_from
+from bfl.experiments.studies.runner import MakeEngine, Outcome, SerialEngine, StudyRunner
 from bfl.experiments.studies.scale import REDUCIBLE, Scale, ScaledStudy
 from bfl.experiments.studies.study import Run
 
@@ -111,7 +110,7 @@ def add_place_to(options: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="DIR",
-        help="a folder with runs/NAME.json of runs that need not be made again; repeatable "
+        help="a folder with runs.jsonl, of runs that need not be made again; repeatable "
         "(default: docs/results/STUDY of the checkout of the study's file; 'none': no folder)",
     )
 
@@ -142,8 +141,7 @@ def run_study(given: argparse.Namespace) -> None:
     check_rounds_of_columns(scaled, checked.runs)
     # Without the data, as in a dry run, the clients' numbers of examples are not known.
     here = [run for run in chosen if _has_data(run, checked)]
-    check_image_side(scaled, here)
-    check_steps(scaled, here, app.client_sizes)
+    check_reduction(scaled, here, app.client_sizes)
     same = same_runs(checked.runs, app.client_sizes, {run.name for run in here})
     runs = sharded(chosen, same, given.shard)
     counts = {run.name for run in chosen} | {*same} | {*same.values()}
@@ -159,11 +157,12 @@ def run_study(given: argparse.Namespace) -> None:
     reused = reusable(checked.runs, others)
     same = taken_from(runs, same, results.finished)
     if given.dry_run:
-        _show_plan(console, folder, checked, runs, {**reused, **_sources(results)})
+        sources = {name: str(result.source) for name, result in results.finished.items()}
+        _show_plan(console, folder, checked, runs, {**reused, **sources})
         _say_same(console, same)
         return
     _say_same(console, same)
-    folder.begin(scaled, describe_environment(), reused)
+    begin(folder, scaled, describe_environment(), reused)
     engine = _engine(app, given, runs, backend_config)
     outcome = make_runs(
         folder, runs, engine, finished=results.finished, same=same, verbose=given.verbose
@@ -194,11 +193,6 @@ def _others(
     beside = () if given.results else (results_beside(scaled.study.source, n) for n in names)
     places = [folder.path.parent / name for name in names]
     return [StudyFolder(place) for place in (*places, *chain.from_iterable(beside))]
-
-
-def _sources(results: StudyResults) -> dict[str, str]:
-    """Return where the results of runs lie."""
-    return {name: str(result.source) for name, result in results.finished.items()}
 
 
 def study_file(path: Path) -> Path:
@@ -360,7 +354,7 @@ def _show_plan(
     reused: dict[str, str],
 ) -> None:
     for run in runs:
-        where = state(folder, run.name, folder.run(run.name), run.configuration.keys.rounds)
+        where = state(folder, run.name, run.rounds)
         if run.name in reused and where != "done":
             where = f"done as {os.path.relpath(reused[run.name], folder.path.parent)}"
         console.print(f"  {run.name}: {where}", markup=False)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from bfl.errors import ConfigurationError, DataError, unknown_name
 from bfl.experiments.studies.figures import draw_study
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.formats import FORMATS
-from bfl.experiments.studies.merging import merge
+from bfl.experiments.studies.gathering import merge
 from bfl.experiments.studies.pages import rewrite, write_folders, write_tables
 from bfl.experiments.studies.reading import read_study, study_in
 from bfl.experiments.studies.scale import Scale, ScaledStudy
@@ -44,9 +43,9 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     merged.add_argument(
         "sources",
         type=path_argument,
-        nargs="*",
+        nargs="+",
         metavar="FROM",
-        help="a study's folder, or one of results; none: INTO gets missing digests",
+        help="a study's folder, or one of results",
     )
     merged.set_defaults(run=merge_results)
     pages = commands.add_parser(
@@ -111,17 +110,12 @@ def is_study_place(path: Path) -> bool:
 
 
 def merge_results(given: argparse.Namespace) -> None:
-    """Put results together, and say which are new and which had no digest of their content."""
-    merged = merge(given.into, given.sources)
-    for name, source in merged.new.items():
+    """Put results together, and say which are new."""
+    into = StudyFolder(given.into)
+    new = merge(into, [StudyFolder(source) for source in given.sources])
+    for name, source in new.items():
         print(f"{name}: from {source}")
-    for path in merged.sealed:
-        print(f"{path}: got a digest of its content, and had none: check who has written it")
-    for path in merged.unlisted:
-        print(f"warning: {path}: no run of the study in {merged.study}", file=sys.stderr)
-    if merged.grown_from:
-        print(f"{merged.study}: the study is now that of {merged.grown_from}")
-    print(f"{len(merged.new)} results are new in {given.into}")
+    print(f"{len(new)} results are new in {given.into}")
 
 
 def write_pages(given: argparse.Namespace) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.pages import rewritten
+from bfl.experiments.studies.reading import study_in
 
 ROOT = Path(__file__).resolve().parents[2]
 RESULTS = ROOT / "docs" / "results"
@@ -40,9 +41,15 @@ def test_results_whose_commit_no_history_has_are_marked() -> None:
     git = ["git", "-C", str(ROOT)]
     done = subprocess.run([*git, "rev-list", "HEAD"], capture_output=True, text=True, check=False)
     history = set(done.stdout.split())
-    for path in RESULTS.glob("*/runs/*.json"):
-        environment = json.loads(path.read_text("utf-8"))["environment"]
-        marked = environment.get("git-not-found", False)
-        assert marked <= (environment["git-commit"] not in history), path
-        if len(history) > 100:  # neither a shallow clone nor a copy without any
-            assert marked == (environment["git-commit"] not in history), path
+    for folder in RESULTS.iterdir():
+        for result in StudyFolder(folder).results().values() if folder.is_dir() else ():
+            marked = result.environment.get("git-not-found", False)
+            lost = result.environment["git-commit"] not in history
+            assert marked <= lost, (folder.name, result.name)
+            if len(history) > 100:  # neither a shallow clone nor a copy without any
+                assert marked == lost, (folder.name, result.name)
+
+
+def test_every_folder_of_a_study_is_read_by_itself() -> None:
+    for path in RESULTS.glob("*/study.json"):
+        assert study_in(StudyFolder(path.parent)).runs, path

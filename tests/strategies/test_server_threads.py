@@ -18,7 +18,7 @@ from bfl.engine.resources import cpus_of_this_process
 from bfl.errors import ConfigurationError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.resume import Checkpoint, Checkpoints, check_output, open_run
-from bfl.experiments.studies.checks import PlannedRun
+from bfl.experiments.studies.planning import PlannedRun
 from bfl.experiments.studies.study import Cell, Run
 from bfl.posteriors import Posterior
 from strategies import server_threads

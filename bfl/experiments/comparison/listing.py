@@ -13,7 +13,7 @@ from bfl.experiments.comparison.differences import said
 from bfl.experiments.results.run_folder import CONFIG, METRICS, RETENTION, RunFolder
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.reading import study_in
-from bfl.experiments.studies.run_result import read_result
+from bfl.experiments.studies.run_result import RunResult
 
 LOCK = "run.lock"
 """The file that a server locks while it makes a run."""
@@ -26,14 +26,14 @@ class ListedRun:
     Attributes:
         name: Its name; below a folder of several, its path from there.
         folder: Its folder, which a study's run that has not begun does not have yet.
-        failure: The file that says why a study's run has failed, if there is one.
-        result: The file with what a study's run has given, made here or elsewhere, if there is one.
+        failed: Whether a study's run has failed.
+        result: What a study's run has given that was made elsewhere; None: there is no such.
     """
 
     name: str
     folder: RunFolder
-    failure: Path | None = None
-    result: Path | None = None
+    failed: bool = False
+    result: RunResult | None = None
 
     @property
     def config(self) -> dict[str, Any]:
@@ -42,9 +42,9 @@ class ListedRun:
         Raises:
             DataError: The file is corrupt.
         """
-        if self.folder.holds(CONFIG):
-            return self.folder.config()
-        return dict(read_result(self.result).configuration) if self.result else {}
+        if self.result:
+            return dict(self.result.configuration)
+        return self.folder.config() if self.folder.holds(CONFIG) else {}
 
     def state(self) -> str:
         """Return in words where the run stands: finished, running, stopped, failed or missing.
@@ -52,28 +52,26 @@ class ListedRun:
         Raises:
             DataError: A file of the run is corrupt.
         """
-        if not self.folder.holds(CONFIG):
-            if self.result:
-                return "finished"
-            return "failed" if self.failure else "missing"
-        if self.folder.holds(METRICS):
+        if self.result or self.folder.holds(METRICS):
             return "finished"
+        if not self.folder.holds(CONFIG):
+            return "failed" if self.failed else "missing"
         rounds = self.folder.rounds()
         done = rounds[-1]["round"] if rounds else 0
         where = f"round {done} of {self.config.get('rounds', '?')}"
         if is_written_to(self.folder.path):
             return f"running, {where}"
-        return f"{'failed' if self.failure else 'stopped'} at {where}"
+        return f"{'failed' if self.failed else 'stopped'} at {where}"
 
     @property
     def has_begun(self) -> bool:
         """Whether there is anything of it."""
-        return self.folder.holds(CONFIG) or self.result is not None
+        return self.result is not None or self.folder.holds(CONFIG)
 
     @property
     def place(self) -> Path:
-        """The run's folder, or the file of its result where there is nothing else."""
-        return self.result if self.result and not self.folder.holds(CONFIG) else self.folder.path
+        """The run's folder, which one that was made elsewhere would have."""
+        return self.folder.path
 
     def rounds(self) -> list[dict[str, Any]]:
         """Return what there is of each round.
@@ -81,9 +79,9 @@ class ListedRun:
         Raises:
             DataError: The file is corrupt.
         """
-        if self.result and not self.folder.holds(CONFIG):
-            return [dict(entry) for entry in read_result(self.result).rounds]
-        return self.folder.rounds()
+        return (
+            [dict(entry) for entry in self.result.rounds] if self.result else self.folder.rounds()
+        )
 
     def retention(self) -> dict[str, Any]:
         """Return the retention curves; nothing of a run that is not over.
@@ -91,8 +89,8 @@ class ListedRun:
         Raises:
             DataError: The file is corrupt.
         """
-        if self.result and not self.folder.holds(CONFIG):
-            return dict(read_result(self.result).retention)
+        if self.result:
+            return dict(self.result.retention)
         return self.folder.retention() if self.folder.holds(RETENTION) else {}
 
     def metrics(self) -> dict[str, float]:
@@ -101,11 +99,9 @@ class ListedRun:
         Raises:
             DataError: The file is corrupt.
         """
-        if self.folder.holds(METRICS):
-            return self.folder.metrics()
-        if self.result and not self.folder.holds(CONFIG):
-            return dict(read_result(self.result).metrics)
-        return {}
+        if self.result:
+            return dict(self.result.metrics)
+        return self.folder.metrics() if self.folder.holds(METRICS) else {}
 
 
 def runs_in(path: Path) -> list[ListedRun]:
@@ -131,33 +127,25 @@ def _runs(top: Path) -> Iterator[ListedRun]:
         folder = Path(parent)
         relative = folder.relative_to(top).as_posix()
         names[:] = sorted(name for name in names if not name.startswith("."))
-        if StudyFolder(folder).holds_study():
+        study = StudyFolder(folder)
+        results = study.results()
+        if study.holds_study() or results:
             names.clear()
-            yield from _study_runs(StudyFolder(folder), "" if relative == "." else f"{relative}/")
+            yield from _study_runs(study, results, "" if relative == "." else f"{relative}/")
         elif RunFolder(folder).holds(CONFIG):
             names.clear()
             yield ListedRun(relative, RunFolder(folder))
-        else:
-            yield from _results(StudyFolder(folder), "" if relative == "." else f"{relative}/")
 
 
-def _results(folder: StudyFolder, prefix: str) -> Iterator[ListedRun]:
-    """Yield the results in a folder that has no study beside them."""
-    for file in sorted(folder.runs.glob("*.json")):
-        if not RunFolder(folder.run(file.stem).path).holds(CONFIG):
-            yield ListedRun(prefix + file.stem, folder.run(file.stem), None, file)
-
-
-def _study_runs(study: StudyFolder, prefix: str) -> Iterator[ListedRun]:
-    """Yield all runs of a study, begun or not."""
-    for run in study_in(study).runs:
-        failure, result = study.failure_file(run.name), study.result_file(run.name)
-        yield ListedRun(
-            prefix + run.name,
-            study.run(run.name),
-            failure if failure.is_file() else None,
-            result if result.is_file() else None,
-        )
+def _study_runs(
+    study: StudyFolder, results: dict[str, RunResult], prefix: str
+) -> Iterator[ListedRun]:
+    """Yield all runs of a study, begun or not; of results alone those that there are."""
+    names = [run.name for run in study_in(study).runs] if study.holds_study() else list(results)
+    for name in names:
+        folder = study.run(name)
+        elsewhere = None if folder.holds(CONFIG) else results.get(name)
+        yield ListedRun(prefix + name, folder, study.failure_file(name).is_file(), elsewhere)
 
 
 def chosen_runs(paths: Sequence[Path]) -> list[ListedRun]:

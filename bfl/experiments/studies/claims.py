@@ -12,7 +12,7 @@ Sources:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,9 +22,11 @@ from bfl.experiments.results.figures.base import png
 from bfl.experiments.results.figures.style import COLORS, new_figure, styled
 from bfl.experiments.results.table import ABSENT
 from bfl.experiments.studies.columns import Column
-from bfl.experiments.studies.comparisons import Pairing
+from bfl.experiments.studies.formats import markdown_table
 from bfl.experiments.studies.images import deviation_by_images
+from bfl.experiments.studies.run_result import RunResult, short
 from bfl.experiments.studies.study import Cell, Order, Study
+from bfl.experiments.studies.table import StudyTable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,17 +52,14 @@ VERDICTS = {"found": 0, "contradicted": 1, "suggestive": 2, "open": 6}
 FOLDED = 40
 """Claims above which a page shows their table when it is opened."""
 
-BAR = "\\|"
-"""A bar within a cell of a Markdown table."""
-
 Sides = npt.NDArray[np.float64]
 
 
-def claims(studies: Mapping[str, Pairing]) -> pd.DataFrame:
+def claims(studies: Mapping[str, StudyTable]) -> pd.DataFrame:
     """Return the claims of a page, a row each, tested together.
 
     Args:
-        studies: The runs of the page's studies by the studies' names.
+        studies: The tables of the page's studies by the studies' names.
 
     Returns:
         Columns ``study``, ``metric`` and ``claim``; ``published``, ``ours``, ``low`` and ``high``:
@@ -133,28 +132,32 @@ def permutation_p(sides: Sides, claims: int = 1) -> float:
     return float(test.pvalue)
 
 
-def _rows(pairing: Pairing) -> Iterable[dict[str, Any]]:
-    study = pairing.study
+def _rows(table: StudyTable) -> Iterable[dict[str, Any]]:
+    study = table.study
     by_metric = {column.metric: column for column in study.columns}
     places = list(by_metric)
     for order in sorted(study.orders, key=lambda each: places.index(each.metric)):
-        column, than = by_metric[order.metric], by_metric.get(order.than)
+        column = by_metric[order.metric]
+        last = by_metric.get(order.than, column)
         for better, worse in order.pairs(study.cells()):
-            both = np.array(pairing.both(better, worse, column, than), np.float64).reshape(-1, 2).T
-            if not (pairing.results(better) and pairing.results(worse)):
-                continue
-            if than is None and pairing.same(better, worse):
-                continue
+            one, other = table.line(better), table.line(worse)
+            pairs = [
+                (one[s], other[s]) for s in one if s in other and _comparable(one[s], other[s])
+            ]
+            same = all((a.made_as or a.name) == (b.made_as or b.name) for a, b in pairs)
+            if not (one and other) or (pairs and same and last is column):
+                continue  # nothing to compare, or one computation
+            both = _numbers(pairs, column, last)
             low, ours, high = _interval(both)
             sides = both if column.higher_is_better else -both
             yield {
                 "metric": column.heading,
-                "claim": _named(study, order, better, worse, than),
+                "claim": _named(study, order, better, worse, last.heading),
                 "published": _published(study, order, better, worse, column),
                 "ours": ours,
                 "low": low,
                 "high": high,
-                "images": _by_images(pairing, (better, column), (worse, than or column)),
+                "images": _by_images((one.values(), column), (other.values(), last)),
                 "p": math.nan,
                 "p_reverse": math.nan,
                 "seeds": both.shape[1],
@@ -162,6 +165,24 @@ def _rows(pairing: Pairing) -> Iterable[dict[str, Any]]:
                 "sides": np.where(np.isfinite(sides), sides, -math.inf),
                 "beforehand": order.beforehand,
             }
+
+
+def _comparable(one: RunResult, other: RunResult) -> bool:
+    """Return whether two runs have the partition and the test images in common, where both know."""
+    known = ((one.partition, other.partition), (one.data.get("test"), other.data.get("test")))
+    return all(mine == theirs for mine, theirs in known if mine and theirs)
+
+
+def _numbers(pairs: Iterable[tuple[RunResult, RunResult]], column: Column, last: Column) -> Sides:
+    """Return the (2, n) numbers of the pairs that both have one.
+
+    A number of a curve has fewer digits than a final one, and shares differ in last bits: what is
+    tied is to stay tied.
+    """
+    found = [(a.number(column.metric), b.number(last.metric)) for a, b in pairs]
+    kept = [(short(a), short(b)) for a, b in found if a is not None and b is not None]
+    scaled = [(short(column.scale * a), short(last.scale * b)) for a, b in kept]
+    return np.array(scaled, np.float64).reshape(-1, 2).T
 
 
 def _interval(both: Sides) -> tuple[float, float, float]:
@@ -191,11 +212,11 @@ def _verdict(row: Any) -> str:
     return "suggestive" if (one > other).all() else "open"
 
 
-def _named(study: Study, order: Order, better: Cell, worse: Cell, than: Column | None) -> str:
+def _named(study: Study, order: Order, better: Cell, worse: Cell, than: str) -> str:
     """Return a claim as ``where: A > B``, without what all lines of the table have in common."""
-    if than is not None:
-        where = better.labels
-        what = f"> {than.heading}"
+    if order.than:
+        where: Mapping[str, str] = better.labels
+        what = f"> {than}"
     else:
         differing = [name for name in order.worse if better.labels[name] != worse.labels[name]]
         where = {name: text for name, text in better.labels.items() if name not in differing}
@@ -214,13 +235,13 @@ def _published(study: Study, order: Order, better: Cell, worse: Cell, column: Co
         return order.published
     if study.published is None:
         return math.nan
-    one, other = (study.published.entry(cell.key, column.metric).value for cell in (better, worse))
+    one, other = (study.published.entry(cell.key, column.metric)[0] for cell in (better, worse))
     return math.nan if one is None or other is None else one - other
 
 
-def _by_images(pairing: Pairing, *sides: tuple[Cell, Column]) -> float:
+def _by_images(*sides: tuple[Collection[RunResult], Column]) -> float:
     """Return a difference's standard error by the test images, as if of independent errors."""
-    errors = [deviation_by_images(column, pairing.results(cell)) for cell, column in sides]
+    errors = [deviation_by_images(column, results) for results, column in sides]
     return math.nan if None in errors else math.hypot(*(error or 0.0 for error in errors))
 
 
@@ -262,14 +283,6 @@ def claims_markdown(table: pd.DataFrame, decimals: Mapping[str, int]) -> str:
     if len(shown) > FOLDED:
         every = f"<details><summary>All {len(shown)} claims</summary>\n\n{every}\n</details>\n"
     return f"{markdown_table(counts.reset_index())}\n{every}"
-
-
-def markdown_table(table: pd.DataFrame) -> str:
-    """Return a table as Markdown, columns of numbers to the right."""
-    rows = [list(map(str, table.columns))]
-    rows.append(["---:" if kind.kind in "if" else "---" for kind in table.dtypes])
-    rows += [[str(cell).replace("|", BAR) for cell in row] for row in table.to_numpy()]
-    return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
 def forest_plot(table: pd.DataFrame) -> bytes:

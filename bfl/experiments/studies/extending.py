@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-
-import tomli_w
 
 from bfl.configuration.sources import read_toml
 from bfl.errors import ConfigurationError
@@ -47,17 +45,6 @@ class ExtendedFile:
         """Return the file's path, with those that it extends."""
         names = ", ".join(map(str, self.extended))
         return f"{self.path} (which extends {names})" if names else str(self.path)
-
-    def to_toml(self) -> bytes:
-        """Return the file, byte for byte, or one that says the same and extends none."""
-        if not self.extended:
-            return self.path.read_bytes()
-        names = ", ".join(path.name for path in (self.path, *self.extended))
-        rest = {key: value for key, value in self.tables.items() if key != AXES}
-        # By hand: the order of the axes is that of columns and runs, and the library moves tables.
-        axes = "".join(f"{_key(k)} = {_inline(v)}\n" for k, v in self.tables.get(AXES, {}).items())
-        ending = f"\n[{AXES}]\n{axes}" if axes else ""
-        return f"# {names}, in one file.\n{tomli_w.dumps(rest)}{ending}".encode()
 
 
 @dataclass(frozen=True)
@@ -165,21 +152,3 @@ def _merged(first: Tables, second: Tables) -> dict[str, Any]:
         if isinstance(mine, Mapping) and isinstance(other, Mapping) and not whole:
             merged[name] = {**mine, **other}
     return merged
-
-
-def _inline(value: Any) -> str:
-    """Return a TOML value on one line."""
-    if isinstance(value, Mapping):
-        return f"{{ {_joined(f'{_key(key)} = {_inline(v)}' for key, v in value.items())} }}"
-    if isinstance(value, list):
-        return f"[{_joined(map(_inline, value))}]"
-    return tomli_w.dumps({"x": value}).removeprefix("x = ").strip()
-
-
-def _joined(texts: Iterable[str]) -> str:
-    return ", ".join(texts)
-
-
-def _key(name: str) -> str:
-    """Return a TOML key, in quotes if it needs them."""
-    return tomli_w.dumps({name: 0}).removesuffix(" = 0\n")

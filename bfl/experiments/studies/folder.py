@@ -1,20 +1,22 @@
-"""A study's folder: the study itself, its runs, what has failed, and what is made of them.
+"""A study's folder: the study itself, its runs, their results, and what has failed.
 
 | file | content |
 | --- | --- |
-| ``study.toml`` and the published table | complete copies: the folder is read by itself |
-| ``study.json`` | title, reduction, environment, runs taken from other studies |
+| ``study.json`` | the study's file in full, with its published table; reduction, environment |
 | ``runs/NAME/`` | the runs, see ``results.run_folder``; ``log.txt`` is what they have said |
-| ``runs/NAME.json`` | what a finished run has given, see ``run_result`` |
+| ``runs.jsonl`` | what finished runs have given, a line each, see ``run_result`` |
+| ``runs.jsonl.gz`` | the same, where that is large |
 | ``failures/NAME.txt`` | why a run has failed; it goes when the run succeeds |
-| ``table.md``, ``.csv``, ``.tex``; ``figures/`` | what ``bfl table`` and ``bfl plot`` make |
+| ``table.*``, ``figures/`` | what ``bfl table --write`` and ``bfl plot`` make |
 """
 
 from __future__ import annotations
 
+import gzip
 import json
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,16 +24,17 @@ from typing import Any
 from bfl.errors import ConfigurationError, DataError, RunError
 from bfl.experiments.results.run_folder import CONFIG, METRICS, RunFolder
 from bfl.experiments.run.resume import CHECKPOINTS
-from bfl.experiments.studies.extending import read_extended
-from bfl.experiments.studies.scale import Scale, ScaledStudy
+from bfl.experiments.studies.run_result import RunResult, parse_result
 from bfl.files import try_lock, write_atomically
 from bfl.texts import from_json
 
-STUDY_TOML = "study.toml"
-STUDY_JSON = "study.json"
+STUDY_JSON, RUNS_JSONL, RUNS_GZ = "study.json", "runs.jsonl", "runs.jsonl.gz"
 FIGURES = "figures"
 FAILED = "failed"
 """Where a run stands whose last attempt has failed, see ``state``."""
+
+LARGE = 1_000_000
+"""Bytes of results above which merging compresses them."""
 
 
 @dataclass(frozen=True)
@@ -49,70 +52,37 @@ class StudyFolder:
         """The folder of the runs."""
         return self.path / "runs"
 
-    def holds_study(self) -> bool:
-        """Return whether a study has been begun here."""
-        return (self.path / STUDY_JSON).is_file()
-
-    def begin(
-        self,
-        scaled: ScaledStudy,
-        environment: Mapping[str, Any],
-        reused: Mapping[str, str],
-    ) -> None:
-        """Write what the study is.
-
-        Args:
-            scaled: The study.
-            environment: See ``describe_environment``.
-            reused: Runs that other studies have made, by the study's own name of the run.
-
-        Raises:
-            RunError: Something cannot be written.
-        """
-        published = scaled.study.published
-        copies = {} if published is None else {published.name: published.path}
-        described = {
-            "title": scaled.study.title,
-            "name": scaled.study.name,
-            "scale": dict(scaled.scale.amounts),
-            "note": scaled.said,
-            "runs": [run.name for run in scaled.runs],
-            "reused": dict(reused),
-            "environment": dict(environment),
-        }
-        if scaled.study.source.resolve() != self.study_file.resolve():
-            self.write(STUDY_TOML, read_extended(scaled.study.source).to_toml())
-        for name, source in copies.items():
-            if source.resolve() != (self.path / name).resolve():
-                self.write(name, source.read_bytes())
-        self.write(STUDY_JSON, (json.dumps(described, indent=2) + "\n").encode())
-
     @property
     def study_file(self) -> Path:
-        """The study's own file, a copy of what it was begun with."""
-        return self.path / STUDY_TOML
+        """The file that describes the study."""
+        return self.path / STUDY_JSON
 
-    def scale(self) -> Scale:
-        """Return the scale at which the study has been begun.
+    def holds_study(self) -> bool:
+        """Return whether a study has been begun here."""
+        return self.study_file.is_file()
+
+    def describe(self, described: Mapping[str, Any]) -> None:
+        """Write what the study is.
+
+        Raises:
+            RunError: It cannot be written.
+        """
+        self.write(STUDY_JSON, (json.dumps(described, indent=1) + "\n").encode())
+
+    def described(self) -> dict[str, Any]:
+        """Return what the study is.
 
         Raises:
             ConfigurationError: The folder holds none.
-            DataError: Its files are corrupt.
+            DataError: Its file is corrupt.
         """
-        return Scale(self._described("scale"))
-
-    def reused(self) -> dict[str, str]:
-        """Return which runs are those of other studies, and where these lie."""
-        return self._described("reused") if self.holds_study() else {}
-
-    def _described(self, key: str) -> dict[str, Any]:
-        path = self.path / STUDY_JSON
         if not self.holds_study():
             raise ConfigurationError(f"{self.path} is not the folder of a study: no {STUDY_JSON}")
         try:
-            return dict(from_json(path.read_bytes())[key])
+            found = from_json(self.study_file.read_bytes())
+            return {**found, "scale": dict(found["scale"]), "reused": dict(found["reused"])}
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{path} is corrupt: {error!r}") from error
+            raise DataError(f"{self.study_file} is corrupt: {error!r}") from error
 
     def write(self, name: str, data: bytes) -> Path:
         """Write a file of the folder as a whole, and return its path.
@@ -132,32 +102,65 @@ class StudyFolder:
 
     def run(self, name: str) -> RunFolder:
         """Return the folder of a run; that of another study where it is reused."""
-        elsewhere = self.reused().get(name)
+        elsewhere = self.described()["reused"].get(name) if self.holds_study() else None
         return RunFolder(Path(elsewhere) if elsewhere else self.runs / name)
 
-    def result_file(self, name: str) -> Path:
-        """Return the file of what a run has given."""
-        return self.runs / f"{name}.json"
+    def results(self) -> dict[str, RunResult]:
+        """Return the results that are kept in the folder's file, by the runs' names.
+
+        Raises:
+            DataError: The file is corrupt, or has two results of one run.
+        """
+        found: dict[str, RunResult] = {}
+        for path in (self.path / RUNS_JSONL, self.path / RUNS_GZ):
+            try:
+                data = path.read_bytes() if path.is_file() else b""
+                lines = (gzip.decompress(data) if path.suffix == ".gz" else data).splitlines()
+            except (OSError, EOFError, zlib.error) as error:
+                raise DataError(f"cannot read {path}: {error}") from error
+            for result in (parse_result(line, path) for line in lines):
+                if result.name in found:
+                    raise DataError(f"{path} has two results of the run {result.name}")
+                found[result.name] = result
+        return found
+
+    def keep(self, results: Iterable[RunResult], *, compress: bool = False) -> None:
+        """Add results of runs to the folder's file; each replaces one of the same name.
+
+        Args:
+            results: The results.
+            compress: Whether a large file is compressed, and nobody else writes to it.
+
+        Raises:
+            DataError: The file that is there is corrupt.
+            RunError: It cannot be written.
+        """
+        # Who compresses puts results together, and leaves nothing but these.
+        with nullcontext() if compress else self._lock(RUNS_JSONL, wait=True):
+            there = self.results()
+            kept = there | {result.name: result for result in results}
+            if kept == there and not compress:
+                return
+            data = "".join(f"{kept[name].to_line()}\n" for name in sorted(kept)).encode()
+            large = compress and len(data) > LARGE
+            if large:
+                self.write(RUNS_GZ, gzip.compress(data, mtime=0))
+            else:
+                self.write(RUNS_JSONL, data)
+            (self.path / (RUNS_JSONL if large else RUNS_GZ)).unlink(missing_ok=True)
 
     def failure_file(self, name: str) -> Path:
         """Return the file that says why a run has failed."""
         return self.path / "failures" / f"{name}.txt"
 
-    def record_failure(self, name: str, text: str) -> None:
-        """Write why a run has failed.
-
-        Raises:
-            RunError: It cannot be written.
-        """
-        self.write(f"failures/{name}.txt", text.encode())
-
-    def forget_failure(self, name: str) -> None:
-        """Drop what is written of a run's failure."""
-        self.failure_file(name).unlink(missing_ok=True)
-
     @contextmanager
     def claimed(self, name: str) -> Iterator[bool]:
         """Give a block the run, unless another process works on it: yield whether it is ours."""
+        with self._lock(name) as ours:
+            yield ours
+
+    @contextmanager
+    def _lock(self, name: str, *, wait: bool = False) -> Iterator[bool]:
         path = self.path / "locks" / name
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -165,7 +168,7 @@ class StudyFolder:
         except OSError as error:
             raise RunError(f"cannot write {path}: {error.strerror or error}") from error
         with stream:
-            yield try_lock(stream)
+            yield try_lock(stream, wait=wait)
 
 
 def is_done(folder: RunFolder, rounds: int = 0) -> bool:
@@ -185,8 +188,9 @@ def rounds_done(folder: RunFolder) -> int:
     return int(rounds[-1]["round"]) if rounds else 0
 
 
-def state(study: StudyFolder, name: str, folder: RunFolder, rounds: int) -> str:
+def state(study: StudyFolder, name: str, rounds: int) -> str:
     """Return in words where a run stands."""
+    folder = study.run(name)
     if is_done(folder, rounds):
         return "done"
     if study.failure_file(name).is_file():

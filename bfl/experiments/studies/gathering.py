@@ -1,27 +1,18 @@
-"""What a study's runs have given, gathered from its folder and from files of results."""
+"""What a study's runs have given: gathered from folders, and put together of several machines."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from bfl.configuration import Configuration, resolve
 from bfl.errors import ConfigurationError, DataError
-from bfl.experiments.run.resume import FREE_TO_CHANGE, changed_keys
-from bfl.experiments.studies.contradictions import different_numbers, untrue_copies
-from bfl.experiments.studies.folder import FAILED, StudyFolder, is_begun, state
-from bfl.experiments.studies.run_result import (
-    RunResult,
-    digest,
-    portable,
-    read_result,
-    result_of,
-)
-from bfl.experiments.studies.same_data import different_data
+from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.run.resume import FREE_TO_CHANGE, changed_keys, completed
+from bfl.experiments.studies.folder import FAILED, StudyFolder, is_begun, is_done, state
+from bfl.experiments.studies.run_result import RunResult, portable, result_of
 from bfl.experiments.studies.study import Run
 
 DEFAULT_CLIENTS = 10
@@ -55,6 +46,11 @@ def values_of(run: Run) -> dict[str, Any]:
     return {**run.values, "clients": run.values.get("clients") or DEFAULT_CLIENTS}
 
 
+def configuration_of(run: Run) -> Configuration:
+    """Return the configuration of a study's run; its data need not be there."""
+    return resolve(values_of(run), check_data=False)
+
+
 def gather(
     folder: StudyFolder,
     runs: Iterable[Run],
@@ -64,124 +60,63 @@ def gather(
     *,
     pass_over_damaged: bool = False,
 ) -> StudyResults:
-    """Return what the runs of a study have given.
-
-    A result of fewer rounds than the study has is that of a run that is not over. Where learning
-    rates go by shares of the rounds it is that of another run, and passed over.
+    """Return what the runs of a study have given; of a run with fewer rounds, that it has begun.
 
     Args:
         folder: The study's folder.
         runs: The study's runs.
-        places: Other folders with ``runs/NAME.json``.
+        places: Other folders with results.
         wanted: Which runs are looked for.
         of_others: Results of other studies, which are a run's where the configuration is the same.
-        pass_over_damaged: Whether a run of which a file in the study's folder is corrupt has what
-            sound files say, or nothing: for who makes runs, and finds it again.
+        pass_over_damaged: Whether a run in the study's folder whose files are corrupt counts as
+            failed: for who makes runs, and finds it again.
 
     Raises:
-        ConfigurationError: A result has another configuration than the study has now, or two claim
-            one run with different numbers, also of the rounds that both have, or one computation,
-            or are of one data set and were made with other images or labels; the message names the
-            files.
-        DataError: A file is corrupt, and is not passed over.
+        ConfigurationError: A result has another configuration than the study has now, two claim one
+            run with different numbers, or are of one data set and were made with other images; the
+            message names the files.
+        DataError: A file is corrupt.
     """
+    kept = [place.results() for place in (folder, *map(StudyFolder, places))]
     finished: dict[str, RunResult] = {}
     begun: dict[str, RunResult] = {}
     states: dict[str, str] = {}
     problems: list[str] = []
-    of_data: list[tuple[str, RunResult]] = []
     for run in filter(wanted, runs):
-        configuration = resolve(values_of(run), check_data=False)
-        found = []
-        same = (result for result in of_others if not _changed(result, configuration))
-        renamed = (replace(result, name=run.name, made_as="") for result in same)
-        claimed, sound = _claims(folder, run.name, places, pass_over_damaged)
-        for result in chain(claimed, renamed):
-            if _is_shorter_run(result, configuration):
-                continue
-            if text := unfit(result, configuration):
-                problems.append(text)
+        configuration = configuration_of(run)
+        claimed = [results[run.name] for results in kept if run.name in results]
+        claimed += [
+            replace(result, name=run.name, made_as="")
+            for result in of_others
+            if not changed(result, configuration)
+        ]
+        own, damaged = folder.run(run.name), False
+        try:
+            claimed += [result_of(own, run.name)] if is_begun(own) else []
+        except DataError:
+            damaged = True
+            if not pass_over_damaged:
+                raise
+        for result in claimed:
+            differing = changed(result, configuration)
+            shorter = result.number_of_rounds < configuration.keys.rounds
+            if not differing and result.over:
+                problems += contradictions(finished.setdefault(run.name, result), result)
+            elif not differing or (shorter and differing.keys() == {"rounds"}):
+                begun[run.name] = result
             else:
-                found.append(result)
-        of_data += [(configuration.keys.dataset, result) for result in found]
-        rounds = configuration.keys.rounds
-        whole = [r for r in found if r.over and r.number_of_rounds == rounds]
-        over = (result for result in found if result.over)
-        problems += _contradictions(sorted(over, key=lambda r: r.number_of_rounds, reverse=True))
-        if whole:
-            # They agree: the first that knows which clients it has gone on without.
-            finished[run.name] = min(whole, key=lambda result: result.lost is None)
-            continue
-        own = folder.run(run.name)
-        if not sound:
-            states[run.name] = FAILED  # if nobody has said so yet, who makes it will
-            continue
-        if is_begun(own) and not _is_shorter_run(so_far := result_of(own, run.name), configuration):
-            begun[run.name] = so_far
-        states[run.name] = state(folder, run.name, own, rounds)
-    problems += different_data(of_data)
-    problems += untrue_copies(finished.values())
+                problems.append(_unfit(result, differing))
+        if run.name not in finished:
+            states[run.name] = (
+                FAILED if damaged else state(folder, run.name, configuration.keys.rounds)
+            )
+    problems += different_data(finished.values())
     if problems:
         raise ConfigurationError("\n".join(dict.fromkeys(problems)))
     return StudyResults(finished, begun, states)
 
 
-def _claims(
-    folder: StudyFolder, name: str, places: Sequence[Path], pass_over_damaged: bool
-) -> tuple[list[RunResult], bool]:
-    """Return all that claims to be a run's result, the study's own files first, and whether all is.
-
-    Only what lies in the study's own folder is passed over: nobody looks again at other places.
-    """
-    own = folder.run(name)
-    mine = folder.result_file(name).resolve()
-    files = [mine, *(StudyFolder(place).result_file(name).resolve() for place in places)]
-    readers: dict[Path, Callable[[], RunResult]] = {
-        path: partial(_result_in, path, name) for path in files if path.is_file()
-    }
-    if is_begun(own):
-        readers[own.path] = partial(result_of, own, name)
-    claimed, sound = [], True
-    for path, read in readers.items():
-        try:
-            claimed.append(read())
-        except DataError:
-            if not (pass_over_damaged and path in (mine, own.path)):
-                raise
-            sound = False
-    return claimed, sound
-
-
-def _result_in(path: Path, name: str) -> RunResult:
-    """Return a run's result in a file of results.
-
-    Raises:
-        DataError: It is corrupt, or another run's.
-    """
-    result = read_result(path)
-    if result.name != name:
-        raise DataError(f"{path} is the result of the run {result.name}, not of {name}")
-    return result
-
-
-def unfit(result: RunResult, configuration: Configuration) -> str:
-    """Return why a result is not that of a configuration; empty: it is, or of its first rounds."""
-    now = portable(configuration.values)
-    changed = _changed(result, configuration)
-    shorter = result.number_of_rounds < configuration.keys.rounds
-    if shorter and not configuration.schedule.depends_on_rounds():
-        # Nothing else in a round depends on how many there are to be.
-        del changed["rounds"]
-    if not changed:
-        return ""
-    differing = "; ".join(f"{k} was {was!r} and is {is_!r}" for k, (was, is_) in changed.items())
-    return (
-        f"{result.source} is a run of another configuration (digest "
-        f"{digest(result.configuration)[:12]}, the study's is {digest(now)[:12]}): {differing}"
-    )
-
-
-def _changed(result: RunResult, configuration: Configuration) -> dict[str, tuple[Any, Any]]:
+def changed(result: RunResult, configuration: Configuration) -> dict[str, tuple[Any, Any]]:
     """Return the keys in which a result's configuration is another one, with both values."""
     # Other keys may need those that may change, which results do not keep.
     free = {key: value for key, value in configuration.values.items() if key in FREE_TO_CHANGE}
@@ -189,37 +124,52 @@ def _changed(result: RunResult, configuration: Configuration) -> dict[str, tuple
     return changed_keys(portable(result.configuration), now)
 
 
-def _is_shorter_run(result: RunResult, configuration: Configuration) -> bool:
-    """Return whether a result has fewer rounds, and in these other learning rates."""
-    return (
-        configuration.schedule.depends_on_rounds()
-        and result.number_of_rounds < configuration.keys.rounds
-        and _changed(result, configuration).keys() == {"rounds"}
-    )
+def _unfit(result: RunResult, differing: Mapping[str, tuple[Any, Any]]) -> str:
+    told = "; ".join(f"{key} was {was!r} and is {now!r}" for key, (was, now) in differing.items())
+    return f"{result.source}: {result.name} is a run of another configuration: {told}"
 
 
-def _contradictions(results: Sequence[RunResult]) -> list[str]:
-    """Return which results claim to be one run's and have different numbers."""
-    problems = []
-    for other in results[1:]:
-        different = different_numbers(results[0], other)
-        if different:
-            name, (one, two) = next(iter(different.items()))
-            problems.append(
-                f"{results[0].source} and {other.source} claim to be the same run and differ in "
-                f"{len(different)} numbers, {name} is {one!r} and {two!r}; remove one of them"
-            )
-    return problems
+def contradictions(one: RunResult, other: RunResult) -> list[str]:
+    """Return in what two results of one run contradict each other, as a message; [] if they agree.
+
+    Metrics that both have are compared to the last bit, and who holds which data where both know.
+    """
+    pairs = {name: (one.metrics[name], other.metrics.get(name)) for name in one.metrics}
+    differing = {n: p for n, p in pairs.items() if n in other.metrics and repr(p[0]) != repr(p[1])}
+    if one.partition and other.partition and one.partition != other.partition:
+        differing["partition"] = (one.partition[:12], other.partition[:12])  # type: ignore[assignment]
+    if not differing:
+        return []
+    name, (mine, theirs) = next(iter(differing.items()))
+    return [
+        f"{one.source} and {other.source} claim to have the same run {one.name} and differ in "
+        f"{len(differing)} numbers, {name} is {mine!r} and {theirs!r}; remove one of them"
+    ]
+
+
+def different_data(results: Iterable[RunResult]) -> list[str]:
+    """Return of which data sets results were made with different images or labels."""
+    found: dict[tuple[str, str], dict[str, RunResult]] = {}
+    for result in results:
+        for kind in ("train", "test"):
+            if sha256 := result.data.get(kind):
+                key = (kind, str(result.configuration["dataset"]))
+                found.setdefault(key, {}).setdefault(sha256, result)
+    return [
+        f"the {kind} images or labels of {dataset} are not the same in all results: "
+        + "; ".join(f"{sha256[:12]} in {r.source}, {r.name}" for sha256, r in by_digest.items())
+        for (kind, dataset), by_digest in found.items()
+        if len(by_digest) > 1
+    ]
 
 
 def results_in(folders: Iterable[StudyFolder]) -> tuple[RunResult, ...]:
-    """Return the results that lie in the folders of studies; none of folders that are not there.
+    """Return the results that are kept in folders of studies; none of folders that are not there.
 
     Raises:
         DataError: A file is corrupt.
     """
-    files = (path for folder in folders for path in sorted(folder.runs.glob("*.json")))
-    return tuple(read_result(path) for path in dict.fromkeys(file.resolve() for file in files))
+    return tuple(result for folder in folders for result in folder.results().values())
 
 
 def results_beside(file: Path, folder_name: str) -> tuple[Path, ...]:
@@ -231,3 +181,68 @@ def results_beside(file: Path, folder_name: str) -> tuple[Path, ...]:
         if (parent / RESULTS).is_dir():
             return (parent / RESULTS / folder_name,)
     return ()
+
+
+def merge(into: StudyFolder, sources: Sequence[StudyFolder]) -> dict[str, Path]:
+    """Put the results of finished runs into one folder; nothing if one is refused.
+
+    Of two results of one run that with more rounds is kept. The folder gets the description of the
+    study that has all runs of the others.
+
+    Args:
+        into: The folder, new or with results.
+        sources: Folders of studies or of results.
+
+    Returns:
+        Where the results come from that are new in the folder, by the run's name.
+
+    Raises:
+        ConfigurationError: A source holds no result; two results of one run have different
+            configurations or numbers; of two studies neither has all runs of the other.
+        DataError: A file is corrupt.
+        RunError: The folder cannot be written.
+    """
+    found = dict(into.results())
+    there = set(found)
+    problems: list[str] = []
+    for place in sources:
+        results = {**_finished(place), **place.results()}
+        if not results:
+            raise ConfigurationError(f"{place.path} holds no result of a finished run")
+        for name, result in results.items():
+            known = found.get(name, result)
+            apart = changed_keys(_whole(known), _whole(result)) if known is not result else {}
+            if apart:
+                problems.append(_unfit(known, apart))
+            elif known.number_of_rounds == result.number_of_rounds:
+                problems += contradictions(known, result)
+            if name not in found or result.number_of_rounds > known.number_of_rounds:
+                found[name] = result
+                there.discard(name)
+    problems += different_data(found.values())
+    if problems:
+        raise ConfigurationError("\n".join(dict.fromkeys(problems)))
+    studies = [place for place in (into, *sources) if place.holds_study()]
+    largest = max(studies, key=lambda place: len(place.described()["runs"]), default=None)
+    for place in studies:
+        if largest and (lacking := {*place.described()["runs"]} - {*largest.described()["runs"]}):
+            raise ConfigurationError(
+                f"{largest.study_file} and {place.study_file} are not one study that has grown: "
+                f"the first has no run {min(lacking)}; give each a folder of its own"
+            )
+    into.keep(found.values(), compress=True)
+    if largest and largest is not into:
+        into.describe(largest.described())
+    return {name: result.source for name, result in found.items() if name not in there}
+
+
+def _whole(result: RunResult) -> dict[str, Any]:
+    """Return a result's configuration but for its rounds, with keys that were not there yet."""
+    # Private runs allow no other number of repeated rounds, which results do not keep.
+    return {**completed(result.configuration, {"round-retries": 0}), "rounds": 0}
+
+
+def _finished(place: StudyFolder) -> dict[str, RunResult]:
+    """Return the results of finished runs that lie in a study's folder."""
+    folders = map(RunFolder, sorted(place.runs.iterdir()) if place.runs.is_dir() else [])
+    return {f.path.name: result_of(f, f.path.name) for f in folders if is_begun(f) and is_done(f)}

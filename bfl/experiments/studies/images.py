@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
 
 import numpy as np
 
@@ -20,7 +20,7 @@ ROUNDING = 5e-7
 """The greatest distance from a multiple of a share, relative to it: curves have seven digits."""
 
 
-def deviation_by_images(column: Column, results: Sequence[RunResult]) -> float | None:
+def deviation_by_images(column: Column, results: Collection[RunResult]) -> float | None:
     """Return the binomial standard error of one run's share of test images, in the column's unit.
 
     The seeds are judged on the same images, so that their mean has no less. Results do not keep the

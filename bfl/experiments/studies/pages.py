@@ -43,9 +43,9 @@ def rewritten(page: Path) -> tuple[str, bytes | None]:
             text = "\n".join(markdown(table).partition("\n\n")[2] for table in tables.values())
         else:
             shared = f"{page.stem}-"
-            found = claims({n.removeprefix(shared): t.pairing for n, t in tables.items()})
+            found = claims({n.removeprefix(shared): t for n, t in tables.items()})
             plot = forest_plot(found)
-            columns = (column for table in tables.values() for column in table.columns)
+            columns = (column for table in tables.values() for column in table.study.columns)
             text = f"![Forest plot]({page.stem}.png)\n\n" + claims_markdown(
                 found, {column.heading: column.decimals for column in columns}
             )
@@ -81,7 +81,7 @@ def write_tables(folder: StudyFolder, table: StudyTable) -> None:
 
 
 def write_folders(page: Path) -> None:
-    """Write the tables and draw the figures of the studies that a page has sections of.
+    """Write the Markdown tables and draw the figures of the studies that a page has sections of.
 
     Raises:
         ConfigurationError: A folder holds no study, or results of another one.
@@ -91,7 +91,7 @@ def write_folders(page: Path) -> None:
     for name in {name for section in _SECTION.finditer(_read(page)) for name in section[3].split()}:
         folder = StudyFolder(page.parent / name)
         scaled = study_in(folder)
-        write_tables(folder, study_table(folder, scaled))
+        folder.write("table.md", markdown(study_table(folder, scaled)).encode())
         draw_study(folder, scaled)
 
 

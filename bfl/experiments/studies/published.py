@@ -4,33 +4,32 @@ from __future__ import annotations
 
 import csv
 import io
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 from bfl.errors import ConfigurationError
 from bfl.experiments.studies.columns import Column
 from bfl.texts import read_text
 
+if TYPE_CHECKING:
+    import pandas as pd
+
 LISTED = 6
-"""How many lines that do not match a message names."""
+"""Lines that do not match which a message names, at most."""
 
 Key = tuple[tuple[str, str], ...]
 """The labels of a line by column, sorted by column."""
 
+Labels = Sequence[Mapping[str, str]]
 
-@dataclass(frozen=True)
-class Entry:
-    """A published number in the unit of its column.
 
-    Attributes:
-        value: The number; None: not published.
-        spread: Its spread in the same unit; None: not published.
-    """
+class Entry(NamedTuple):
+    """A published number and its spread in the unit of its column; None: not published."""
 
-    value: float | None
-    spread: float | None
+    value: float | None = None
+    spread: float | None = None
 
 
 @dataclass(frozen=True)
@@ -39,34 +38,31 @@ class PublishedTable:
 
     Attributes:
         path: The file.
+        text: Its content.
         label_columns: The columns that say what a line is about.
         lines: Entries by metric, by the labels of the line.
         notes: What has to be known of its numbers.
-        beside: The folder of the study's file that names it.
     """
 
     path: Path
+    text: str
     label_columns: tuple[str, ...]
     lines: Mapping[Key, Mapping[str, Entry]]
     notes: tuple[str, ...] = ()
-    beside: Path = Path()
-
-    @property
-    def name(self) -> str:
-        """Its path from the study's file, which a copy of the study keeps."""
-        return self.path.relative_to(self.beside).as_posix()
 
     def entry(self, key: Key, metric: str) -> Entry:
         """Return the number of a line, or one without value where there is none."""
-        return self.lines.get(key, {}).get(metric, Entry(None, None))
+        return self.lines.get(key, {}).get(metric, Entry())
 
 
 def read_published(
     path: Path,
     columns: Sequence[Column],
     label_columns: Sequence[str],
-    leave_out: Sequence[Mapping[str, str]] = (),
-    fractions: Sequence[Mapping[str, str]] = (),
+    leave_out: Labels = (),
+    fractions: Labels = (),
+    *,
+    text: str | None = None,
 ) -> PublishedTable:
     """Return a published table.
 
@@ -79,97 +75,78 @@ def read_published(
         leave_out: Labels by column; lines that have all labels of one of these are left out.
         fractions: Likewise; lines whose spread is printed as a fraction of 1 where the value is in
             percent, or in what else ``scale`` makes of it.
+        text: The file's content; None: it is read.
 
     Raises:
         ConfigurationError: The file cannot be read, lacks a column, has a line twice, or a cell
             that is no number.
     """
+    import pandas as pd
+
     try:
-        reader = csv.DictReader(io.StringIO(read_text(path)), strict=True)
+        text = read_text(path) if text is None else text
+        header, *rows = (row for row in csv.reader(io.StringIO(text), strict=True) if row)
     except OSError as error:
         raise ConfigurationError(f"published table {path}: cannot be read: {error}") from error
-    except ValueError as error:
+    except (ValueError, csv.Error) as error:
         raise ConfigurationError(f"{path}: {error}") from error
-    try:
-        numbered = [(reader.line_num, line) for line in reader]
-    except csv.Error as error:
-        raise ConfigurationError(f"{path}: line {reader.line_num}: not CSV: {error}") from error
-    lines = [line for _, line in numbered]
-    header = tuple(reader.fieldnames or ())
+    if ragged := [row for row in rows if len(row) != len(header)]:
+        where = f"{path}: line {rows.index(ragged[0]) + 2}"
+        raise ConfigurationError(f"{where}: not {len(header)} cells, as the header has")
+    table = pd.DataFrame(rows, columns=header, dtype=str)
+    table = table.apply(lambda column: column.str.strip())
     numeric = [name for c in columns for name in (c.published, c.published_spread) if name]
-    missing = [name for name in numeric if name not in header]
-    if missing:
+    if missing := [name for name in numeric if name not in table]:
         raise ConfigurationError(
-            f"{path}: no column {', '.join(missing)}; it has {', '.join(header)}"
+            f"{path}: no column {', '.join(missing)}; it has {', '.join(table)}"
         )
-    labelled = tuple(
+    labelled = [
         name
-        for name in header
-        if name in label_columns or (name not in numeric and not _decimals(name, lines))
-    )
-    _refuse_unknown(path, labelled, {"leave-out": leave_out, "spread-as-fraction": fractions})
-    table: dict[Key, dict[str, Entry]] = {}
-    for number, line in numbered:
-        where = f"{path}: line {number}"
-        if None in line or None in line.values():
-            raise ConfigurationError(f"{where}: not {len(header)} cells, as the header has")
-        labels = {name: line[name].strip() for name in labelled}
-        if _is_among(labels, leave_out):
-            continue
-        fraction = _is_among(labels, fractions)
-        key = tuple(sorted(labels.items()))
-        if key in table:
-            raise ConfigurationError(f"{where}: {described(key)} stands there twice")
-        table[key] = {
-            c.metric: _entry(where, line, c, fraction=fraction) for c in columns if c.published
-        }
-    return PublishedTable(path, labelled, table)
-
-
-def _refuse_unknown(
-    path: Path, labelled: Sequence[str], options: Mapping[str, Sequence[Mapping[str, str]]]
-) -> None:
-    """Raise where an option names lines by a column that is none of the labels'."""
-    for option, named in options.items():
-        unknown = sorted({name for labels in named for name in labels} - set(labelled))
-        if unknown:
+        for name in table
+        if name in label_columns or (name not in numeric and not _decimals(table[name]))
+    ]
+    for option, named in (("leave-out", leave_out), ("spread-as-fraction", fractions)):
+        if unknown := {name for labels in named for name in labels} - {*labelled}:
             raise ConfigurationError(
-                f"{path}: {option} names the column {', '.join(unknown)}; allowed: "
-                f"{', '.join(labelled)}"
+                f"{path}: {option} names the column {min(unknown)}; allowed: {', '.join(labelled)}"
             )
+    for name in numeric:
+        numbers = pd.to_numeric(table[name].replace("", "nan"), errors="coerce")
+        if (wrong := numbers.isna() & (table[name] != "")).any():
+            line, cell = wrong.idxmax(), table[name][wrong.idxmax()]
+            raise ConfigurationError(
+                f"{path}: line {line + 2}: {name} is {cell!r}, which is no number"
+            )
+        table[name] = numbers
+    table = table[[not _is_among(row, leave_out) for row in table.to_dict("records")]]
+    lines = {}
+    for row in table.to_dict("records"):
+        key = tuple(sorted((name, row[name]) for name in labelled))
+        if key in lines:
+            raise ConfigurationError(f"{path}: {described(key)} stands there twice")
+        fraction = _is_among(row, fractions)
+        lines[key] = {c.metric: _entry(row, c, fraction) for c in columns if c.published}
+    return PublishedTable(path, text, tuple(labelled), lines)
 
 
-def _decimals(name: str, lines: Iterable[Mapping[str, str]]) -> bool:
+def _decimals(column: pd.Series) -> bool:
     """Return whether a column holds nothing but numbers, some of them with a decimal point."""
-    cells = [(line.get(name) or "").strip() for line in lines]
-    return any("." in cell for cell in cells) and all(_is_number(cell) for cell in cells if cell)
+    import pandas as pd
+
+    filled = column[column != ""]
+    numbers = pd.to_numeric(filled, errors="coerce").notna().all()
+    return bool(numbers and filled.str.contains(".", regex=False).any())
 
 
-def _is_number(cell: str) -> bool:
-    try:
-        return math.isfinite(float(cell))
-    except ValueError:
-        return False
+def _is_among(row: Mapping[str, str], named: Labels) -> bool:
+    return any(all(row[k] == v for k, v in some.items()) for some in named)
 
 
-def _is_among(labels: Mapping[str, str], named: Sequence[Mapping[str, str]]) -> bool:
-    return any(all(labels[k] == v for k, v in some.items()) for some in named)
-
-
-def _entry(where: str, line: Mapping[str, str], column: Column, *, fraction: bool) -> Entry:
-    value = _number(where, line, column.published)
-    spread = _number(where, line, column.published_spread)
-    unit = column.scale if fraction else column.published_spread_scale
-    return Entry(value, None if spread is None else spread * unit)
-
-
-def _number(where: str, line: Mapping[str, str], name: str) -> float | None:
-    cell = line[name].strip() if name else ""
-    if not cell:
-        return None
-    if not _is_number(cell):
-        raise ConfigurationError(f"{where}: {name} is {cell!r}, which is no number")
-    return float(cell)
+def _entry(row: Mapping[str, float], column: Column, fraction: bool) -> Entry:
+    value = row[column.published]
+    spread = row.get(column.published_spread, float("nan"))
+    spread *= column.scale if fraction else column.published_spread_scale
+    return Entry(None if value != value else value, None if spread != spread else spread)
 
 
 def mismatches(
@@ -188,14 +165,14 @@ def mismatches(
             f"{where}: its label columns are {', '.join(table.label_columns)}, and those of the "
             f"study's rows and axes {', '.join(label_columns)}; they have to be the same"
         ]
-    ours, theirs = list(dict.fromkeys(keys)), list(table.lines)
+    ours = list(dict.fromkeys(keys))
     problems = []
     if absent := [key for key in ours if key not in table.lines]:
         problems.append(
             f"{where}: it has no line for {_listed(absent)}; correct the labels, or mark the row "
             "or the axis's value with published = false"
         )
-    if extra := [key for key in theirs if key not in set(ours)]:
+    if extra := [key for key in table.lines if key not in ours]:
         problems.append(
             f"{where}: the study has nothing for its line {_listed(extra)}; add the rows, or name "
             "these lines in leave-out"

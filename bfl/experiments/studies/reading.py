@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any, Literal
 
 import pydantic
@@ -14,14 +14,14 @@ from pydantic import Field
 from bfl.configuration.messages import refused_values, unknown_key
 from bfl.configuration.pairs import Value
 from bfl.configuration.settings import default_values
-from bfl.errors import ConfigurationError, unknown_name
+from bfl.errors import ConfigurationError, DataError, unknown_name
 from bfl.experiments.studies.columns import Column, default_columns
 from bfl.experiments.studies.expected_orders import OrderTable, order_problems
 from bfl.experiments.studies.extending import ExtendedFile, read_extended
 from bfl.experiments.studies.figures import study_figures
-from bfl.experiments.studies.folder import STUDY_JSON, StudyFolder
+from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.published import PublishedTable, mismatches, read_published
-from bfl.experiments.studies.scale import ScaledStudy
+from bfl.experiments.studies.scale import Scale, ScaledStudy
 from bfl.experiments.studies.study import Axis, Choice, FigureSpec, Study, slug
 from bfl.plugins import ANY_PLUGIN, PluginPolicy, activate, named_plugins
 from bfl.registry import STRICT
@@ -72,14 +72,11 @@ _TABLES: dict[str, type[pydantic.BaseModel]] = {
 """The tables within a study's file whose keys are fixed."""
 
 
-def read_study(
-    path: Path, *, with_published: bool = True, policy: PluginPolicy = ANY_PLUGIN
-) -> Study:
+def read_study(path: Path, *, policy: PluginPolicy = ANY_PLUGIN) -> Study:
     """Return the study that a TOML file describes; ``docs/studies.md`` says what may stand in it.
 
     Args:
         path: The file. A published table is looked up beside it.
-        with_published: Whether the published table is read; without, the study has none.
         policy: Which plugins are taken.
 
     Raises:
@@ -87,9 +84,12 @@ def read_study(
             an axis is empty, two runs have one name, two places set one key, or the published
             table does not match. The message has one line for each problem.
     """
-    read = read_extended(path)
-    if (path.resolve().parent / STUDY_JSON).is_file():  # a copy that a study has left
-        policy = PluginPolicy(named_by=str(path))
+    return _study(read_extended(path), None, policy)
+
+
+def _study(read: ExtendedFile, published: str | None, policy: PluginPolicy) -> Study:
+    """Return the study of a file's tables; its published table is read, or its text is given."""
+    path = read.path
     try:
         file = _File(**read.tables)
     except pydantic.ValidationError as error:
@@ -120,36 +120,68 @@ def read_study(
         orders=tuple(order for table in file.orders for order in table.orders()),
         least_steps=file.least_steps,
         source=path,
+        tables=read.tables,
     )
     _raise_if_any(read, _same_names(study) + _figure_problems(study) + _compare_problems(study))
     _raise_if_any(read, order_problems(study))
-    if file.published is None or not with_published:
+    if file.published is None:
         return study
-    study = replace(study, published=_published(read, file.published, study))
+    study = replace(study, published=_published(read, file.published, study, published))
     _raise_if_any(read, _unmatched(study, study.published))
     return study
 
 
-def study_in(folder: StudyFolder, *, with_published: bool = True) -> ScaledStudy:
-    """Return the study that lies in a folder, at its scale.
+def begin(
+    folder: StudyFolder,
+    scaled: ScaledStudy,
+    environment: Mapping[str, Any],
+    reused: Mapping[str, str],
+) -> None:
+    """Write into a folder which study it is, so that it is read by itself.
 
     Args:
         folder: The folder.
-        with_published: Whether the published table is read.
+        scaled: The study.
+        environment: See ``describe_environment``.
+        reused: The folders of runs that other studies have made, by the study's name of the run.
+
+    Raises:
+        RunError: It cannot be written.
+    """
+    study = scaled.study
+    folder.describe(
+        {
+            "title": study.title,
+            "scale": dict(scaled.scale.amounts),
+            "note": scaled.said,
+            "runs": [run.name for run in scaled.runs],
+            "reused": dict(reused),
+            "environment": dict(environment),
+            "file": {**study.tables, "name": study.name},
+            "published": study.published.text if study.published else None,
+        }
+    )
+
+
+def study_in(folder: StudyFolder) -> ScaledStudy:
+    """Return the study that lies in a folder, at its scale.
 
     Raises:
         ConfigurationError: The folder holds none.
-        DataError: Its files are corrupt.
+        DataError: Its file is corrupt.
     """
-    scale = folder.scale()
-    policy = PluginPolicy(named_by=str(folder.study_file))
-    study = read_study(folder.study_file, with_published=with_published, policy=policy)
-    for text in (
-        *sorted({named_plugins(run.values) for run in study.runs()}),
-        named_plugins(study.base),
-    ):
+    described = folder.described()
+    path = folder.study_file
+    policy = PluginPolicy(named_by=str(path))
+    try:
+        read = ExtendedFile(path, dict(described["file"]), path.parent)
+        study = _study(read, described["published"], policy)
+    except (KeyError, TypeError) as error:
+        raise DataError(f"{path} is corrupt: {error!r}") from error
+    for text in sorted({named_plugins(run.values) for run in study.runs()}):
         activate(text, policy)
-    return scale.apply(study)
+    activate(named_plugins(study.base), policy)
+    return Scale(described["scale"]).apply(study)
 
 
 def _refused(file: ExtendedFile, problems: Iterable[str]) -> ConfigurationError:
@@ -363,20 +395,18 @@ def _compare_problems(study: Study) -> list[str]:
     ]
 
 
-def _published(file: ExtendedFile, given: _Published, study: Study) -> PublishedTable:
-    relative = PurePath(given.file)
-    if relative.is_absolute() or ".." in relative.parts:
-        # The study's folder gets a copy of both, in the same place to each other.
-        where = "beside the study's file or below it"
-        raise _refused(file, [f"published.file is {given.file!r}; allowed: {where}"])
+def _published(
+    file: ExtendedFile, given: _Published, study: Study, text: str | None
+) -> PublishedTable:
     table = read_published(
-        file.published_beside / relative,
+        file.published_beside / given.file,
         study.columns,
         study.label_columns,
         given.leave_out,
         given.spread_as_fraction,
+        text=text,
     )
-    return replace(table, notes=tuple(given.notes), beside=file.published_beside)
+    return replace(table, notes=tuple(given.notes))
 
 
 def _unmatched(study: Study, table: PublishedTable | None) -> list[str]:

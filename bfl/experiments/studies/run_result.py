@@ -1,21 +1,21 @@
-"""What is kept of a finished run: one small JSON file, enough for tables and figures.
+"""Results of finished runs: one line of JSON each, enough for tables and figures.
 
 | key | content |
 | --- | --- |
-| ``content`` | SHA-256 of all that follows: numbers changed by hand, or by a merge, are noticed |
-| ``format`` | 2; files of format 1 have neither ``content`` nor ``data`` |
+| ``content`` | SHA-256 of all that follows: numbers changed by hand are noticed |
+| ``format`` | 2 |
 | ``name`` | the run's name within its study |
 | ``digest`` | SHA-256 of ``configuration`` |
 | ``configuration`` | all keys that the result depends on; data sets in files by the file's name |
 | ``made-as`` | the run whose computation this is, where two are the same; else empty |
 | ``metrics`` | numbers of ``metrics.json``, ``foreign.json``; gains of ``retention.json`` |
 | ``seconds`` | those of all rounds |
-| ``partition`` | SHA-256 of who holds which data: equal digests, equal partitions |
-| ``data`` | digests of the training, test and server's images; none in results of before |
+| ``partition`` | SHA-256 of who holds which data |
+| ``data`` | digests of the training, test and server's images |
 | ``environment`` | versions, machine, commit, and whether the latter can be found |
 | ``posterior-sha256`` | the SHA-256 of the posterior that the run ended with |
 | ``clients`` | how each client's models do on its own test data, where they judge |
-| ``lost`` | how often, over all rounds, clients failed or were refused; none in results of before |
+| ``lost`` | how often, over all rounds, clients failed or were refused |
 | ``rounds``, ``retention`` | the learning and retention curves, to seven digits |
 """
 
@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from bfl.data.datasets import portable_dataset
-from bfl.errors import DataError, RunError
+from bfl.errors import DataError
 from bfl.evaluation.metrics import metrics as registered_metrics
 from bfl.evaluation.predictives.judged import ENSEMBLE
 from bfl.experiments.results.file_names import FOREIGN
@@ -49,12 +49,9 @@ from bfl.experiments.results.run_folder import (
 )
 from bfl.experiments.run.resume import FREE_TO_CHANGE
 from bfl.experiments.studies.curves import kept_of_rounds, number_of_curves
-from bfl.files import write_atomically
 from bfl.texts import from_json
 
 FORMAT = 2
-UNSEALED = 1
-"""The format of files without a digest of their content."""
 CONTENT = "content"
 DIGITS = 7
 """Significant digits of the points of curves; metrics are kept in full."""
@@ -98,7 +95,6 @@ class RunResult:
         posterior: The SHA-256 of the posterior that it ended with; empty where it is not known.
         over: Whether the run has come to its end; only such runs are kept in files.
         source: The file or the folder that it was read from.
-        sealed: Whether the file that it was read from has a digest of its content.
     """
 
     name: str
@@ -116,7 +112,6 @@ class RunResult:
     clients: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     lost: Mapping[str, int] | None = None
     source: Path = field(default=Path(), compare=False)
-    sealed: bool = field(default=True, compare=False)
 
     @property
     def number_of_rounds(self) -> int:
@@ -131,8 +126,8 @@ class RunResult:
             return self.clients.get(of_client[0], {}).get(of_client[1])
         return number_of_curves(name, self.rounds)
 
-    def to_json(self) -> str:
-        """Return the content of the file."""
+    def to_line(self) -> str:
+        """Return the result as one line of JSON, sealed with the digest of its content."""
         content = {
             "format": FORMAT,
             "name": self.name,
@@ -146,18 +141,12 @@ class RunResult:
             **({} if self.lost is None else {"lost": dict(self.lost)}),
             **({"posterior-sha256": self.posterior} if self.posterior else {}),
             "environment": dict(self.environment),
+            **({"clients": short(self.clients)} if self.clients else {}),
+            "rounds": short(_columns(self.rounds)),
+            "retention": short(self.retention),
         }
-        text = json.dumps(content, indent=1)
-        # A line a curve: an indented list would take a line for each of its points.
-        curves = {
-            **({"clients": self.clients} if self.clients else {}),
-            "rounds": _columns(self.rounds),
-            "retention": self.retention,
-        }
-        lines = [f' "{name}": {json.dumps(short(curve))}' for name, curve in curves.items()]
-        whole = ",\n".join([text.removesuffix("\n}"), *lines]) + "\n}\n"
-        seal = f'{{\n "{CONTENT}": "{digest(from_json(whole))}",\n'
-        return seal + whole.removeprefix("{\n")
+        content = from_json(json.dumps(content))
+        return json.dumps({CONTENT: digest(content), **content}, separators=(",", ":"))
 
 
 def portable(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -244,30 +233,22 @@ def _metrics(folder: RunFolder) -> dict[str, float]:
     return numbers
 
 
-def write_result(path: Path, result: RunResult) -> None:
-    """Write the file of a result as a whole.
+def parse_result(line: str | bytes, source: Path) -> RunResult:
+    """Return the result that a line of JSON holds.
+
+    Args:
+        line: The line.
+        source: The file that it stands in, for messages.
 
     Raises:
-        RunError: It cannot be written.
+        DataError: It is not what it should be, or its digests are not those of its content and its
+            configuration.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, result.to_json().encode())
-    except OSError as error:
-        raise RunError(f"cannot write {path}: {error.strerror or error}") from error
-
-
-def read_result(path: Path) -> RunResult:
-    """Return the result that a file holds.
-
-    Raises:
-        DataError: It cannot be read, is not what it should be, or its digests are not those of its
-            content and its configuration.
-    """
-    try:
-        content = from_json(path.read_bytes())
-        sealed = _is_sealed(content)
-        seal = str(content.pop(CONTENT)) if sealed else ""
+        content = from_json(line)
+        if content["format"] != FORMAT:
+            raise ValueError(f"its format is {content['format']!r}; expected {FORMAT}")
+        seal = content.pop(CONTENT)
         result = RunResult(
             name=str(content["name"]),
             configuration=dict(content["configuration"]),
@@ -284,43 +265,18 @@ def read_result(path: Path) -> RunResult:
             lost={str(k): int(v) for k, v in content["lost"].items()}
             if "lost" in content
             else None,
-            source=path,
-            sealed=sealed,
+            source=source,
         )
         if type(result.configuration["rounds"]) is not int:
             raise ValueError(f"rounds is {result.configuration['rounds']!r}")
-    except OSError as error:
-        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"{path} is not the result of a run: {error!r}") from error
-    said, is_ = str(content.get("digest")), digest(result.configuration)
-    if said != is_:
+        raise DataError(f"{source} holds what is no result of a run: {error!r}") from error
+    if content.get("digest") != digest(result.configuration) or seal != digest(content):
         raise DataError(
-            f"{path}: its configuration has the digest {is_[:12]}, and it says {said[:12]}; one of "
-            "them has been changed"
-        )
-    if sealed and seal != digest(content):
-        raise DataError(
-            f"{path}: its content has the digest {digest(content)[:12]}, and it says {seal[:12]}; "
-            "it has been changed since it was written"
+            f"{source}: the result of {result.name} does not have the digest that it says; it has "
+            "been changed since it was written"
         )
     return result
-
-
-def _is_sealed(content: Mapping[str, Any]) -> bool:
-    """Return whether a file's format has a digest of its content.
-
-    Raises:
-        ValueError: The format is none that is known, or has not all that is in the file.
-    """
-    said = content["format"]
-    # True and 1.0 equal 1, and were never written.
-    if type(said) is not int or said not in (UNSEALED, FORMAT):
-        raise ValueError(f"its format is {said!r}; expected {FORMAT}")
-    newer = [key for key in (CONTENT, "data") if key in content]
-    if said == UNSEALED and newer:
-        raise ValueError(f"its format is {said}, which has no {newer[0]!r}; expected {FORMAT}")
-    return said != UNSEALED
 
 
 def _columns(rows: tuple[Mapping[str, float], ...]) -> dict[str, list[float | None]]:

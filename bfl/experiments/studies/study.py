@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -177,6 +177,7 @@ class Study:
             that leaves fewer is refused.
         reuse: Names of other studies whose runs are taken where they are the same.
         source: The file.
+        tables: What the file says, with those that it extends.
     """
 
     name: str
@@ -193,6 +194,7 @@ class Study:
     compare: tuple[str, ...] = ()
     orders: tuple[Order, ...] = ()
     least_steps: int = 0
+    tables: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def seeds(self) -> Axis | None:

@@ -4,104 +4,39 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from bfl.experiments.results.collapse import MOST_AT_FLOOR
 from bfl.experiments.results.environment import PACKAGES
+from bfl.experiments.results.table import ABSENT
 from bfl.experiments.studies.columns import Column
-from bfl.experiments.studies.comparisons import Pairing
 from bfl.experiments.studies.folder import FAILED, StudyFolder
 from bfl.experiments.studies.gathering import StudyResults, gather
 from bfl.experiments.studies.images import deviation_by_images
-from bfl.experiments.studies.published import Entry, Key, PublishedTable
 from bfl.experiments.studies.run_result import CHANGED, NOT_FOUND, RunResult
 from bfl.experiments.studies.scale import ScaledStudy
-from bfl.experiments.studies.study import Cell, Run
+from bfl.experiments.studies.study import SEED, Cell, Run, Study
 from bfl.posteriors.floor import FRACTION_AT_FLOOR
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 SHOWN = 3
 """Runs that a note names, at most."""
 
-COMPARED_ENVIRONMENT = ("bfl", *PACKAGES, "processor", "vector-instructions", "git-commit")
+ENVIRONMENT = ("bfl", *PACKAGES, "processor", "vector-instructions", "git-commit")
 """In what the environments of a table's runs are compared."""
 
-SOURCES_LOST = {
-    NOT_FOUND: "no history has their commit",
-    CHANGED: "their code had changes that were not committed",
-}
-"""What is said of results whose code is not to be had."""
-
-SPREADS: dict[str, str] = {
+SPREADS = {
     "standard-deviation": "sample standard deviation (n − 1) over the seeds",
     "standard-error": "standard error over the seeds, the sample standard deviation (n − 1) / √n",
 }
-"""What a study may take for the spread of its numbers, and what a table says of it."""
-
-
-IMAGES = "In parentheses: the standard error by the test images (binomial), of one run."
-"""What a further number of accuracies means."""
-
-
-@dataclass(frozen=True)
-class Compared:
-    """A number of ours beside the published one, both in the column's unit.
-
-    Attributes:
-        ours: The mean over the seeds that are done; None: none is.
-        ours_spread: Its spread; None with fewer than two seeds.
-        published: The published number; None: there is none.
-        published_spread: Its spread; None: not published.
-        by_images: The standard error of a run's share by the test images; None: it is none.
-    """
-
-    ours: float | None
-    ours_spread: float | None
-    published: float | None
-    published_spread: float | None
-    by_images: float | None = None
-
-    @property
-    def difference(self) -> float | None:
-        """Ours minus the published one; None where one of them is missing."""
-        if self.ours is None or self.published is None:
-            return None
-        return self.ours - self.published
-
-
-@dataclass(frozen=True)
-class Line:
-    """One line of a table.
-
-    Attributes:
-        labels: What it is about, by column.
-        done: How many of its runs are done.
-        runs: How many it has.
-        state: Where those stand that are not done, in words; empty: all are done.
-        numbers: A comparison for each of the study's columns.
-        failed: How many of its runs have failed.
-    """
-
-    labels: Mapping[str, str]
-    done: int
-    runs: int
-    state: str
-    numbers: tuple[Compared, ...]
-    failed: int = 0
-
-
-@dataclass(frozen=True)
-class SeedRow:
-    """One finished run.
-
-    Attributes:
-        labels: What it is, by column, with the seed's.
-        result: What it has given.
-    """
-
-    labels: Mapping[str, str]
-    result: RunResult
+"""The spreads that a study may have, and what a table says of them."""
 
 
 @dataclass(frozen=True)
@@ -109,45 +44,43 @@ class StudyTable:
     """A study's table.
 
     Attributes:
-        title: What it is.
-        notes: What has to be known to read it, one sentence each; the reduction comes first.
+        study: The study.
         scale: The reduction in words, or that there is none but the file's own.
-        label_columns: The columns of labels.
-        columns: The columns of numbers.
-        lines: The lines.
-        pairing: Compares its lines.
-        seeds: The finished runs.
-        compared: The label columns whose lines are compared; the others make the groups.
+        notes: What has to be known to read it, one sentence each; the reduction comes first.
+        frame: A row a line, with its labels, ``runs_done``, ``runs`` and ``state``; for each column
+            of the study, in its unit, the mean ``METRIC`` and ``METRIC_spread``, ``_by_images``,
+            ``_published``, ``_published_spread`` and ``_difference``. None: there is no number;
+            NaN: a run has diverged.
+        runs: The finished runs with their results.
     """
 
-    title: str
-    notes: tuple[str, ...]
+    study: Study
     scale: str
-    label_columns: tuple[str, ...]
-    columns: tuple[Column, ...]
-    lines: tuple[Line, ...]
-    pairing: Pairing
-    seeds: tuple[SeedRow, ...] = ()
-    compared: tuple[str, ...] = ()
+    notes: tuple[str, ...]
+    frame: pd.DataFrame
+    runs: tuple[tuple[Run, RunResult], ...]
+
+    def line(self, cell: Cell) -> dict[str, RunResult]:
+        """Return the finished runs of a line by their seeds."""
+        return {r.labels.get(SEED, ""): result for r, result in self.runs if r.cell.key == cell.key}
 
 
 def mean_and_spread(values: Sequence[float], spread: str) -> tuple[float | None, float | None]:
     """Return the mean of some numbers and the spread, a key of ``SPREADS``.
 
     Example:
-        >>> mean_and_spread([1.0, 3.0], "standard-deviation")
-        (2.0, 1.4142135623730951)
+        >>> mean_and_spread([1.0, 3.0], "standard-error")
+        (2.0, 1.0)
         >>> mean_and_spread([1.0], "standard-error"), mean_and_spread([], "standard-error")
         ((1.0, None), (None, None))
     """
-    count = len(values)
-    if not count:
+    if not values:
         return None, None
-    mean = math.fsum(values) / count
-    if count == 1 or not math.isfinite(mean):
+    mean = math.fsum(values) / len(values)
+    if len(values) == 1 or not math.isfinite(mean):
         return mean, None
-    deviation = math.sqrt(math.fsum((value - mean) ** 2 for value in values) / (count - 1))
-    return mean, deviation / math.sqrt(count) if spread == "standard-error" else deviation
+    deviation = float(np.std(values, ddof=1))
+    return mean, deviation / math.sqrt(len(values)) if spread == "standard-error" else deviation
 
 
 def study_table(
@@ -169,145 +102,150 @@ def study_table(
             each other.
         DataError: A result is corrupt.
     """
+    import pandas as pd
+
     study = scaled.study
     results = gather(folder, scaled.runs, places, wanted)
-    pairing = Pairing(results, scaled, wanted)
-    runs: dict[Key, list[Run]] = {}
-    for run in scaled.runs:
-        if wanted(run):
-            runs.setdefault(run.cell.key, []).append(run)
+    runs = [run for run in scaled.runs if wanted(run)]
     lines = [
-        _line(results, scaled, cell, runs[cell.key]) for cell in study.cells() if cell.key in runs
+        _line(study, cell, own, results)
+        for cell in study.cells()
+        if (own := [run for run in runs if run.cell.key == cell.key])
     ]
-    return StudyTable(
-        title=study.title,
-        notes=(
-            *_notes(scaled, lines),
-            *_notes_of_floors(pairing, lines),
-            *_notes_of_runs(scaled, results),
-        ),
-        scale=scaled.said,
-        label_columns=study.label_columns,
-        columns=study.columns,
-        lines=tuple(lines),
-        pairing=pairing,
-        seeds=tuple(
-            SeedRow(run.labels, results.finished[run.name])
-            for run in scaled.runs
-            if run.name in results.finished
-        ),
-        compared=study.compared,
-    )
+    frame = pd.DataFrame(lines, dtype=object)
+    finished = tuple((r, results.finished[r.name]) for r in runs if r.name in results.finished)
+    table = StudyTable(study, scaled.said, (), frame, finished)
+    notes = (*_notes(table, results), *_notes_of_floors(table), *_notes_of_runs(finished))
+    return StudyTable(study, scaled.said, notes, frame, finished)
 
 
-def _line(
-    results: StudyResults,
-    scaled: ScaledStudy,
-    cell: Cell,
-    runs: Sequence[Run],
-) -> Line:
-    study = scaled.study
-    done = [run for run in runs if run.name in results.finished]
-    finished = [results.finished[run.name] for run in done]
-    states = [results.states[run.name] for run in runs if run not in done]
-    numbers = []
+def _line(study: Study, cell: Cell, runs: Sequence[Run], results: StudyResults) -> dict[str, Any]:
+    done = [results.finished[run.name] for run in runs if run.name in results.finished]
+    states = [results.states[run.name] for run in runs if run.name not in results.finished]
+    line: dict[str, Any] = {name: cell.labels[name] for name in study.label_columns}
+    line |= {"runs_done": len(done), "runs": len(runs), "state": ", ".join(dict.fromkeys(states))}
     for column in study.columns:
-        values = [
-            column.scale * float(number)
-            for result in finished
-            if (number := result.number(column.metric)) is not None
-        ]
-        ours, spread = mean_and_spread(values, study.spread)
-        published = _published(study.published, cell, column)
-        images = deviation_by_images(column, finished)
-        numbers.append(Compared(ours, spread, published.value, published.spread, images))
-    return Line(
-        labels={column: cell.labels[column] for column in study.label_columns},
-        done=len(done),
-        runs=len(runs),
-        state=", ".join(dict.fromkeys(states)),
-        numbers=tuple(numbers),
-        failed=states.count(FAILED),
-    )
+        numbers = [n for result in done if (n := result.number(column.metric)) is not None]
+        ours, spread = mean_and_spread([column.scale * n for n in numbers], study.spread)
+        published, of_published = None, None
+        if study.published is not None and cell.published:
+            published, of_published = study.published.entry(cell.key, column.metric)
+        line |= {
+            column.metric: ours,
+            f"{column.metric}_spread": spread,
+            f"{column.metric}_by_images": deviation_by_images(column, done),
+            f"{column.metric}_published": published,
+            f"{column.metric}_published_spread": of_published,
+            f"{column.metric}_difference": None
+            if ours is None or published is None
+            else ours - published,
+        }
+    return line
 
 
-def _published(table: PublishedTable | None, cell: Cell, column: Column) -> Entry:
-    if table is None or not cell.published:
-        return Entry(None, None)
-    return table.entry(cell.key, column.metric)
+def _notes(table: StudyTable, results: StudyResults) -> Iterator[str]:
+    study, frame = table.study, table.frame
+    yield f"{table.scale[:1].upper()}{table.scale[1:]}."
+    failed = [name for name, state in results.states.items() if state == FAILED]
+    without = f"; failed, and so in no mean or claim: {_listed(failed)}" if failed else ""
+    yield f"{frame.runs_done.sum()} of {frame.runs.sum()} runs are done{without}."
+    if study.seeds is not None:
+        yield f"Ours ± {SPREADS[study.spread]}."
+    if study.published is not None:
+        yield "Published ± the spread that the paper gives; difference: ours − published."
+        yield from study.published.notes
+    ours = [n for n in frame[[c.metric for c in study.columns]].to_numpy().ravel() if n is not None]
+    if math.inf in ours:
+        yield "inf: a run has not reached the value, or its number is infinite."
+    if any(map(math.isnan, ours)):
+        yield "nan: a run has diverged."
+    if frame[[f"{c.metric}_by_images" for c in study.columns]].any(axis=None):
+        yield "In parentheses: the standard error by the test images (binomial), of one run."
 
 
-def _notes_of_floors(pairing: Pairing, lines: Sequence[Line]) -> Iterator[str]:
+def _notes_of_floors(table: StudyTable) -> Iterator[str]:
     """Yield which lines have most of their standard deviations at the floor."""
-    said = [
-        f"{' '.join(line.labels.values())} {mean:.0%} of the standard deviations at scale-floor"
-        for line in lines
-        if (mean := _share_at_floor(pairing.results(Cell(line.labels)))) > MOST_AT_FLOOR
-    ]
-    if said:
-        yield f"In the last evaluated round, of seeds on average: {'; '.join(said)}."
+    told = []
+    for cell in table.study.cells():
+        line = table.line(cell).values()
+        shares = [n for r in line if (n := r.number(FRACTION_AT_FLOOR)) is not None]
+        if shares and (mean := math.fsum(shares) / len(shares)) > MOST_AT_FLOOR:
+            labels = " ".join(cell.labels[name] for name in table.study.label_columns)
+            told.append(f"{labels} {mean:.0%} of the standard deviations at scale-floor")
+    if told:
+        yield f"In the last evaluated round, of seeds on average: {'; '.join(told)}."
 
 
-def _share_at_floor(results: Sequence[RunResult]) -> float:
-    """Return the mean share of a line's standard deviations that pooling has set to the floor.
-
-    The epistemic part of predictions is then the floor's: above rounding noise, and no knowledge.
-    """
-    shares = [share for r in results if (share := r.number(FRACTION_AT_FLOOR)) is not None]
-    return math.fsum(shares) / len(shares) if shares else 0.0
-
-
-def _notes_of_runs(scaled: ScaledStudy, results: StudyResults) -> Iterator[str]:
+def _notes_of_runs(runs: Iterable[tuple[Run, RunResult]]) -> Iterator[str]:
     """Yield what is to be said of single runs: made once for two, without clients, and on what."""
-    finished = [results.finished[run.name] for run in scaled.runs if run.name in results.finished]
-    same = [result for result in finished if result.made_as]
-    if same:
-        shown = ", ".join(f"{result.name} = {result.made_as}" for result in same[:SHOWN])
-        more = f" and {len(same) - SHOWN} more" if len(same) > SHOWN else ""
-        yield f"Runs that are one computation are made once: {shown}{more}."
+    finished = [result for _, result in runs]
+    if same := [f"{r.name} = {r.made_as}" for r in finished if r.made_as]:
+        yield f"Runs that are one computation are made once: {_listed(same)}."
     short_of = [
-        f"{result.name} ({', '.join(f'{count} {name}' for name, count in result.lost.items())})"
-        for result in finished
-        if result.lost
+        f"{r.name} ({', '.join(f'{count} {name}' for name, count in r.lost.items())})"
+        for r in finished
+        if r.lost
     ]
     if short_of:
-        more = f" and {len(short_of) - SHOWN} more" if len(short_of) > SHOWN else ""
         yield (
             "Rounds have gone on without clients that failed or were refused, counted over all "
-            f"rounds: {', '.join(short_of[:SHOWN])}{more}."
+            f"rounds: {_listed(short_of)}."
         )
-    for key, what in SOURCES_LOST.items():
-        count = sum(bool(result.environment.get(key)) for result in finished)
-        if count:
+    for key, what in (
+        (NOT_FOUND, "no history has their commit"),
+        (CHANGED, "their code had changes that were not committed"),
+    ):
+        if count := sum(bool(r.environment.get(key)) for r in finished):
             yield f"{count} of {len(finished)} runs cannot be made again as they were: {what}."
-    for name in COMPARED_ENVIRONMENT:
-        found = Counter(str(result.environment.get(name)) for result in finished)
+    for name in ENVIRONMENT:
+        found = Counter(str(r.environment.get(name)) for r in finished)
         if len(found) > 1:
-            said = ", ".join(f"{value} ({count} runs)" for value, count in found.items())
-            yield f"Runs differ in {name}: {said}."
+            told = ", ".join(f"{value} ({count} runs)" for value, count in found.items())
+            yield f"Runs differ in {name}: {told}."
 
 
-def _notes(scaled: ScaledStudy, lines: Sequence[Line]) -> tuple[str, ...]:
-    done, runs = sum(line.done for line in lines), sum(line.runs for line in lines)
-    failed = ", ".join(
-        f"{' '.join(line.labels.values())} in {line.failed} of {line.runs}"
-        for line in lines
-        if line.failed
+def _listed(texts: Sequence[str]) -> str:
+    more = f" and {len(texts) - SHOWN} more" if len(texts) > SHOWN else ""
+    return f"{', '.join(texts[:SHOWN])}{more}"
+
+
+def shown(table: StudyTable) -> pd.DataFrame:
+    """Return the table as people read it: each number with its spread, beside the published."""
+    columns: dict[str, Any] = {n: table.frame[n] for n in table.study.label_columns}
+    lines = table.frame.to_dict("records")
+    columns["runs"] = [f"{line['runs_done']} of {line['runs']}" for line in lines]
+    for column in table.study.columns:
+        columns[column.heading] = [_ours(line, column) for line in lines]
+        if column.published:
+            metric, digits = column.metric, column.decimals
+            columns[f"{column.heading}, published"] = [
+                _number(line[f"{metric}_published"], line[f"{metric}_published_spread"], digits)
+                for line in lines
+            ]
+            columns[f"{column.heading}, difference"] = [
+                ABSENT if (d := line[f"{metric}_difference"]) is None else f"{d:+.{digits}f}"
+                for line in lines
+            ]
+    import pandas as pd
+
+    return pd.DataFrame(columns)
+
+
+def _ours(line: Mapping[str, Any], column: Column) -> str:
+    ours, images = line[column.metric], line[f"{column.metric}_by_images"]
+    if ours is None:  # a run that is done need not have every number
+        return ABSENT if line["runs_done"] else str(line["state"])
+    text = _number(ours, line[f"{column.metric}_spread"], column.decimals)
+    return f"{text} ({images:.{column.decimals}f})" if images else text
+
+
+def _number(value: float | None, spread: float | None, decimals: int) -> str:
+    if value is None:
+        return ABSENT
+    # Too small for the column: nothing but zeros would be shown, and of the spread as well.
+    small = bool(value) and not float(f"{value:.{decimals}f}")
+    text, beside = (
+        "" if n is None else f"{n:.1e}" if small and n else f"{n:.{decimals}f}"
+        for n in (value, spread)
     )
-    without = f"; failed, and so in no mean or order: {failed}" if failed else ""
-    notes = [
-        f"{scaled.said[:1].upper()}{scaled.said[1:]}.",
-        f"{done} of {runs} runs are done{without}.",
-    ]
-    if scaled.study.seeds is not None:
-        notes.append(f"Ours ± {SPREADS[scaled.study.spread]}.")
-    if scaled.study.published is not None:
-        notes.append("Published ± the spread that the paper gives; difference: ours − published.")
-        notes += scaled.study.published.notes
-    if any(math.inf == number.ours for line in lines for number in line.numbers):
-        notes.append("inf: a run has not reached the value, or its number is infinite.")
-    if any(math.isnan(number.ours or 0.0) for line in lines for number in line.numbers):
-        notes.append("nan: a run has diverged.")
-    if any(number.by_images for line in lines for number in line.numbers):
-        notes.append(IMAGES)
-    return tuple(notes)
+    return f"{text} ± {beside}" if beside else text

@@ -23,8 +23,8 @@ from bfl.experiments.results.environment import describe_environment
 from bfl.experiments.results.round_log import ROUNDS
 from bfl.experiments.results.run_folder import METRICS
 from bfl.experiments.studies.folder import StudyFolder
-from bfl.experiments.studies.reading import read_study
-from bfl.experiments.studies.run_result import result_of, write_result
+from bfl.experiments.studies.reading import begin, read_study
+from bfl.experiments.studies.run_result import result_of
 from bfl.experiments.studies.scale import Scale
 
 Output = pytest.CaptureFixture[str]
@@ -66,7 +66,7 @@ def make_study(parent: Path) -> StudyFolder:
     file = parent / "two.toml"
     file.write_text(STUDY)
     study = StudyFolder(parent / "two")
-    study.begin(Scale.parse("").apply(read_study(file)), describe_environment(), {})
+    begin(study, Scale.parse("").apply(read_study(file)), describe_environment(), {})
     return study
 
 
@@ -136,13 +136,13 @@ def test_a_run_that_a_server_is_at_is_running(tmp_path: Path) -> None:
 def test_a_studys_runs_are_listed_begun_or_not(tmp_path: Path, capsys: Output) -> None:
     study = make_study(tmp_path)
     make_run(study.runs, "ws", strategy="ws", clients=3)
-    study.record_failure("nwa", "because")
+    study.write("failures/nwa.txt", b"because")
     for place, name in ((study.path, "ws"), (tmp_path, "two/ws")):
         assert bfl("runs", place) == 0
         rows = table(capsys)
         assert rows[name][0] == "finished"
         assert rows[name.replace("ws", "nwa")][0] == "failed"
-    study.forget_failure("nwa")
+    study.failure_file("nwa").unlink()
     assert bfl("runs", study.path) == 0
     assert table(capsys)["nwa"][0] == "missing"
 
@@ -241,7 +241,7 @@ def test_results_alone_are_compared_as_their_runs_are(
     printed = table(capsys)
     for name in ("ws", "nwa"):
         folder = study.run(name)
-        write_result(study.result_file(name), result_of(folder, name))
+        study.keep([result_of(folder, name)])
         shutil.rmtree(folder.path)
     if not with_study:
         (study.path / "study.json").unlink()
@@ -253,7 +253,7 @@ def test_results_alone_are_compared_as_their_runs_are(
         assert sorted(results[key]) == sorted(printed[key])
     assert again.read_bytes().startswith(b"\x89PNG")
     assert bfl("compare", study.path, study.path, "--output", again) == 2
-    assert f"{study.result_file(names[0])} is given twice" in capsys.readouterr().err
+    assert f"{study.run(names[0]).path} is given twice" in capsys.readouterr().err
     assert bfl("runs", study.path) == 0
     assert "finished" in capsys.readouterr().out
 

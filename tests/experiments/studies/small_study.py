@@ -16,9 +16,10 @@ from bfl.experiments.results.progress import ProgressReport
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.resume import check_output
 from bfl.experiments.studies import Scale, read_study
-from bfl.experiments.studies.checks import PlannedRun, plan
 from bfl.experiments.studies.folder import StudyFolder
-from bfl.experiments.studies.growing import configuration_of
+from bfl.experiments.studies.gathering import configuration_of
+from bfl.experiments.studies.planning import PlannedRun, plan
+from bfl.experiments.studies.reading import begin
 from bfl.experiments.studies.run_result import RunResult, portable
 from bfl.experiments.studies.scale import ScaledStudy
 from bfl.experiments.studies.study import Run
@@ -134,7 +135,7 @@ def finished_study(
     text += f'[[columns]]\nmetric = "{metric}"\n{rows}{more}'
     scaled = scaled_study(folder / "files", text=text, published=None)
     study = StudyFolder(folder / "study")
-    study.begin(scaled, {}, {})
+    begin(study, scaled, {}, {})
     for run in scaled.runs:
         numbers, seed = lines[run.labels["method"]], int(run.labels["seed"])
         if seed >= len(numbers) or (value := numbers[seed]) is None:

@@ -15,6 +15,7 @@ from bfl.errors import ConfigurationError
 from bfl.experiments.studies.claims import LEVEL, claims, holm, permutation_p
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.pages import rewritten
+from bfl.experiments.studies.reading import begin
 from bfl.experiments.studies.table import StudyTable, study_table
 
 ORDERS = """
@@ -38,7 +39,7 @@ def made(folder: Path, ws: list[float], nwa: list[float], text: str = TEXT) -> S
     """Make a study of two rules with these accuracies by seed, with IID data."""
     scaled = scaled_study(folder / "files", text=text)
     study = StudyFolder(folder / "study")
-    study.begin(scaled, {}, {})
+    begin(study, scaled, {}, {})
     for run in scaled.runs:
         numbers = {"WS": ws, "NWA": nwa}[run.labels["rule"]]
         seed = int(run.labels["seed"])
@@ -50,7 +51,7 @@ def made(folder: Path, ws: list[float], nwa: list[float], text: str = TEXT) -> S
 
 
 def claimed(folder: Path, *args: Any) -> Any:
-    return claims({"study": made(folder, *args).pairing})
+    return claims({"study": made(folder, *args)})
 
 
 @pytest.mark.parametrize(
@@ -118,22 +119,17 @@ def test_holm_by_hand() -> None:
 
 def test_claims_are_corrected_over_all_studies_of_a_page(tmp_path: Path) -> None:
     """A claim of six seeds that is found alone is not found beside so many."""
-    pairing = made(tmp_path, [*BETTER[:5], 0.99], [*WORSE[:5], 0.94]).pairing
-    assert set(claims({"": pairing}).verdict) == {"found"}
-    assert set(claims(dict.fromkeys(map(str, range(25)), pairing)).verdict) == {"open"}
+    table = made(tmp_path, [*BETTER[:5], 0.99], [*WORSE[:5], 0.94])
+    assert set(claims({"": table}).verdict) == {"found"}
+    assert set(claims(dict.fromkeys(map(str, range(25)), table)).verdict) == {"open"}
 
 
 def test_other_partitions_are_no_pairs(tmp_path: Path) -> None:
     table = made(tmp_path, BETTER, WORSE)
-    cell = next(c for c in table.pairing.study.cells() if c.labels["partition"] == "iid")
-    for number, result in enumerate(table.pairing.results(cell)):
-        object.__setattr__(result, "partition", "x")
-        if number < 2:
-            object.__setattr__(result, "partition", "y")
-    other = next(c for c in table.pairing.study.cells() if c.labels["rule"] == "NWA")
-    for result in table.pairing.results(other):
-        object.__setattr__(result, "partition", "x")
-    assert list(claims({"": table.pairing}).seeds) == [4, 4]
+    for run, result in table.runs:
+        other = run.labels["rule"] == "WS" and run.labels["seed"] in "01"
+        object.__setattr__(result, "partition", "y" if other else "x")
+    assert list(claims({"": table}).seeds) == [4, 4]
 
 
 def test_a_list_of_names_stands_for_an_order_of_each(tmp_path: Path) -> None:
@@ -153,10 +149,10 @@ def test_a_line_is_compared_with_itself_in_two_columns(tmp_path: Path) -> None:
     column = '[[columns]]\nmetric = "best-accuracy"\nscale = 100.0\n'
     than = '[[orders]]\nmetric = "best-accuracy"\nbetter = { rule = "WS" }\nthan = "accuracy"\n'
     table = made(tmp_path, WORSE, WORSE, TEXT.replace(ORDERS, f"{column}\n{than}"))
-    cell = next(c for c in table.pairing.study.cells() if c.labels["partition"] == "iid")
-    for result, best in zip(table.pairing.results(cell), BETTER, strict=True):
+    for run, result in table.runs:
+        best = BETTER[int(run.labels["seed"])]
         object.__setattr__(result, "rounds", ({"round": 1, "accuracy": best},))
-    [row] = claims({"": table.pairing}).itertuples()
+    [row] = claims({"": table}).itertuples()
     assert (row.verdict, row.seeds, row.p) == ("found", 6, 1 / 64)
     assert row.ours == pytest.approx(100 * (np.mean(BETTER) - np.mean(WORSE)))
 

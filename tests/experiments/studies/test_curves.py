@@ -18,7 +18,7 @@ from bfl.experiments.studies.columns import Column
 from bfl.experiments.studies.curves import number_of_curves
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.formats import by_client, comma_separated, markdown
-from bfl.experiments.studies.run_result import read_result, result_of, write_result
+from bfl.experiments.studies.run_result import parse_result, result_of
 from bfl.experiments.studies.table import StudyTable, study_table
 
 ROUNDS = (
@@ -116,8 +116,8 @@ metric = "client-0-global-accuracy"
     finish(study, other, [0.2], 0.0)
     finish(study, one, [0.2], 0.0).write_clients(CLIENTS)
     result = result_of(study.run(one.name), one.name)
-    write_result(study.result_file(one.name), result)
-    again = read_result(study.result_file(one.name))
+    study.keep([result])
+    again = study.results()[one.name]
     assert again.clients == {**CLIENTS, "0": {**CLIENTS["0"], "best-better-accuracy": 0.3333333}}
     table = study_table(study, scaled)
     assert "| 100.0 | 0.250 |" in markdown(table)
@@ -125,22 +125,10 @@ metric = "client-0-global-accuracy"
     assert [row["client"] for row in rows] == ["0", "11"]
     assert rows[0]["rule"] == one.labels["rule"]
     assert (rows[1]["best-better-accuracy"], rows[1]["global-accuracy"]) == ("1.0", "")
-    for column in table.columns:
+    for column in table.study.columns:
         assert column.higher_is_better
     with pytest.raises(ValidationError, match="or client-K-NAME"):
         Column(metric="client-1-best-acuracy")
-
-
-def test_without_judging_clients_there_is_no_table_of_them(tmp_path: Path) -> None:
-    scaled = scaled_study(tmp_path / "files")
-    study = StudyFolder(tmp_path / "study")
-    run = scaled.runs[0]
-    assert not by_client(study_table(study, scaled))
-    write_result(tmp_path / "one.json", result_of(finish(study, run, [0.2], 0.0), run.name))
-    text = (tmp_path / "one.json").read_text(encoding="utf-8")
-    assert '\n "rounds": {' in text
-    assert '\n "clients": {' not in text
-    assert not by_client(study_table(study, scaled))
 
 
 def test_a_result_keeps_what_the_evaluated_rounds_say_of_their_pools(tmp_path: Path) -> None:
@@ -150,9 +138,7 @@ def test_a_result_keeps_what_the_evaluated_rounds_say_of_their_pools(tmp_path: P
     folder.append_round({"round": 5, "posterior-sha256": "ab" * 32})
     result = result_of(folder, run.name)
     assert [entry["round"] for entry in result.rounds] == [2, 4]
-    path = tmp_path / f"{run.name}.json"
-    write_result(path, result)
-    for kept in (result, read_result(path)):
+    for kept in (result, parse_result(result.to_line(), tmp_path)):
         assert kept.posterior == "ab" * 32
         assert kept.number("mean-distance-from-average") == 0.125
         assert kept.number("best-accuracy") == kept.number("accuracy") == 0.4

@@ -7,12 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from bfl.configuration.sources import read_toml
 from bfl.errors import ConfigurationError
 from bfl.experiments.studies import Scale, read_study
-from bfl.experiments.studies.extending import read_extended
 from bfl.experiments.studies.folder import StudyFolder
-from bfl.experiments.studies.reading import study_in
+from bfl.experiments.studies.reading import begin, study_in
 
 CONFIGS = Path(__file__).resolve().parents[3] / "configs"
 STUDIES = [
@@ -88,9 +86,9 @@ def test_later_files_win_and_the_file_itself_over_all(written: Path) -> None:
 
 
 def test_axes_are_taken_one_by_one_and_an_empty_one_is_left_out(written: Path) -> None:
-    text = 'extends = "../paper/written.toml"\ntitle = "t"\n[axes]\npartition = []\nseed = [2]\n'
-    text += "alpha = [0.5, 1.0]\n[published]\nleave-out = []\n"
-    study = read_study(extending(written, text), with_published=False)
+    text = 'extends = "../paper/written.toml"\ntitle = "t"\npublished = false\n'
+    text += "[axes]\npartition = []\nseed = [2]\nalpha = [0.5, 1.0]\n"
+    study = read_study(extending(written, text))
     assert [axis.name for axis in study.axes] == ["seed", "strategy", "alpha"]
     assert len(study.runs()) == 1 * 2 * 2
 
@@ -104,7 +102,7 @@ def test_an_empty_axis_of_a_file_that_extends_none_is_refused(tmp_path: Path) ->
 
 def test_a_list_is_replaced_as_a_whole(written: Path) -> None:
     text = 'extends = "../paper/written.toml"\ntitle = "t"\n[[columns]]\nmetric = "brier-score"\n'
-    study = read_study(extending(written, text), with_published=False)
+    study = read_study(extending(written, text))
     assert [column.metric for column in study.columns] == ["brier-score"]
 
 
@@ -115,16 +113,14 @@ def test_a_table_of_ones_own_is_looked_up_beside_ones_own_file(written: Path) ->
     (path.parent / "mine.csv").write_text(TABLE.replace("0.5", "0.9"))
     table = read_study(path).published
     assert table is not None
-    assert (table.path, table.name) == (path.parent / "mine.csv", "mine.csv")
+    assert table.path == path.parent / "mine.csv"
 
 
 def test_a_folder_has_the_study_in_one_file_with_its_table(written: Path, tmp_path: Path) -> None:
     text = 'extends = "../paper/written.toml"\ntitle = "As coded"\nname = "coded-study"\n'
     study = read_study(extending(written, text))
     folder = StudyFolder(tmp_path / "results")
-    folder.begin(Scale({}).apply(study), {}, {})
-    assert "extends" not in read_toml(folder.study_file)
-    assert (folder.path / "published" / "table.csv").read_text() == TABLE
+    begin(folder, Scale({}).apply(study), {}, {})
     again = study_in(folder).study
     for same in ("name", "title", "base", "axes", "rows", "columns", "spread", "least_steps"):
         assert getattr(again, same) == getattr(study, same), same
@@ -136,21 +132,14 @@ def test_a_folder_has_the_study_in_one_file_with_its_table(written: Path, tmp_pa
 @pytest.mark.parametrize("path", STUDIES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_the_copy_of_every_study_is_the_study(path: Path, tmp_path: Path) -> None:
     """With its axes in their order, which is that of runs, columns and groups."""
-    copy = tmp_path / path.name
-    copy.write_bytes(read_extended(path).to_toml())
-    study, again = (read_study(each, with_published=False) for each in (path, copy))
+    study, folder = read_study(path), StudyFolder(tmp_path)
+    begin(folder, Scale({}).apply(study), {}, {})
+    again = study_in(folder).study
     assert again.runs() == study.runs()
     assert again.label_columns == study.label_columns
     assert again.compared == study.compared
     for same in ("name", "title", "base", "axes", "columns", "orders", "figures", "compare"):
         assert getattr(again, same) == getattr(study, same), same
-
-
-def test_a_file_that_extends_none_is_copied_byte_for_byte(written: Path) -> None:
-    assert read_extended(written).to_toml() == written.read_bytes()
-    path = extending(written, 'extends = []\ntitle = "t"\n')
-    assert tomllib.loads(read_extended(path).to_toml().decode())["title"] == "t"
-    assert read_study(path).title == "t"
 
 
 def test_a_title_is_not_taken_from_another_file(written: Path) -> None:
@@ -213,8 +202,8 @@ def test_what_two_files_extend_does_not_win_over_either(written: Path) -> None:
     (folder / "c.toml").write_text(
         'extends = "written.toml"\n[base]\nseed = 3\n[axes]\npartition = []\n'
     )
-    text = 'extends = ["b.toml", "c.toml"]\ntitle = "t"\n[published]\nleave-out = []\n'
-    study = read_study(extending(written, text, "paper"), with_published=False)
+    text = 'extends = ["b.toml", "c.toml"]\ntitle = "t"\npublished = false\n'
+    study = read_study(extending(written, text, "paper"))
     assert (study.base["rounds"], study.base["seed"]) == (20, 3)
     assert [axis.name for axis in study.axes] == ["seed", "strategy"]
 

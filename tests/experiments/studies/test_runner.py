@@ -20,10 +20,10 @@ from small_study import (
 from bfl.commands.study import make_runs
 from bfl.errors import RunError
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.experiments.studies.checks import reusable
 from bfl.experiments.studies.estimate import Estimate
 from bfl.experiments.studies.folder import StudyFolder, state
-from bfl.experiments.studies.reading import study_in
+from bfl.experiments.studies.planning import reusable
+from bfl.experiments.studies.reading import begin, study_in
 from bfl.experiments.studies.runner import Outcome
 from bfl.experiments.studies.scale import ScaledStudy
 
@@ -37,7 +37,7 @@ class Small:
     def __init__(self, folder: Path, scale: str = "") -> None:
         self.scaled: ScaledStudy = scaled_study(folder / "files", scale)
         self.folder = StudyFolder(folder / self.scaled.folder_name)
-        self.folder.begin(self.scaled, {}, {})
+        begin(self.folder, self.scaled, {}, {})
         self.runs = planned(self.folder, self.scaled)
         self.names = [run.name for run in self.runs]
         self.shown = ""
@@ -88,7 +88,7 @@ def test_a_run_that_has_begun_goes_on(small: Small) -> None:
     with pytest.raises(KeyboardInterrupt):
         small.make(PretendingEngine(stop))
     assert "1 of 8 runs are done" in small.shown
-    assert state(small.folder, SECOND, small.folder.run(SECOND), 4) == "begun, round 2 of 4"
+    assert state(small.folder, SECOND, 4) == "begun, round 2 of 4"
     assert not (small.folder.path / "failures").exists()
     engine = PretendingEngine()
     outcome = small.make(engine)
@@ -144,7 +144,7 @@ def test_a_failure_is_recorded_and_the_others_go_on(small: Small) -> None:
     assert (engine.started, engine.ended) == (2, 2), "a failure leaves the engine in no known state"
     text = small.folder.failure_file(SECOND).read_text(encoding="utf-8")
     assert "Traceback" in text
-    assert state(small.folder, SECOND, small.folder.run(SECOND), 4) == "failed"
+    assert state(small.folder, SECOND, 4) == "failed"
     small.make(PretendingEngine())
     assert not small.folder.failure_file(SECOND).exists()
 
@@ -181,26 +181,6 @@ def test_the_rounds_of_a_run_whose_result_is_kept_are_not_read(one_made: Small) 
     one_made.make(PretendingEngine())
     damage(one_made.folder.run(FIRST))
     assert one_made.make(PretendingEngine()) == Outcome(skipped=one_made.names)
-
-
-def test_a_result_that_is_damaged_fails_its_run_and_those_it_is_for(one_made: Small) -> None:
-    file = one_made.folder.result_file(FIRST)
-    file.write_text("{", encoding="utf-8")
-    console, _ = quiet_console()
-    runs = one_made.runs
-    outcome = make_runs(
-        one_made.folder, runs, PretendingEngine, same={SECOND: FIRST}, console=console
-    )
-    assert list(outcome.failed) == [FIRST, SECOND]
-    assert all(f"{file} is not the result" in reason for reason in outcome.failed.values())
-    assert outcome.made == one_made.names[2:]
-    assert file.read_text(encoding="utf-8") == "{", "who has damaged it may want to look at it"
-    file.unlink()
-    again = make_runs(
-        one_made.folder, runs, PretendingEngine, same={SECOND: FIRST}, console=console
-    )
-    assert (again.made, again.skipped) == ([SECOND], [FIRST, *one_made.names[2:]])
-    assert not one_made.folder.failure_file(SECOND).exists()
 
 
 def test_a_run_that_is_damaged_meanwhile_fails_alone(small: Small) -> None:
@@ -296,7 +276,7 @@ def test_the_same_run_of_another_study_is_taken(tmp_path: Path) -> None:
     RunFolder.create(other.runs, "begun", two.configuration.values, {})
     reused = reusable(small.runs, [other, StudyFolder(tmp_path / "none")])
     assert reused == {one.name: str(other.runs / "as-it-is")}
-    small.folder.begin(small.scaled, {}, reused)
+    begin(small.folder, small.scaled, {}, reused)
     outcome = small.make(PretendingEngine())
     assert outcome.skipped == [one.name]
     assert small.folder.run(one.name).metrics() == {"accuracy": 0.7}

@@ -11,7 +11,7 @@ from small_study import PUBLISHED, STUDY, PretendingEngine, write_study
 from bfl.commands import study as commands
 from bfl.commands.main import main
 from bfl.errors import DataError, RunError
-from bfl.experiments.studies import checks
+from bfl.experiments.studies import planning
 
 Output = pytest.CaptureFixture[str]
 
@@ -156,7 +156,7 @@ def test_a_damaged_run_fails_alone(
     damaged = "flipout-ws_iid_seed-0"
     (out / "small" / "runs" / damaged / "rounds.jsonl").write_text("garbage\n{}\n")
     assert bfl(*begin) == 0
-    (out / "small" / "runs" / f"{damaged}.json").unlink()
+    (out / "small" / "runs.jsonl").unlink()
     capsys.readouterr()
     assert bfl("study", path, "--output", out) == 1
     said = capsys.readouterr()
@@ -171,7 +171,7 @@ def test_a_damaged_result_of_another_place_is_named_and_not_made_again(
     """Nobody would find it again, and days of computing may stand in it."""
     path, out = write_study(tmp_path / "files"), tmp_path / "out"
     assert bfl("study", path, "--output", out) == 0
-    kept = out / "small" / "runs" / "flipout-ws_iid_seed-0.json"
+    kept = out / "small" / "runs.jsonl"
     kept.write_text("<<<<<<< HEAD\n" + kept.read_text())
     capsys.readouterr()
     begin = ("study", path, "--output", tmp_path / "new", "--results", out / "small")
@@ -252,7 +252,7 @@ def test_a_data_set_is_loaded_once_also_if_that_fails(
         asked.append(dataset)
         raise DataError("the hub cannot be reached")
 
-    monkeypatch.setattr(checks, "cached_dataset", load)
+    monkeypatch.setattr(planning, "cached_dataset", load)
     path = write_study(tmp_path / "files", STUDY.replace("rounds =", 'dataset = "svhn"\nrounds ='))
     assert bfl("study", path, "--output", tmp_path / "out") == 2
     assert capsys.readouterr().err == "refused: the hub cannot be reached (all runs)\n"

@@ -18,6 +18,7 @@ from bfl.experiments.studies.figures import draw_study, study_figures
 from bfl.experiments.studies.figures.base import Overlay
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.gathering import gather
+from bfl.experiments.studies.reading import begin
 from bfl.experiments.studies.scale import ScaledStudy
 from bfl.experiments.studies.study import FigureSpec, Run
 
@@ -41,7 +42,7 @@ def made(folder: Path, text: str = STUDY, scale: str = "") -> tuple[StudyFolder,
     """Make a study whose run of the n-th place has curves that depend on n."""
     scaled = scaled_study(folder / "files", scale, text=text)
     study = StudyFolder(folder / "study")
-    study.begin(scaled, {}, {})
+    begin(study, scaled, {}, {})
     for place, run in enumerate(scaled.runs):
         run_folder = RunFolder.create(study.runs, run.name, resolve(run.values).values, {})
         for number in (1, 2, 3):

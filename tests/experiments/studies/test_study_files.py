@@ -15,7 +15,7 @@ from bfl.configuration import Configuration, resolve
 from bfl.configuration.sources import is_study, read_toml
 from bfl.experiments.studies import read_study
 from bfl.experiments.studies.extending import read_extended
-from bfl.experiments.studies.same_runs import computation
+from bfl.experiments.studies.planning import computation
 from bfl.experiments.studies.study import Order, Run
 
 ROOT = Path(__file__).resolve().parents[3]

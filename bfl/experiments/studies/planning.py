@@ -1,0 +1,381 @@
+"""A study's runs before the first is made: all that can be refused, and what need not be made."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from bfl.aggregation.weightings import Weighting, weightings
+from bfl.aggregation.weightings.equal import Equal
+from bfl.configuration import Configuration, resolve
+from bfl.configuration.configuration import Value
+from bfl.data.datasets import dataset_on_this_machine, dataset_sources
+from bfl.data.datasets.cache import cached_dataset
+from bfl.errors import ConfigurationError, DataError
+from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.run.resume import changed_keys, check_output
+from bfl.experiments.studies.curves import at_round
+from bfl.experiments.studies.folder import StudyFolder, is_begun, is_done
+from bfl.experiments.studies.gathering import values_of
+from bfl.experiments.studies.run_result import RunResult, digest, portable
+from bfl.experiments.studies.scale import IMAGE_SIDE, ScaledStudy
+from bfl.experiments.studies.study import Run
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """A run with its whole configuration.
+
+    Attributes:
+        run: The run.
+        configuration: Its configuration, checked.
+        overrides: The keys that the engine is given.
+    """
+
+    run: Run
+    configuration: Configuration
+    overrides: Mapping[str, Value]
+
+    @property
+    def name(self) -> str:
+        """The run's name."""
+        return self.run.name
+
+    @property
+    def clients(self) -> int:
+        """The number of clients."""
+        return self.configuration.keys.clients
+
+    @property
+    def rounds(self) -> int:
+        """The number of rounds."""
+        return self.configuration.keys.rounds
+
+    @property
+    def data(self) -> tuple[str, str]:
+        """The data set and the folder that it lies in."""
+        return self.configuration.keys.dataset, self.configuration.keys.data_dir
+
+    def with_data(self) -> Configuration:
+        """Return the configuration as the run's folder keeps it: with the data's absolute path.
+
+        Raises:
+            ConfigurationError: The data are missing.
+        """
+        return resolve(self.overrides)
+
+    def if_there(self) -> Configuration | None:
+        """Return the same, or None where the data are missing."""
+        with suppress(ConfigurationError):
+            return self.with_data()
+        return None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """All runs of a study, checked.
+
+    Attributes:
+        runs: The runs.
+        missing: What is said of data sets that are not on this machine, by the data set.
+    """
+
+    runs: tuple[PlannedRun, ...]
+    missing: Mapping[str, str]
+
+
+Check = Callable[[Configuration, int], None]
+"""Check of a configuration and its data, for a number of clients, before an engine is started."""
+
+Sizes = Callable[[Configuration, int], Sequence[int]]
+"""The clients' numbers of examples, from a configuration and the number of clients."""
+
+
+def plan(
+    runs: Sequence[Run],
+    folder: StudyFolder,
+    machine: Mapping[str, Value],
+    check: Check,
+    *,
+    wanted: Callable[[Run], bool] = lambda _: True,
+    data_may_be_missing: bool = False,
+) -> Plan:
+    """Return the plan of a study's runs.
+
+    Args:
+        runs: The runs.
+        folder: The study's folder.
+        machine: Keys of this machine for all runs, such as ``data-dir``.
+        check: Checks a configuration with its data, and the run's folder.
+        wanted: Which runs are to be made: the data of the others need not be there.
+        data_may_be_missing: Whether no data set needs to be there: what can be checked without is
+            checked, and no data set is fetched.
+
+    Raises:
+        ConfigurationError: Some runs are refused. The message has one line for each reason, with
+            the runs it holds for.
+    """
+    reasons = _Reasons(len(runs))
+    sound: list[PlannedRun] = []
+    for run in runs:
+        where = {"output-dir": str(folder.runs), "name": run.name, "resume": True}
+        overrides: dict[str, Any] = {**values_of(run), **machine, **where}
+        with reasons.of(run.name):
+            configuration = resolve(overrides, check_data=False)
+            dataset_sources.get(configuration.keys.dataset.partition(":")[0])
+            sound.append(PlannedRun(run, configuration, overrides))
+    reasons.raise_if_any()
+    missing = _missing_data(run for run in sound if wanted(run.run))
+    # One data set after the other: a process keeps two.
+    for data in dict.fromkeys(each.data for each in sound):
+        group = [each for each in sound if each.data == data]
+        asked = [each for each in group if wanted(each.run)]
+        if data_may_be_missing and data in missing:
+            asked = []
+        with reasons.of(*(each.name for each in asked)):
+            if asked:
+                keys = asked[0].with_data().keys
+                cached_dataset(keys.dataset, keys.data_dir)
+            for each in group:
+                with reasons.of(each.name):
+                    if each in asked:
+                        check(each.with_data(), each.clients)
+                    elif there := each.if_there():
+                        check_output(there)
+    reasons.raise_if_any()
+    return Plan(tuple(sound), {dataset: text for (dataset, _), text in missing.items()})
+
+
+class _Reasons:
+    """Why runs are refused: each reason once, with the runs it holds for.
+
+    Args:
+        runs: The number of all runs.
+    """
+
+    def __init__(self, runs: int) -> None:
+        self._runs = runs
+        self._names: dict[str, list[str]] = {}
+
+    @contextmanager
+    def of(self, *runs: str) -> Iterator[None]:
+        """Take note of what is refused inside, instead of raising it, for some runs."""
+        try:
+            yield
+        except (ConfigurationError, DataError) as error:
+            for line in str(error).splitlines():
+                self._names.setdefault(line, []).extend(runs)
+
+    def raise_if_any(self) -> None:
+        """Raise all reasons together.
+
+        Raises:
+            ConfigurationError: There are some.
+        """
+        told = []
+        for reason, names in self._names.items():
+            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+            which = "all runs" if len(names) == self._runs > 1 else f"run {names[0]}{more}"
+            told.append(f"{reason} ({which})")
+        if told:
+            raise ConfigurationError("\n".join(told))
+
+
+def _missing_data(runs: Iterable[PlannedRun]) -> dict[tuple[str, str], str]:
+    """Return what is said of data sets that are not on this machine."""
+    missing = {}
+    for data in dict.fromkeys(run.data for run in runs):
+        dataset, data_dir = data
+        try:
+            here = dataset_on_this_machine(dataset, data_dir)
+            resolve({"dataset": dataset, "data-dir": data_dir})
+        except ConfigurationError as error:
+            missing[data] = str(error)
+            continue
+        if not here:
+            looked = f"not in {Path(data_dir).expanduser()}" if data_dir else "no data-dir is given"
+            missing[data] = f"dataset '{dataset}': {looked}; it comes from the Hugging Face hub"
+    return missing
+
+
+def check_reduction(scaled: ScaledStudy, runs: Sequence[PlannedRun], sizes: Sizes) -> None:
+    """Check that a reduction leaves every client its least steps, and makes no image larger.
+
+    Args:
+        scaled: The study.
+        runs: Runs whose data are on this machine.
+        sizes: Tells the clients' numbers of examples.
+
+    Raises:
+        ConfigurationError: A client would make fewer steps in a round, or images are smaller.
+    """
+    amounts, least = scaled.scale.amounts, scaled.study.least_steps
+    if (side := amounts.get(IMAGE_SIDE)) is not None:
+        for dataset, data_dir in dict.fromkeys(run.data for run in runs):
+            unscaled = dataset.split(":", 2)[2]  # of "resized:SIDE:DATASET"
+            height, width, _ = cached_dataset(unscaled, data_dir).image_shape
+            if min(height, width) < float(side):
+                raise ConfigurationError(
+                    f"--scale: image-side is {side:g}, and the images of {unscaled} have {height} "
+                    f"x {width} pixels; allowed: at most {min(height, width)}"
+                )
+    for run in runs if least and "train-examples" in amounts else ():
+        keys = run.configuration.keys
+        smallest = min(sizes(run.with_data(), run.clients))
+        epochs = run.configuration.workload.expected_epochs(keys.local_epochs)
+        steps = -(-smallest // keys.batch_size) * epochs
+        if steps < least:
+            raise ConfigurationError(
+                f"--scale: train-examples leaves a client of {run.name} {smallest} images, "
+                f"{steps:g} steps a round; allowed: at least {least} ({scaled.study.source})"
+            )
+
+
+def check_rounds_of_columns(scaled: ScaledStudy, runs: Iterable[PlannedRun]) -> None:
+    """Check that the rounds whose numbers columns show are evaluated.
+
+    Args:
+        scaled: The study; where its rounds are reduced, such a column may stay empty.
+        runs: Its runs.
+
+    Raises:
+        ConfigurationError: A run does not evaluate such a round.
+    """
+    asked = {c.metric: found[1] for c in scaled.study.columns if (found := at_round(c.metric))}
+    for run in () if "rounds" in scaled.scale.amounts else runs:
+        keys = run.configuration.keys
+        for metric, number in asked.items():
+            if number > keys.rounds or not keys.evaluate_every or number % keys.evaluate_every:
+                raise ConfigurationError(
+                    f"columns: metric is '{metric}', and {run.name} does not evaluate round "
+                    f"{number}; allowed: a multiple of evaluate-every ({keys.evaluate_every}) up "
+                    f"to rounds ({keys.rounds}) ({scaled.study.source})"
+                )
+
+
+def reusable(runs: Iterable[PlannedRun], others: Iterable[StudyFolder]) -> dict[str, str]:
+    """Return the finished runs of other studies that are the same as runs of this one.
+
+    Args:
+        runs: The runs.
+        others: The folders of the other studies.
+
+    Returns:
+        The absolute path of the other run's folder by this study's name of the run.
+    """
+    folders = [
+        folder
+        for other in others
+        for folder in map(RunFolder, sorted(other.runs.iterdir()) if other.runs.is_dir() else ())
+        if is_begun(folder) and is_done(folder)
+    ]
+    finished = [(folder, folder.config()) for folder in folders]
+    found = {}
+    for run in runs if finished else ():
+        if there := run.if_there():
+            same = (f for f, saved in finished if not changed_keys(saved, there.values))
+            if folder := next(same, None):
+                found[run.name] = str(folder.path.resolve())
+    return found
+
+
+# Runs of one computation -----------------------------------------------------------------------
+
+
+def same_runs(
+    runs: Sequence[PlannedRun], sizes: Sizes, wanted: Collection[str] | None = None
+) -> dict[str, str]:
+    """Return which runs are one computation, by name: the earliest run that is the same.
+
+    Args:
+        runs: All runs of the study, so that it is the same whichever of them are made in one call.
+        sizes: Tells the clients' numbers of examples.
+        wanted: The names of the runs that are asked about, whose data are on this machine; those
+            that are no computation of theirs are left out. None: all.
+    """
+    alike = {run.name: _without_weighting(run.configuration) for run in runs}
+    asked = {key for name, key in alike.items() if wanted is None or name in wanted}
+    several = {key for key, count in Counter(alike.values()).items() if count > 1} & asked
+    first: dict[str, str] = {}
+    same = {}
+    for run in (run for run in runs if alike[run.name] in several):
+        known = first.setdefault(_of(run, sizes), run.name)
+        if known != run.name:
+            same[run.name] = known
+    return same
+
+
+def _without_weighting(configuration: Configuration, **put: Any) -> str:
+    """Return a digest of a configuration but for its weighting."""
+    values = portable(configuration.values)
+    for setting in (weightings.kind, *configuration.weighting.model_dump(by_alias=True)):
+        values.pop(setting, None)
+    return digest({**values, **put})
+
+
+def _of(run: PlannedRun, sizes: Sizes) -> str:
+    with suppress(ConfigurationError, DataError):
+        if run.configuration.weighting.counts_only:
+            return computation(run.configuration, sizes(run.with_data(), run.clients))
+    return computation(run.configuration, ())
+
+
+def computation(configuration: Configuration, counts: Sequence[int]) -> str:
+    """Return a digest that is the same for configurations of one computation.
+
+    A weighting that goes by the clients' numbers of examples and nothing else is that of equal
+    weights where all have equally many, to the last bit, however many of them take part.
+
+    Args:
+        configuration: The configuration.
+        counts: The clients' numbers of examples; empty: not known.
+    """
+    weighting = configuration.weighting
+    equal = len(set(counts)) == 1 and weighting.counts_only
+    if equal and _weighs_equally(weighting, counts):
+        return _without_weighting(configuration, **{weightings.kind: Equal.name})
+    return digest(portable(configuration.values))
+
+
+def _weighs_equally(weighting: Weighting, sizes: Sequence[int]) -> bool:
+    return all(
+        weighting.weigh_counts(sizes[:count]).tobytes()
+        == Equal().weigh_counts(sizes[:count]).tobytes()
+        for count in range(1, len(sizes) + 1)
+    )
+
+
+def taken_from(
+    runs: Sequence[PlannedRun], same: Mapping[str, str], finished: Mapping[str, RunResult]
+) -> dict[str, str]:
+    """Return which of some runs need not be made, by name: the run whose result they get.
+
+    That is one which is finished, also in an earlier call or elsewhere; else the first of the runs.
+
+    Args:
+        runs: The runs that are to be made in this call.
+        same: See ``same_runs``.
+        finished: The results that there are, by the run's name.
+    """
+    source: dict[str, str] = {}
+    for name in (*finished, *(run.name for run in runs)):
+        source.setdefault(same.get(name, name), name)
+    taken = {run.name: source[same.get(run.name, run.name)] for run in runs}
+    own = {name for name, result in finished.items() if not result.made_as}
+    return {name: other for name, other in taken.items() if name != other and name not in own}
+
+
+def as_run(result: RunResult, run: PlannedRun) -> RunResult:
+    """Return the result of the run whose computation another run is, as that of the other."""
+    made_as = result.made_as or result.name
+    return replace(
+        result,
+        name=run.name,
+        configuration=portable(run.configuration.values),
+        # A copy that goes back to the run that it is a copy of is that run's own again.
+        made_as="" if made_as == run.name else made_as,
+    )

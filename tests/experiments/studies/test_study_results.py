@@ -1,0 +1,488 @@
+"""Results of runs: kept, gathered, put together of several machines, and refused."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from small_study import STUDY, PretendingEngine, made_up_result, scaled_study, write_study
+
+from bfl.aggregation.weightings import weightings
+from bfl.commands import study as commands
+from bfl.commands.main import main
+from bfl.configuration import resolve
+from bfl.errors import ConfigurationError, DataError
+from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.studies import folder as folders
+from bfl.experiments.studies.folder import StudyFolder
+from bfl.experiments.studies.gathering import different_data, gather, merge
+from bfl.experiments.studies.planning import computation
+from bfl.experiments.studies.run_result import RunResult, parse_result, portable, result_of
+
+Output = pytest.CaptureFixture[str]
+ONE = "flipout-ws_iid_seed-0"
+PLAIN = STUDY.split("[[columns]]")[0]
+WEIGHTED = """
+title = "Weighted"
+[base]
+rounds = 2
+clients = 3
+dataset = "npz:images.npz"
+[axes]
+seed = [0]
+partition = ["iid", "dirichlet"]
+weighting = ["equal", "train-size", "distance"]
+"""
+
+
+@pytest.fixture
+def engine(monkeypatch: pytest.MonkeyPatch) -> PretendingEngine:
+    engine = PretendingEngine()
+    monkeypatch.setattr(commands, "_engine", lambda *_: lambda: engine)
+    return engine
+
+
+def bfl(*arguments: Any) -> int:
+    return main([str(argument) for argument in arguments])
+
+
+class Checkout:
+    """A checkout with a small study, and the results of some runs that another machine has made."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.file = write_study(path / "configs")
+        self.results = StudyFolder(path / "docs" / "results" / "small")
+        self.out = path / "runs"
+
+    def made(self, *options: Any) -> None:
+        """Make runs elsewhere and keep nothing of them but their results."""
+        other = self.path.parent / "other-machine"
+        assert bfl("study", self.file, "--output", other, "--results", "none", *options) == 0
+        self.results.keep(StudyFolder(other / "small").results().values())
+        shutil.rmtree(other)
+
+    def study(self, *options: Any) -> int:
+        return bfl("study", self.file, "--output", self.out, *options)
+
+    def change(self, **changes: Any) -> None:
+        self.results.keep([replace(self.results.results()[ONE], **changes)])
+
+
+@pytest.fixture
+def checkout(tmp_path: Path, engine: PretendingEngine) -> Checkout:
+    return Checkout(tmp_path / "checkout")
+
+
+def result() -> RunResult:
+    return RunResult(
+        name="run",
+        configuration={"rounds": 2, "dataset": "digits"},
+        metrics={"accuracy": 0.1 + 0.2, "negative-log-likelihood": float("nan")},
+        rounds=({"round": 1, "accuracy": 0.1}, {"round": 2, "accuracy": 1 / 3}),
+        retention={"fraction": [0.5, 1.0]},
+        seconds=1.5,
+        partition="p",
+        environment={"git-commit": "c"},
+        data={"train": "t"},
+        clients={"0": {"global-accuracy": 0.5}},
+        lost={"failures": 1},
+        posterior="s",
+    )
+
+
+def test_a_result_is_read_as_it_was_written(tmp_path: Path) -> None:
+    """Metrics to the last bit, curves to seven digits."""
+    again = parse_result(result().to_line(), tmp_path)
+    assert repr(again.metrics) == repr(result().metrics)
+    assert again.rounds[1]["accuracy"] == 0.3333333
+    assert again.to_line() == result().to_line()
+    same = {"metrics": {}, "rounds": ()}
+    assert replace(again, **same) == replace(result(), **same)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"metrics": {"accuracy": 0.9}},
+        {"configuration": {"rounds": 3, "dataset": "digits"}},
+        {"content": "0"},
+        {"digest": "0"},
+        {"format": 1},
+        {"rounds": None},
+    ],
+    ids=str,
+)
+def test_a_result_changed_by_hand_is_refused(change: dict[str, Any], tmp_path: Path) -> None:
+    line = json.dumps({**json.loads(result().to_line()), **change})
+    (tmp_path / "runs.jsonl").write_text(line, encoding="utf-8")
+    with pytest.raises(DataError, match=r"runs\.jsonl"):
+        StudyFolder(tmp_path).results()
+
+
+def test_large_results_are_compressed_by_merging(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(folders, "LARGE", 10)
+    one, other = StudyFolder(tmp_path / "one"), StudyFolder(tmp_path / "other")
+    one.keep([result()])
+    assert merge(other, [one]) == {"run": one.path / "runs.jsonl"}
+    assert [path.name for path in other.path.iterdir()] == ["runs.jsonl.gz"]
+    assert other.results().keys() == one.results().keys()
+    other.keep([replace(result(), name="again")])
+    assert set(other.results()) == {"run", "again"}
+    (other.path / "runs.jsonl.gz").write_bytes(b"\x1f\x8b nothing")
+    with pytest.raises(DataError, match="cannot read"):
+        other.results()
+
+
+def test_a_configuration_is_the_same_on_every_machine() -> None:
+    here = {"dataset": "npz:/here/images.npz", "data-dir": "/here", "rounds": 2, "resume": True}
+    there = {"dataset": "npz:/there/at/images.npz", "data-dir": "", "rounds": 2}
+    assert portable(here) == portable(there) == {"dataset": "npz:images.npz", "rounds": 2}
+    small = {"dataset": "resized:14:npz:/here/images.npz", "server-data": "held-back"}
+    assert portable(small) == {**small, "dataset": "resized:14:npz:images.npz"}
+
+
+def test_runs_whose_results_are_there_are_not_made_again(
+    checkout: Checkout, engine: PretendingEngine, capsys: Output
+) -> None:
+    checkout.made("--only", "seed-0")
+    engine.asked.clear()
+    assert checkout.study("--dry-run") == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert f"{ONE}: done as ../docs/results/small/runs.jsonl" in printed
+    assert checkout.study() == 0
+    assert {name[-6:] for name, _ in engine.asked} == {"seed-1"}
+    assert len(StudyFolder(checkout.out / "small").results()) == 8
+    assert bfl("table", checkout.out / "small") == 0
+    assert "| 2 of 2 | 50.00 ± 0.00 (15.81) |" in capsys.readouterr().out
+
+
+def test_tables_and_figures_are_made_of_results_alone(checkout: Checkout, capsys: Output) -> None:
+    checkout.made()
+    table = ("table", checkout.file, "--output", checkout.out)
+    assert bfl(*table) == 0
+    assert "8 of 8 runs are done" in capsys.readouterr().out
+    assert bfl("plot", checkout.file, "--output", checkout.out) == 0
+    assert "learning-curves.png" in capsys.readouterr().out
+    place = checkout.path.parent / "elsewhere"
+    shutil.move(checkout.results.path, place)
+    assert bfl(*table, "--results", place) == 0
+    assert "8 of 8" in capsys.readouterr().out
+    assert bfl(*table) == 0
+    assert "0 of 8" in capsys.readouterr().out
+    assert bfl(*table, "--results", "nowhere") == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"configuration": {"batch-size": 7}}, "batch-size was 7 and is 32"),
+        ({"configuration": {"rounds": 9}}, "rounds was 9 and is 4"),
+        ({"metrics": {"accuracy": 0.75}}, "accuracy is 0.5 and 0.75"),
+        ({"partition": "x"}, "differ in 1 numbers, partition"),
+    ],
+)
+def test_results_that_contradict_the_study_or_each_other_are_refused(
+    checkout: Checkout, capsys: Output, changes: dict[str, Any], said: str
+) -> None:
+    checkout.made("--only", ONE)
+    assert checkout.study("--only", ONE, "--results", "none") == 0
+    if "configuration" in changes:
+        known = checkout.results.results()[ONE].configuration
+        changes = {"configuration": {**known, **changes["configuration"]}}
+    if "partition" in changes:
+        mine = StudyFolder(checkout.out / "small")
+        mine.keep([replace(mine.results()[ONE], partition="y")])
+    checkout.change(**changes)
+    capsys.readouterr()
+    assert bfl("table", checkout.file, "--output", checkout.out) == 2
+    told = capsys.readouterr().err
+    assert str(checkout.results.path / "runs.jsonl") in told
+    assert said in told
+
+
+def test_a_study_grows_by_seeds_and_by_rounds(
+    checkout: Checkout, engine: PretendingEngine, capsys: Output
+) -> None:
+    """What is there is gone on with; nothing is made twice."""
+    folder = StudyFolder(checkout.out / "small")
+    assert checkout.study("--scale", "rounds=2,seeds=1") == 0
+    assert folder.results()[ONE].number_of_rounds == 2
+    engine.asked.clear()
+    assert checkout.study("--scale", "rounds=2") == 0
+    assert {name[-6:] for name, _ in engine.asked} == {"seed-1"}
+    assert checkout.study("--only", ONE) == 0
+    assert engine.made_rounds[-2:] == [(ONE, 3), (ONE, 4)]
+    assert folder.results()[ONE].number_of_rounds == 4
+    capsys.readouterr()
+    assert bfl("table", folder.path) == 0
+    assert "| WS | iid | 1 of 2 |" in capsys.readouterr().out
+    assert checkout.study("--scale", "rounds=3") == 2
+
+
+def test_results_of_fewer_rounds_do_not_pass_for_finished_runs(
+    checkout: Checkout, engine: PretendingEngine, capsys: Output
+) -> None:
+    checkout.made("--scale", "rounds=2")
+    engine.asked.clear()
+    assert bfl("table", checkout.file, "--output", checkout.out) == 0
+    assert "0 of 8" in capsys.readouterr().out
+    assert checkout.study("--only", ONE) == 0
+    assert engine.asked == [(ONE, 3)]
+
+
+def test_runs_made_elsewhere_are_listed(checkout: Checkout, capsys: Output) -> None:
+    assert checkout.study("--only", ONE) == 0
+    shutil.rmtree(checkout.out / "small" / "runs" / ONE)
+    capsys.readouterr()
+    assert bfl("runs", checkout.out / "small") == 0
+    rows = {line.split()[1]: line for line in capsys.readouterr().out.splitlines() if "│" in line}
+    assert "finished" in rows[ONE]
+    assert "0.5000" in rows[ONE]
+    assert "missing" in rows["flipout-nwa_iid_seed-0"]
+
+
+def test_a_run_in_which_the_server_judged_nothing_is_over_and_a_begun_one_is_not(
+    checkout: Checkout,
+) -> None:
+    """As ``server-evaluates=false`` leaves it: its metrics are there, and there are none."""
+    assert checkout.study("--only", ONE) == 0
+    folder = RunFolder(checkout.out / "small" / "runs" / ONE)
+    (folder.path / "metrics.json").unlink()
+    assert not result_of(folder, ONE).over
+    folder.write_metrics({})
+    assert result_of(folder, ONE).over
+
+
+def test_rounds_that_do_not_say_in_numbers_whom_they_lost_are_refused(tmp_path: Path) -> None:
+    folder = RunFolder.create(tmp_path, "run", resolve({"rounds": 1}).values, {})
+    folder.append_round({"round": 1, "accuracy": 0.5, "failures": 2})
+    folder.write_metrics({"accuracy": 0.5})
+    assert result_of(folder, "run").lost == {"failures": 2}
+    folder.append_round({"round": 2, "accuracy": 0.5, "failures": "many"})
+    with pytest.raises(DataError, match="corrupt"):
+        result_of(folder, "run")
+
+
+# Several machines --------------------------------------------------------------------------------
+
+
+def test_shards_share_the_runs_and_merge_puts_them_together(
+    tmp_path: Path, engine: PretendingEngine, capsys: Output
+) -> None:
+    file = write_study(tmp_path / "files", PLAIN)
+    for part in (1, 2, 3):
+        assert bfl("study", file, "--output", tmp_path / str(part), "--shard", f"{part}/3") == 0
+    names = [name for name, _ in engine.asked]
+    assert len(names) == len(set(names)) == 8
+    parts = [tmp_path / str(part) / "small" for part in (1, 2, 3)]
+    capsys.readouterr()
+    for new in (8, 0):
+        assert bfl("study", "merge", tmp_path / "all", *parts) == 0
+        assert f"{new} results are new" in capsys.readouterr().out
+    assert {path.name for path in (tmp_path / "all").iterdir()} == {"runs.jsonl", "study.json"}
+    assert bfl("table", tmp_path / "all") == 0
+    assert "8 of 8 runs are done" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("text", ["0/2", "3/2", "2", "1/0", "-1/2", "a/b", "1/2/3", "1.0/2"])
+def test_a_shard_outside_its_number_is_refused(
+    text: str, tmp_path: Path, engine: PretendingEngine
+) -> None:
+    file = write_study(tmp_path / "files", PLAIN)
+    assert bfl("study", file, "--output", tmp_path / "out", f"--shard={text}") == 2
+    assert not (tmp_path / "out").exists()
+
+
+def test_of_two_results_of_one_run_that_with_more_rounds_stays(tmp_path: Path) -> None:
+    short, long = scaled_study(tmp_path, "rounds=2").runs[0], scaled_study(tmp_path).runs[0]
+    places = [StudyFolder(tmp_path / name) for name in ("short", "long")]
+    places[0].keep([made_up_result(short)])
+    places[1].keep([made_up_result(long)])
+    for number, order in enumerate((places, places[::-1])):
+        into = StudyFolder(tmp_path / f"into{number}")
+        merge(into, order)
+        assert into.results()[ONE].number_of_rounds == 4
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"metrics": {"accuracy": 0.75}}, "accuracy is 0.5 and 0.75"),
+        ({"configuration": {"batch-size": 7}}, "batch-size was 32 and is 7"),
+        ({"name": "other", "data": {"train": "b"}}, "the train images or labels"),
+        ({"name": "other", "data": {"test": "b"}}, "the test images or labels"),
+    ],
+)
+def test_what_contradicts_is_not_put_together(
+    changes: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    run = scaled_study(tmp_path).runs[0]
+    first = made_up_result(run, data={"train": "a", "test": "a"})
+    if "configuration" in changes:
+        changes = {"configuration": {**first.configuration, **changes["configuration"]}}
+    places = [StudyFolder(tmp_path / name) for name in "ab"]
+    places[0].keep([first])
+    places[1].keep([replace(first, **changes)])
+    with pytest.raises(ConfigurationError, match=said):
+        merge(StudyFolder(tmp_path / "all"), places)
+    assert not (tmp_path / "all").exists()
+    with pytest.raises(ConfigurationError, match="holds no result"):
+        merge(StudyFolder(tmp_path / "all"), [StudyFolder(tmp_path / "files")])
+
+
+def test_data_sets_of_other_names_have_other_images() -> None:
+    one = replace(result(), data={"train": "a", "test": "a"})
+    other = {"configuration": {"rounds": 2, "dataset": "mnist"}, "data": {"train": "b"}}
+    assert not different_data([one, replace(one, **other), replace(one, data={})])
+
+
+def test_a_folder_gets_the_study_that_has_grown(tmp_path: Path, engine: PretendingEngine) -> None:
+    file = write_study(tmp_path / "files", PLAIN)
+    for name, scale in (("few", "seeds=1"), ("many", "seeds=3"), ("other", "seeds=2")):
+        assert bfl("study", file, "--output", tmp_path / name, "--scale", scale) == 0
+    few, many, other = (tmp_path / name / "small" for name in ("few", "many", "other"))
+    assert bfl("study", "merge", few, many) == 0
+    assert len(StudyFolder(few).described()["runs"]) == 12
+    described = StudyFolder(other).described()
+    StudyFolder(other).describe({**described, "runs": ["another"]})
+    assert bfl("study", "merge", few, other) == 2
+
+
+def test_results_of_another_study_are_taken_where_the_configuration_is_the_same(
+    tmp_path: Path, engine: PretendingEngine
+) -> None:
+    """One row as there, by another name, and one that is not quite: its clients train longer."""
+    other = (
+        PLAIN.replace('title = "Small"', 'title = "Other"\nname = "other"\nreuse = ["small"]')
+        .replace('rule = "WS"', 'rule = "pooled"')
+        .replace('strategy = "nwa"', 'strategy = "nwa"\nlocal-epochs = 3')
+    )
+    place = tmp_path / "checkout"
+    assert bfl("study", write_study(place / "configs", PLAIN), "--output", tmp_path / "made") == 0
+    results = place / "docs" / "results" / "small"
+    assert bfl("study", "merge", results, tmp_path / "made" / "small") == 0
+    (place / "configs" / "other.toml").write_text(other, encoding="utf-8")
+    command = ("study", place / "configs" / "other.toml", "--output", tmp_path / "out")
+    for options, made in ((("--scale", "rounds=2"), 8), ((), 4), (("--results", "none"), 4)):
+        engine.asked.clear()
+        shutil.rmtree(tmp_path / "out", ignore_errors=True)
+        if "none" in options:  # not in the checkout, but in the same output
+            shutil.copytree(results, tmp_path / "out" / "small")
+        assert bfl(*command, *options) == 0
+        assert len({name for name, _ in engine.asked}) == made
+    kept = StudyFolder(tmp_path / "out" / "other").results()
+    assert kept["flipout-pooled_iid_seed-0"].metrics["accuracy"] == 0.5
+
+
+# One computation ---------------------------------------------------------------------------------
+
+
+def _images(folder: Path, train: int) -> None:
+    images = np.random.default_rng(0).integers(0, 255, (train, 16, 16), np.uint8)
+    labels = np.arange(train) % 4
+    np.savez(folder / "images.npz", x_train=images, y_train=labels, x_test=images, y_test=labels)
+
+
+@pytest.mark.parametrize(("images", "made"), [(90, 5), (91, 6)])
+def test_runs_that_are_one_computation_are_made_once(
+    images: int,
+    made: int,
+    tmp_path: Path,
+    engine: PretendingEngine,
+    capsys: Output,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Three clients of 30 images each are equal under iid, and under no Dirichlet partition."""
+    monkeypatch.chdir(tmp_path)
+    _images(tmp_path, images)
+    file = write_study(tmp_path / "files", WEIGHTED, None)
+    assert bfl("study", file, "--shard", "1/1") == 0
+    assert len(engine.asked) == made
+    taken = StudyFolder(tmp_path / "runs" / "small").results()["iid_train-size_seed-0"]
+    assert taken.made_as == ("iid_equal_seed-0" if images == 90 else "")
+    assert taken.configuration["weighting"] == "train-size"
+    engine.asked.clear()
+    capsys.readouterr()
+    assert bfl("study", file) == 0
+    assert engine.asked == []
+    assert bfl("table", "runs/small") == 0
+    assert "6 of 6 runs are done" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("order", [("equal", "train-size"), ("train-size", "equal")])
+def test_runs_that_are_one_computation_are_made_once_in_two_calls_as_well(
+    order: tuple[str, str],
+    tmp_path: Path,
+    engine: PretendingEngine,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    _images(tmp_path, 90)
+    file = write_study(tmp_path / "files", WEIGHTED, None)
+    first, second = (f"iid_{weighting}_seed-0" for weighting in order)
+    assert bfl("study", file, "--only", first) == 0
+    # The other one may have been made by another machine, which has sent its results alone.
+    shutil.move(tmp_path / "runs", tmp_path / "theirs")
+    theirs = ("--results", tmp_path / "theirs" / "small")
+    assert bfl("study", file, "--only", second, *theirs) == 0
+    assert [name for name, _ in engine.asked] == [first]
+    folder = StudyFolder(tmp_path / "runs" / "small")
+    assert folder.results()[second].made_as == first
+    # Both are there: none takes over the other's.
+    assert bfl("study", file, "--only", "iid_", "--shard", "1/1", *theirs) == 0
+    assert [name for name, _ in engine.asked] == [first, "iid_distance_seed-0"]
+    assert folder.results()[first].made_as == ""
+
+
+def test_a_failure_is_that_of_all_runs_of_the_computation(
+    tmp_path: Path, engine: PretendingEngine, capsys: Output, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(name: str, number: int) -> None:
+        raise ValueError("no luck")
+
+    engine.act = fail
+    monkeypatch.chdir(tmp_path)
+    _images(tmp_path, 90)
+    file = write_study(tmp_path / "files", WEIGHTED, None)
+    assert bfl("study", file, "--only", "iid_equal", "--only", "iid_train-size") == 1
+    assert "the same computation as iid_equal_seed-0, which has failed" in capsys.readouterr().err
+
+
+def test_weights_that_count_alone_are_one_computation_on_equal_clients() -> None:
+    """Where they are equal to the last bit: rounded otherwise, they may give other bits."""
+
+    def of(weighting: str, sizes: list[int]) -> str:
+        return computation(resolve({"weighting": weighting, "clients": len(sizes) or 3}), sizes)
+
+    equal = resolve({"weighting": "equal", "clients": 39})
+    for name in (cls.name for cls in weightings.classes() if cls.counts_only):
+        other = resolve({"weighting": name, "clients": 39})
+        for size in (1, 7, 1437, 50_000):
+            same = all(
+                other.weighting.weigh_counts([size] * count).tobytes()
+                == equal.weighting.weigh_counts([size] * count).tobytes()
+                for count in range(1, 40)
+            )
+            assert same or name not in ("equal", "train-size")
+            assert (of(name, [size] * 39) == of("equal", [size] * 39)) == same, (name, size)
+    assert of("train-size", [5, 5, 4]) != of("train-size", [5, 5, 5])
+    assert of("train-size", []) != of("train-size", [5, 5, 5])
+
+
+def test_damaged_files_of_ones_own_are_passed_over_when_asked(tmp_path: Path) -> None:
+    scaled = scaled_study(tmp_path / "files", text=PLAIN)
+    study = StudyFolder(tmp_path / "study")
+    run = RunFolder.create(study.runs, ONE, resolve(scaled.runs[0].values).values, {})
+    run.write_metrics({"accuracy": 0.5})
+    (run.path / "metrics.json").write_text("{", encoding="utf-8")
+    with pytest.raises(DataError):
+        gather(study, scaled.runs)
+    assert gather(study, scaled.runs, pass_over_damaged=True).states[ONE] == "failed"
