@@ -76,11 +76,10 @@ class Line:
 
 def lines(study: str) -> list[Line]:
     """Return the lines of a study's committed results, in the order of its file."""
-    from bfl.experiments.studies.run_result import read_result
+    from bfl.experiments.studies.folder import StudyFolder
 
     found: dict[Key, dict[int, Mapping[str, float]]] = {}
-    for path in sorted((PAGE.parent / study / "runs").glob("*.json")):
-        result = read_result(path)
+    for _, result in sorted(StudyFolder(PAGE.parent / study).results().items()):
         keys = result.configuration
         key = (keys["dataset"], PARTITIONS[keys["partition"]], keys["rounds"], _method(keys))
         found.setdefault(key, {})[keys["seed"]] = result.metrics

@@ -33,10 +33,10 @@ from bfl.experiments.studies.planning import (
     taken_from,
 )
 from bfl.experiments.studies.progress import StudyProgress
-from bfl.experiments.studies.reading import GIVEN_BY_THE_RUNNER, begin, read_study
+from bfl.experiments.studies.reading import GIVEN_BY_THE_RUNNER, read_study
 from bfl.experiments.studies.run_result import RunResult
 from bfl.experiments.studies.runner import MakeEngine, Outcome, SerialEngine, StudyRunner
-from bfl.experiments.studies.scale import REDUCIBLE, Scale, ScaledStudy
+from bfl.experiments.studies.scale import REDUCIBLE, Scale, ScaledStudy, begin
 from bfl.experiments.studies.study import Run
 
 OUTPUT = "runs"

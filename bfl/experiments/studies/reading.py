@@ -131,38 +131,6 @@ def _study(read: ExtendedFile, published: str | None, policy: PluginPolicy) -> S
     return study
 
 
-def begin(
-    folder: StudyFolder,
-    scaled: ScaledStudy,
-    environment: Mapping[str, Any],
-    reused: Mapping[str, str],
-) -> None:
-    """Write into a folder which study it is, so that it is read by itself.
-
-    Args:
-        folder: The folder.
-        scaled: The study.
-        environment: See ``describe_environment``.
-        reused: The folders of runs that other studies have made, by the study's name of the run.
-
-    Raises:
-        RunError: It cannot be written.
-    """
-    study = scaled.study
-    folder.describe(
-        {
-            "title": study.title,
-            "scale": dict(scaled.scale.amounts),
-            "note": scaled.said,
-            "runs": [run.name for run in scaled.runs],
-            "reused": dict(reused),
-            "environment": dict(environment),
-            "file": {**study.tables, "name": study.name},
-            "published": study.published.text if study.published else None,
-        }
-    )
-
-
 def study_in(folder: StudyFolder) -> ScaledStudy:
     """Return the study that lies in a folder, at its scale.
 

@@ -6,12 +6,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import count, islice
+from typing import Any
 
 import pydantic
 
 from bfl.configuration import expanded
 from bfl.configuration.messages import refused_values
 from bfl.errors import ConfigurationError, unknown_name
+from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.study import SEED, Axis, Choice, Run, Study
 from bfl.learning.models import create_architecture
 
@@ -177,6 +179,38 @@ class ScaledStudy:
     def folder_name(self) -> str:
         """The name of the study's folder."""
         return f"{self.study.name}{self.scale.suffix}"
+
+
+def begin(
+    folder: StudyFolder,
+    scaled: ScaledStudy,
+    environment: Mapping[str, Any],
+    reused: Mapping[str, str],
+) -> None:
+    """Write into a folder which study it is, so that it is read by itself.
+
+    Args:
+        folder: The folder.
+        scaled: The study.
+        environment: See ``describe_environment``.
+        reused: The folders of runs that other studies have made, by the study's name of the run.
+
+    Raises:
+        RunError: It cannot be written.
+    """
+    study = scaled.study
+    folder.describe(
+        {
+            "title": study.title,
+            "scale": dict(scaled.scale.amounts),
+            "note": scaled.said,
+            "runs": [run.name for run in scaled.runs],
+            "reused": dict(reused),
+            "environment": dict(environment),
+            "file": {**study.tables, "name": study.name},
+            "published": study.published.text if study.published else None,
+        }
+    )
 
 
 def reduced(number: int, amount: float) -> int:

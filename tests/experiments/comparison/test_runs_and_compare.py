@@ -23,9 +23,9 @@ from bfl.experiments.results.environment import describe_environment
 from bfl.experiments.results.round_log import ROUNDS
 from bfl.experiments.results.run_folder import METRICS
 from bfl.experiments.studies.folder import StudyFolder
-from bfl.experiments.studies.reading import begin, read_study
+from bfl.experiments.studies.reading import read_study
 from bfl.experiments.studies.run_result import result_of
-from bfl.experiments.studies.scale import Scale
+from bfl.experiments.studies.scale import Scale, begin
 
 Output = pytest.CaptureFixture[str]
 

@@ -19,9 +19,8 @@ from bfl.experiments.studies import Scale, read_study
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.gathering import configuration_of
 from bfl.experiments.studies.planning import PlannedRun, plan
-from bfl.experiments.studies.reading import begin
 from bfl.experiments.studies.run_result import RunResult, portable
-from bfl.experiments.studies.scale import ScaledStudy
+from bfl.experiments.studies.scale import ScaledStudy, begin
 from bfl.experiments.studies.study import Run
 from bfl.experiments.studies.table import StudyTable, study_table
 

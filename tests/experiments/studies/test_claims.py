@@ -15,7 +15,7 @@ from bfl.errors import ConfigurationError
 from bfl.experiments.studies.claims import LEVEL, claims, holm, permutation_p
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.pages import rewritten
-from bfl.experiments.studies.reading import begin
+from bfl.experiments.studies.scale import begin
 from bfl.experiments.studies.table import StudyTable, study_table
 
 ORDERS = """

@@ -23,9 +23,9 @@ from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.studies.estimate import Estimate
 from bfl.experiments.studies.folder import StudyFolder, state
 from bfl.experiments.studies.planning import reusable
-from bfl.experiments.studies.reading import begin, study_in
+from bfl.experiments.studies.reading import study_in
 from bfl.experiments.studies.runner import Outcome
-from bfl.experiments.studies.scale import ScaledStudy
+from bfl.experiments.studies.scale import ScaledStudy, begin
 
 FIRST = "flipout-ws_iid_seed-0"
 SECOND = "flipout-nwa_iid_seed-0"

@@ -18,8 +18,7 @@ from bfl.experiments.studies.figures import draw_study, study_figures
 from bfl.experiments.studies.figures.base import Overlay
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.gathering import gather
-from bfl.experiments.studies.reading import begin
-from bfl.experiments.studies.scale import ScaledStudy
+from bfl.experiments.studies.scale import ScaledStudy, begin
 from bfl.experiments.studies.study import FigureSpec, Run
 
 FIGURES = """

@@ -24,8 +24,7 @@ from bfl.experiments.studies import images, table
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.formats import by_client, by_seed, comma_separated, latex, markdown
 from bfl.experiments.studies.images import share_step
-from bfl.experiments.studies.reading import begin
-from bfl.experiments.studies.scale import IN_FILE, ScaledStudy
+from bfl.experiments.studies.scale import IN_FILE, ScaledStudy, begin
 from bfl.experiments.studies.table import StudyTable, mean_and_spread, study_table
 from bfl.posteriors.floor import FRACTION_AT_FLOOR
 
