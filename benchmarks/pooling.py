@@ -3,7 +3,7 @@
     python benchmarks/pooling.py [--output FILE] [--runs N]
 
 A rule's speed is that of the clients' bytes, each of which is read once. The copy's counts what it
-reads and what it writes, of arrays far larger than any cache, on as many threads.
+reads and what it writes, of arrays far larger than any cache.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,6 @@ from measuring import Report, Row, Timing, alternate, options, publish
 
 from bfl import randomness
 from bfl.aggregation.pooling import PoolingRule, pool, pooling_rules
-from bfl.engine.resources import cpus_of_this_process
 from bfl.posteriors import Posterior
 
 Vector = npt.NDArray[np.float32]
@@ -65,7 +63,7 @@ def stream(count: int, size: int) -> Iterator[Posterior]:
         yield Posterior(mean + np.float32(0.01 * k), variance * np.float32(1 + 0.01 * k))
 
 
-def pooling_of(rule: PoolingRule, clients: Sequence[Posterior], threads: int) -> Callable[[], Any]:
+def pooling_of(rule: PoolingRule, clients: Sequence[Posterior]) -> Callable[[], Any]:
     """Return a call that pools clients with different weights."""
     weights = [1.0 + k % 7 for k in range(len(clients))]
 
@@ -77,22 +75,15 @@ def pooling_of(rule: PoolingRule, clients: Sequence[Posterior], threads: int) ->
             weights,
             previous=clients[0] if rule.uses_previous else None,
             generators=generators if rule.stochastic else None,
-            threads=threads,
         )
 
     return work
 
 
-def copying(threads: int) -> Callable[[], Any]:
-    """Return a call that copies 200 MB, each thread its share."""
+def copying() -> Callable[[], Any]:
+    """Return a call that copies 200 MB."""
     source, target = np.ones(COPIED, np.float32), np.zeros(COPIED, np.float32)
-    cuts = np.linspace(0, COPIED, threads + 1).astype(int)
-    executor = ThreadPoolExecutor(threads)
-
-    def share(k: int) -> None:
-        np.copyto(target[cuts[k] : cuts[k + 1]], source[cuts[k] : cuts[k + 1]])
-
-    return lambda: list(executor.map(share, range(threads)))
+    return lambda: np.copyto(target, source)
 
 
 def rate(gigabytes: float, taken: Timing) -> Timing:
@@ -102,7 +93,7 @@ def rate(gigabytes: float, taken: Timing) -> Timing:
     )
 
 
-def rule_rows(threads: int, runs: int) -> tuple[list[Row], dict[str, Timing]]:
+def rule_rows(runs: int) -> tuple[list[Row], dict[str, Timing]]:
     """Return every rule beside the copy, and its seconds."""
     clients = list(stream(CLIENTS, PARAMETERS))
     given = 8e-9 * CLIENTS * PARAMETERS
@@ -113,8 +104,8 @@ def rule_rows(threads: int, runs: int) -> tuple[list[Row], dict[str, Timing]]:
         ([rule for rule in rules if not rule.stochastic], runs),
         ([rule for rule in rules if rule.stochastic], min(runs, 2)),
     ):
-        sides = {rule.name: pooling_of(rule, clients, threads) for rule in group}
-        times = alternate({"copy": copying(threads), **sides}, repeated)
+        sides = {rule.name: pooling_of(rule, clients) for rule in group}
+        times = alternate({"copy": copying(), **sides}, repeated)
         bandwidth = rate(8e-9 * COPIED, times.pop("copy"))
         taken |= times
         for name, timing in times.items():
@@ -133,11 +124,11 @@ def rule_rows(threads: int, runs: int) -> tuple[list[Row], dict[str, Timing]]:
     return rows, taken
 
 
-def quoted_rows(taken: dict[str, Timing], threads: int, runs: int) -> list[Row]:
+def quoted_rows(taken: dict[str, Timing], runs: int) -> list[Row]:
     """Return the rows beside numbers that were not measured here."""
     clients = list(stream(CLIENTS, POPULATION_PARAMETERS))
     rule = pooling_rules.create("population-pooling")
-    population = alternate({"": pooling_of(rule, clients, threads)}, runs)[""]
+    population = alternate({"": pooling_of(rule, clients)}, runs)[""]
     pairs = [(f"{name}, 10 × 10 M", taken[name], QUOTED[name]) for name in QUOTED]
     pairs.append(("population-pooling, 10 × 59 k", population, QUOTED_POPULATION))
     return [
@@ -191,14 +182,14 @@ def memory_rows() -> list[Row]:
     ]
 
 
-def growth_rows(threads: int, runs: int) -> list[Row]:
+def growth_rows(runs: int) -> list[Row]:
     """Return the time per client and parameter for more and more of both."""
     rule = pooling_rules.create("linear-pool")
 
     def each(count: int, size: int) -> Timing:
         clients = list(stream(count, size))
         repeated = runs if count * size < 50_000_000 else min(runs, 2)
-        taken = alternate({"": pooling_of(rule, clients, threads)}, repeated)[""]
+        taken = alternate({"": pooling_of(rule, clients)}, repeated)[""]
         scale = 1e9 / (count * size)
         return Timing(taken.median * scale, taken.low * scale, taken.high * scale, taken.runs)
 
@@ -229,20 +220,19 @@ def main() -> None:
     if given.streamed:
         pool_streamed(given.streamed)
         return
-    threads = cpus_of_this_process()
     memory = memory_rows()
-    rules, taken = rule_rows(threads, given.runs)
+    rules, taken = rule_rows(given.runs)
     report = Report(
         name="pooling",
         title="Pooling: speed beside a copy, memory, growth",
         rows=[
             *rules,
-            *quoted_rows(taken, threads, given.runs),
+            *quoted_rows(taken, given.runs),
             *memory,
-            *growth_rows(threads, given.runs),
+            *growth_rows(given.runs),
         ],
         notes=(
-            f"{threads} threads; means and variances in float32, sums in float64.",
+            "one thread; means and variances in float32, sums in float64.",
             "A rule's GB/s are the clients' bytes, each read once; the copy's are those read and "
             f"those written, of {8 * COPIED // 10**6} MB in all, in turn with the rules.",
             "The numbers of the authors' pipeline are quoted, from another machine.",

@@ -28,11 +28,12 @@ from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen
 from measuring import Report, Row, Timing, options, publish
 
 from bfl import randomness
-from bfl.aggregation.pooling import pool_weighted, pooling_rules
-from bfl.aggregation.pooling.client_statistics import (
+from bfl.aggregation.pooling import (
     Statistics,
     client_statistics,
+    pool_weighted,
     pooled_statistics,
+    pooling_rules,
 )
 from bfl.federation.exchanges.masked import Masked
 from bfl.federation.secure_aggregation import client as half

@@ -12,11 +12,10 @@ import numpy as np
 import numpy.typing as npt
 from flwr.app import ConfigRecord, Context, Message, RecordDict
 
-from bfl.aggregation.pooling.client_statistics import client_statistics
+from bfl.aggregation.pooling import client_statistics
 from bfl.aggregation.weightings import Weighting
 from bfl.configuration import Configuration
 from bfl.configuration.configuration import without_paths
-from bfl.engine.resources import cpus_of_this_process
 from bfl.errors import ConfigurationError
 from bfl.federation.secure_aggregation.client import (
     ClientSecrets,
@@ -145,9 +144,7 @@ def masked_reply(
     secure_sums = _secure_sums(configuration)
     posterior = held_in_range(configuration, posterior, received)
     secure_sums.value_range.check(posterior, received)
-    statistics = client_statistics(
-        configuration.pooling, posterior, task.known_weight, received, cpus_of_this_process()
-    )
+    statistics = client_statistics(configuration.pooling, posterior, task.known_weight, received)
     vector = encoded_statistics(statistics, task.exponents)
     del statistics
     return _masked(message, context, task, secure_sums, vector, num_examples)

@@ -6,11 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from bfl.aggregation.pooling import Pooled, PoolingRule
-from bfl.aggregation.pooling.client_statistics import pooled_statistics
+from bfl.aggregation.pooling import Pooled, PoolingRule, pooled_statistics
 from bfl.aggregation.precision_spread import DISTANCE, SPREAD
 from bfl.aggregation.weightings import Weighting
-from bfl.engine.resources import cpus_of_this_process
 from bfl.errors import PosteriorError
 from bfl.federation.client_metrics import NUM_EXAMPLES
 from bfl.federation.secure_aggregation.accuracy import check_accuracy
@@ -137,9 +135,8 @@ def pool_sums(
     """
     weights = [wanted.weights[client] for client in found.partition_ids]
     sums = decoded_statistics(found.total, wanted.exponents, previous.size, previous.point.size)
-    threads = cpus_of_this_process()
     try:
-        return pooled_statistics(rule, sums, weights, previous, unrounded, threads)
+        return pooled_statistics(rule, sums, weights, previous, unrounded)
     except PosteriorError as error:
         raise PosteriorError(
             f"{error}; only the sum of the clients' statistics is known (exchange 'masked'), not "

@@ -17,11 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.aggregation.defences import Defence
-from bfl.aggregation.pooling import Pooled, PoolingRule, normalised, pool, pool_weighted
-from bfl.aggregation.pooling.clients import Client
+from bfl.aggregation.pooling import Client, Pooled, PoolingRule, normalised, pool, pool_weighted
 from bfl.aggregation.server import ServerRound
 from bfl.aggregation.weightings import Weighting, describe_weights
-from bfl.engine.resources import cpus_of_this_process
 from bfl.posteriors import Posterior
 from strategies.updates import ClientUpdate
 
@@ -59,7 +57,6 @@ def pool_updates(
     Raises:
         PosteriorError: There is no update, or what is pooled is no posterior.
     """
-    threads = cpus_of_this_process()
     if (
         weighting.counts_only
         and not rule.weights_are_fractions
@@ -76,9 +73,7 @@ def pool_updates(
             return update.posterior, used[-1], drawer
 
         clients = map(client, updates)
-        pooled = pool_weighted(
-            rule, clients, previous=previous, unrounded=unrounded, threads=threads
-        )
+        pooled = pool_weighted(rule, clients, previous=previous, unrounded=unrounded)
         return _described(pooled, used)
     together = list(updates)
     posteriors = defence.protect([update.posterior for update in together])
@@ -94,7 +89,6 @@ def pool_updates(
         previous=previous,
         unrounded=unrounded,
         generators=drawers,
-        threads=threads,
     )
     return _described(pooled, weights)
 

@@ -14,9 +14,7 @@ import numpy as np
 
 from bfl import randomness
 from bfl.aggregation.client_models import ClientModels
-from bfl.aggregation.pooling import Pooled
-from bfl.aggregation.pooling.outcome import CLIPPED
-from bfl.aggregation.pooling.sums import DAMPING
+from bfl.aggregation.pooling import CLIPPED, DAMPING, Pooled
 from bfl.aggregation.precision_spread import PrecisionSpread
 from bfl.aggregation.server import RoundContext, Server, ServerRound
 from bfl.errors import NotFiniteError, PosteriorError, RunError

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from small_federation import federated_round
 
-from bfl.aggregation.pooling.outcome import CLIPPED
+from bfl.aggregation.pooling import CLIPPED
 from bfl.configuration import resolve
 from bfl.federation.outgoing import sent
 from bfl.federation.parts import Counts

@@ -242,10 +242,9 @@ def test_an_update_is_looked_at_once_when_it_comes_and_not_by_the_pool(
         check(self, like)
 
     monkeypatch.setattr(Posterior, "check", checked)
-    for name in ("sums", "frame"):
-        monkeypatch.setattr(
-            f"bfl.aggregation.pooling.{name}.is_sound", lambda given, part: pooled.append(part)
-        )
+    monkeypatch.setattr(
+        "bfl.aggregation.pooling.core.is_sound", lambda given, part: pooled.append(part)
+    )
     run(make("conflation", weighting))
     updates = {trained(k, start()).mean.tobytes() for k in range(K)}
     assert sorted(found for found in looked if found in updates) == sorted(updates)

@@ -1,25 +1,34 @@
 """Pooling rules: how the clients' Gaussian posteriors become one.
 
-- ``base``: what a rule is, and the registry ``pooling_rules``.
-- ``clients``: ``pool`` and ``pool_weighted``, the pooled posterior of clients.
-- ``accumulator``: the same, for who adds clients one by one or sums of other servers.
-- ``frame``, ``sums``, ``state``: what both are made of; ``blocks``: parameters taken by blocks.
-- ``weights``: clients' weights; ``outcome``: what a rule gives, checked and stored.
+- ``base``: the contract of a rule, and the registry ``pooling_rules``.
+- ``clients``: ``pool`` and its kin; ``core``: the one algorithm of all rules; ``validity``: checks.
 - every other module: one rule.
 """
 
-from bfl.aggregation.pooling.accumulator import Accumulator
 from bfl.aggregation.pooling.base import PoolingRule, pooling_rules
-from bfl.aggregation.pooling.clients import pool, pool_weighted
-from bfl.aggregation.pooling.sums import Pooled
-from bfl.aggregation.pooling.weights import normalised
+from bfl.aggregation.pooling.clients import (
+    Client,
+    Statistics,
+    client_statistics,
+    pool,
+    pool_weighted,
+    pooled_statistics,
+)
+from bfl.aggregation.pooling.core import CLIPPED, DAMPED_FURTHER, DAMPING, Pooled
+from bfl.aggregation.pooling.validity import normalised
 
 __all__ = [
-    "Accumulator",
+    "CLIPPED",
+    "DAMPED_FURTHER",
+    "DAMPING",
+    "Client",
     "Pooled",
     "PoolingRule",
+    "Statistics",
+    "client_statistics",
     "normalised",
     "pool",
     "pool_weighted",
+    "pooled_statistics",
     "pooling_rules",
 ]

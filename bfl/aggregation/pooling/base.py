@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -124,9 +124,6 @@ class PoolingRule(Component, ABC):
             much these differ (``bfl.aggregation.precision_spread``).
         averages_means: Whether the pooled means are the weighted averages of the clients' means.
         accepts_points: Whether the rule makes sense for networks whose parameters are all points.
-        identical: The variance of K identical posteriors of equal weight, with no previous one: the
-            ``same`` variance (for a stochastic rule: in expectation, up to 1/n for n samples), that
-            variance ``divided`` by K, or a ``floor`` that does not depend on it.
         fractions: The names of the marks that ``decode`` gives.
     """
 
@@ -140,7 +137,6 @@ class PoolingRule(Component, ABC):
     by_precision: ClassVar[bool] = False
     averages_means: ClassVar[bool] = False
     accepts_points: ClassVar[bool] = False
-    identical: ClassVar[Literal["same", "divided", "floor"]] = "same"
     fractions: ClassVar[tuple[str, ...]] = ()
 
     def has(self) -> frozenset[str]:
@@ -207,18 +203,6 @@ class PoolingRule(Component, ABC):
             block: What else is known about these parameters; no generator.
         """
         return 1.0
-
-    def recentre(self, sums: tuple[Array, ...], totals: Totals, shift: Array) -> tuple[Array, ...]:
-        """Return the sums as they would be had the reference been ``shift`` lower.
-
-        Rules whose statistics do not involve the reference leave this as it is.
-
-        Args:
-            sums: The summed statistics, arrays (B,).
-            totals: What they are the sums of.
-            shift: (B,) the old reference minus the new one.
-        """
-        return sums
 
 
 pooling_rules: Registry[PoolingRule] = Registry("pooling", "bfl.aggregation.pooling")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -74,7 +74,6 @@ class ClampedNaiveWeightedAveragingRule(ClampedPartialSums):
     Source: Ozer et al. (2022), EAA as in their published code (``arithmetic_average_update``).
     """
 
-    identical: ClassVar[Literal["same", "divided", "floor"]] = "same"
     power: ClassVar[int] = 1
 
 
@@ -90,5 +89,4 @@ class ClampedWeightedSumOfNormalsRule(ClampedPartialSums):
     (``arithmetic_average_varscale_update``).
     """
 
-    identical: ClassVar[Literal["same", "divided", "floor"]] = "divided"
     power: ClassVar[int] = 2

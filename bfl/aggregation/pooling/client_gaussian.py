@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -28,7 +28,6 @@ class ClientGaussianRule(LinearPoolRule):
     """
 
     statistics: ClassVar[int] = 2
-    identical: ClassVar[Literal["same", "divided", "floor"]] = "floor"
 
     dispersion_floor: float = Field(
         1e-12,
@@ -51,9 +50,3 @@ class ClientGaussianRule(LinearPoolRule):
         means = self.mixture_of_means(first, second, totals, block)
         np.maximum(means.variance, self.dispersion_floor, out=means.variance)
         return means
-
-    def recentre(self, sums: tuple[Array, ...], totals: Totals, shift: Array) -> tuple[Array, ...]:
-        """Return the sums with every μ − c greater by ``shift`` (B,)."""
-        first, second = sums
-        first, _, second = super().recentre((first, np.zeros_like(first), second), totals, shift)
-        return first, second

@@ -1,32 +1,41 @@
-"""The pooled posterior of clients, who come together or one after the other.
-
-It is, bit for bit, that of an ``Accumulator`` to which they are added one by one.
-"""
+"""Pooled posteriors of clients, who come together, one after the other, or as sums alone."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from bfl.aggregation.pooling.base import PoolingRule
-from bfl.aggregation.pooling.frame import Frame
-from bfl.aggregation.pooling.sums import Pooled, Sums, pooled
-from bfl.aggregation.pooling.weights import checked_weight, normalised
+from bfl.aggregation.pooling.base import Array, PoolingRule, Totals
+from bfl.aggregation.pooling.core import Pooled, Sums, epsilon_of
+from bfl.aggregation.pooling.validity import checked_weight, normalised
 from bfl.errors import PosteriorError
 from bfl.posteriors.posterior import Posterior
 
 GROUP = 4
-"""Clients that ``pool`` holds at a time when they come from an iterator.
+"""Clients that are held at a time when they come from an iterator: about as large as the sums.
 
-With one at a time most of the traffic would be the sums'. Four are about as large as the sums are.
 While they are added, the next one has already come: only then it is known that they are not the
 last.
 """
 
 Client = tuple[Posterior, float, np.random.Generator | None]
+"""A posterior, its weight, and its random generator for a stochastic rule."""
+
+
+class Statistics(NamedTuple):
+    """Sums over clients, or what one client adds to them.
+
+    Attributes:
+        gaussian: (S, D) statistics of the rule.
+        point: (P,) point parameters times the weight.
+    """
+
+    gaussian: Array
+    point: Array
 
 
 def pool(
@@ -37,7 +46,6 @@ def pool(
     previous: Posterior | None = None,
     unrounded: Posterior | None = None,
     generators: Iterable[np.random.Generator] | None = None,
-    threads: int = 1,
 ) -> Pooled:
     """Return the pooled posterior of K clients.
 
@@ -50,8 +58,6 @@ def pool(
         previous: The previous global posterior, which some rules use.
         unrounded: The same as it was pooled, in float64, which rules that ``keeps_unrounded`` use.
         generators: K random generators, one per client, for a stochastic rule.
-        threads: The number of threads to work with; the bits do not depend on it. One unless the
-            caller knows how many CPUs are free.
 
     Raises:
         PosteriorError: No client has a positive weight, or a posterior is not valid.
@@ -64,7 +70,6 @@ def pool(
         _clients(fractions, posteriors, generators),
         previous=previous,
         unrounded=unrounded,
-        threads=threads,
         at_once=len(fractions) if isinstance(posteriors, list | tuple) else GROUP,
     )
 
@@ -75,8 +80,7 @@ def pool_weighted(
     *,
     previous: Posterior | None = None,
     unrounded: Posterior | None = None,
-    threads: int = 1,
-    at_once: int = GROUP,
+    at_once: int | None = None,
 ) -> Pooled:
     """Return the pooled posterior of clients whose number is not known and who may come slowly.
 
@@ -86,8 +90,7 @@ def pool_weighted(
             a stochastic rule; each is read once and let go, and one of weight 0 is not looked at.
         previous: The previous global posterior, which some rules use.
         unrounded: The same as it was pooled, in float64, which rules that ``keeps_unrounded`` use.
-        threads: The number of threads to work with; the bits do not depend on it.
-        at_once: How many clients are held and added together.
+        at_once: How many clients are held and added together; by default ``GROUP``.
 
     Raises:
         PosteriorError: There is no client, or a posterior is not valid.
@@ -97,18 +100,66 @@ def pool_weighted(
     following = next(coming, None)
     if following is None:
         raise PosteriorError("nothing to pool: no posterior with a positive weight was added")
-    frame, sums = Frame.like(rule, following[0], previous, threads, unrounded), None
+    sums = Sums(rule, following[0], previous, unrounded)
     while True:
-        together = chain([following], islice(coming, at_once - 1))
-        group = [frame.member(*client) for client in together]
+        together = chain([following], islice(coming, (at_once or GROUP) - 1))
+        group = [sums.member(*client) for client in together]
         following = next(coming, None)
         if following is None:
-            return pooled(frame, sums, group)
-        if sums is None:
-            frame = frame.kept()
-            sums = Sums.zero(frame)
-        sums.add(frame, group)
+            return sums.pooled(group)
+        sums.add(group)
         del group  # before the next one comes
+
+
+def client_statistics(
+    rule: PoolingRule, posterior: Posterior, weight: float, previous: Posterior
+) -> Statistics:
+    """Return what a client adds to a rule's sums; zeros for a weight of 0.
+
+    For who adds them up elsewhere, and may know nothing but the sums.
+
+    Args:
+        rule: The pooling rule, which is not stochastic.
+        posterior: The client's posterior.
+        weight: Its weight, as it is.
+        previous: The previous global posterior, which gives the reference.
+
+    Raises:
+        PosteriorError: The posterior is not valid or has another size.
+        ValueError: The weight is negative or not finite, or the rule draws random numbers.
+    """
+    sums = Sums(rule, previous, previous)
+    members = []
+    if checked_weight(weight):
+        posterior.check(like=previous)
+        members = [sums.member(posterior, weight, None)._replace(sound=True)]
+    return Statistics(sums.add(members), sums.point)
+
+
+def pooled_statistics(
+    rule: PoolingRule,
+    statistics: Statistics,
+    weights: Sequence[float],
+    previous: Posterior,
+    unrounded: Posterior | None = None,
+) -> Pooled:
+    """Return the pooled posterior of summed statistics, in the types of the previous one.
+
+    Args:
+        rule: The pooling rule.
+        statistics: The sums over the clients; they may be changed in place.
+        weights: The weights with which the clients' statistics were made.
+        previous: The previous global posterior.
+        unrounded: The same as it was pooled, in float64, for a rule that ``keeps_unrounded``.
+
+    Raises:
+        PosteriorError: No weight is positive, or the rule gives what is no posterior.
+    """
+    sums = Sums(rule, previous, previous, unrounded)
+    sums.statistics, sums.point = statistics
+    for weight in filter(checked_weight, weights):
+        sums.totals += Totals(1, weight, weight, rule.mass(weight), epsilon_of(previous))
+    return sums.pooled([])
 
 
 def _clients(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
@@ -21,7 +21,6 @@ class ConflationRule(PoolingRule):
 
     uses_weights: ClassVar[bool] = False
     by_precision: ClassVar[bool] = True
-    identical: ClassVar[Literal["same", "divided", "floor"]] = "divided"
 
     def encode(
         self, mean: Array, variance: Array, weight: float, block: Block
@@ -42,8 +41,3 @@ class ConflationRule(PoolingRule):
         scaled /= precision
         scaled += block.reference
         return Decoded(scaled, np.divide(self.numerator(totals), precision, out=precision))
-
-    def recentre(self, sums: tuple[Array, ...], totals: Totals, shift: Array) -> tuple[Array, ...]:
-        """Return the sums with every μ − c greater by ``shift`` (B,)."""
-        scaled, precision = sums
-        return scaled + shift * precision, precision

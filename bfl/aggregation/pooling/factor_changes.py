@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 from pydantic import Field
@@ -41,7 +41,6 @@ class FactorChangesRule(PoolingRule):
     """
 
     uses_weights: ClassVar[bool] = False
-    identical: ClassVar[Literal["same", "divided", "floor"]] = "divided"
     uses_previous: ClassVar[bool] = True
     keeps_unrounded: ClassVar[bool] = True
     damped: ClassVar[bool] = True
@@ -96,11 +95,6 @@ class FactorChangesRule(PoolingRule):
         precision = precision + block.damping * sums[1]
         shift = (scaled + block.damping * sums[0]) / precision
         return Decoded(block.reference + shift, 1.0 / precision)
-
-    def recentre(self, sums: tuple[Array, ...], totals: Totals, shift: Array) -> tuple[Array, ...]:
-        """Return the changes around a reference that is ``shift`` lower, arrays (B,)."""
-        scaled, change = sums
-        return scaled + shift * change, change
 
 
 def _previous(block: Block) -> tuple[Array, Array]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
@@ -36,7 +36,6 @@ class LinearPoolRule(PoolingRule):
 
     averages_means: ClassVar[bool] = True
     statistics: ClassVar[int] = 3
-    identical: ClassVar[Literal["same", "divided", "floor"]] = "same"
 
     def encode(
         self, mean: Array, variance: Array, weight: float, block: Block
@@ -67,9 +66,3 @@ class LinearPoolRule(PoolingRule):
         np.copyto(second, 0.0, where=~(second > noise))
         first += block.reference
         return Decoded(first, second)
-
-    def recentre(self, sums: tuple[Array, ...], totals: Totals, shift: Array) -> tuple[Array, ...]:
-        """Return the sums with every μ − c greater by ``shift`` (B,)."""
-        first, within, second = sums
-        moved = totals.mass * shift
-        return first + moved, within, second + shift * (2.0 * first + moved)

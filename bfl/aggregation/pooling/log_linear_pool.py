@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from bfl.aggregation.pooling.base import Totals, pooling_rules
 from bfl.aggregation.pooling.conflation import ConflationRule
@@ -20,7 +20,6 @@ class LogLinearPoolRule(ConflationRule):
     """
 
     uses_weights: ClassVar[bool] = True
-    identical: ClassVar[Literal["same", "divided", "floor"]] = "same"
 
     def numerator(self, totals: Totals) -> float:
         """Return the sum of the weights."""

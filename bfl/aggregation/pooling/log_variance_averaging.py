@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 import numpy as np
 
@@ -23,7 +23,6 @@ class LogVarianceAveragingRule(PoolingRule):
     """
 
     averages_means: ClassVar[bool] = True
-    identical: ClassVar[Literal["same", "divided", "floor"]] = "same"
 
     def has(self) -> frozenset[str]:
         """Return that means, points and log σ are averaged."""

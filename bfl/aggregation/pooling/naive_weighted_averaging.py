@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from bfl.aggregation.pooling.base import Array, Block, Decoded, PoolingRule, Totals, pooling_rules
 
@@ -22,7 +22,6 @@ class NaiveWeightedAveragingRule(PoolingRule):
 
     averages_means: ClassVar[bool] = True
     accepts_points: ClassVar[bool] = True
-    identical: ClassVar[Literal["same", "divided", "floor"]] = "same"
 
     def encode(
         self, mean: Array, variance: Array, weight: float, block: Block

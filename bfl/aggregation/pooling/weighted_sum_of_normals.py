@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import ClassVar
 
 from bfl.aggregation.pooling.base import Array, Block, Decoded, PoolingRule, Totals, pooling_rules
 
@@ -20,7 +20,6 @@ class WeightedSumOfNormalsRule(PoolingRule):
     """
 
     averages_means: ClassVar[bool] = True
-    identical: ClassVar[Literal["same", "divided", "floor"]] = "divided"
 
     def encode(
         self, mean: Array, variance: Array, weight: float, block: Block

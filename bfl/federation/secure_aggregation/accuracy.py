@@ -9,8 +9,8 @@ from itertools import product
 
 import numpy as np
 
-from bfl.aggregation.pooling import PoolingRule
-from bfl.aggregation.pooling.client_statistics import (
+from bfl.aggregation.pooling import (
+    PoolingRule,
     Statistics,
     client_statistics,
     pooled_statistics,

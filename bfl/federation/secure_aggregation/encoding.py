@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bfl.aggregation.pooling.client_statistics import Statistics
+from bfl.aggregation.pooling import Statistics
 from bfl.federation.secure_aggregation.fixed_point import Ring, decoded, encoded
 
 

@@ -10,8 +10,7 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 
-from bfl.aggregation.pooling import PoolingRule
-from bfl.aggregation.pooling.client_statistics import client_statistics
+from bfl.aggregation.pooling import PoolingRule, client_statistics
 from bfl.errors import PosteriorError
 from bfl.federation.secure_aggregation.fixed_point import exponent_for
 from bfl.posteriors import Posterior

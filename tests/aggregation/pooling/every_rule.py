@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import strategies as st
 
-from bfl.aggregation.pooling import Accumulator, Pooled, PoolingRule, pool, pooling_rules
+from bfl.aggregation.pooling import Pooled, PoolingRule, pool, pooling_rules
 from bfl.posteriors import Posterior
 
 MakeClients = Callable[..., list[Posterior]]
@@ -43,20 +43,6 @@ def pool_all(
     previous: Posterior | None = None,
 ) -> Pooled:
     return pool(rule, clients, weights, previous=previous, generators=generators(len(clients)))
-
-
-def accumulate(
-    rule: PoolingRule,
-    clients: Sequence[Posterior],
-    weights: npt.NDArray[np.float64],
-    members: Sequence[int],
-    previous: Posterior | None = None,
-) -> Accumulator:
-    """Return the accumulator of some of the clients, each with a generator of its own."""
-    accumulator = Accumulator.empty(rule, clients[members[0]], previous)
-    for k in members:
-        accumulator.add(clients[k], float(weights[k]), generators(len(clients))[k])
-    return accumulator
 
 
 def assert_same(got: Pooled, expected: Pooled, rtol: float = 1e-9) -> None:

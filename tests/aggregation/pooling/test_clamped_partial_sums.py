@@ -5,7 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
-from bfl.aggregation.pooling import Accumulator, pool, pooling_rules
+from bfl.aggregation.pooling import pool, pooling_rules
 from bfl.posteriors import Posterior
 
 RULES = {
@@ -74,19 +74,3 @@ def test_averaging_grows_until_a_share_is_the_clamp() -> None:
         assert posterior.variance[0] >= before
         before = posterior.variance[0]
     np.testing.assert_allclose(before, 10 * FLOOR, rtol=1e-6)
-
-
-@EVERY
-def test_parts_of_a_federation_merge(name) -> None:
-    """Also where the clamp shows."""
-    rule, given = pooling_rules.create(name), clients(np.full((4, 5), -9.0))
-    weights = [0.4, 0.3, 0.2, 0.1]
-    parts = [Accumulator.empty(rule, given[0]) for _ in range(2)]
-    for k, (client, weight) in enumerate(zip(given, weights, strict=True)):
-        parts[k % 2].add(client, weight)
-    parts[0].merge(parts[1])
-    np.testing.assert_allclose(
-        parts[0].result().posterior.variance,
-        pool(rule, given, weights).posterior.variance,
-        rtol=1e-12,
-    )

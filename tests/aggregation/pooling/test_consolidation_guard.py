@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import io
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bfl.aggregation.pooling import Accumulator, Pooled, pool, pooling_rules
+from bfl.aggregation.pooling import Pooled, pool, pooling_rules
 from bfl.posteriors import Posterior
 
 NEGATIVE, WIDER = "negative-precision-fraction", "wider-than-previous-fraction"
@@ -64,19 +62,6 @@ def test_the_precision_is_that_of_what_has_arrived() -> None:
     assert consolidate(exact, exactly(previous)).diagnostics[NEGATIVE] == 0.0
     assert consolidate([exact[0], wide[1]], exactly(previous)).diagnostics[NEGATIVE] == 1
     assert consolidate(exact, previous).diagnostics[NEGATIVE] == 1.0
-
-
-def test_the_precision_survives_merging_and_saving() -> None:
-    wide, narrow_previous = below_the_limit(1)
-    previous = exactly(narrow_previous)
-    first, second = (Accumulator.empty(DWC, client, previous) for client in wide)
-    first.add(exactly(wide[0]), 0.5)
-    second.add(wide[1], 0.5)
-    file = io.BytesIO()
-    np.savez(file, **second.state())
-    file.seek(0)
-    first.merge(Accumulator.from_state(DWC, dict(np.load(file)), previous))
-    assert first.result().diagnostics[NEGATIVE] == 1.0
 
 
 @given(

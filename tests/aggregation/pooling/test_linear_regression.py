@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from bfl.aggregation.pooling import Accumulator, pool, pooling_rules
+from bfl.aggregation.pooling import pool, pooling_rules
 from bfl.posteriors import Posterior
 
 Array = npt.NDArray[np.float64]
@@ -29,10 +29,7 @@ def shard(rng: np.random.Generator, coefficients: Array) -> tuple[Array, Array]:
 
 
 @pytest.mark.parametrize("count", [1, 2, 5, 12])
-@pytest.mark.parametrize("grouped", [False, True])
-def test_consolidation_of_disjoint_data_is_the_posterior_of_all_the_data(
-    count: int, grouped: bool
-) -> None:
+def test_consolidation_of_disjoint_data_is_the_posterior_of_all_the_data(count: int) -> None:
     rng = np.random.default_rng(count)
     prior = Posterior(rng.normal(size=SIZE), rng.uniform(0.2, 3.0, SIZE))
     coefficients = rng.normal(size=SIZE)
@@ -48,14 +45,7 @@ def test_consolidation_of_disjoint_data_is_the_posterior_of_all_the_data(
         prior,
     )
     rule = pooling_rules.create("distributed-weight-consolidation")
-    if grouped:
-        servers = [Accumulator.empty(rule, prior, prior) for _ in range(2)]
-        for k, posterior in enumerate(local):
-            servers[k % 2].add(posterior, 1.0)
-        servers[0].merge(servers[1])
-        pooled = servers[0].result()
-    else:
-        pooled = pool(rule, local, np.ones(count), previous=prior)
+    pooled = pool(rule, local, np.ones(count), previous=prior)
     np.testing.assert_allclose(pooled.posterior.mean, mean, rtol=1e-8, atol=1e-8)
     np.testing.assert_allclose(pooled.posterior.variance, np.diag(covariance), rtol=1e-8)
     assert set(pooled.diagnostics.values()) == {0.0}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import re
 
 import numpy as np
@@ -12,7 +11,6 @@ from every_rule import (
     EVERY,
     SEEDS,
     MakeClients,
-    accumulate,
     assert_identical,
     assert_same,
     draw_weights,
@@ -22,9 +20,15 @@ from every_rule import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bfl.aggregation.pooling import Accumulator, PoolingRule, pool, pooling_rules
-from bfl.aggregation.pooling.outcome import CLIPPED
-from bfl.aggregation.pooling.sums import DAMPED_FURTHER, DAMPING
+from bfl.aggregation.pooling import (
+    CLIPPED,
+    DAMPED_FURTHER,
+    DAMPING,
+    PoolingRule,
+    pool,
+    pool_weighted,
+    pooling_rules,
+)
 from bfl.posteriors import Posterior
 
 NAMES = {
@@ -87,14 +91,23 @@ def test_the_order_of_the_clients_does_not_matter(
     assert_same(permuted, pool_all(rule, clients, weights, given_previous))
 
 
+DIVIDED = {
+    *("conflation", "weighted-conflation", "weighted-sum-of-normals"),
+    *("distributed-weight-consolidation", "factor-changes"),
+}
+"""Rules that divide the variance of K identical posteriors by K; the others keep it."""
+
+
 def expected_variance(
     rule: PoolingRule, variance: npt.NDArray[np.float64], count: int
 ) -> npt.NDArray[np.float64]:
-    floor = np.full_like(variance, getattr(rule, "dispersion_floor", np.nan))
-    return {"same": variance, "divided": variance / count, "floor": floor}[rule.identical]
+    if floor := getattr(rule, "dispersion_floor", None):
+        return np.full_like(variance, floor)
+    return variance / count if rule.name.removeprefix("clamped-") in DIVIDED else variance
 
 
 @EVERY
+@pytest.mark.of_bfls_own
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
 @pytest.mark.parametrize("offset", [0.0, 1000.0])
 def test_identical_posteriors_give_the_declared_variance(
@@ -115,7 +128,7 @@ def test_identical_posteriors_give_the_declared_variance(
 
 @EVERY
 def test_one_client_gives_itself_back(rule: PoolingRule, make_clients: MakeClients) -> None:
-    if rule.stochastic or rule.damped or rule.identical == "floor":
+    if rule.stochastic or rule.damped or hasattr(rule, "dispersion_floor"):
         pytest.skip("declared: the rule does not give one client back")
     one, previous = make_clients(5, 2, dtype=np.float32)
     for given_previous in (None, previous):
@@ -169,44 +182,8 @@ def test_the_scale_of_the_weights_does_not_matter(
     expected = pool_all(rule, clients, weights)
     assert_same(pool_all(rule, clients, factor * weights), expected)
     if not rule.weights_are_fractions:
-        assert_same(accumulate(rule, clients, factor * weights, range(count)).result(), expected)
-
-
-@EVERY
-@given(seed=SEEDS, count=st.integers(2, 7), with_previous=st.booleans())
-@settings(max_examples=20)
-def test_accumulators_merge_in_any_grouping(
-    rule: PoolingRule, make_clients: MakeClients, seed: int, count: int, with_previous: bool
-) -> None:
-    made, *clients = make_clients(seed, count + 1)
-    previous = made if with_previous else None
-    rng, weights = np.random.default_rng(seed), draw_weights(seed, count)
-    order = rng.permutation(count)
-    cuts = sorted(rng.choice(count - 1, size=int(rng.integers(1, count)), replace=False) + 1)
-    groups = [group.tolist() for group in np.split(order, cuts)]
-    # Without a previous posterior each part has a reference of its own: its first client's mean.
-    parts = [accumulate(rule, clients, weights, group, previous) for group in groups]
-    while len(parts) > 1:
-        last = parts.pop()
-        parts[int(rng.integers(len(parts)))].merge(last)
-    assert_same(parts[0].result(), pool_all(rule, clients, weights, previous))
-
-
-@EVERY
-def test_merging_leaves_the_other_as_it_is_and_takes_an_empty_one(
-    rule: PoolingRule, make_clients: MakeClients
-) -> None:
-    clients, weights = make_clients(1, 3), draw_weights(1, 3)
-    left, right = (accumulate(rule, clients, weights, part) for part in ([0, 1], [2]))
-    before = right.result()
-    left.merge(right)
-    assert_identical(right.result(), before)
-    empty = Accumulator.empty(rule, clients[2])
-    merged = left.result()
-    left.merge(empty)
-    assert_identical(left.result(), merged)
-    empty.merge(left)
-    assert_same(empty.result(), merged)
+        members = zip(clients, factor * weights, generators(count), strict=True)
+        assert_same(pool_weighted(rule, members), expected)
 
 
 @EVERY
@@ -224,25 +201,6 @@ def test_a_client_of_weight_zero_is_absent(
     more_drawers.insert(place, np.random.default_rng(0))
     got = pool(rule, more, more_weights, previous=previous, generators=more_drawers)
     assert_identical(got, expected)
-    accumulator = accumulate(rule, clients, np.array(weights), [0, 1, 2], previous)
-    before = accumulator.result()
-    accumulator.add(more[place], 0.0)
-    assert_identical(accumulator.result(), before)
-
-
-@EVERY
-def test_a_state_comes_back_bit_for_bit(rule: PoolingRule, make_clients: MakeClients) -> None:
-    previous, *clients = make_clients(3, 5, dtype=np.float32)
-    weights = draw_weights(3, 4)
-    for given_previous in (None, previous):
-        accumulator = accumulate(rule, clients, weights, [0, 1, 2], given_previous)
-        file = io.BytesIO()
-        np.savez(file, **accumulator.state())
-        file.seek(0)
-        restored = Accumulator.from_state(rule, dict(np.load(file)), given_previous)
-        for each in (accumulator, restored):
-            each.add(clients[3], float(weights[3]), generators(1)[0])
-        assert_identical(restored.result(), accumulator.result())
 
 
 @EVERY

@@ -7,8 +7,8 @@ import numpy.typing as npt
 import pytest
 from scipy import stats
 
-from bfl.aggregation.pooling import Accumulator, pool, pooling_rules
-from bfl.aggregation.pooling.blocks import BLOCK
+from bfl.aggregation.pooling import pool, pool_weighted, pooling_rules
+from bfl.aggregation.pooling.core import BLOCK
 from bfl.posteriors import Posterior
 
 Array = npt.NDArray[np.float64]
@@ -102,10 +102,8 @@ def test_draws_are_the_clients_own_and_repeat() -> None:
     rule = pooling_rules.create("ppa")
 
     def digest(order: list[int]) -> str:
-        accumulator = Accumulator.empty(rule, posteriors[0])
-        for k in order:
-            accumulator.add(posteriors[k], 1 / 3, np.random.default_rng(k))
-        pooled = accumulator.result().posterior
+        clients = [(posteriors[k], 1 / 3, np.random.default_rng(k)) for k in order]
+        pooled = pool_weighted(rule, clients).posterior
         # The last bits of float64 are not what is looked at.
         vectors = (pooled.mean, pooled.variance, pooled.point)
         return Posterior(*(vector.astype(np.float32) for vector in vectors)).digest()

@@ -7,8 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bfl.aggregation.pooling import pool_weighted, pooling_rules
-from bfl.aggregation.pooling.client_statistics import client_statistics, pooled_statistics
+from bfl.aggregation.pooling import (
+    client_statistics,
+    pool_weighted,
+    pooled_statistics,
+    pooling_rules,
+)
 from bfl.errors import ConfigurationError, PosteriorError
 from bfl.federation.exchanges.masked import Masked
 from bfl.federation.secure_aggregation.accuracy import check_accuracy, greatest_errors

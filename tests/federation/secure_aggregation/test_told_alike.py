@@ -11,8 +11,7 @@ import pytest
 from flwr.app import RecordDict
 from in_memory import TOLD, Clients, plain_sum, random_vectors, run
 
-from bfl.aggregation.pooling import pooling_rules
-from bfl.aggregation.pooling.client_statistics import client_statistics
+from bfl.aggregation.pooling import client_statistics, pooling_rules
 from bfl.configuration.configuration import without_paths
 from bfl.federation.exchanges.masked import Masked
 from bfl.federation.secure_aggregation import client as half

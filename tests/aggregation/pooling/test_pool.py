@@ -1,4 +1,4 @@
-"""The accumulator and ``pool``, apart from any one rule."""
+"""``pool``, apart from any one rule."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bfl.aggregation.pooling import Accumulator, pool, pooling_rules
-from bfl.aggregation.pooling.blocks import BLOCK
+from bfl.aggregation.pooling import pool, pooling_rules
 from bfl.aggregation.pooling.clients import GROUP
+from bfl.aggregation.pooling.core import BLOCK
 from bfl.errors import PosteriorError
 from bfl.posteriors import Posterior
 
@@ -40,18 +40,6 @@ def test_streamed_posteriors_are_let_go_by_groups(make_clients: MakeClients) -> 
     everyone = [make_clients(seed, 1)[0] for seed in range(3 * GROUP + 1)]
     expected = pool(pooling_rules.create("lp"), everyone, weights)
     assert got.posterior.digest() == expected.posterior.digest()
-
-
-def test_an_accumulator_keeps_no_posterior(make_clients: MakeClients) -> None:
-    posterior = make_clients(0, 1)[0]
-    mean, whole = weakref.ref(posterior.mean), weakref.ref(posterior)
-    accumulator = Accumulator.empty(pooling_rules.create("lp"), posterior)
-    accumulator.add(posterior, 1.0)
-    del posterior
-    gc.collect()
-    assert whole() is None
-    assert mean() is None
-    accumulator.result()
 
 
 def test_each_value_of_a_list_of_clients_is_read_by_one_block_only() -> None:
@@ -103,13 +91,7 @@ def test_extreme_weights_are_normalised(make_clients: MakeClients) -> None:
         assert pool(rule, clients, [weight, weight]).posterior.digest() == expected
 
 
-def test_threads_are_counted_from_one(make_clients: MakeClients) -> None:
-    with pytest.raises(ValueError, match="threads is 0; expected at least 1"):
-        pool(pooling_rules.create("nwa"), make_clients(0, 2), [1, 1], threads=0)
-
-
-@pytest.mark.parametrize("threads", [1, 3])
-def test_the_first_block_in_error_is_the_one_that_is_told(threads: int) -> None:
+def test_the_first_block_in_error_is_the_one_that_is_told() -> None:
     size = 6 * BLOCK
     previous = Posterior(np.zeros(size), np.full(size, 3.0))
     everyone = [Posterior(np.zeros(size), np.ones(size)) for _ in range(2)]
@@ -117,28 +99,7 @@ def test_the_first_block_in_error_is_the_one_that_is_told(threads: int) -> None:
     previous.variance[[BLOCK + 3, 5 * BLOCK, 5 * BLOCK + 1]] = 0.1
     rule = pooling_rules.create("dwc", {"negative-precision": "error"})
     with pytest.raises(PosteriorError, match="at least 1 parameters"):
-        pool(rule, everyone, [1, 1], previous=previous, threads=threads)
-
-
-def test_other_rules_and_other_settings_do_not_merge(make_clients: MakeClients) -> None:
-    like = make_clients(0, 1)[0]
-    ppa = Accumulator.empty(pooling_rules.create("ppa"), like)
-    with pytest.raises(ValueError, match="cannot merge"):
-        ppa.merge(Accumulator.empty(pooling_rules.create("ppa", {"population-size": 9}), like))
-    with pytest.raises(ValueError, match="cannot merge"):
-        ppa.merge(Accumulator.empty(pooling_rules.create("lp"), like))
-    with pytest.raises(ValueError, match="sums have shape"):
-        Accumulator.from_state(pooling_rules.create("nwa"), ppa.state())
-
-
-def test_a_state_does_not_share_memory(make_clients: MakeClients) -> None:
-    client = make_clients(0, 1)[0]
-    accumulator = Accumulator.empty(pooling_rules.create("nwa"), client)
-    accumulator.add(client, 1.0)
-    before, state = accumulator.result().posterior.digest(), accumulator.state()
-    for name in ("sums", "point", "reference"):
-        np.asarray(state[name])[...] = 7
-    assert accumulator.result().posterior.digest() == before
+        pool(rule, everyone, [1, 1], previous=previous)
 
 
 def test_settings_come_from_the_flat_configuration() -> None:
@@ -155,23 +116,7 @@ def test_settings_come_from_the_flat_configuration() -> None:
 def test_sums_are_taken_in_float64() -> None:
     # In float32 the many small contributions beside the large one would vanish.
     like = Posterior(np.zeros(1, np.float32), np.ones(1, np.float32))
-    accumulator = Accumulator.empty(pooling_rules.create("nwa"), like)
-    accumulator.add(Posterior(np.full(1, 2.0**25, np.float32), like.variance), 1.0)
-    for _ in range(1000):
-        accumulator.add(Posterior(np.ones(1, np.float32), like.variance), 1.0)
-    mean = accumulator.result().posterior.mean
+    many = [Posterior(np.ones(1, np.float32), like.variance)] * 1000
+    clients = [Posterior(np.full(1, 2.0**25, np.float32), like.variance), *many]
+    mean = pool(pooling_rules.create("nwa"), clients, np.ones(1001)).posterior.mean
     assert mean[0] == np.float32((2.0**25 + 1000) / 1001)
-
-
-def test_a_previous_posterior_may_come_with_the_state(make_clients: MakeClients) -> None:
-    # An edge server sums without the previous posterior; only the one above it knows that.
-    previous, *clients = make_clients(1, 4, scales=(0.1, 1.0))
-    wide = Posterior(previous.mean, np.full(37, 50.0), previous.point)
-    rule = pooling_rules.create("dwc")
-    edge = Accumulator.empty(rule, clients[0])
-    for client in clients:
-        edge.add(client, 1.0)
-    got = Accumulator.from_state(rule, edge.state(), wide).result().posterior
-    expected = pool(rule, clients, np.ones(3), previous=wide).posterior
-    np.testing.assert_allclose(got.mean, expected.mean, rtol=1e-12, atol=1e-12)
-    np.testing.assert_allclose(got.variance, expected.variance, rtol=1e-12)
