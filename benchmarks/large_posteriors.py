@@ -45,7 +45,7 @@ name = "large-posteriors"
 version = "1.0.0"
 description = "Clients that send back what they get"
 license = { text = "Apache-2.0" }
-dependencies = ["flwr[simulation]>=1.41,<1.42"]
+dependencies = ["flwr[simulation]>=1.41,<1.43"]
 
 [tool.flwr.app]
 publisher = "bfl"

@@ -141,6 +141,25 @@ def test_a_strategy_begins_anew_with_each_start() -> None:
         assert digest(again) == first
 
 
+def test_a_round_begins_with_the_arrays_that_it_is_given() -> None:
+    """A wrapper adds its noise between the rounds."""
+    strategy = strategies.NaiveWeightedAveraging(weighting="equal", clients=CLIENTS)
+    grid, other = (
+        make_grid(plain_app(), CLIENTS),
+        Posterior(START.mean + 7, START.variance, START.point),
+    )
+    for number, begun in ((1, START), (2, other)):
+        messages = strategy.configure_train(
+            number, posterior_to_arrays(begun), ConfigRecord(), grid
+        )
+        arrays: Any = next(iter(messages)).content["arrays"]
+        assert posterior_from_arrays(arrays).digest() == begun.digest()
+        pooled, _ = strategy.aggregate_train(number, grid.send_and_receive(messages))
+        assert pooled is not None
+        step = posterior_from_arrays(pooled).mean - begun.mean
+        np.testing.assert_allclose(step, np.mean([1 / (2 + i) for i in range(CLIENTS)]), rtol=1e-5)
+
+
 def wrappers() -> dict[str, tuple[Any, dict[str, Any], list[Any]]]:
     fixed = {"noise_multiplier": 0.0, "clipping_norm": 1e3, "num_sampled_clients": CLIENTS}
     adaptive = {"noise_multiplier": 1e-9, "num_sampled_clients": CLIENTS}
