@@ -89,8 +89,8 @@ def store(rule: PoolingRule, decoded: Decoded, part: slice, mean: Vector, varian
     ):
         if bad := int(mean.size - np.count_nonzero(good)):
             raise PosteriorError(
-                f"strategy {rule.name} gives {bad} of {mean.size} {what}, among the parameters {part.start} to "
-                f"{part.stop - 1}"
+                f"strategy {rule.name} gives {bad} of {mean.size} {what}, among the parameters "
+                f"{part.start} to {part.stop - 1}"
             )
     mean[...] = np.clip(decoded.mean, -most, most)
     variance[...] = np.clip(decoded.variance, smallest, largest)
