@@ -20,10 +20,8 @@ from bfl.configuration.kinds import KINDS
 from bfl.errors import ConfigurationError
 from bfl.evaluation.predictives import Predictive
 from bfl.evaluation.predictives.posterior import PosteriorPredictive
-from bfl.federation.broadcasts import Broadcast
-from bfl.federation.broadcasts.posterior import PosteriorBroadcast
-from bfl.federation.exchanges import Exchange
-from bfl.federation.exchanges.direct import Direct
+from bfl.federation.broadcasts import Broadcast, PosteriorBroadcast
+from bfl.federation.exchanges import Direct, Exchange
 from bfl.federation.parts import Arrays, Counts, DeclaredArray, Part, check_broadcast
 from bfl.federation.sampling import Sampling
 from bfl.posteriors import Posterior

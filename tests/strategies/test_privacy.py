@@ -12,7 +12,7 @@ from flwr.app import ConfigRecord, RecordDict
 
 from bfl.configuration import resolve
 from bfl.errors import ConfigurationError
-from bfl.federation.outgoing.noise import Noise
+from bfl.federation.outgoing import Noise
 from bfl.federation.privacy.accountant import gaussian_epsilon, sampled_gaussian_epsilon
 from bfl.federation.privacy.ledger import Ledger
 from bfl.federation.sampling import samplings
