@@ -8,10 +8,8 @@ from typing import Any
 
 from bfl.aggregation.defences import Defence
 from bfl.aggregation.pooling import PoolingRule
-from bfl.aggregation.refinements import Refinement
-from bfl.aggregation.refinements.none import NoRefinement
-from bfl.aggregation.samplers import Sampler
-from bfl.aggregation.samplers.gaussian import GaussianSampler
+from bfl.aggregation.refinements import NoRefinement, Refinement
+from bfl.aggregation.samplers import GaussianSampler, Sampler
 from bfl.aggregation.server_optimizers import ServerOptimizer
 from bfl.aggregation.weightings import Weighting
 from bfl.closing import Closing, closings
