@@ -20,8 +20,7 @@ from measuring import Report, Row, Timing, alternate, options, publish
 from bfl.engine.resources import cpus_of_this_process
 from bfl.evaluation.prediction.monte_carlo import Predictor
 from bfl.keras import configure, keras, tf, tfp
-from bfl.learning.inferences.base import Layer, Padding
-from bfl.learning.inferences.flipout import Flipout
+from bfl.learning.inferences import Flipout, Layer, Padding
 from bfl.learning.models import create_architecture
 from bfl.learning.networks.network import build_network
 from bfl.learning.networks.precision import Precision

@@ -49,7 +49,7 @@ def trained(
     configure(threads)
     from bfl.configuration import resolve
     from bfl.learning.networks.network import build_network
-    from bfl.learning.priors.base import NormalPrior
+    from bfl.learning.priors import NormalPrior
     from bfl.learning.training import LocalTask
     from bfl.learning.training.trainer import LocalTrainer
 

@@ -37,8 +37,7 @@ from bfl.configuration.privacy import says_nothing_measured
 from bfl.errors import ConfigurationError
 from bfl.experiments.run.trainer import personal_architecture, trainer_for
 from bfl.federation.client_metrics import NUM_EXAMPLES
-from bfl.federation.exchanges import unpacked
-from bfl.federation.exchanges.base import Vectors
+from bfl.federation.exchanges import Vectors, unpacked
 from bfl.federation.network_query import NetworkQuery, manifest_content
 from bfl.federation.node_description import NodeDescription
 from bfl.federation.outgoing import sent as sent_update

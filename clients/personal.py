@@ -16,7 +16,7 @@ from bfl.federation.parts import Arrays
 from bfl.federation.wire import CONFIG, TrainTask
 from bfl.learning.models import create_architecture
 from bfl.learning.personalizations import PersonalModel
-from bfl.learning.priors.base import Density
+from bfl.learning.priors import Density
 from bfl.learning.training import LocalResult, PersonalTask
 from bfl.posteriors import Posterior
 from clients.examples import data_asked_of

@@ -7,8 +7,7 @@ from typing import Any
 
 from pydantic import Field
 
-from bfl.learning.optimizers.adam import Adam
-from bfl.learning.optimizers.base import TrainedVariable, optimizers
+from bfl.learning.optimizers import Adam, TrainedVariable, optimizers
 
 
 @optimizers.register("adam-with-faster-scales")

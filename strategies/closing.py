@@ -13,7 +13,7 @@ from bfl.closing.base import Array, Known
 from bfl.closing.chain import asked, folded, greatest, length, told
 from bfl.closing.closed import begun
 from bfl.errors import ConfigurationError
-from bfl.federation.exchanges.direct import Direct
+from bfl.federation.exchanges import Direct
 from bfl.federation.secure_aggregation.fixed_point import decoded, exponent_for
 from bfl.federation.state import Snapshots
 from bfl.federation.wire import CLOSE

@@ -8,10 +8,8 @@ from typing import Any
 
 from bfl.aggregation.defences import Defence
 from bfl.aggregation.pooling import PoolingRule
-from bfl.aggregation.refinements import Refinement
-from bfl.aggregation.refinements.none import NoRefinement
-from bfl.aggregation.samplers import Sampler
-from bfl.aggregation.samplers.gaussian import GaussianSampler
+from bfl.aggregation.refinements import NoRefinement, Refinement
+from bfl.aggregation.samplers import GaussianSampler, Sampler
 from bfl.aggregation.server_optimizers import ServerOptimizer
 from bfl.aggregation.weightings import Weighting
 from bfl.closing import Closing, closings
@@ -20,10 +18,8 @@ from bfl.configuration.kinds import KINDS
 from bfl.errors import ConfigurationError
 from bfl.evaluation.predictives import Predictive
 from bfl.evaluation.predictives.posterior import PosteriorPredictive
-from bfl.federation.broadcasts import Broadcast
-from bfl.federation.broadcasts.posterior import PosteriorBroadcast
-from bfl.federation.exchanges import Exchange
-from bfl.federation.exchanges.direct import Direct
+from bfl.federation.broadcasts import Broadcast, PosteriorBroadcast
+from bfl.federation.exchanges import Direct, Exchange
 from bfl.federation.parts import Arrays, Counts, DeclaredArray, Part, check_broadcast
 from bfl.federation.sampling import Sampling
 from bfl.posteriors import Posterior

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from bfl.aggregation.ensemble import LEFT_OUT, any_sampled
-from bfl.aggregation.refinements.base import AFTER, BEFORE
+from bfl.aggregation.refinements import AFTER, BEFORE
 from bfl.aggregation.samplers import WeightedSampler
 from bfl.aggregation.server_optimizers import ServerOptimizer
 from bfl.configuration import Configuration

@@ -29,7 +29,7 @@ TURNS = '''"""Clients in turn, and a weighting that needs them so."""
 
 from bfl.aggregation.weightings.base import weightings
 from bfl.aggregation.weightings.equal import Equal
-from bfl.federation.sampling.base import Sampling, samplings
+from bfl.federation.sampling import Sampling, samplings
 from bfl.registry import Property
 
 

@@ -39,7 +39,7 @@ METHOD = '''"""A method of one's own."""
 
 from typing import ClassVar
 
-from bfl.presets.base import Preset, presets
+from bfl.presets import Preset, presets
 
 
 @presets.register("my-method", aliases=("mine",))

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from bfl.aggregation.client_models import ClientModels
 from bfl.aggregation.ensemble import Member
-from bfl.aggregation.samplers.base import Sampler
+from bfl.aggregation.samplers import Sampler
 from bfl.errors import RunError
 from bfl.posteriors import Posterior
 

@@ -38,7 +38,7 @@ from bfl.learning.priors import Prior, priors
 from bfl.learning.schedules import Schedule, schedules
 from bfl.learning.shared import SharedParameters, shared_parameters
 from bfl.learning.starts import Start, starts
-from bfl.presets.base import presets
+from bfl.presets import presets
 from bfl.registry import Component, Registry
 
 LINK = "+"

@@ -1,9 +1,349 @@
-"""Presets: methods as values for keys, each of which the user may still override.
+"""Presets: methods as values for configuration keys, each of which the user may override."""
 
-- ``base``: what a preset is, and the registry ``presets``.
-- every other module: one preset.
-"""
+from __future__ import annotations
 
-from bfl.presets.base import Preset, presets
+from collections.abc import Mapping
+from typing import ClassVar
 
-__all__ = ["Preset", "presets"]
+from bfl.registry import Component, Registry
+
+
+class Preset(Component):
+    """A method of the literature as values for configuration keys.
+
+    A value of a preset comes before a key's default and after what the user says, also where the
+    user says the default.
+
+    Attributes:
+        values: The values, by key (kebab-case); components are named in full.
+    """
+
+    values: ClassVar[Mapping[str, str | int | float | bool]] = {}
+
+
+presets: Registry[Preset] = Registry("strategy", "bfl.presets")
+
+
+@presets.register("accuracy-based-averaging", aliases=("abavg",))
+class AccuracyBasedAveraging(Preset):
+    """Averages weighted by each client model's accuracy on images of the server's own.
+
+    These are held back from the clients, unless ``server-data`` names others.
+
+    Source: Xiao et al. (2021), "A novel server-side aggregation strategy for federated learning in
+    non-IID situations"; compared with in Yang et al. (2023), section 5, Fig. 3.
+    """
+
+    values: ClassVar[Mapping[str, str | int | float | bool]] = {
+        "pooling": "naive-weighted-averaging",
+        "weighting": "accuracy",
+        "server-data": "held-back",
+    }
+
+
+@presets.register("federated-averaging", aliases=("fedavg",))
+class FederatedAveraging(Preset):
+    """Averages of what the clients have, with their shares of the examples as weights.
+
+    Source: McMahan et al. (2017), "Communication-efficient learning of deep networks from
+    decentralized data", Algorithm 1.
+    """
+
+    values: ClassVar[Mapping[str, str | int | float | bool]] = {
+        "pooling": "naive-weighted-averaging",
+        "weighting": "train-size",
+    }
+
+
+@presets.register("federated-bayesian-ensemble", aliases=("fedbe",))
+class FederatedBayesianEnsemble(Preset):
+    """Federated averaging whose average learns from samples, itself and the clients' models.
+
+    Ten models of a Gaussian over the clients' models, the average and the clients predict the
+    server's unlabelled images; the average is distilled from their sharpened mean predictions with
+    stochastic weight averaging, on augmented images. The images are held back from the clients
+    unless ``server-data`` names others.
+
+    Source: Chen and Chao (2021), "FedBE: Making Bayesian model ensemble applicable to federated
+    learning", Algorithm 1 and section 5.1.
+    """
+
+    values: ClassVar[Mapping[str, str | int | float | bool]] = {
+        "pooling": "naive-weighted-averaging",
+        "weighting": "train-size",
+        "refinement": "distillation",
+        "sampler": "gaussian",
+        "ensemble-samples": 10,
+        "ensemble-average": True,
+        "ensemble-clients": True,
+        "distillation-optimizer": "swa",
+        "student-augmentation": "crop-flip",
+        "server-data": "held-back",
+        "server-labels": False,
+    }
+
+
+@presets.register("federated-mutual-learning", aliases=("fml",))
+class FederatedMutualLearning(Preset):
+    """Federated averaging of memes that learn from personal models, and these from them.
+
+    Source: Shen et al. (2020), "Federated mutual learning"; Yang et al. (2023), Eq. 2.5, and
+    section 5 for the optimizer.
+    """
+
+    values: ClassVar[Mapping[str, str | int | float | bool]] = {
+        "pooling": "naive-weighted-averaging",
+        "weighting": "train-size",
+        "personalization": "mutual-distillation",
+        "optimizer": "stochastic-gradient-descent",
+        "personal-optimizer": "stochastic-gradient-descent",
+        "momentum": 0.9,
+        "weight-decay": 5e-4,
+        "learning-rate": 0.01,
+        "personal-learning-rate": 0.01,
+        "schedule": "constant",
+    }
+
+
+@presets.register("federated-personalization", aliases=("fedper",))
+class FederatedPersonalization(Preset):
+    """Averages of the layers that clients share; the last one is each client's own.
+
+    Source: Arivazhagan et al. (2019), "Federated learning with personalization layers", Algorithms
+    1 and 2, with one personalization layer.
+    """
+
+    values: ClassVar[Mapping[str, str | int | float | bool]] = {
+        "pooling": "naive-weighted-averaging",
+        "weighting": "train-size",
+        "shared": "body",
+        "judged-by": "clients",
+    }
+
+
+@presets.register("federated-proximal", aliases=("fedprox",))
+class FederatedProximal(Preset):
+    """Federated averaging whose clients are held near what they have received.
+
+    Source: Li et al. (2020), "Federated optimization in heterogeneous networks", Algorithm 2.
+    """
+
+    values: ClassVar[Mapping[str, str | int | float | bool]] = {
+        "pooling": "naive-weighted-averaging",
+        "objective": "elbo+proximal",
+    }
+
+
+@presets.register("heterogeneous-bayesian", aliases=("hbfl",))
+class HeterogeneousBayesian(Preset):
+    """A log-linear pool of cold posteriors whose mean alone is sent to the clients.
+
+    A client's copy of the global model, the meme, is a Bayesian network: it begins at the received
+    mean with fresh variances and is fitted to the likelihood to the power 1/T, with no prior
+    (``prior`` = "flat"). Beside it a client trains a personal model of any architecture, which
+    learns from the meme and which the meme does not see: ``personalization`` = "none" leaves it out
+    and changes nothing of the global model.
+
+    Source: Yang et al. (2023), "A novel Bayesian federated learning framework to address
+    multi-dimensional heterogeneity problem", Algorithm 1, Eqs. 3.12, 4.1 and 4.2, section
+    5.
+    """
+
+    values: ClassVar[Mapping[str, str | int | float | bool]] = {
+        "pooling": "log-linear-pool",
+        "weighting": "train-size",
+        "broadcast": "mean",
+        "start": "mean",
+        "prior": "flat",
+        "temperature": 1e-4,
+        "evaluate-at": "mean",
+        "optimizer": "adam",
+        "weight-decay": 5e-4,
+        "learning-rate": 1e-3,
+        "personalization": "distillation",
+        "personal-optimizer": "stochastic-gradient-descent",
+        "momentum": 0.9,
+        "personal-learning-rate": 0.01,
+        "schedule": "constant",
+    }
+
+
+@presets.register("local-training", aliases=("local",))
+class LocalTraining(Preset):
+    """Each client trains a model of its own on its own data, and the global one is not trained.
+
+    Source: Yang et al. (2023), "A novel Bayesian federated learning framework to address
+    multi-dimensional heterogeneity problem", Table 4, "Independent"; section 5 for the optimizer.
+    """
+
+    values: ClassVar[Mapping[str, str | int | float | bool]] = {
+        "pooling": "naive-weighted-averaging",
+        "personalization": "alone",
+        "personal-optimizer": "stochastic-gradient-descent",
+        "momentum": 0.9,
+        "weight-decay": 5e-4,
+        "personal-learning-rate": 0.01,
+    }
+
+
+@presets.register("one-round-ensemble", aliases=("one-ensemble", "1-ensemble"))
+class OneRoundEnsemble(Preset):
+    """Clients train once, for long, and their models predict together.
+
+    The ensemble's numbers are ``ensemble-accuracy`` and so on; those without the prefix are the
+    average's. The paper has 200 local epochs in section 5.1 and tunes them from 10 to 200 in
+    section B.1: ``local-epochs``.
+
+    Source: Chen and Chao (2021), FedBE, section 5.1, "Baselines" (1-Ensemble), and Table 8.
+    """
+
+    values: ClassVar[Mapping[str, str | int | float | bool]] = {
+        "pooling": "naive-weighted-averaging",
+        "weighting": "train-size",
+        "predictive": "ensemble",
+        "ensemble-samples": 0,
+        "ensemble-average": False,
+        "ensemble-clients": True,
+        "rounds": 1,
+        "local-epochs": 200,
+    }
+
+
+@presets.register("partitioned-variational-inference", aliases=("pvi",))
+class PartitionedVariationalInference(Preset):
+    """Clients keep factors of the posterior; cavities are their priors, and changes are added.
+
+    Chosen for networks, where factors of clients that are far from converged all claim the same
+    precision: the changes are damped by 1 over the number of clients in the round. A floor under
+    the variances would break the product of factors, so there is none. The posterior begins as the
+    prior N(0, I), and a client's optimizer, until it has been pooled, as the network does: at the
+    means of the prior all units of a layer would be the same.
+
+    Source: Bui et al. (2018), "Partitioned variational inference", Algorithm 1; Ashman et al.
+    (2022), "Partitioned variational inference: a framework for probabilistic federated learning".
+    """
+
+    values: ClassVar[Mapping[str, str | int | float | bool]] = {
+        "pooling": "factor-changes",
+        "prior": "cavity",
+        "prior-scale": 1.0,
+        "start": "initial-network",
+        "damping": 0.0,
+        "scale-floor": 0.0,
+    }
+
+
+@presets.register("private-federated-averaging", aliases=("dp-fedavg",))
+class PrivateFederatedAveraging(Preset):
+    """Averages of clipped updates, all of equal weight, to which the server adds Gaussian noise.
+
+    Source: McMahan et al. (2018), "Learning differentially private recurrent language models",
+    Algorithm 1, with a fixed denominator. Of Gaussian posteriors, means and logarithms of standard
+    deviations are averaged; networks with normalisation have groups in place of batches, whose
+    moving statistics would tell of a client's data.
+    """
+
+    values: ClassVar[Mapping[str, str | int | float | bool]] = {
+        "pooling": "log-variance-averaging",
+        "weighting": "equal",
+        "outgoing": "clip+noise",
+        "noise-at": "server",
+        "round-retries": 0,
+        "normalization": "group",
+    }
+
+
+@presets.register("stochastic-controlled-averaging", aliases=("scaffold",))
+class Scaffold(Preset):
+    """Averages of clients whose steps are corrected by control variates, all of equal weight.
+
+    Source: Karimireddy et al. (2020), "SCAFFOLD: Stochastic controlled averaging for federated
+    learning", Algorithm 1; option II, plain steps.
+    """
+
+    values: ClassVar[Mapping[str, str | int | float | bool]] = {
+        "pooling": "naive-weighted-averaging",
+        "weighting": "equal",
+        "correction": "scaffold",
+        "optimizer": "stochastic-gradient-descent",
+        "momentum": 0.0,
+        "learning-rate": 0.01,
+    }
+
+
+@presets.register("server-adagrad", aliases=("fedadagrad",))
+class ServerAdagrad(Preset):
+    """Federated averaging whose server makes the steps of Adagrad.
+
+    Source: Reddi et al. (2021), "Adaptive federated optimization", Algorithm 2.
+    """
+
+    values: ClassVar[Mapping[str, str | int | float | bool]] = {
+        "pooling": "naive-weighted-averaging",
+        "server-optimizer": "adagrad",
+    }
+
+
+@presets.register("server-adam", aliases=("fedadam",))
+class ServerAdam(Preset):
+    """Federated averaging whose server makes the steps of Adam.
+
+    Source: Reddi et al. (2021), "Adaptive federated optimization", Algorithm 2.
+    """
+
+    values: ClassVar[Mapping[str, str | int | float | bool]] = {
+        "pooling": "naive-weighted-averaging",
+        "server-optimizer": "adam",
+    }
+
+
+@presets.register("server-momentum", aliases=("fedavgm",))
+class ServerMomentum(Preset):
+    """Federated averaging whose server steps along a velocity that keeps 0.9 of itself.
+
+    Source: Hsu et al. (2019), "Measuring the effects of non-identical data distribution for
+    federated visual classification", section 4.3.
+    """
+
+    values: ClassVar[Mapping[str, str | int | float | bool]] = {
+        "pooling": "naive-weighted-averaging",
+        "server-optimizer": "momentum",
+        "server-momentum": 0.9,
+    }
+
+
+@presets.register("server-yogi", aliases=("fedyogi",))
+class ServerYogi(Preset):
+    """Federated averaging whose server makes the steps of Yogi.
+
+    Source: Reddi et al. (2021), "Adaptive federated optimization", Algorithm 2.
+    """
+
+    values: ClassVar[Mapping[str, str | int | float | bool]] = {
+        "pooling": "naive-weighted-averaging",
+        "server-optimizer": "yogi",
+    }
+
+
+@presets.register("vanilla-distillation", aliases=("v-distillation",))
+class VanillaDistillation(Preset):
+    """Federated averaging whose average learns from the clients' models alone, without SWA.
+
+    FedBE without samples, without the average among the teachers, without averaged weights.
+
+    Source: Chen and Chao (2021), FedBE, section 5.1, "Baselines"; highly similar to Lin et al.
+    (2020), "Ensemble distillation for robust model fusion in federated learning".
+    """
+
+    values: ClassVar[Mapping[str, str | int | float | bool]] = {
+        "pooling": "naive-weighted-averaging",
+        "weighting": "train-size",
+        "refinement": "distillation",
+        "ensemble-samples": 0,
+        "ensemble-average": False,
+        "ensemble-clients": True,
+        "distillation-optimizer": "sgd",
+        "student-augmentation": "crop-flip",
+        "server-data": "held-back",
+        "server-labels": False,
+    }

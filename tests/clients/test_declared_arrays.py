@@ -13,8 +13,7 @@ from bfl.configuration.kinds import KINDS, base_of
 from bfl.errors import ConfigurationError
 from bfl.federation.parts import Arrays, DeclaredArray, Part, Trained
 from bfl.federation.wire import TrainTask
-from bfl.learning.corrections import Correction, corrections
-from bfl.learning.corrections.none import NoCorrection
+from bfl.learning.corrections import Correction, NoCorrection, corrections
 from bfl.learning.corrections.scaffold import Scaffold
 from bfl.posteriors import Posterior
 from clients.client_app import _of_parts

@@ -12,8 +12,7 @@ from pydantic import Field
 from bfl.configuration import resolve
 from bfl.configuration.sources import read_run_config
 from bfl.experiments.run.resume import open_run
-from bfl.learning.priors import priors
-from bfl.learning.priors.flat import FlatPrior
+from bfl.learning.priors import FlatPrior, priors
 
 
 @pytest.fixture

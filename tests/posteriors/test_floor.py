@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bfl.learning.optimizers import TrainedVariable, optimizers
-from bfl.learning.priors.base import NormalPrior
+from bfl.learning.priors import NormalPrior
 from bfl.posteriors import Posterior
 from bfl.posteriors.floor import FRACTION_AT_FLOOR, SCALE_FLOOR, with_scale_floor
 from bfl.posteriors.parametrization import (

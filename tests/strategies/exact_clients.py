@@ -17,8 +17,7 @@ from bfl.federation.parts import Arrays, Trained
 from bfl.federation.sampling import Sampling, samplings
 from bfl.federation.state import Snapshots
 from bfl.federation.wire import TrainTask
-from bfl.learning.priors import priors
-from bfl.learning.priors.base import QuadraticPrior
+from bfl.learning.priors import QuadraticPrior, priors
 from bfl.posteriors import Posterior
 from bfl.posteriors.natural import NaturalParameters
 from clients.part_states import PartStates

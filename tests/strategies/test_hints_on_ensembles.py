@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import pytest
 
-from bfl.aggregation.samplers.gaussian import GaussianSampler
+from bfl.aggregation.samplers import GaussianSampler
 from bfl.configuration import resolve
 from strategies.warnings import Warnings, samples_beside_the_pool
 

@@ -18,7 +18,7 @@ from bfl.deployment import setup
 from bfl.deployment.settings import ServerSettings
 from bfl.errors import ConfigurationError, RunError
 from bfl.federation.outgoing import sent
-from bfl.federation.sampling.random import RandomSampling
+from bfl.federation.sampling import RandomSampling
 from bfl.federation.wire import posterior_from_arrays, posterior_to_arrays
 from bfl.learning.corrections.scaffold import Scaffold
 from bfl.posteriors import Posterior

@@ -24,7 +24,7 @@ from bfl.errors import RunError
 from bfl.federation.parts import Arrays
 from bfl.federation.sampling import Sampling
 from bfl.federation.wire import TrainTask
-from bfl.learning.priors.base import QuadraticPrior
+from bfl.learning.priors import QuadraticPrior
 from bfl.posteriors import Posterior
 from bfl.posteriors.natural import NaturalParameters
 from clients.part_states import PartStates

@@ -1,8 +1,6 @@
 """The bits of pooled posteriors, for all rules, weightings and exchanges: none changes unnoticed.
 
-    PYTHONPATH=.:tests:tests/strategies python tests/strategies/test_pooled_digests.py
-
-writes ``pooled_digests.json``.
+    PYTHONPATH=.:tests python tests/strategies/test_pooled_digests.py    # records them
 
 Clients and training are NumPy's. The digests depend on the kind of processor and on NumPy, so both
 are recorded, and elsewhere nothing is compared; ``scripts/bits.py`` compares runs with networks.

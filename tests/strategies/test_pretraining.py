@@ -13,7 +13,7 @@ from bfl.data.datasets.subset import train_positions
 from bfl.errors import ConfigurationError, NotFiniteError, RunError
 from bfl.federation.exchanges import Exchange, exchanges
 from bfl.federation.wire import reply_content
-from bfl.learning.priors.base import NormalPrior
+from bfl.learning.priors import NormalPrior
 from bfl.posteriors import Posterior
 from strategies.federation import discover
 from strategies.pretraining import (

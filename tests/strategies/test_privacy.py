@@ -12,13 +12,12 @@ from flwr.app import ConfigRecord, RecordDict
 
 from bfl.configuration import resolve
 from bfl.errors import ConfigurationError
-from bfl.federation.outgoing.noise import Noise
+from bfl.federation.outgoing import Noise
 from bfl.federation.privacy.accountant import gaussian_epsilon, sampled_gaussian_epsilon
 from bfl.federation.privacy.ledger import Ledger
 from bfl.federation.sampling import samplings
-from bfl.learning.corrections import corrections
-from bfl.learning.corrections.none import NoCorrection
-from bfl.learning.example_privacy.dp_sgd import DifferentiallyPrivateSgd
+from bfl.learning.corrections import NoCorrection, corrections
+from bfl.learning.example_privacy import DifferentiallyPrivateSgd
 from bfl.learning.inferences import inferences
 from bfl.posteriors.manifest import Manifest, Parameter
 from clients.client_app import app

@@ -16,8 +16,7 @@ import strategies.checks
 from bfl.aggregation.client_models import ClientModels
 from bfl.aggregation.on_server import UsesServer
 from bfl.aggregation.refinements import Refinement, refinements
-from bfl.aggregation.samplers import samplers
-from bfl.aggregation.samplers.gaussian import GaussianSampler
+from bfl.aggregation.samplers import GaussianSampler, samplers
 from bfl.aggregation.server import RoundContext
 from bfl.configuration import resolve
 from bfl.data.datasets.server_data import ServerData

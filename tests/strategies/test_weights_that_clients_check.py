@@ -15,8 +15,7 @@ from small_federation import make_grid
 from bfl.aggregation.weightings.base import Array, Weighting
 from bfl.engine.flower import new_run
 from bfl.errors import ConfigurationError
-from bfl.federation.exchanges import Exchange
-from bfl.federation.exchanges.direct import Direct
+from bfl.federation.exchanges import Direct, Exchange
 from bfl.federation.exchanges.masked import Masked
 from bfl.federation.secure_aggregation.messages import Delivery
 from bfl.federation.secure_aggregation.on_the_wire import SECURE, MaskedTask, record_of

@@ -1,10 +1,78 @@
-"""Refinements: what the server does beyond pooling, with data of its own.
+"""Refinements: functions of a pooled round that give the posterior sent next."""
 
-- ``base``: what a refinement is, and the registry ``refinements``.
-- ``plan``: the steps of a distillation: rates, and which models are averaged.
-- every other module: one refinement.
-"""
+from __future__ import annotations
 
-from bfl.aggregation.refinements.base import Refined, Refinement, refinements
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
-__all__ = ["Refined", "Refinement", "refinements"]
+from bfl.aggregation.on_server import UsesServer
+from bfl.aggregation.server import RoundContext
+from bfl.posteriors import Posterior
+from bfl.registry import Component, Registry
+
+
+@dataclass(frozen=True)
+class Refined:
+    """What a refinement gives.
+
+    Attributes:
+        posterior: The global posterior that the next round begins with.
+        metrics: What there is to report of it.
+    """
+
+    posterior: Posterior
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+
+class Refinement(Component, UsesServer, ABC):
+    """What the server makes of a pooled posterior beyond pooling.
+
+    It keeps nothing from round to round and draws by (seed, round) alone, so that a round that is
+    interrupted gives the same result when it is made again.
+    """
+
+    @property
+    def needs_models(self) -> bool:
+        """Whether it needs the models of all clients of a round at once, held in memory."""
+        return False
+
+    @property
+    def keeps_pooled_round(self) -> bool:
+        """Whether the pooled round is kept while it is refined, so that a kill costs no more."""
+        return self.needs_server or self.needs_models
+
+    def has(self) -> frozenset[str]:
+        """Return whether another posterior is sent than the pooled one, made of single models."""
+        refined = {"refined-pool"} if self.needs_server or self.needs_models else set()
+        return frozenset(refined | ({"single-models"} if self.needs_models else set()))
+
+    def requires(self) -> frozenset[str]:
+        """Return that the server has data of its own, if it is to use any."""
+        return frozenset({"server-images"}) if self.needs_server else frozenset()
+
+    @abstractmethod
+    def refine(self, context: RoundContext) -> Refined:
+        """Return the posterior that the next round begins with.
+
+        Args:
+            context: The round.
+
+        Raises:
+            NotFiniteError: What it needs predicted is not finite; the round cannot be gone on with.
+        """
+
+
+BEFORE, AFTER = "distillation-before", "distillation-after"
+"""The names of the mean cross-entropies of a student to its targets, in nats."""
+
+refinements: Registry[Refinement] = Registry("refinement", "bfl.aggregation.refinements")
+
+
+@refinements.register("none")
+class NoRefinement(Refinement):
+    """The pooled posterior as it is."""
+
+    def refine(self, context: RoundContext) -> Refined:
+        """Return the pooled posterior."""
+        return Refined(context.pooled)

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from pydantic import Field, ValidationInfo, field_validator
 
 from bfl.aggregation.ensemble import LEFT_OUT, EnsembleMembers, Member
-from bfl.aggregation.refinements.base import AFTER, BEFORE, Refined, Refinement, refinements
+from bfl.aggregation.refinements import AFTER, BEFORE, Refined, Refinement, refinements
 from bfl.aggregation.refinements.plan import (
     DistillationPlan,
     collected_steps,

@@ -1,9 +1,209 @@
-"""Samplers: distributions over global models, made of the models of a round's clients.
+"""Samplers: distributions over global models, fitted to a round's client models."""
 
-- ``base``: what a sampler is, and the registry ``samplers``.
-- every other module: one sampler.
-"""
+from __future__ import annotations
 
-from bfl.aggregation.samplers.base import Draw, Sampler, WeightedSampler, samplers
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from typing import ClassVar, Literal
 
-__all__ = ["Draw", "Sampler", "WeightedSampler", "samplers"]
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from bfl.aggregation.client_models import ClientModels, joined
+from bfl.aggregation.pooling import pool
+from bfl.aggregation.pooling.client_gaussian import ClientGaussianRule
+from bfl.posteriors import Posterior
+from bfl.registry import Component, Registry
+
+Array = npt.NDArray[np.float64]
+Draw = Callable[[np.random.Generator], Array]
+"""Gives one model w ~ p(w | D) as a joined vector (D + P,): means first, then points."""
+
+
+class Sampler(Component, ABC):
+    """A distribution p(w | D) over global models, of which members of an ensemble are drawn.
+
+    Source: Chen and Chao (2021), FedBE, section 3.3.
+    """
+
+    @abstractmethod
+    def fit(self, models: ClientModels) -> Draw:
+        """Return what draws models, given those of a round's clients.
+
+        What it returns draws the same model from generators in the same state.
+        """
+
+
+class WeightedSampler(Sampler):
+    """A sampler in which clients count by their sizes, or all the same.
+
+    Attributes:
+        around_the_pool: Whether with the pool's weights its mean is the pooled model.
+        weighting_alike: The weighting that pools with the same weights, by ``sample-weights``.
+    """
+
+    around_the_pool: ClassVar[bool] = True
+    weighting_alike: ClassVar[Mapping[str, str]] = {"size": "train-size", "equal": "equal"}
+
+    sample_weights: Literal["size", "equal"] = Field(
+        "size", description="how much a client counts in the distribution of sampled models"
+    )
+
+    def weights(self, models: ClientModels) -> Array:
+        """Return the clients' weights (K,), with sum 1."""
+        counts = np.asarray(models.num_examples, np.float64)
+        chosen = counts if self.sample_weights == "size" else np.ones_like(counts)
+        return np.asarray(chosen / chosen.sum())
+
+
+samplers: Registry[Sampler] = Registry("sampler", "bfl.aggregation.samplers")
+
+
+@samplers.register("dirichlet")
+class DirichletSampler(WeightedSampler):
+    """Random weighted averages of the clients' models, points and means alike.
+
+    w = Σ_k γ_k |D_k| w_k / Σ_k γ_k |D_k| with γ ~ Dir(α, ..., α), α being ``sample-alpha``. With
+    ``sample-weights`` = "equal" it is Σ_k γ_k w_k, as in the authors' code.
+
+    Source: Chen and Chao (2021), FedBE, section 3.3, equation (7); α in Table 7.
+    """
+
+    sample_alpha: float = Field(
+        1.0, gt=0.0, le=1e6, description="concentration of the Dirichlet over client models"
+    )
+
+    def fit(self, models: ClientModels) -> Draw:
+        """Return what draws from the combinations."""
+        clients = [joined(posterior) for posterior in models.posteriors]
+
+        def draw(generator: np.random.Generator) -> Array:
+            total = np.zeros(clients[0].size)
+            for share, client in zip(self.shares(models, generator), clients, strict=True):
+                total += share * client
+            return total
+
+        return draw
+
+    def shares(self, models: ClientModels, generator: np.random.Generator) -> Array:
+        """Return the shares (K,) of the clients in one draw, with sum 1."""
+        weights = self.weights(models)
+        gamma = generator.dirichlet(np.full(weights.size, self.sample_alpha))
+        # So small an α that all of the mass lies with one client, and may underflow elsewhere.
+        products = gamma * weights
+        return np.asarray(products / products.sum())
+
+
+@samplers.register("gaussian")
+class GaussianSampler(WeightedSampler):
+    """A diagonal Gaussian fitted to the clients' models, points and means alike.
+
+    w ~ N(μ, s² diag(Σ_k ω_k (w_k − μ)²)) with μ = Σ_k ω_k w_k, ω_k = |D_k| / |D| and s
+    ``sample-scale``, 1 in the paper. The moments are those of the pooling rule
+    ``client-gaussian``. The clients' own variances are not read.
+
+    Source: Chen and Chao (2021), FedBE, section 3.3, equation (5).
+    """
+
+    sample_scale: float = Field(
+        1.0, ge=0.0, le=1e3, description="multiple of the standard deviation of sampled models"
+    )
+
+    def fit(self, models: ClientModels) -> Draw:
+        """Return what draws from the Gaussian."""
+        mean, variance = self.moments(models)
+        deviation = self.sample_scale * np.sqrt(variance)
+        return lambda generator: mean + deviation * generator.standard_normal(mean.size)
+
+    def moments(self, models: ClientModels) -> tuple[Array, Array]:
+        """Return μ and the diagonal of Σ, (D + P,) each, before ``sample-scale``."""
+        # The rule pools means, and reads no variance: one vector serves all clients.
+        unread = np.ones(joined(models.average).size)
+        pooled = pool(
+            ClientGaussianRule(dispersion_floor=float(np.finfo(np.float64).tiny)),
+            [Posterior(joined(p).astype(np.float64), unread) for p in models.posteriors],
+            self.weights(models),
+        ).posterior
+        return np.asarray(pooled.mean), np.asarray(pooled.variance)
+
+
+@samplers.register("normalized-differences")
+class NormalizedDifferences(WeightedSampler):
+    """A Gaussian over the directions in which clients have gone, around the previous model.
+
+    Of each tensor, with d_k = w_k − w_previous and u_k = d_k / ‖d_k‖:
+
+        w = w_previous + (Σ_k ‖d_k‖ / K) (ū + s √v ∘ z), z ~ N(0, I),
+
+    ū = Σ_k ω_k u_k, v = max(Σ_k ω_k u_k² − ū², floor), s = ``sample-scale``, floor =
+    ``sample-variance-floor``. A tensor that a client has not moved has u_k = 0.
+
+    Source: the code beside Chen and Chao (2021), https://github.com/hongyouc/FedBE, which weights
+    clients equally and has s = 0.1 and a floor of 1e-5: the defaults here.
+    """
+
+    around_the_pool: ClassVar[bool] = False
+
+    sample_weights: Literal["size", "equal"] = Field(
+        "equal", description="how much a client counts in the distribution of sampled models"
+    )
+    sample_scale: float = Field(
+        0.1, ge=0.0, le=1e3, description="multiple of the standard deviation of sampled models"
+    )
+    sample_variance_floor: float = Field(
+        1e-5, ge=0.0, le=1.0, description="least variance of a direction's component"
+    )
+
+    def fit(self, models: ClientModels) -> Draw:
+        """Return what draws from the Gaussian."""
+        previous = joined(models.previous).astype(np.float64)
+        centre, deviation = previous.copy(), np.zeros_like(previous)
+        weights = self.weights(models)
+        for part in models.tensors:
+            mean, variance, length = self._directions(models, previous, part, weights)
+            centre[part] += length * mean
+            deviation[part] = length * self.sample_scale * np.sqrt(variance)
+        return lambda generator: centre + deviation * generator.standard_normal(centre.size)
+
+    def _directions(
+        self, models: ClientModels, previous: Array, part: slice, weights: Array
+    ) -> tuple[Array, Array, float]:
+        """Return ū and v of one tensor, and the mean length of its differences."""
+        differences = np.stack([joined(p)[part] - previous[part] for p in models.posteriors])
+        lengths = np.linalg.norm(differences, axis=1)
+        units = differences / np.where(lengths > 0, lengths, 1.0)[:, None]
+        mean = weights @ units
+        variance = np.maximum(weights @ units**2 - mean**2, self.sample_variance_floor)
+        return mean, variance, float(lengths.mean())
+
+
+@samplers.register("pooled-posterior")
+class PooledPosterior(Sampler):
+    """Draws θ ~ q from the pooled posterior, beside its point parameters.
+
+    What FedBE's Gaussian stands in for where clients have no posterior of their own: here the
+    spread is that of the clients' posteriors, as the pooling rule makes it, times
+    ``sample-scale``.
+
+    Source: Chen and Chao (2021), FedBE, equation (4), with the pool as p(w | D).
+    """
+
+    sample_scale: float = Field(
+        1.0, ge=0.0, le=1e3, description="multiple of the standard deviation of sampled models"
+    )
+
+    def requires(self) -> frozenset[str]:
+        """Return that there are Gaussians."""
+        return frozenset({"gaussian"})
+
+    def fit(self, models: ClientModels) -> Draw:
+        """Return what draws from the pool."""
+        pooled = models.average
+        deviation = self.sample_scale * np.sqrt(pooled.variance.astype(np.float64))
+
+        def draw(generator: np.random.Generator) -> Array:
+            values = pooled.mean + deviation * generator.standard_normal(pooled.size)
+            return np.concatenate([values, pooled.point])
+
+        return draw

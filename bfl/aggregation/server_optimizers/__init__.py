@@ -1,9 +1,283 @@
-"""Server optimizers: what the server does with the step from the previous to the pooled posterior.
+"""Server optimizers: ``init`` and ``apply`` on the vector of all that a round may move."""
 
-- ``base``: what a server optimizer is, and the registry ``server_optimizers``.
-- every other module: one server optimizer.
-"""
+from __future__ import annotations
 
-from bfl.aggregation.server_optimizers.base import ServerOptimizer, State, server_optimizers
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import Any, Literal
 
-__all__ = ["ServerOptimizer", "State", "server_optimizers"]
+import numpy as np
+import numpy.typing as npt
+from pydantic import Field
+
+from bfl.posteriors.posterior import Posterior, Vector
+from bfl.registry import Component, Registry
+
+Array = npt.NDArray[np.float64]
+State = Mapping[str, npt.NDArray[Any]]
+"""What an optimizer keeps from round to round: arrays by name, for checkpoints."""
+
+
+class ServerOptimizer(Component, ABC):
+    """Turns the step from the previous posterior to the pooled one into the step that is made.
+
+    It moves means and point parameters. Variances are the pool's: a step of momentum beyond the
+    pool would make small ones negative, and a rule that divides variances by K would be
+    extrapolated to 0. So are point parameters that training does not move by their gradient (the
+    moving means and variances of batch normalisation): they are measured, and a variance of them
+    could become negative as well. Which these are the network's manifest says; where the server
+    knows none it moves all point parameters.
+
+    Source: Reddi et al. (2021), "Adaptive Federated Optimization", Algorithm 2, which treats
+    Δ = pooled − previous as the negative of a gradient.
+    """
+
+    server_learning_rate: float = Field(
+        1.0, gt=0.0, le=1e3, description="rate of the server's step; 1 goes to the pool"
+    )
+
+    @property
+    def idle(self) -> bool:
+        """Whether the step that is made is the one to the pool, so that nothing is computed."""
+        return False
+
+    def has(self) -> frozenset[str]:
+        """Return whether the step differs from that to the pool."""
+        return frozenset() if self.idle else frozenset({"moved-pool"})
+
+    @abstractmethod
+    def init(self, size: int) -> State:
+        """Return the state before the first round for ``size`` parameters: arrays by name."""
+
+    @abstractmethod
+    def step(self, state: State, delta: Array, server_round: int) -> tuple[State, Array]:
+        """Return the next state and the step (n,) that is made.
+
+        Args:
+            state: What ``init`` or the last call has returned.
+            delta: (n,) pooled minus previous values.
+            server_round: The round, from 1.
+        """
+
+    def apply(
+        self,
+        state: State,
+        previous: Posterior,
+        pooled: Posterior,
+        server_round: int,
+        *,
+        moves_point: npt.NDArray[np.bool_] | None = None,
+    ) -> tuple[State, Posterior]:
+        """Return the next state and the posterior that the next round begins with.
+
+        Args:
+            state: What the last call has returned; empty before the first round.
+            previous: The global posterior of the round before.
+            pooled: What the clients' posteriors have been pooled to.
+            server_round: The round, from 1.
+            moves_point: (P,) the point parameters that it may move; None for all of them.
+
+        Returns:
+            The state, and a posterior in the types of ``pooled``.
+        """
+        if self.idle:
+            return state, pooled
+        moves = np.ones(pooled.point.size, bool) if moves_point is None else moves_point
+        before = _joined(previous, moves)
+        delta = _joined(pooled, moves) - before
+        following, step = self.step(state or self.init(delta.size), delta, server_round)
+        moved = before + step
+        point = pooled.point.copy()
+        point[moves] = moved[pooled.size :]
+        return following, Posterior(
+            mean=moved[: pooled.size].astype(pooled.mean.dtype),
+            variance=pooled.variance,
+            point=point,
+        )
+
+
+def _joined(posterior: Posterior, moves: npt.NDArray[np.bool_]) -> Array:
+    """Return all that may be moved, in float64."""
+    vectors: list[Vector] = [posterior.mean, posterior.point[moves]]
+    return np.concatenate(vectors).astype(np.float64)
+
+
+server_optimizers: Registry[ServerOptimizer] = Registry(
+    "server-optimizer", "bfl.aggregation.server_optimizers"
+)
+
+
+@server_optimizers.register("none")
+class NoServerOptimizer(ServerOptimizer):
+    """The pooled posterior as it is."""
+
+    @property
+    def idle(self) -> bool:
+        """True."""
+        return True
+
+    def init(self, size: int) -> State:
+        """Return nothing."""
+        return {}
+
+    def step(self, state: State, delta: Array, server_round: int) -> tuple[State, Array]:
+        """Return the step to the pool."""
+        return state, delta
+
+
+class AdaptiveServerOptimizer(ServerOptimizer):
+    """θ ← θ + η_t m / (√v + τ), with m ← β₁ m + (1 − β₁) Δ and Δ = pooled − previous.
+
+    What v is, and whether the rate is corrected for the first rounds, is the subclass's. Both m
+    and v begin at 0. Settings and their defaults are those of Flower's strategies.
+
+    Source: Reddi et al. (2021), "Adaptive Federated Optimization", Algorithm 2.
+    """
+
+    server_learning_rate: float = Field(
+        0.1, gt=0.0, le=1e3, description="rate of the server's step; 1 goes to the pool"
+    )
+    server_tau: float = Field(
+        1e-3, gt=0.0, description="what is added to the root that the server's step is divided by"
+    )
+
+    @property
+    def first_decay(self) -> float:
+        """β₁: the share of itself that the mean step keeps."""
+        return 0.0
+
+    @abstractmethod
+    def second(self, second: Array, squared: Array) -> Array:
+        """Return the next v (n,) from the last one and Δ² (n,)."""
+
+    def rate(self, server_round: int) -> float:
+        """Return η of a round."""
+        return self.server_learning_rate
+
+    def init(self, size: int) -> State:
+        """Return moments of 0."""
+        return {"first-moment": np.zeros(size), "second-moment": np.zeros(size)}
+
+    def step(self, state: State, delta: Array, server_round: int) -> tuple[State, Array]:
+        """Return both moments, and the step that they give."""
+        decay = self.first_decay
+        first = decay * state["first-moment"] + (1.0 - decay) * delta
+        second = self.second(state["second-moment"], np.square(delta))
+        moments = {"first-moment": first, "second-moment": second}
+        return moments, self.rate(server_round) * first / (np.sqrt(second) + self.server_tau)
+
+
+class DecayingServerOptimizer(AdaptiveServerOptimizer):
+    """An adaptive server optimizer whose moments forget: of each a share is kept in a round."""
+
+    server_beta_1: float = Field(
+        0.9, ge=0.0, lt=1.0, description="share of itself that the server's mean step keeps"
+    )
+    server_beta_2: float = Field(
+        0.99, ge=0.0, lt=1.0, description="share of itself that its mean squared step keeps"
+    )
+
+    @property
+    def first_decay(self) -> float:
+        """β₁."""
+        return self.server_beta_1
+
+
+@server_optimizers.register("adagrad", aliases=("fedadagrad",))
+class Adagrad(AdaptiveServerOptimizer):
+    """Adaptive steps with v ← v + Δ², and no momentum (β₁ = 0).
+
+    Source: Reddi et al. (2021), Algorithm 2, FedAdagrad; defaults of Flower's FedAdagrad.
+    """
+
+    def second(self, second: Array, squared: Array) -> Array:
+        """Return v + Δ², (n,)."""
+        return second + squared
+
+
+@server_optimizers.register("adam", aliases=("fedadam",))
+class Adam(DecayingServerOptimizer):
+    """Adaptive steps with v ← β₂ v + (1 − β₂) Δ², and a rate corrected for the first rounds.
+
+    η_t = η √(1 − β₂ᵗ⁺¹) / (1 − β₁ᵗ⁺¹) in round t, from 1: Flower counts its rounds so, one ahead
+    of Kingma and Ba (2015); Reddi et al. have no correction.
+
+    Source: Reddi et al. (2021), Algorithm 2, FedAdam; formulas and defaults of Flower's FedAdam.
+    """
+
+    def rate(self, server_round: int) -> float:
+        """Return η of a round, corrected for moments that began at 0."""
+        power = server_round + 1.0
+        first = 1.0 - math.pow(self.server_beta_1, power)
+        second = 1.0 - math.pow(self.server_beta_2, power)
+        return self.server_learning_rate * math.sqrt(second) / first
+
+    def second(self, second: Array, squared: Array) -> Array:
+        """Return β₂ v + (1 − β₂) Δ², (n,)."""
+        return self.server_beta_2 * second + (1.0 - self.server_beta_2) * squared
+
+
+ROUNDS_OF_THE_POOL = 2
+"""After so many rounds a running average of steps begins."""
+
+
+@server_optimizers.register("momentum", aliases=("fedavgm",))
+class Momentum(ServerOptimizer):
+    """Steps along a velocity that keeps a share of itself from round to round.
+
+    v ← m v + Δ, θ ← θ + η v, with Δ = pooled − previous, m ``server-momentum`` and η
+    ``server-learning-rate``; v begins as the first round's Δ. With m = 0 and η = 1 nothing is
+    computed and the pooled posterior is taken, bit for bit.
+
+    With ``server-velocity`` = "average" it is v ← m v + (1 − m) Δ from the third round on; in the
+    first two v = Δ.
+
+    Source: Hsu et al. (2019), "Measuring the effects of non-identical data distribution for
+    federated visual classification", section 4.3; the form without (1 − m) is that of Flower's
+    FedAvgM and of Reddi et al. (2021), Algorithm 1, the one with it that of FedBE's published
+    code (``FedAvgM``).
+    """
+
+    server_momentum: float = Field(
+        0.0, ge=0.0, lt=1.0, description="share of its velocity that the server's step keeps"
+    )
+    server_velocity: Literal["sum", "average"] = Field(
+        "sum",
+        description="what a velocity is of the rounds' steps: a fading sum, or a running average "
+        "that begins as the second round's step, as in FedBE's code",
+    )
+
+    @property
+    def idle(self) -> bool:
+        """Whether momentum is 0 and the rate 1."""
+        return self.server_momentum == 0.0 and self.server_learning_rate == 1.0
+
+    def init(self, size: int) -> State:
+        """Return a velocity of 0."""
+        return {"velocity": np.zeros(size)}
+
+    def step(self, state: State, delta: Array, server_round: int) -> tuple[State, Array]:
+        """Return the velocity, and η times it."""
+        kept, added = self.server_momentum, 1.0
+        if self.server_velocity == "average":
+            kept = kept if server_round > ROUNDS_OF_THE_POOL else 0.0
+            added = 1.0 - kept
+        velocity = kept * state["velocity"] + added * delta
+        return {"velocity": velocity}, self.server_learning_rate * velocity
+
+
+@server_optimizers.register("yogi", aliases=("fedyogi",))
+class Yogi(DecayingServerOptimizer):
+    """Adaptive steps with v ← v − (1 − β₂) Δ² sign(v − Δ²).
+
+    Source: Reddi et al. (2021), Algorithm 2, FedYogi; formulas and defaults of Flower's FedYogi.
+    """
+
+    server_learning_rate: float = Field(
+        0.01, gt=0.0, le=1e3, description="rate of the server's step; 1 goes to the pool"
+    )
+
+    def second(self, second: Array, squared: Array) -> Array:
+        """Return v − (1 − β₂) Δ² sign(v − Δ²), (n,)."""
+        return second - (1.0 - self.server_beta_2) * squared * np.sign(second - squared)

@@ -12,7 +12,7 @@ from bfl.aggregation.ensemble import Member
 from bfl.registry import Component, Registry
 
 if TYPE_CHECKING:
-    from bfl.aggregation.samplers.base import Sampler
+    from bfl.aggregation.samplers import Sampler
     from bfl.aggregation.server import RoundContext
     from bfl.posteriors import Manifest
 

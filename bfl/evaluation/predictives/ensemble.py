@@ -10,7 +10,7 @@ from bfl.aggregation.ensemble import EnsembleMembers, Member
 from bfl.evaluation.predictives.base import Arrays, Predictive, predictives
 
 if TYPE_CHECKING:
-    from bfl.aggregation.samplers.base import Sampler
+    from bfl.aggregation.samplers import Sampler
     from bfl.aggregation.server import RoundContext
     from bfl.posteriors import Manifest
 

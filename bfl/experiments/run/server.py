@@ -20,7 +20,7 @@ from bfl.evaluation.prediction.predictions import Predictions
 from bfl.learning.distillation.distiller import Distiller, distiller_for
 from bfl.learning.distillation.statistics import statistics_pass
 from bfl.learning.networks.network import build_network
-from bfl.learning.optimizers.sgd import StochasticGradientDescent
+from bfl.learning.optimizers import StochasticGradientDescent
 from bfl.posteriors import Posterior
 
 

@@ -1,9 +1,154 @@
-"""Attacks: what hostile clients send in place of what they have learned; one file each.
+"""Attacks: what hostile clients send in place of what they have learned.
 
 They exist to be measured against: ``attack`` and ``attackers`` in a configuration make the first
 few clients hostile.
 """
 
-from bfl.federation.attacks.base import Attack, attacks
+from __future__ import annotations
 
-__all__ = ["Attack", "attacks"]
+from abc import abstractmethod
+
+import numpy as np
+from pydantic import Field
+
+from bfl.posteriors import Posterior
+from bfl.registry import Component, Registry
+
+
+class Attack(Component):
+    """What a hostile client sends in place of the posterior that it has learned.
+
+    It is told apart from what an honest client would have sent, so it goes with no part whose
+    client reckons what it keeps from what it has sent: from its second round on such a client
+    would not train honestly before it lies, and what is measured would be another attack.
+    """
+
+    @property
+    def idle(self) -> bool:
+        """Whether it sends what was learned, so that no client is a hostile one."""
+        return False
+
+    def has(self) -> frozenset[str]:
+        """Return whether updates are corrupted."""
+        return frozenset() if self.idle else frozenset({"corrupted-updates"})
+
+    @abstractmethod
+    def corrupt(
+        self, learned: Posterior, received: Posterior, generator: np.random.Generator
+    ) -> Posterior:
+        """Return what is sent.
+
+        Args:
+            learned: The posterior that honest training has given.
+            received: The global posterior that the client was sent.
+            generator: The source of the attack's randomness.
+        """
+
+
+attacks: Registry[Attack] = Registry("attack", "bfl.federation.attacks")
+
+
+@attacks.register("none")
+class NoAttack(Attack):
+    """Nobody is hostile."""
+
+    @property
+    def idle(self) -> bool:
+        """True."""
+        return True
+
+    def corrupt(
+        self, learned: Posterior, received: Posterior, generator: np.random.Generator
+    ) -> Posterior:
+        """Return what has been learned."""
+        return learned
+
+
+@attacks.register("echo")
+class Echo(Attack):
+    """The global posterior that the client was sent, as if nothing had been learned.
+
+    A free rider's update; no check can tell it from that of a client with nothing to learn. Under
+    the weighting ``distance`` its divergence from the previous global posterior is 0, so it owns
+    the pool and the federation stands still; two of them own ``max-discrepancy`` together.
+
+    Source: Fraboni et al. (2021), "Free-rider attacks on model aggregation in federated learning",
+    there called plain free-riding.
+    """
+
+    def corrupt(
+        self, learned: Posterior, received: Posterior, generator: np.random.Generator
+    ) -> Posterior:
+        """Return the received posterior."""
+        return received
+
+
+@attacks.register("noise")
+class Noise(Attack):
+    """Random means around 0, variances as learned.
+
+    Source: Blanchard et al. (2017), "Machine learning with adversaries", section 5.1: Gaussian
+    noise in place of what was learned. Networks of points send random points.
+    """
+
+    noise_scale: float = Field(1.0, gt=0.0, description="standard deviation of an attacker's means")
+
+    def corrupt(
+        self, learned: Posterior, received: Posterior, generator: np.random.Generator
+    ) -> Posterior:
+        """Return the learned posterior with normal random means."""
+
+        def noise(size: int) -> np.ndarray:
+            return (self.noise_scale * generator.standard_normal(size)).astype(np.float32)
+
+        if learned.size == 0:
+            return Posterior(learned.mean, learned.variance, noise(learned.point.size))
+        return Posterior(noise(learned.size), learned.variance, learned.point)
+
+
+@attacks.register("sign-flip")
+class SignFlip(Attack):
+    """Means with the opposite sign, variances as learned.
+
+    Source: Li et al. (2019), "RSA: Byzantine-robust stochastic aggregation", section 5; there the
+    sign of what is sent is flipped and it is scaled, here it is flipped alone. Networks of points
+    send the negative of their points.
+    """
+
+    def corrupt(
+        self, learned: Posterior, received: Posterior, generator: np.random.Generator
+    ) -> Posterior:
+        """Return the learned posterior with negative means."""
+        if learned.size == 0:
+            return Posterior(learned.mean, learned.variance, -learned.point)
+        return Posterior(-learned.mean, learned.variance, learned.point)
+
+
+@attacks.register("small-variance")
+class SmallVariance(Attack):
+    """Random means that are sent as certain: with a tiny variance.
+
+    A rule that weights by the inverse variance takes the attacker's means for the truth. The claim
+    is made anew in each round, relative to the posterior received: a fixed one would capture the
+    first round only, after which all clients are as certain. The means are random, since honest
+    ones would do little harm. Networks of points have no variance to lie about and send what they
+    have learned.
+
+    Source: none known; it is what equations (15) to (17) of Fischer et al. (2024) invite.
+    """
+
+    attack_scale: float = Field(
+        1e-3,
+        gt=0.0,
+        description="standard deviation that an attacker claims, as a share of the received one",
+    )
+
+    def corrupt(
+        self, learned: Posterior, received: Posterior, generator: np.random.Generator
+    ) -> Posterior:
+        """Return random means as large as those learned, with a tiny variance."""
+        spread = float(np.std(learned.mean)) if learned.size else 0.0
+        means = (spread * generator.standard_normal(learned.size)).astype(np.float32)
+        claimed = self.attack_scale**2 * received.variance.astype(np.float64)
+        variance = np.maximum(claimed, np.finfo(np.float32).tiny).astype(np.float32)
+        return Posterior(means, variance, learned.point)

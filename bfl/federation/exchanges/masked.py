@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from bfl.errors import ConfigurationError
-from bfl.federation.exchanges.base import Exchange, exchanges
+from bfl.federation.exchanges import Exchange, exchanges
 from bfl.federation.secure_aggregation.neighbours import FEWEST_CLIENTS, Neighbourhood
 from bfl.federation.secure_aggregation.settings import SecureSums
 from bfl.federation.secure_aggregation.value_range import ValueRange

@@ -1,23 +1,398 @@
-"""What is done to an update on its way out of a client; one file each, several in a chain.
+"""Parts of the chain that an update passes on its way out of a client.
 
 ``outgoing="clip+noise"`` is differential privacy of whole clients, see docs/privacy.md.
 """
 
-from bfl.federation.outgoing.base import Outgoing, outgoing_parts
-from bfl.federation.outgoing.chain import (
-    is_private,
-    length_problem,
-    noised_pool,
-    order_problem,
-    sent,
-)
+from __future__ import annotations
 
-__all__ = [
-    "Outgoing",
-    "is_private",
-    "length_problem",
-    "noised_pool",
-    "order_problem",
-    "outgoing_parts",
-    "sent",
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Annotated, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from bfl.federation.parts import Counts
+from bfl.federation.privacy.accountant import EPSILON, gaussian_epsilon, noise_multiplier_for
+from bfl.federation.privacy.difference import Array, difference, moved
+from bfl.federation.privacy.mechanism import NO_BUDGET, Mechanism
+from bfl.federation.privacy.normals import Normals
+from bfl.posteriors import Posterior
+from bfl.registry import Component, Registry
+
+
+class Outgoing(Component, ABC):
+    """What is done to what a client has learned before it is sent, and to the clients' pool.
+
+    It works on the update's difference from what was received, a vector of means, points and
+    logarithms of standard deviations (``bfl.federation.privacy.difference``).
+
+    Attributes:
+        stage: Where in a chain it stands: no part stands behind one of a later stage.
+        lengthens: Whether a difference may be longer behind it than before, by ``change`` or by
+            ``change_pool``: one that may has no place where privacy rests on a bounded length.
+    """
+
+    stage: ClassVar[int] = 0
+    lengthens: ClassVar[bool] = True
+
+    @property
+    def active(self) -> bool:
+        """Whether it does anything, as it is set."""
+        return True
+
+    @property
+    def private(self) -> bool:
+        """Whether nothing but what the chain gives may leave a client: no number it measured."""
+        return False
+
+    @property
+    def draws(self) -> bool:
+        """Whether ``change`` draws random numbers."""
+        return False
+
+    @property
+    def draws_on_pool(self) -> bool:
+        """Whether ``change_pool`` draws random numbers: the noise is the server's."""
+        return False
+
+    def mechanism(self) -> Mechanism | None:
+        """Return what an account reckons with; None: there is no noise, and no ε."""
+        return None
+
+    @abstractmethod
+    def change(self, difference: Array, normals: Normals) -> Array:
+        """Return what a client's difference becomes: that very array if it stays as it is.
+
+        Args:
+            difference: (2 D + P,) what is left of it by the parts before.
+            normals: Where the part's random numbers are from.
+        """
+
+    def holds(self, difference: Array) -> bool:
+        """Return whether what rounding has made of the part's result is as the part promises."""
+        return True
+
+    def change_pool(self, difference: Array, counts: Counts, normals: Normals) -> Array:
+        """Return what the pool's difference from the previous posterior becomes, on the server.
+
+        Args:
+            difference: (2 D + P,), as ``change`` has it.
+            counts: How many clients were asked, and have been pooled.
+            normals: Where the part's random numbers are from.
+        """
+        return difference
+
+
+outgoing_parts: Registry[Outgoing] = Registry("outgoing", "bfl.federation.outgoing")
+
+
+@outgoing_parts.register("none")
+class AsLearned(Outgoing):
+    """Clients send what they have learned."""
+
+    lengthens = False
+
+    @property
+    def active(self) -> bool:
+        """Whether it does anything: no."""
+        return False
+
+    def change(self, difference: Array, normals: Normals) -> Array:
+        """Return the difference."""
+        return difference
+
+
+CLIPPED = "clipped-updates"
+"""The property of a part that bounds the length of differences."""
+
+ROUNDINGS = 8
+"""How often a difference that rounding has led out of a bound is made a little shorter."""
+
+
+def order_problem(chain: Sequence[Outgoing]) -> str:
+    """Return what is wrong with the order of a chain, for people; empty: nothing."""
+    given = "+".join(part.name for part in chain)
+    for before, after in pairwise(chain):
+        if after.stage < before.stage:
+            ordered = "+".join(p.name for p in sorted(chain, key=lambda p: p.stage))
+            return (
+                f"outgoing is '{given}', where '{before.name}' comes before '{after.name}'; "
+                f"allowed: '{ordered}'"
+            )
+    return ""
+
+
+def length_problem(chain: Sequence[Outgoing]) -> str:
+    """Return which part may undo the bound that another rests on, for people; empty: none does.
+
+    A part that needs clipped updates takes them as long as the last part before it that clips
+    leaves them. Where clients add the noise, that is what stands between the two; where the server
+    does, all else that clients do after clipping.
+    """
+    active = [part for part in chain if part.active]
+    for place, part in enumerate(active):
+        if CLIPPED not in part.requires():
+            continue
+        clips = [i for i, before in enumerate(active[:place]) if CLIPPED in before.has()]
+        end = place if part.draws else len(active)
+        for between in active[clips[-1] + 1 : end] if clips else ():
+            if between is not part and between.lengthens:
+                return (
+                    f"outgoing is '{'+'.join(p.name for p in chain)}', where '{between.name}' "
+                    f"stands behind '{active[clips[-1]].name}' and does not say that it makes no "
+                    f"difference longer (lengthens = False), so that '{part.name}' could not know "
+                    f"how long one is; allowed: '{between.name}' before "
+                    f"'{active[clips[-1]].name}', or a chain without it"
+                )
+    return ""
+
+
+def is_private(chain: Sequence[Outgoing]) -> bool:
+    """Return whether clients send nothing that they have measured; see ``Outgoing.private``."""
+    return any(part.private for part in chain)
+
+
+def sent(
+    chain: Sequence[Outgoing], learned: Posterior, received: Posterior, normals: Normals
+) -> Posterior:
+    """Return what a client sends of what it has learned.
+
+    What no part changes is what was learned, bit for bit. Noise is added in float64, before the one
+    rounding to the type of what was received. Without noise, the rounding is kept from leading out
+    of what the chain gives: where that takes more than a percent of it, nothing new is sent.
+
+    Args:
+        chain: The parts, in their order.
+        learned: What training has given.
+        received: The global posterior that the client was sent.
+        normals: Where random numbers are from.
+    """
+    if not any(part.active for part in chain):
+        return learned
+    before = difference(received, learned)
+    if is_private(chain) and not np.isfinite(before).all():
+        # That training has diverged says something of the data, too.
+        before = np.zeros_like(before)
+        learned = received
+    after = _changed(chain, before, normals)
+    if after is before:
+        return learned
+    rounded = moved(received, after)
+    if any(part.draws for part in chain):
+        return rounded
+    for number in range(ROUNDINGS):
+        there = difference(received, rounded)
+        if all(part.holds(there) for part in chain if part.active):
+            return rounded
+        after = after * (1.0 - 2.0 ** (2 * number - 20))
+        rounded = moved(received, after)
+    return received
+
+
+def noised_pool(
+    chain: Sequence[Outgoing],
+    pooled: Posterior,
+    previous: Posterior,
+    counts: Counts,
+    normals: Normals,
+) -> Posterior:
+    """Return what the server makes of the pool: that very posterior if no part changes it.
+
+    Args:
+        chain: The parts, in their order.
+        pooled: The pooled posterior.
+        previous: The posterior before the round.
+        counts: How many clients were asked, and have been pooled.
+        normals: Where random numbers are from.
+    """
+    if not any(part.active for part in chain):
+        return pooled
+    before = after = difference(previous, pooled)
+    for part in chain:
+        after = part.change_pool(after, counts, normals) if part.active else after
+    return pooled if after is before else moved(previous, after)
+
+
+def _changed(chain: Sequence[Outgoing], before: Array, normals: Normals) -> Array:
+    after = before
+    for part in chain:
+        after = part.change(after, normals) if part.active else after
+    return after
+
+
+ClipNorm = Annotated[
+    float,
+    Field(
+        gt=0.0,
+        le=1e6,
+        description="greatest L2 norm C of an update's difference in means, points and log σ",
+    ),
 ]
+
+INSIDE = 1.0 - 2.0**-40
+"""What keeps rounding from leading out of the bound again."""
+
+
+@outgoing_parts.register("clip")
+class Clip(Outgoing):
+    """Δ min(1, C / ‖Δ‖₂), of means, points and log σ together.
+
+    Source: McMahan et al. (2018), "Learning differentially private recurrent language models",
+    section 2, flat clipping.
+    """
+
+    stage = 1
+    lengthens = False
+
+    clip_norm: ClipNorm = 1.0
+
+    def has(self) -> frozenset[str]:
+        """Return that what follows knows how large a difference can be."""
+        return frozenset({"clipped-updates"})
+
+    def holds(self, difference: Array) -> bool:
+        """Return whether the norm is at most ``clip_norm``."""
+        return float(np.linalg.norm(difference)) <= self.clip_norm
+
+    def change(self, difference: Array, normals: Normals) -> Array:
+        """Return the difference with a norm of at most ``clip_norm``."""
+        norm = float(np.linalg.norm(difference))
+        # What is not finite stays so, for the checks to find.
+        if not norm > self.clip_norm or not np.isfinite(norm):
+            return difference
+        return difference * (self.clip_norm / norm * INSIDE)
+
+
+SENSITIVITY = {"replace": 2.0, "zero-out": 1.0}
+"""How far a clipped difference can move between two neighbours, in units of the clip norm."""
+
+
+@outgoing_parts.register("noise")
+class Noise(Outgoing):
+    """N(0, (z C)²) added to each coordinate of a clipped difference, by clients or by the server.
+
+    Of each client by itself: what it sends is private from the server on. By the server: to the sum
+    of the clients' differences, whose mean over all clients that were asked is then the step; what
+    comes out is private, and the server sees single updates.
+
+    Source: McMahan et al. (2018), "Learning differentially private recurrent language models",
+    Algorithm 1, for the sum with a fixed denominator; Balle and Wang (2018) for its ε.
+    """
+
+    stage = 2
+
+    clip_norm: ClipNorm = 1.0
+    noise_multiplier: float = Field(
+        1.0,
+        ge=0.0,
+        le=1e6,
+        description="standard deviation z of privacy's noise in units of clip-norm; 0: no noise",
+    )
+    noise_at: Literal["clients", "server"] = Field(
+        "clients",
+        description="who adds privacy's noise: each client to its update, or the server to the sum",
+    )
+    adjacency: Literal["replace", "zero-out"] = Field(
+        "replace",
+        description="what ε hides of a client: which data it has, or whether it has any",
+    )
+    privacy_delta: float = Field(
+        1e-5, gt=0.0, lt=1.0, description="δ of the (ε, δ) that each round's record has"
+    )
+    epsilon_budget: float = Field(
+        NO_BUDGET,
+        gt=0.0,
+        le=NO_BUDGET,
+        description="the run ends before a round that would lead to a greater ε",
+    )
+
+    @property
+    def active(self) -> bool:
+        """Whether there is any noise."""
+        return self.noise_multiplier > 0.0
+
+    @property
+    def private(self) -> bool:
+        """Whether clients send no other number: where there is noise."""
+        return self.active
+
+    @property
+    def draws(self) -> bool:
+        """Whether clients add it."""
+        return self.active and not self.by_server
+
+    @property
+    def draws_on_pool(self) -> bool:
+        """Whether the server adds it."""
+        return self.active and self.by_server
+
+    @property
+    def by_server(self) -> bool:
+        """Whether it is the server that adds it."""
+        return self.noise_at == "server"
+
+    def has(self) -> frozenset[str]:
+        """Return that clients say nothing that they measure."""
+        return frozenset({"secret-measurements"}) if self.active else frozenset()
+
+    def requires(self) -> frozenset[str]:
+        """Return that differences are bounded and clients alike, and what else ε rests on."""
+        if not self.active:
+            return frozenset()
+        # The server measures differences from its own posterior: clients have to have been sent it.
+        # A client that is asked again in a round would release another update of that round.
+        own = {"averaged-values", "sent-variances"} if self.by_server else {"asked-once"}
+        return frozenset({"clipped-updates", "uniform-weights", *own})
+
+    def excludes(self) -> frozenset[str]:
+        """Return what would tell of a client's data beside its noised difference."""
+        if not self.active:
+            return frozenset()
+        # What is made of noised updates is no release more; of the server's sum there is one, and
+        # each part of it has to be as short as it is taken to be.
+        own = {"changed-updates", "single-models", "unseen-updates"} if self.by_server else set()
+        return frozenset(
+            {"moving-statistics", "sent-beside", "judged-by-clients", "pre-training", *own}
+        )
+
+    def change(self, difference: Array, normals: Normals) -> Array:
+        """Return the difference with noise, if it is the clients that add it."""
+        return difference if self.by_server else self._noised(difference, 1.0, normals)
+
+    def change_pool(self, difference: Array, counts: Counts, normals: Normals) -> Array:
+        """Return the noised sum of the pooled clients' differences over the number asked."""
+        if not self.by_server:
+            return difference
+        return self._noised(difference * (counts.pooled / counts.asked), 1 / counts.asked, normals)
+
+    def _noised(self, difference: Array, share: float, normals: Normals) -> Array:
+        scale = share * self.noise_multiplier * self.clip_norm
+        return np.asarray(difference + scale * normals.standard_normal(difference.size))
+
+    def mechanism(self) -> Mechanism | None:
+        """Return what an account reckons with: a round is one release, whatever was trained."""
+        if not self.active:
+            return None
+        return Mechanism(
+            metric=EPSILON,
+            multiplier_key="noise-multiplier",
+            multiplier=self.noise_multiplier,
+            budget_key="epsilon-budget",
+            budget=self.epsilon_budget,
+            delta=self.privacy_delta,
+            releases=lambda epochs: 1,
+            epsilon=self.epsilon,
+            multiplier_for=self.multiplier_for,
+        )
+
+    def epsilon(self, releases: int) -> float:
+        """Return ε of a client that has been asked in so many rounds."""
+        multiplier = self.noise_multiplier / SENSITIVITY[self.adjacency]
+        return gaussian_epsilon(multiplier, releases, self.privacy_delta)
+
+    def multiplier_for(self, epsilon: float, releases: int) -> float:
+        """Return the ``noise_multiplier`` with which so many rounds have an ε."""
+        multiplier = noise_multiplier_for(epsilon, releases, self.privacy_delta)
+        return multiplier * SENSITIVITY[self.adjacency]

@@ -1,9 +1,89 @@
-"""Samplings: which clients take part in a round.
+"""Samplings: the clients of a round, as a function of the seed and the round alone."""
 
-- ``base``: what a sampling is, and the registry ``samplings``.
-- every other module: one sampling.
-"""
+from __future__ import annotations
 
-from bfl.federation.sampling.base import Sampling, samplings
+from abc import ABC, abstractmethod
 
-__all__ = ["Sampling", "samplings"]
+from pydantic import Field
+
+from bfl import randomness
+from bfl.registry import Component, Registry
+
+
+class Sampling(Component, ABC):
+    """Picks the clients that take part in a round.
+
+    It has no memory: resuming needs none, and Flower's random node ids play no part.
+    """
+
+    @abstractmethod
+    def sample(self, seed: int, server_round: int, clients: int) -> list[int]:
+        """Return the partition ids of a round's clients, sorted, at least one and none twice.
+
+        Args:
+            seed: The run's seed.
+            server_round: The round, from 1.
+            clients: The number of clients K; their partition ids are 0 to K − 1.
+        """
+
+    def expected_share(self, clients: int) -> float:
+        """Return the mean share of the clients that take part in a round, over what is drawn.
+
+        By default that of one round: a sampling that takes now more and now fewer says its own.
+
+        Args:
+            clients: The number of clients K, at least 1.
+        """
+        return len(self.sample(0, 1, clients)) / clients
+
+
+samplings: Registry[Sampling] = Registry("sampling", "bfl.federation.sampling")
+
+
+@samplings.register("cyclic", aliases=("sequential",))
+class CyclicSampling(Sampling):
+    """The next few clients in the order of their partition ids, and again from the first.
+
+    With ``clients-in-turn`` = 1 a round is one client's: the sequential schedule of partitioned
+    variational inference.
+
+    Source: Bui et al. (2018), "Partitioned variational inference", section 2.2; Ashman et al.
+    (2022), section 3.1.
+    """
+
+    clients_in_turn: int = Field(
+        1, ge=1, description="how many clients take part in a round of cyclic sampling"
+    )
+
+    def sample(self, seed: int, server_round: int, clients: int) -> list[int]:
+        """Return the round's partition ids, sorted."""
+        count = min(clients, self.clients_in_turn)
+        first = (server_round - 1) * count
+        return sorted((first + turn) % clients for turn in range(count))
+
+
+@samplings.register("random", aliases=("uniform",))
+class RandomSampling(Sampling):
+    """A share of the clients, drawn without replacement in each round.
+
+    ``fraction-train`` · K of them, rounded to the nearest and at least 1.
+
+    Source: McMahan et al. (2017), Algorithm 1.
+    """
+
+    fraction_train: float = Field(
+        1.0, gt=0.0, le=1.0, description="share of the clients that train in a round"
+    )
+
+    def sample(self, seed: int, server_round: int, clients: int) -> list[int]:
+        """Return the round's partition ids, sorted."""
+        generator = randomness.generator(seed, "clients", server_round)
+        chosen = generator.choice(clients, size=self._count(clients), replace=False)
+        return sorted(int(i) for i in chosen)
+
+    def expected_share(self, clients: int) -> float:
+        """Return the share of every round, without a draw."""
+        return self._count(clients) / clients
+
+    def _count(self, clients: int) -> int:
+        return min(clients, max(1, round(self.fraction_train * clients)))

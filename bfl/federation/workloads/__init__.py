@@ -1,9 +1,159 @@
-"""Workloads: how many local epochs a client makes in a round.
+"""Workloads: a client's local epochs, as a function of seed, round and partition."""
 
-- ``base``: what a workload is, and the registry ``workloads``.
-- every other module: one workload.
-"""
+from __future__ import annotations
 
-from bfl.federation.workloads.base import Workload, workloads
+from abc import ABC, abstractmethod
+from typing import ClassVar, Literal
 
-__all__ = ["Workload", "workloads"]
+from pydantic import Field, ValidationInfo, field_validator
+
+from bfl import randomness
+from bfl.registry import Component, Registry
+
+
+class Workload(Component, ABC):
+    """Says how many local epochs a client makes: systems heterogeneity, if not all make as many.
+
+    A workload has no memory and does not know the method, so all methods get the same draws, in
+    whatever order clients train and after any interruption. Clients compute it themselves, from the
+    configuration that comes with a task.
+
+    Attributes:
+        reads_local_epochs: Whether ``local-epochs`` has a part in it.
+    """
+
+    reads_local_epochs: ClassVar[bool] = True
+
+    @property
+    def varies(self) -> bool:
+        """Whether clients may make another number of epochs than ``local-epochs``."""
+        return True
+
+    @abstractmethod
+    def epochs(
+        self, seed: int, server_round: int, partition_id: int, clients: int, local_epochs: int
+    ) -> int:
+        """Return how many epochs a client makes in a round, at least 1.
+
+        Args:
+            seed: The run's seed.
+            server_round: The round, from 1.
+            partition_id: The client, from 0.
+            clients: The number of clients K.
+            local_epochs: The run's number of local epochs E.
+        """
+
+    @abstractmethod
+    def expected_epochs(self, local_epochs: int) -> float:
+        """Return the mean of a client's epochs in a round, over what is drawn."""
+
+
+class DrawnWorkload(Workload):
+    """A workload that draws: for the whole run, or anew in each round."""
+
+    epochs_drawn: Literal["once", "each-round"] = Field(
+        "once", description="whether a client's number of epochs is drawn once or in each round"
+    )
+
+    def labels(self, server_round: int) -> tuple[str | int, ...]:
+        """Return what keys the draws of a round, beside the seed."""
+        return ("workload", server_round) if self.epochs_drawn == "each-round" else ("workload",)
+
+
+workloads: Registry[Workload] = Registry("workload", "bfl.federation.workloads")
+
+
+@workloads.register("equal", aliases=("none",))
+class EqualWorkload(Workload):
+    """Every client makes ``local-epochs`` epochs in every round.
+
+    Source: McMahan et al. (2017), Algorithm 1.
+    """
+
+    @property
+    def varies(self) -> bool:
+        """False."""
+        return False
+
+    def epochs(
+        self, seed: int, server_round: int, partition_id: int, clients: int, local_epochs: int
+    ) -> int:
+        """Return the run's number of local epochs."""
+        return local_epochs
+
+    def expected_epochs(self, local_epochs: int) -> float:
+        """Return the run's number of local epochs."""
+        return local_epochs
+
+
+@workloads.register("slow-share", aliases=("stragglers",))
+class SlowShareWorkload(DrawnWorkload):
+    """A share of all clients makes x ~ U{1..E} epochs, and the others make E.
+
+    ``slow-share`` · K clients are slow, rounded to the nearest; which, and how slow, is drawn in
+    each round or once. Where only some clients take part in a round, that is the share of the slow
+    ones among them on average.
+
+    Source: HBFL (2023), section 5.3.3, "we assign x epochs (chosen uniformly at random between
+    [1, 5]) to 50%, and 90% of the selected devices [...] in each round", with E = 5, after FedProx
+    (Li et al. 2020), section 5.2.
+    """
+
+    slow_share: float = Field(
+        0.5, ge=0.0, le=1.0, description="share of the clients that make fewer epochs"
+    )
+    epochs_drawn: Literal["once", "each-round"] = Field(
+        "each-round",
+        description="whether a client's number of epochs is drawn once or in each round",
+    )
+
+    def epochs(
+        self, seed: int, server_round: int, partition_id: int, clients: int, local_epochs: int
+    ) -> int:
+        """Return the draw of a slow client, and all epochs for another one."""
+        labels = self.labels(server_round)
+        order = randomness.generator(seed, *labels, "slow").permutation(clients)
+        if partition_id not in order[: round(self.slow_share * clients)]:
+            return local_epochs
+        generator = randomness.generator(seed, *labels, "epochs", partition_id)
+        return int(generator.integers(1, local_epochs, endpoint=True))
+
+    def expected_epochs(self, local_epochs: int) -> float:
+        """Return the mean over slow and other clients."""
+        return self.slow_share * (1 + local_epochs) / 2 + (1 - self.slow_share) * local_epochs
+
+
+@workloads.register("uniform")
+class UniformWorkload(DrawnWorkload):
+    """Every client makes E_k ~ U{``least-epochs``..``most-epochs``} epochs, whatever E is.
+
+    Source: FedBE (2021), section 5.3, "assigning each client a local training epoch E_i, sampled
+    uniformly from (0, 20]", which is {1, …, 20}. Whether once or in each round it does not say;
+    FedProx (Li et al. 2020), whom it follows, draws in each round.
+    """
+
+    reads_local_epochs: ClassVar[bool] = False
+
+    least_epochs: int = Field(1, ge=1, description="fewest local epochs that are drawn")
+    most_epochs: int = Field(
+        20, ge=1, validate_default=True, description="most local epochs that are drawn"
+    )
+
+    @field_validator("most_epochs")
+    @classmethod
+    def _at_least_the_fewest(cls, most: int, info: ValidationInfo) -> int:
+        least = info.data.get("least_epochs", 1)
+        if most < least:
+            raise ValueError(f"at least least-epochs, {least}")
+        return most
+
+    def epochs(
+        self, seed: int, server_round: int, partition_id: int, clients: int, local_epochs: int
+    ) -> int:
+        """Return the client's draw."""
+        generator = randomness.generator(seed, *self.labels(server_round), "epochs", partition_id)
+        return int(generator.integers(self.least_epochs, self.most_epochs, endpoint=True))
+
+    def expected_epochs(self, local_epochs: int) -> float:
+        """Return the mean of the uniform distribution."""
+        return (self.least_epochs + self.most_epochs) / 2

@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field
 
 from bfl.federation.parts import GREATEST_BESIDE, Arrays, Counts, DeclaredArray, Trained
-from bfl.learning.corrections.base import Correction, corrections
+from bfl.learning.corrections import Correction, corrections
 from bfl.posteriors import Posterior
 
 VECTORS = ("mean", "point")

@@ -1,5 +1,337 @@
-"""Inferences: how a network's weights are learned and used; one file each."""
+"""Inferences: a network's weights as points, points under dropout, or distributions."""
 
-from bfl.learning.inferences.base import Inference, inferences
+from __future__ import annotations
 
-__all__ = ["Inference", "inferences"]
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+from pydantic import Field, ValidationInfo, field_validator
+
+from bfl.learning.networks.parametrizations import SOFTPLUS, LogVariance, Parametrization
+from bfl.posteriors.manifest import KernelInitialization
+from bfl.registry import Component, Registry
+
+if TYPE_CHECKING:
+    from bfl.learning.networks.layers import Form
+    from bfl.learning.networks.parameters import ParameterVariables
+
+
+Layer = Callable[[Any], Any]
+"""A Keras layer, or several in a row: takes a symbolic tensor, gives a symbolic tensor."""
+
+Padding = Literal["same", "valid"]
+"""Zeros around a convolution's images so that it keeps their size (over the strides), or none."""
+
+
+class Inference(Component):
+    """A way of learning and using a network's weights; it makes the layers that have some.
+
+    An architecture (``bfl.learning.models``) asks it for convolutions and dense layers and does not
+    know what it gets, so every architecture exists in every inference.
+
+    Kernels begin as ``initial-means`` says, but for those of depthwise convolutions and, where
+    dense layers alone are variational, of convolutions: both begin as He et al.'s (2015). Biases
+    begin at 0.
+    """
+
+    gaussian: ClassVar[bool] = False
+    """Whether it learns a Gaussian posterior over the weights."""
+
+    predictor: ClassVar[str]
+    """The inference whose network predicts with one drawn θ: a layer of plain weights suffices
+    once the weights have been drawn."""
+
+    stochastic_prediction: ClassVar[bool] = True
+    """Whether two predictions differ, so that more than one Monte Carlo sample makes sense."""
+
+    initial_means: KernelInitialization = Field(
+        "he-normal",
+        description="how kernels begin, or the means of Gaussian ones: N(0, 2/fan-in), "
+        "N(0, 1/fan-in), or uniform within the square root of 6/(fan-in + fan-out)",
+    )
+
+    def has(self) -> frozenset[str]:
+        """Return whether there are Gaussians."""
+        return frozenset({"gaussian", "clients-to-draw-from"}) if self.gaussian else frozenset()
+
+    @abstractmethod
+    def convolution(
+        self, filters: int, kernel_size: int, *, strides: int, name: str, padding: Padding = "same"
+    ) -> Layer:
+        """Return a 2-D convolution with a bias."""
+
+    def depthwise_convolution(self, kernel_size: int, *, strides: int, name: str) -> Layer:
+        """Return a 2-D convolution of each channel by itself, padded to "same", with a bias.
+
+        Its weights are points in every inference: no library has a variational layer for it.
+        """
+        from bfl.keras import keras
+
+        layer: Layer = keras.layers.DepthwiseConv2D(
+            kernel_size, strides=strides, padding="same", name=name
+        )
+        return layer
+
+    @abstractmethod
+    def dense(self, units: int, *, name: str, output: bool = False) -> Layer:
+        """Return a dense layer with a bias; ``output`` marks the one that gives the logits."""
+
+    @abstractmethod
+    def parameters(self, layer: Any) -> list[ParameterVariables]:
+        """Return the weights of one layer that it made, in a fixed order; [] for other layers."""
+
+    @property
+    def initial_standard_deviation(self) -> float:
+        """The standard deviation that Gaussian parameters begin with; meaningless without any."""
+        return 1.0
+
+    @property
+    def parametrization(self) -> Parametrization:
+        """What its networks hold for the variances of Gaussian parameters."""
+        return SOFTPLUS
+
+
+inferences: Registry[Inference] = Registry("inference", "bfl.learning.inferences")
+
+
+@inferences.register("deterministic")
+class Deterministic(Inference):
+    """Point weights: the ordinary network.
+
+    Source: Fischer et al. (2024), section 3.2, Fig. 1 (a); He et al. (2016).
+    """
+
+    predictor: ClassVar[str] = "deterministic"
+    stochastic_prediction: ClassVar[bool] = False
+
+    def convolution(
+        self, filters: int, kernel_size: int, *, strides: int, name: str, padding: Padding = "same"
+    ) -> Layer:
+        """Return a Keras convolution."""
+        from bfl.keras import keras
+
+        layer: Layer = keras.layers.Conv2D(
+            filters, kernel_size, strides=strides, padding=padding, name=name
+        )
+        return layer
+
+    def dense(self, units: int, *, name: str, output: bool = False) -> Layer:
+        """Return a Keras dense layer."""
+        from bfl.keras import keras
+
+        layer: Layer = keras.layers.Dense(units, name=name)
+        return layer
+
+    def parameters(self, layer: Any) -> list[ParameterVariables]:
+        """Return the kernel and the bias of a convolution, depthwise or not, or a dense layer."""
+        from bfl.keras import keras
+        from bfl.learning.networks.parameters import ParameterVariables
+
+        if isinstance(layer, keras.layers.DepthwiseConv2D):
+            return [
+                ParameterVariables(
+                    f"{layer.name}/kernel", "he-normal-depthwise", value=layer.depthwise_kernel
+                ),
+                ParameterVariables(f"{layer.name}/bias", "zeros", value=layer.bias),
+            ]
+        if not isinstance(layer, keras.layers.Conv2D | keras.layers.Dense):
+            return []
+        return [
+            ParameterVariables(f"{layer.name}/kernel", self.initial_means, value=layer.kernel),
+            ParameterVariables(f"{layer.name}/bias", "zeros", value=layer.bias),
+        ]
+
+
+class VariationalInference(Inference):
+    """Gaussians over the weights and biases of all layers, or of the dense ones alone.
+
+    With ``variational-layers`` = "dense" convolutions have point weights, as in Ozer et al. (2022),
+    appendix 6.1: "we replace linear layers with variational Bayesian linear layers".
+    """
+
+    gaussian: ClassVar[bool] = True
+    predictor: ClassVar[str] = "deterministic"
+
+    initial_scale: float = Field(
+        0.05, gt=1e-6, le=10.0, description="standard deviation that every weight begins with"
+    )
+    variational_layers: Literal["all", "dense"] = Field(
+        "all", description="which layers' weights are Gaussian; the others have point weights"
+    )
+
+    scale_parametrization: Literal["softplus", "log-variance"] = Field(
+        "softplus",
+        description="what training moves: ρ with σ = ε + softplus(ρ), or the log-variance",
+    )
+    log_variance_clamp: float = Field(
+        0.0,
+        ge=0.0,
+        le=80.0,
+        description="c, log-variances being clamped to [-c, c] in the forward pass, where they "
+        "have no gradient outside; 0: not clamped",
+    )
+    biases: Literal["gaussian", "point"] = Field(
+        "gaussian", description="what the biases of variational layers are"
+    )
+
+    @field_validator("log_variance_clamp")
+    @classmethod
+    def _clamp_has_log_variances(cls, clamp: float, info: ValidationInfo) -> float:
+        if clamp and info.data.get("scale_parametrization") == "softplus":
+            raise ValueError("0, unless scale-parametrization is 'log-variance'")
+        return clamp
+
+    @property
+    def parametrization(self) -> Parametrization:
+        """What training moves in place of variances."""
+        if self.scale_parametrization == "softplus":
+            return SOFTPLUS
+        return LogVariance(self.log_variance_clamp)
+
+    @property
+    def form(self) -> Form:
+        """What the weights of its layers are."""
+        from bfl.learning.networks.layers import Form
+
+        return Form(self.parametrization, self.biases == "point", self.initial_means)
+
+    @property
+    def initial_standard_deviation(self) -> float:
+        """The standard deviation that Gaussian parameters begin with."""
+        return self.initial_scale
+
+    def convolution(
+        self, filters: int, kernel_size: int, *, strides: int, name: str, padding: Padding = "same"
+    ) -> Layer:
+        """Return a variational convolution, or a plain one if only dense layers are variational."""
+        make = (
+            self.variational_convolution
+            if self.variational_layers == "all"
+            else Deterministic().convolution
+        )
+        return make(filters, kernel_size, strides=strides, name=name, padding=padding)
+
+    @abstractmethod
+    def variational_convolution(
+        self, filters: int, kernel_size: int, *, strides: int, name: str, padding: Padding
+    ) -> Layer:
+        """Return a 2-D convolution whose kernel and bias are Gaussian."""
+
+    def parameters(self, layer: Any) -> list[ParameterVariables]:
+        """Return the kernel's and the bias's variables, with those of their priors if they vary."""
+        from bfl.learning.networks.layers import VariationalLayer
+
+        if isinstance(layer, VariationalLayer):
+            return layer.parameters()
+        return Deterministic().parameters(layer)
+
+
+@inferences.register("flipout", aliases=("variational",))
+class Flipout(VariationalInference):
+    """Variational inference: a Gaussian over every weight and bias, trained with Flipout.
+
+    The layers are TensorFlow Probability's, with random numbers that are keyed instead of stateful.
+
+    Source: Wen et al. (2018); Fischer et al. (2024), section 3.2, Fig. 1 (c). The papers are silent
+    on the initial standard deviation; the default is about that of TensorFlow Probability's layers
+    (σ = softplus(−3) = 0.049).
+    """
+
+    def variational_convolution(
+        self, filters: int, kernel_size: int, *, strides: int, name: str, padding: Padding
+    ) -> Layer:
+        """Return TensorFlow Probability's Flipout convolution."""
+        from bfl.learning.networks.layers import KeyedConvolution2DFlipout
+
+        return KeyedConvolution2DFlipout(
+            filters, kernel_size, strides=strides, padding=padding, name=name, form=self.form
+        )
+
+    def dense(self, units: int, *, name: str, output: bool = False) -> Layer:
+        """Return TensorFlow Probability's dense Flipout layer."""
+        from bfl.learning.networks.layers import KeyedDenseFlipout
+
+        return KeyedDenseFlipout(units, name=name, form=self.form)
+
+
+@inferences.register("mc-dropout", aliases=("monte-carlo-dropout",))
+class MonteCarloDropout(Deterministic):
+    """Point weights under dropout that stays on when predicting.
+
+    Source: Gal and Ghahramani (2016); Fischer et al. (2024), section 3.2, Fig. 1 (b): a dropout
+    layer after each convolutional and linear layer, enabled at inference. The only linear layer
+    of a ResNet gives the logits; taken literally they are dropped out too. ``dropout-output`` =
+    false leaves them alone.
+    """
+
+    predictor: ClassVar[str] = "mc-dropout"
+    stochastic_prediction: ClassVar[bool] = True
+
+    dropout_rate: float = Field(0.2, ge=0.0, lt=1.0, description="share of units dropped")
+    dropout_output: bool = Field(True, description="whether the logits are dropped out as well")
+
+    def _dropped(self, layer: Layer, name: str) -> Layer:
+        from bfl.learning.networks.layers import KeyedDropout
+
+        dropout = KeyedDropout(self.dropout_rate, name=f"{name}_dropout")
+        return lambda inputs: dropout(layer(inputs))
+
+    def convolution(
+        self, filters: int, kernel_size: int, *, strides: int, name: str, padding: Padding = "same"
+    ) -> Layer:
+        """Return a convolution followed by dropout."""
+        plain = super().convolution(
+            filters, kernel_size, strides=strides, name=name, padding=padding
+        )
+        return self._dropped(plain, name)
+
+    def depthwise_convolution(self, kernel_size: int, *, strides: int, name: str) -> Layer:
+        """Return a depthwise convolution followed by dropout."""
+        plain = super().depthwise_convolution(kernel_size, strides=strides, name=name)
+        return self._dropped(plain, name)
+
+    def dense(self, units: int, *, name: str, output: bool = False) -> Layer:
+        """Return a dense layer followed by dropout."""
+        plain = super().dense(units, name=name, output=output)
+        return plain if output and not self.dropout_output else self._dropped(plain, name)
+
+
+@inferences.register("reparameterization", aliases=("local-reparameterization",))
+class Reparameterization(VariationalInference):
+    """Variational inference: a Gaussian over every weight and bias, its activations drawn.
+
+    A layer's output is Gaussian given its input x, with mean x μ + μ_b and variance x² σ² + σ_b²;
+    each output of each example is drawn from that by itself, the local reparameterization trick. It
+    is exact for dense layers. The outputs of a convolution share weights, so they are correlated
+    over the places of an image, which the trick leaves out; ``variational-layers`` = "dense" has
+    variational dense layers alone, as Ozer et al. have.
+
+    Ozer et al. train a mean and a log-variance α, σ² = exp(α): ``scale-parametrization`` =
+    "log-variance". By default the parameters are a mean and TensorFlow Probability's ρ,
+    σ = ε + softplus(ρ), as for all variational inferences. Pooling does not see the difference,
+    since it works on means and variances. Training does: for small σ, dσ/dρ is σ and dσ/dα is σ/2,
+    so a step of gradient descent at the same rate moves log σ² four times as far by ρ as by α.
+
+    Source: Kingma et al. (2015), "Variational dropout and the local reparameterization trick",
+    section 2.3, Eq. 6; Ozer et al. (2022), appendix 6.1, with the prior N(0, 1): ``prior-scale`` =
+    1. The papers are silent on the initial standard deviation; the code of Ozer et al. begins at
+    α = −9, σ = 0.011, clamps α to [−8, 8] in the forward pass (``log-variance-clamp``), and has
+    biases without a variance (``biases``) and means from N(0, 1/fan-in) (``initial-means``).
+    """
+
+    def variational_convolution(
+        self, filters: int, kernel_size: int, *, strides: int, name: str, padding: Padding
+    ) -> Layer:
+        """Return a convolution whose outputs are drawn."""
+        from bfl.learning.networks.reparameterized_layers import ReparameterizedConvolution2D
+
+        return ReparameterizedConvolution2D(
+            filters, kernel_size, strides=strides, padding=padding, name=name, form=self.form
+        )
+
+    def dense(self, units: int, *, name: str, output: bool = False) -> Layer:
+        """Return a dense layer whose outputs are drawn."""
+        from bfl.learning.networks.reparameterized_layers import ReparameterizedDense
+
+        return ReparameterizedDense(units, name=name, form=self.form)

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from bfl.errors import ConfigurationError, unknown_name
-from bfl.learning.inferences.base import Inference
+from bfl.learning.inferences import Inference
 from bfl.registry import Component, Registry
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from bfl.learning.inferences.base import Inference, Padding
+from bfl.learning.inferences import Inference, Padding
 from bfl.learning.models.scaled import ScaledInputs
 
 

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 from pydantic import Field, field_validator
 
-from bfl.learning.inferences.base import Inference
+from bfl.learning.inferences import Inference
 from bfl.learning.models.base import architectures
 from bfl.learning.models.normalized import NormalizedNetwork
 

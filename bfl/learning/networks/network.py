@@ -17,7 +17,7 @@ from bfl.learning.networks.layers import VariationalLayer
 from bfl.learning.networks.parameters import ParameterVariables
 from bfl.learning.networks.precision import Precision, computing_in
 from bfl.learning.networks.prior import PriorVariables, divergence
-from bfl.learning.priors.base import Density
+from bfl.learning.priors import Density
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.manifest import Parameter
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from bfl.keras import tf
-from bfl.learning.priors.base import Standardized
+from bfl.learning.priors import Standardized
 
 
 def divergence(mean: Any, deviation: Any, centre: Any, scale: Any) -> Any:

@@ -1,9 +1,233 @@
-"""Objectives: what local training makes small, as a sum of terms.
+"""Objectives: sums of terms that local training makes small, traced once for all rounds."""
 
-- ``base``: what a term is and what it sees of a step, and the registry ``objectives``.
-- every other module: one term.
-"""
+from __future__ import annotations
 
-from bfl.learning.objectives.base import SoftLabels, Step, Term, Value, objectives
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
 
-__all__ = ["SoftLabels", "Step", "Term", "Value", "objectives"]
+import numpy as np
+from pydantic import Field
+
+from bfl.federation.parts import Arrays, Part
+from bfl.posteriors import Manifest, Posterior
+from bfl.registry import Registry
+
+if TYPE_CHECKING:
+    from bfl.learning.networks.network import Network
+
+
+@dataclass(frozen=True)
+class SoftLabels:
+    """Another network's predictions, with which a step compares beside the labels.
+
+    Attributes:
+        logits: (B, classes) of the other network; no gradient goes through them.
+        share: What they count of the loss, in [0, 1]; the labels have the rest.
+        temperature: By what both networks' logits are divided.
+    """
+
+    logits: Any
+    share: float
+    temperature: float = 1.0
+
+    def divergence(self, logits: Any) -> Any:
+        """Return τ² KL[softmax(theirs / τ) ‖ softmax(logits / τ)] of each example, (B,)."""
+        from bfl.keras import tf
+
+        theirs = tf.nn.log_softmax(tf.stop_gradient(self.logits) / self.temperature)
+        ours = tf.nn.log_softmax(logits / self.temperature)
+        each = tf.reduce_sum(tf.exp(theirs) * (theirs - ours), axis=-1)
+        return self.temperature**2 * each
+
+
+@dataclass(frozen=True)
+class Step:
+    """What the terms see of a step; all but the network are tensors of the graph.
+
+    Attributes:
+        network: The network that is trained.
+        logits: (B, classes), float32.
+        labels: (B,), int32.
+        weights: (B,), 1 for the batch's examples and 0 for those that only fill it up.
+        soft_labels: What the logits are compared with beside the labels, if anything.
+    """
+
+    network: Network
+    logits: Any
+    labels: Any
+    weights: Any
+    soft_labels: SoftLabels | None = None
+
+    @cached_property
+    def loss(self) -> Any:
+        """What stands for −log p(y | x, θ) in an objective, summed over the batch's examples.
+
+        It is that, or with soft labels of a share s, 1 − s times that and s times the divergence
+        from them.
+        """
+        from bfl.keras import tf
+
+        soft = self.soft_labels
+        if soft is None:
+            return self.negative_log_likelihood
+        divergence = tf.reduce_sum(soft.divergence(self.logits) * self.weights)
+        return (1.0 - soft.share) * self.negative_log_likelihood + soft.share * divergence
+
+    @cached_property
+    def negative_log_likelihood(self) -> Any:
+        """−log p(y | x, θ), summed over the batch's examples, for the θ that were drawn."""
+        from bfl.keras import tf
+
+        each = tf.nn.sparse_softmax_cross_entropy_with_logits(self.labels, self.logits)
+        return tf.reduce_sum(each * self.weights)
+
+    @cached_property
+    def divergence(self) -> Any:
+        """KL[q ‖ p] in nats; see ``Network.divergence``."""
+        return self.network.divergence()
+
+
+@dataclass(frozen=True)
+class Value:
+    """A term's value over all N examples, estimated from a batch: Σ_n ℓ_n + R.
+
+    A step goes along the gradient of (Σ over the batch of ℓ_n) / B + R / N, the objective per
+    example.
+
+    Attributes:
+        summed: Σ ℓ_n over the batch's examples; None for a term that sees none.
+        shared: R; None for a term without.
+    """
+
+    summed: Any = None
+    shared: Any = None
+
+
+class Term(Part):
+    """A summand of what a client makes small, per example and in nats.
+
+    An objective is a chain of terms. What changes from task to task comes in as ``inputs``, which
+    a trainer holds in variables, so that no client and no round traces the step anew.
+    """
+
+    @property
+    def active(self) -> bool:
+        """Whether it adds anything; if not, no step computes it."""
+        return True
+
+    def inputs(self, manifest: Manifest, received: Posterior) -> Arrays:
+        """Return what a task gives the term: arrays of the same names and shapes for all tasks."""
+        return {}
+
+    @abstractmethod
+    def value(self, step: Step, inputs: Mapping[str, Any], examples: Any) -> Value:
+        """Return the term's value in a step, inside the graph.
+
+        Args:
+            step: The step.
+            inputs: The task's ``inputs``, as tensors.
+            examples: The client's number of examples N, a float32 tensor ().
+        """
+
+
+objectives: Registry[Term] = Registry("objective", "bfl.learning.objectives")
+
+
+@objectives.register("elbo", aliases=("evidence-lower-bound",))
+class EvidenceLowerBound(Term):
+    """The negative evidence lower bound of the client's data.
+
+    Σ_n −E_q[log p(y_n | x_n, θ)] + KL[q ‖ p].
+
+    The divergence counts once over the client's own N examples. Point weights have none: what is
+    left is the cross-entropy.
+
+    Source: Fischer et al. (2024), Eq. 6.
+    """
+
+    def value(self, step: Step, inputs: Mapping[str, Any], examples: Any) -> Value:
+        """Return the batch's negative log-likelihood, or what stands for it, and the divergence."""
+        return Value(step.loss, step.divergence)
+
+
+WEIGHTS = ("/kernel", "/scale")
+"""How the names of tensors end that PyTorch calls weights."""
+
+
+@objectives.register("proximal")
+class Proximal(Term):
+    """Holds a client near what it has received: a distance times ``proximal-mu`` = µ.
+
+    - Point values that training moves by their gradient: µ/2 ‖w − w_received‖² beside the mean loss
+      per example, as in the paper. Moving statistics are not held.
+    - Gaussians: µ KL[q ‖ q_received] beside the sum of the losses, so µ KL / N per example, the
+      scale on which the prior stands: KL[q ‖ p] + µ KL[q ‖ q_received] is, up to a constant, 1 + µ
+      times the divergence from the geometric mean of p and of q_received to the power µ. So µ says
+      how often the received posterior counts where the prior counts once. For a mean it is the
+      paper's term with µ / (N σ_received²) in place of µ: certain weights are held more firmly.
+
+    With µ = 0 nothing is computed. With ``proximal-distance`` = "norms" points have µ/2 Σ_t
+    ‖w_t − w_t,received‖ instead, norms that are not squared, over the kernels and normalisation's
+    scales w_t one by one; biases and offsets are not held. It pulls as strongly from near as from
+    far; where a tensor has not moved, its gradient is 0.
+
+    Source: Li et al. (2020), "Federated optimization in heterogeneous networks", Eq. 2, for points;
+    FedBE's published code, ``SWAGLocalUpdate.reg_loss``, for norms.
+    """
+
+    proximal_mu: float = Field(
+        0.01, ge=0.0, le=1e6, description="how firmly a client is held near what it has received"
+    )
+    proximal_distance: Literal["squared", "norms"] = Field(
+        "squared",
+        description="what of points' distance from what was received is made small: its square, "
+        "or the norms of kernels and normalisation's scales, as in FedBE's code",
+    )
+
+    @property
+    def active(self) -> bool:
+        """Whether µ is not 0."""
+        return self.proximal_mu > 0
+
+    def requires(self) -> frozenset[str]:
+        """Return that variances are received, unless nothing is computed."""
+        return frozenset({"sent-variances"}) if self.active else frozenset()
+
+    def inputs(self, manifest: Manifest, received: Posterior) -> Arrays:
+        """Return the received Gaussians, and the received points that training moves."""
+        return {
+            "mean": received.mean,
+            "scale": np.sqrt(received.variance),
+            "point": received.point[manifest.trainable_points],
+        }
+
+    def value(self, step: Step, inputs: Mapping[str, Any], examples: Any) -> Value:
+        """Return µ (KL[q ‖ q_received] + N/2 ‖w − w_received‖²), or with norms."""
+        from bfl.keras import tf
+
+        divergence = step.network.divergence_from(inputs["mean"], inputs["scale"])
+        shift = step.network.trainable_points() - inputs["point"]
+        if self.proximal_distance == "norms":
+            far = _sum_of_norms(shift, step.network.manifest)
+        else:
+            far = tf.reduce_sum(tf.square(shift))
+        distance = 0.5 * examples * far
+        return Value(shared=self.proximal_mu * (divergence + distance))
+
+
+def _sum_of_norms(shift: Any, manifest: Manifest) -> Any:
+    """Return Σ_t ‖shift_t‖ over kernels and scales t of trainable point parameters."""
+    from bfl.keras import tf
+
+    moved = [parameter for parameter in manifest.point if parameter.trainable]
+    total = tf.zeros([])
+    for parameter, part in zip(moved, tf.split(shift, [p.size for p in moved]), strict=True):
+        if parameter.name.endswith(WEIGHTS):
+            squared = tf.reduce_sum(tf.square(part))
+            # A root has no finite gradient at 0, where every round begins.
+            root = tf.sqrt(tf.where(squared > 0, squared, 1.0))
+            total += tf.where(squared > 0, root, 0.0)
+    return total

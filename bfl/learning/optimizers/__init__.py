@@ -1,5 +1,201 @@
-"""Optimizers of local training, one file each."""
+"""Optimizers of local training: the state beside every variable, and the step of both."""
 
-from bfl.learning.optimizers.base import Optimizer, TrainedVariable, optimizers
+from __future__ import annotations
 
-__all__ = ["Optimizer", "TrainedVariable", "optimizers"]
+from abc import abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from pydantic import Field
+
+from bfl.registry import Component, Registry
+
+
+@dataclass(frozen=True)
+class TrainedVariable:
+    """A variable that training changes, with what the optimizer keeps beside it.
+
+    Attributes:
+        variable: The TensorFlow variable.
+        slots: One variable of its shape for each of the optimizer's ``slots``; all begin at 0.
+        scale: Whether it holds untransformed scales ρ (σ = ε + softplus(ρ)), and not means or
+            point values.
+        kernel: Whether its values are those of a kernel, or their means: not of a bias, nor of
+            normalisation.
+    """
+
+    variable: Any
+    slots: tuple[Any, ...]
+    scale: bool = False
+    kernel: bool = False
+
+
+class Optimizer(Component):
+    """A way of changing variables along their gradients."""
+
+    slots: ClassVar[tuple[str, ...]] = ()
+    """Names of the vectors that it keeps beside the variables, from step to step; a client with
+    ``optimizer-state="keep"`` stores them under these names."""
+
+    def regularized(
+        self, variables: Sequence[TrainedVariable], gradients: Sequence[Any]
+    ) -> list[Any]:
+        """Return the gradients with what the optimizer itself adds to the objective's.
+
+        A plain step goes along them: to a method that reckons with gradients, weight decay is a
+        part of the gradient.
+        """
+        return list(gradients)
+
+    @abstractmethod
+    def step(
+        self,
+        variables: Sequence[TrainedVariable],
+        gradients: Sequence[Any],
+        steps_before: Any,
+        rate: Any,
+    ) -> None:
+        """Change the variables and their slots by one step, inside a traced graph.
+
+        Args:
+            variables: The variables.
+            gradients: The objective's gradient by each of them, tensors of their shapes.
+            steps_before: How many steps the slots have seen, an int32 tensor ().
+            rate: The learning rate η, a float32 tensor ().
+        """
+
+
+optimizers: Registry[Optimizer] = Registry("optimizer", "bfl.learning.optimizers")
+
+
+class CoupledWeightDecay(Optimizer):
+    """Adds λ θ to the gradient, g ← g + λ θ, before anything else is done with it.
+
+    PyTorch lets all parameters decay. Of a mean-field Gaussian, that would pull ρ to 0 and σ to
+    softplus(0) = 0.69, and a log-variance to σ = 1: it depends on the parametrisation, and the
+    divergence from the prior is there for it already. So by default only means and point values
+    decay (kernels, biases, normalisation's scales and offsets); ``weight-decay-of`` = "everything"
+    lets ρ or log-variances decay as well, and "kernels" spares biases and normalisation, as FedBE's
+    code does.
+
+    Source: ``weight_decay`` of PyTorch's ``torch.optim.SGD`` and ``torch.optim.Adam``.
+    """
+
+    weight_decay: float = Field(
+        0.0, ge=0.0, le=1.0, description="multiple of the weights that is added to their gradient"
+    )
+    weight_decay_of: Literal["kernels", "values", "everything"] = Field(
+        "values",
+        description="what decays: kernels, or all means and point values, or untransformed scales "
+        "as well",
+    )
+
+    def regularized(
+        self, variables: Sequence[TrainedVariable], gradients: Sequence[Any]
+    ) -> list[Any]:
+        """Return the gradients with weight decay, g + λ θ."""
+        return [
+            gradient + self.weight_decay * trained.variable if self._decays(trained) else gradient
+            for trained, gradient in zip(variables, gradients, strict=True)
+        ]
+
+    def _decays(self, trained: TrainedVariable) -> bool:
+        decays = {"kernels": trained.kernel, "values": not trained.scale, "everything": True}
+        return self.weight_decay > 0 and decays[self.weight_decay_of]
+
+
+@optimizers.register("adam")
+class Adam(CoupledWeightDecay):
+    """Steps along the mean gradient, divided by the root of the mean squared gradient.
+
+    m ← β₁ m + (1 − β₁) g, v ← β₂ v + (1 − β₂) g², and with t the number of the step, from 1,
+
+        θ ← θ − η √(1 − β₂ᵗ) / (1 − β₁ᵗ) · m / (√v + ε).
+
+    Source: Kingma and Ba (2015), the form at the end of section 2; Fischer et al. (2024), section
+    3.3. Both leave β₁, β₂ and ε to the implementation: these are Keras' defaults. Weight decay, of
+    which there is none by default, goes into g and so into both moments, as in PyTorch's Adam.
+    """
+
+    slots: ClassVar[tuple[str, ...]] = ("first-moment", "second-moment")
+
+    BETA1: ClassVar[float] = 0.9
+    BETA2: ClassVar[float] = 0.999
+    EPSILON: ClassVar[float] = 1e-7
+
+    def step(
+        self,
+        variables: Sequence[TrainedVariable],
+        gradients: Sequence[Any],
+        steps_before: Any,
+        rate: Any,
+    ) -> None:
+        """Change the variables by TensorFlow's fused kernel; see ``Optimizer.step``."""
+        from bfl.keras import tf
+
+        power = tf.cast(steps_before + 1, tf.float32)
+        beta1_power, beta2_power = self.BETA1**power, self.BETA2**power
+        decayed = self.regularized(variables, gradients)
+        for trained, gradient in zip(variables, decayed, strict=True):
+            first, second = trained.slots
+            tf.raw_ops.ResourceApplyAdam(
+                var=trained.variable.handle,
+                m=first.handle,
+                v=second.handle,
+                beta1_power=beta1_power,
+                beta2_power=beta2_power,
+                lr=rate,
+                beta1=self.BETA1,
+                beta2=self.BETA2,
+                epsilon=self.EPSILON,
+                grad=gradient,
+            )
+
+
+@optimizers.register("stochastic-gradient-descent", aliases=("sgd",))
+class StochasticGradientDescent(CoupledWeightDecay):
+    """Steps along the gradient, with momentum and weight decay.
+
+    g ← g + λ θ, v ← m v + g, θ ← θ − η v, with λ the weight decay and m the momentum: PyTorch's
+    formulas, in which a change of the rate η acts at once on the whole velocity v.
+
+    Source: Ozer et al. (2022), section 4: "Stochastic Gradient Descent (SGD) with the parameters
+    0.01 for learning rate, 0.9 for momentum, and 10⁻⁵ for weight decay"; their code leaves it to
+    PyTorch's ``torch.optim.SGD``. Sutskever et al. (2013) for the momentum.
+    """
+
+    slots: ClassVar[tuple[str, ...]] = ("velocity",)
+
+    momentum: float = Field(
+        0.9, ge=0.0, lt=1.0, description="share of the velocity that a step keeps"
+    )
+    weight_decay: float = Field(
+        1e-5, ge=0.0, le=1.0, description="multiple of the weights that is added to their gradient"
+    )
+
+    def has(self) -> frozenset[str]:
+        """Return whether each step is the rate times the gradient."""
+        return frozenset() if self.momentum else frozenset({"plain-steps"})
+
+    def step(
+        self,
+        variables: Sequence[TrainedVariable],
+        gradients: Sequence[Any],
+        steps_before: Any,
+        rate: Any,
+    ) -> None:
+        """Change the variables by TensorFlow's fused kernel; see ``Optimizer.step``."""
+        from bfl.keras import tf
+
+        decayed = self.regularized(variables, gradients)
+        for trained, gradient in zip(variables, decayed, strict=True):
+            (velocity,) = trained.slots
+            # Not ResourceApplyKerasMomentum, whose velocity holds the rates of the past.
+            tf.raw_ops.ResourceApplyMomentum(
+                var=trained.variable.handle,
+                accum=velocity.handle,
+                lr=rate,
+                grad=gradient,
+                momentum=self.momentum,
+            )

@@ -1,14 +1,265 @@
-"""Personalizations: what model of its own a client has beside its copy of the global one.
+"""Personalizations: models of its own that a client trains beside the global one's copy.
 
-- ``base``: what a personalization is, and the registry ``personalizations``.
-- every other module: one personalization.
+The copy of the global model that a client trains and sends back is called the *meme*, as in the
+methods' papers. The personal model may have any architecture. It lives on its client from round to
+round, is never sent, and is state like any other: what a round has made of it counts once the
+server has pooled the round's update.
 """
 
-from bfl.learning.personalizations.base import (
-    BothModels,
-    Personalization,
-    PersonalModel,
-    personalizations,
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from pydantic import Field, field_validator
+
+from bfl.errors import ConfigurationError
+from bfl.federation.assignment import assigned
+from bfl.federation.client_metrics import MEME, PERSONAL
+from bfl.federation.parts import Arrays, Part, Trained
+from bfl.learning.models import create_architecture
+from bfl.learning.objectives import SoftLabels
+from bfl.registry import Registry
+
+_ENTRY = re.compile(r"([a-z][a-z0-9_-]*)\s*(?::\s*([0-9]+))?")
+_GRAMMAR = (
+    "a model's word, or several with numbers of clients, as in 'mlp:2,lenet5:2,cnn2:6'; the last "
+    "one may have no number, for all clients that are left"
 )
 
-__all__ = ["BothModels", "PersonalModel", "Personalization", "personalizations"]
+
+@dataclass(frozen=True)
+class Assignment:
+    """Architectures by number of clients, in the order of partition ids.
+
+    Attributes:
+        models: Words, each with its number of clients; None: all that are left. Empty: all clients
+            have the federation's own.
+    """
+
+    models: tuple[tuple[str, int | None], ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Assignment:
+        """Return what a text such as ``mlp:2,lenet5:2,cnn1:3,cnn2:3`` says.
+
+        Raises:
+            ConfigurationError: It is no such text, or names a model that there is not.
+        """
+        models: list[tuple[str, int | None]] = []
+        for entry in text.split(",") if text.strip() else ():
+            match = _ENTRY.fullmatch(entry.strip().lower())
+            if not match or (match[2] is not None and int(match[2]) < 1):
+                raise ConfigurationError(f"personal-models is '{text}'; allowed: {_GRAMMAR}")
+            create_architecture(match[1])
+            models.append((match[1], int(match[2]) if match[2] else None))
+        if any(count is None for _, count in models[:-1]):
+            raise ConfigurationError(f"personal-models is '{text}'; allowed: {_GRAMMAR}")
+        return cls(tuple(models))
+
+    def words(self, clients: int) -> tuple[str, ...]:
+        """Return the model's word of each client; empty where it is the federation's own.
+
+        Args:
+            clients: The number of clients.
+
+        Raises:
+            ConfigurationError: The numbers are not those of the clients.
+        """
+        if not self.models:
+            return ("",) * clients
+        return tuple(self.models[k][0] for k in assigned(self.models, clients, "personal-models"))
+
+
+class Model(Protocol):
+    """The meme or the personal model on one mini-batch, inside the graph."""
+
+    def forward(self) -> Any:
+        """Return a pass over the batch in training mode; its ``logits`` are (B, classes)."""
+
+    def learn(self, passed: Any, soft_labels: SoftLabels | None = None) -> Any:
+        """Make a step from a pass; return what was measured.
+
+        Args:
+            passed: The pass.
+            soft_labels: What the logits are compared with beside the labels.
+        """
+
+
+class BothModels(Protocol):
+    """Both models of a client on one mini-batch."""
+
+    @property
+    def meme(self) -> Model:
+        """The meme."""
+
+    @property
+    def personal(self) -> Model:
+        """The personal model."""
+
+    def meme_at_its_mean(self) -> Any:
+        """Return the meme's logits (B, classes) at its mean as it is now, as it predicts."""
+
+
+class Personalization(Part):
+    """Says what personal model a client trains, and how it and the meme take their steps.
+
+    Attributes:
+        active: Whether there is a personal model.
+        trains_meme: Whether the meme is trained at all.
+    """
+
+    active: ClassVar[bool] = False
+    trains_meme: ClassVar[bool] = True
+
+    @property
+    def models(self) -> frozenset[str]:
+        """Which trained models a client has to judge, of ``MEME`` and ``PERSONAL``."""
+        return frozenset({MEME} if self.trains_meme else ()) | (
+            {PERSONAL} if self.active else set()
+        )
+
+
+class PersonalModel(Personalization):
+    """A personalization with a personal model, and what all of them have for settings."""
+
+    state_name: ClassVar[str] = "personal"
+    active: ClassVar[bool] = True
+
+    personal_models: str = Field(
+        "",
+        description="architectures of the personal models by number of clients, as in "
+        "'mlp:2,lenet5:2,cnn2:6'; the last may have no number, for all others; empty: the model's",
+    )
+    personal_learning_rate: float = Field(
+        1e-3, gt=0.0, le=1.0, description="learning rate of the personal models, in all rounds"
+    )
+
+    @field_validator("personal_models")
+    @classmethod
+    def _models_exist(cls, text: str) -> str:
+        Assignment.parse(text)
+        return text
+
+    def has(self) -> frozenset[str]:
+        """Return that a model on the client learns from its data as they are."""
+        return super().has() | {"personal-models"}
+
+    @property
+    def assignment(self) -> Assignment:
+        """Which client has which architecture."""
+        return Assignment.parse(self.personal_models)
+
+    def step(self, both: BothModels) -> Any:
+        """Take the steps of a mini-batch, inside the graph; return what is reported of it."""
+        raise NotImplementedError
+
+    def begin_client(self, received: Any) -> Arrays:
+        """Return nothing: a personal model begins as its network does."""
+        return {}
+
+    def conclude(self, state: Arrays, trained: Trained) -> tuple[Arrays, Arrays]:
+        """Return nothing to send, and the personal model, with the word that it has begun."""
+        return {}, {"begun": np.array(True), **trained.personal}
+
+
+personalizations: Registry[Personalization] = Registry(
+    "personalization", "bfl.learning.personalizations"
+)
+
+
+@personalizations.register("none")
+class NoPersonalization(Personalization):
+    """Clients train their copy of the global model and nothing else."""
+
+
+@personalizations.register("alone")
+class Alone(PersonalModel):
+    """The personal model learns from the client's labels alone, and the meme is not trained.
+
+    What a client sends back is where its training would have begun, so nothing of its data is in
+    it, and the global model stays what it was. What is reported of training is the personal
+    model's.
+    """
+
+    trains_meme: ClassVar[bool] = False
+
+    def step(self, both: BothModels) -> Any:
+        """Take the personal model's step."""
+        return both.personal.learn(both.personal.forward())
+
+
+class Distilling(PersonalModel):
+    """A personal model that learns from another one's predictions as well as from the labels."""
+
+    personal_label_share: float = Field(
+        0.5,
+        ge=0.0,
+        le=1.0,
+        description="share of the labels in a personal model's loss; the rest is the meme's",
+    )
+    personal_softening: float = Field(
+        1.0, gt=0.0, le=1e3, description="by what logits are divided where models are compared"
+    )
+
+    def from_meme(self, logits: Any) -> SoftLabels | None:
+        """Return the soft labels of the meme for the personal model; None if they do not count."""
+        return self._soft(logits, self.personal_label_share)
+
+    def _soft(self, logits: Any, share_of_labels: float) -> SoftLabels | None:
+        if share_of_labels == 1.0:
+            return None
+        return SoftLabels(logits, 1.0 - share_of_labels, self.personal_softening)
+
+
+@personalizations.register("distillation")
+class Distillation(Distilling):
+    """The personal model learns from the labels and from the meme at its mean, after its step.
+
+    L = α L_CE + (1 − α) KL[q_meme ‖ q_personal], on each mini-batch after the meme's own step, with
+    q_meme the predictions of the meme's mean (of other networks, of its values) in the mode in
+    which it predicts. With a distillation temperature τ both logits are divided by τ and the
+    divergence is multiplied by τ². The meme does not see the personal model.
+
+    Source: Yang et al. (2023), "A novel Bayesian federated learning framework to address
+    multi-dimensional heterogeneity problem" (HBFL), Eq. 4.2 and Algorithm 1, lines 5 to 8. The
+    paper is silent on α and τ; 0.5 and 1 are those of the code of FML, whose setting it takes.
+    """
+
+    def step(self, both: BothModels) -> Any:
+        """Take the meme's step, and the personal model's from what the meme then says."""
+        measured = both.meme.learn(both.meme.forward())
+        soft_labels = self.from_meme(both.meme_at_its_mean())
+        both.personal.learn(both.personal.forward(), soft_labels)
+        return measured
+
+
+@personalizations.register("mutual-distillation", aliases=("mutual",))
+class MutualDistillation(Distilling):
+    """The personal model and the meme learn from the labels and from each other.
+
+    L_personal = α L_CE + (1 − α) KL[q_meme ‖ q_personal] and
+    L_meme = β L_CE + (1 − β) KL[q_personal ‖ q_meme], on each mini-batch with the predictions that
+    both have before they take their steps, each as it is trained. So the meme, and through it the
+    global model, learns from personal models. With a distillation temperature τ both logits are
+    divided by τ and the divergences are multiplied by τ².
+
+    Source: Shen et al. (2020), "Federated mutual learning"; Yang et al. (2023), Eq. 2.5. α = β =
+    0.5 and τ = 1 are those of FML's code.
+    """
+
+    meme_label_share: float = Field(
+        0.5,
+        ge=0.0,
+        le=1.0,
+        description="share of the labels in a meme's loss; the rest is the personal model's",
+    )
+
+    def step(self, both: BothModels) -> Any:
+        """Take both steps from what both models said before."""
+        meme, personal = both.meme.forward(), both.personal.forward()
+        measured = both.meme.learn(meme, self._soft(personal.logits, self.meme_label_share))
+        both.personal.learn(personal, self.from_meme(meme.logits))
+        return measured

@@ -1,9 +1,175 @@
-"""Starts: where a client's optimizer begins in a round.
+"""Starts: the posterior that local training begins with, which need not be the received.
 
-- ``base``: what a start is, and the registry ``starts``.
-- every other module: one start.
+The prior and the proximal distance are taken from what a client has received, whatever its start.
 """
 
-from bfl.learning.starts.base import Start, starts
+from __future__ import annotations
 
-__all__ = ["Start", "starts"]
+from abc import abstractmethod
+from collections.abc import Callable
+from typing import ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from bfl.federation.parts import Arrays, Part, Trained
+from bfl.posteriors import Posterior
+from bfl.registry import Registry
+
+
+class Start(Part):
+    """Says where a client's optimizer begins in a round."""
+
+    @abstractmethod
+    def begin(
+        self, state: Arrays, received: Posterior, initial: Callable[[], Posterior]
+    ) -> Posterior:
+        """Return where the optimizer begins.
+
+        Args:
+            state: The client's state.
+            received: The global posterior that the client has received this round.
+            initial: Gives the posterior that the network begins with by itself, the same for all
+                clients.
+        """
+
+
+starts: Registry[Start] = Registry("start", "bfl.learning.starts")
+
+
+@starts.register("initial-network")
+class InitialNetworkStart(Start):
+    """The network's own initial posterior until an update of the client has been pooled.
+
+    Where the first global posterior is the prior, as in partitioned variational inference, its
+    means are all 0: every unit of a layer is the same and none has a gradient. So a client begins
+    with the network's initial means and standard deviations, the same for all clients, and with the
+    received point values, which have no prior.
+
+    Once the client has been pooled it begins with the received posterior, which holds its own
+    factor and those of all others. With ``start-afterwards`` = "own" it begins with the posterior
+    that it sent last: where changes are damped, the received one has only a part of the
+    certainty that the client has trained, which it would train again; but it is far from the
+    received one where clients differ. Both have the same optimum.
+    """
+
+    state_name: ClassVar[str] = "start"
+
+    start_afterwards: Literal["received", "own"] = Field(
+        "received",
+        description="where a client begins that has been pooled: the received posterior, or its "
+        "own last one",
+    )
+
+    def has(self) -> frozenset[str]:
+        """Return that training does not begin at what was received."""
+        return frozenset({"start-elsewhere"})
+
+    def requires(self) -> frozenset[str]:
+        """Return that variances are received, for a client that has been pooled."""
+        return frozenset({"sent-variances"})
+
+    def excludes(self) -> frozenset[str]:
+        """Return that a client whose own posterior comes again begins at what it has sent."""
+        own = self.start_afterwards == "own"
+        return frozenset({"corrupted-updates"}) if own else frozenset()
+
+    def begin_client(self, received: Posterior) -> Arrays:
+        """Return that nothing of the client has been pooled yet."""
+        return {"pooled": np.array(False)}
+
+    def begin(
+        self, state: Arrays, received: Posterior, initial: Callable[[], Posterior]
+    ) -> Posterior:
+        """Return the received posterior, its Gaussians taken from where the client begins."""
+        if not state["pooled"]:
+            begun = initial()
+            return Posterior(begun.mean, begun.variance, received.point)
+        if self.start_afterwards == "own":
+            return Posterior(state["mean"], state["variance"], received.point)
+        return received
+
+    def conclude(self, state: Arrays, trained: Trained) -> tuple[Arrays, Arrays]:
+        """Return nothing to send, and what says, once it is pooled, that the client has begun."""
+        if self.start_afterwards == "own":
+            own = {"mean": trained.sent.mean, "variance": trained.sent.variance}
+            return {}, {"pooled": np.array(True), **own}
+        return {}, {"pooled": np.array(True)}
+
+
+@starts.register("mean")
+class MeanStart(Start):
+    """The received mean with fresh variances: those of the network's initial posterior.
+
+    In some hundred steps of Adam ρ moves by no more than its rate times their number, so the
+    variances that clients send differ little, and a pool by precisions is nearly an average; the
+    round's ``log-precision-spread`` and ``distance-from-average`` say how nearly.
+
+    Source: Yang et al. (2023), "A novel Bayesian federated learning framework to address
+    multi-dimensional heterogeneity problem" (HBFL), Algorithm 1, ClientUpdate, lines 1 and 2.
+    """
+
+    def has(self) -> frozenset[str]:
+        """Return that training does not begin at what was received."""
+        return frozenset({"start-elsewhere"})
+
+    def requires(self) -> frozenset[str]:
+        """Return that there are Gaussians."""
+        return frozenset({"gaussian"})
+
+    def begin(
+        self, state: Arrays, received: Posterior, initial: Callable[[], Posterior]
+    ) -> Posterior:
+        """Return the received mean and points with the initial variances."""
+        return Posterior(received.mean, initial().variance, received.point)
+
+
+@starts.register("mean-own-variances", aliases=("mean-kept", "kept"))
+class MeanOwnVariancesStart(MeanStart):
+    """The received mean with the client's own variances: those of its last update that was pooled.
+
+    Until there is one they are those of the network's initial posterior. It is the other reading of
+    Algorithm 1, whose first line may stand before the first round or in each.
+
+    Source: Yang et al. (2023), "A novel Bayesian federated learning framework to address
+    multi-dimensional heterogeneity problem" (HBFL), Algorithm 1, ClientUpdate, line 1.
+    """
+
+    state_name: ClassVar[str] = "start"
+
+    def excludes(self) -> frozenset[str]:
+        """Return that a client's variances are those that it has sent."""
+        return super().excludes() | {"corrupted-updates"}
+
+    def begin_client(self, received: Posterior) -> Arrays:
+        """Return that nothing of the client has been pooled yet."""
+        return {}
+
+    def begin(
+        self, state: Arrays, received: Posterior, initial: Callable[[], Posterior]
+    ) -> Posterior:
+        """Return the received mean and points with the client's variances."""
+        variance = state["variance"] if state else initial().variance
+        return Posterior(received.mean, variance, received.point)
+
+    def conclude(self, state: Arrays, trained: Trained) -> tuple[Arrays, Arrays]:
+        """Return nothing to send, and the trained variances."""
+        return {}, {"variance": trained.sent.variance}
+
+
+@starts.register("posterior", aliases=("received",))
+class PosteriorStart(Start):
+    """The received posterior.
+
+    Source: Fischer et al. (2024), Algorithm 1.
+    """
+
+    def requires(self) -> frozenset[str]:
+        """Return that variances are received."""
+        return frozenset({"sent-variances"})
+
+    def begin(
+        self, state: Arrays, received: Posterior, initial: Callable[[], Posterior]
+    ) -> Posterior:
+        """Return the received posterior."""
+        return received

@@ -12,7 +12,7 @@ from bfl.keras import tf
 from bfl.learning.networks.network import Network
 from bfl.learning.objectives import SoftLabels, Step, Term
 from bfl.learning.optimizers import Optimizer
-from bfl.learning.priors.base import Density
+from bfl.learning.priors import Density
 from bfl.learning.training.optimized import OptimizedVariables
 from bfl.learning.training.variables import Offsets, TermInputs
 from bfl.posteriors import Posterior

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from bfl.federation.parts import Arrays, Trained
 from bfl.federation.privacy.normals import Draws
-from bfl.learning.priors.base import Density
+from bfl.learning.priors import Density
 from bfl.posteriors import Posterior
 
 IntArray = npt.NDArray[np.integer[Any]]

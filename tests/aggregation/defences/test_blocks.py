@@ -7,8 +7,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from bfl.aggregation.defences import Defence, defences
-from bfl.aggregation.defences.base import by_blocks
+from bfl.aggregation.defences import Defence, by_blocks, defences
 from bfl.posteriors import Posterior
 
 CHANGING = pytest.mark.parametrize(
@@ -32,7 +31,7 @@ def clients(count: int, size: int) -> list[Posterior]:
 def test_blocks_do_not_show(defence: Defence, count: int, monkeypatch: pytest.MonkeyPatch) -> None:
     posteriors = clients(count, 101)
     whole = [p.digest() for p in defence.protect(posteriors)]
-    monkeypatch.setattr("bfl.aggregation.defences.base.ENTRIES", 16 * count)
+    monkeypatch.setattr("bfl.aggregation.defences.ENTRIES", 16 * count)
     assert [p.digest() for p in defence.protect(posteriors)] == whole
 
 

@@ -5,9 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bfl.aggregation.defences import defences
-from bfl.aggregation.defences.variance_floor import VarianceFloor
-from bfl.aggregation.defences.winsorization import Winsorization
+from bfl.aggregation.defences import VarianceFloor, Winsorization, defences
 from bfl.aggregation.pooling import pool, pooling_rules
 from bfl.posteriors import Posterior
 

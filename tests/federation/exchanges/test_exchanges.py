@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 
 from bfl.errors import PosteriorError
-from bfl.federation.exchanges import Exchange, exchanges, unpacked
-from bfl.federation.exchanges.base import Vectors
-from bfl.federation.exchanges.direct import Direct
+from bfl.federation.exchanges import Direct, Exchange, Vectors, exchanges, unpacked
 from bfl.federation.parts import Arrays
 from bfl.federation.wire import reply_content, vectors_from_arrays, vectors_to_arrays
 from bfl.posteriors import Posterior

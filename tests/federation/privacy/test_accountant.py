@@ -9,7 +9,7 @@ import pytest
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from bfl.federation.outgoing.noise import Noise
+from bfl.federation.outgoing import Noise
 from bfl.federation.privacy.accountant import (
     gaussian_epsilon,
     noise_multiplier_for,

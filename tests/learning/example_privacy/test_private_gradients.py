@@ -9,8 +9,11 @@ import numpy as np
 import pytest
 
 from bfl.federation.privacy.normals import Draws, SystemNormals
-from bfl.learning.example_privacy import PrivateGradients, example_privacies
-from bfl.learning.example_privacy.dp_sgd import DifferentiallyPrivateSgd
+from bfl.learning.example_privacy import (
+    DifferentiallyPrivateSgd,
+    PrivateGradients,
+    example_privacies,
+)
 
 SOURCES = [np.random.default_rng(3), SystemNormals()]
 

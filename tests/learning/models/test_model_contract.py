@@ -6,7 +6,7 @@ import pytest
 from bfl.errors import ConfigurationError
 from bfl.learning.inferences import inferences
 from bfl.learning.models import architectures, create_architecture
-from bfl.learning.shared.convolutions import Convolutions
+from bfl.learning.shared import Convolutions
 
 pytestmark = pytest.mark.usefixtures("tensorflow")
 

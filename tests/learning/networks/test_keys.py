@@ -14,7 +14,7 @@ from bfl.learning.augmentations import augmentations
 from bfl.learning.inferences import inferences
 from bfl.learning.models import create_architecture
 from bfl.learning.optimizers import optimizers
-from bfl.learning.priors.base import NormalPrior
+from bfl.learning.priors import NormalPrior
 
 pytestmark = pytest.mark.usefixtures("tensorflow")
 

@@ -6,7 +6,7 @@ import pytest
 from bfl.errors import PosteriorError
 from bfl.learning.inferences import inferences
 from bfl.learning.models import create_architecture
-from bfl.learning.priors.base import NormalPrior
+from bfl.learning.priors import NormalPrior
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors import divergence as divergences
 from bfl.posteriors.manifest import Parameter

@@ -160,7 +160,7 @@ def test_training_as_coded_moves_log_variances_by_weight_decay_alone():
     from bfl.learning.augmentations import augmentations
     from bfl.learning.networks.network import build_network
     from bfl.learning.optimizers import optimizers
-    from bfl.learning.priors.base import NormalPrior
+    from bfl.learning.priors import NormalPrior
     from bfl.learning.training.task import LocalTask
     from bfl.learning.training.trainer import LocalTrainer
 

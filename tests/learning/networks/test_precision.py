@@ -5,7 +5,7 @@ import pytest
 
 from bfl.learning.inferences import inferences
 from bfl.learning.models import create_architecture
-from bfl.learning.priors.base import NormalPrior
+from bfl.learning.priors import NormalPrior
 from bfl.posteriors import Posterior
 
 pytestmark = pytest.mark.usefixtures("tensorflow")

@@ -6,7 +6,7 @@ from drawn_layers import KEYS, call, draw_many
 
 from bfl.learning.inferences import inferences
 from bfl.learning.models import create_architecture
-from bfl.learning.priors.base import NormalPrior
+from bfl.learning.priors import NormalPrior
 from bfl.posteriors import Posterior
 
 pytestmark = pytest.mark.usefixtures("tensorflow")

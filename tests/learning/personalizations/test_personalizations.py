@@ -11,8 +11,7 @@ from bfl.learning.inferences import inferences
 from bfl.learning.models.base import Architecture
 from bfl.learning.optimizers import optimizers
 from bfl.learning.personalizations import personalizations
-from bfl.learning.priors import priors
-from bfl.learning.priors.base import NormalPrior
+from bfl.learning.priors import NormalPrior, priors
 from bfl.learning.training import LocalTask, PersonalTask
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import VECTORS

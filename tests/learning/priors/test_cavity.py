@@ -13,8 +13,7 @@ import pytest
 
 from bfl.aggregation.pooling import PoolingRule, pool, pooling_rules
 from bfl.federation.parts import Arrays, Trained
-from bfl.learning.priors import priors
-from bfl.learning.priors.base import QuadraticPrior
+from bfl.learning.priors import QuadraticPrior, priors
 from bfl.posteriors import Posterior
 
 D, NOISE = 4, 0.5

@@ -7,8 +7,7 @@ import pydantic
 import pytest
 
 from bfl.errors import ConfigurationError
-from bfl.learning.priors import priors
-from bfl.learning.priors.base import NormalPrior
+from bfl.learning.priors import NormalPrior, priors
 from bfl.posteriors import Posterior
 
 

@@ -12,7 +12,7 @@ from bfl.learning.augmentations import augmentations
 from bfl.learning.inferences import inferences
 from bfl.learning.models.base import Architecture
 from bfl.learning.optimizers import optimizers
-from bfl.learning.priors.base import NormalPrior
+from bfl.learning.priors import NormalPrior
 from bfl.learning.training import LocalTask
 from bfl.posteriors import Posterior
 

@@ -18,8 +18,7 @@ from bfl.federation.parts import Arrays
 from bfl.learning.corrections import corrections
 from bfl.learning.objectives import objectives
 from bfl.learning.optimizers import optimizers
-from bfl.learning.priors import priors
-from bfl.learning.priors.base import NormalPrior
+from bfl.learning.priors import NormalPrior, priors
 from bfl.posteriors.divergence import divergence
 
 pytestmark = pytest.mark.usefixtures("tensorflow")

@@ -8,8 +8,7 @@ from one_layer import SHAPE, posterior_of, task_of, train, trainer_of
 from pydantic import Field
 
 from bfl.learning.objectives import Term, Value
-from bfl.learning.priors import priors
-from bfl.learning.priors.base import QuadraticPrior
+from bfl.learning.priors import QuadraticPrior, priors
 from bfl.learning.starts import starts
 from bfl.posteriors import Posterior
 from bfl.posteriors.divergence import divergence

@@ -13,8 +13,7 @@ from one_layer import BATCH, IMAGES, LABELS, posterior_of, task_of, train, train
 from bfl.errors import ConfigurationError
 from bfl.federation.privacy.normals import SystemNormals
 from bfl.learning.augmentations import augmentations
-from bfl.learning.example_privacy import ExamplePrivacy, PrivateGradients
-from bfl.learning.example_privacy.dp_sgd import DifferentiallyPrivateSgd
+from bfl.learning.example_privacy import DifferentiallyPrivateSgd, ExamplePrivacy, PrivateGradients
 from bfl.learning.inferences import inferences
 from bfl.learning.objectives import objectives
 from bfl.learning.optimizers import optimizers

@@ -11,8 +11,7 @@ from bfl.learning.inferences import inferences
 from bfl.learning.models.base import Architecture
 from bfl.learning.objectives import Term, Value, objectives
 from bfl.learning.optimizers import optimizers
-from bfl.learning.priors import priors
-from bfl.learning.priors.base import NormalPrior
+from bfl.learning.priors import NormalPrior, priors
 from bfl.learning.training import LocalTask
 from bfl.posteriors import Posterior
 

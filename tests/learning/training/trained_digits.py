@@ -7,7 +7,7 @@ from bfl.learning.augmentations import augmentations
 from bfl.learning.inferences import inferences
 from bfl.learning.models import create_architecture
 from bfl.learning.optimizers import optimizers
-from bfl.learning.priors.base import NormalPrior
+from bfl.learning.priors import NormalPrior
 
 SHAPE = (8, 8, 1)
 BATCH = 32
