@@ -1,8 +1,9 @@
 """Components that a word in the configuration picks: found by registration, never by a second list.
 
 A *component* is a pooling rule, a weighting, a partition, a model and so on. Each kind has a
-package (``bfl.aggregation.pooling``, ``bfl.data.partitions``, ...) with a registry, and each
-component is one file in that package which registers one class:
+package (``bfl.aggregation.pooling``, ``bfl.data.partitions``, ...) with a registry. Small
+components stand in the package itself, large ones and yours in a file each, which registers a
+class:
 
     @pooling_rules.register("linear-pool", aliases=("lp",))
     class LinearPoolRule(PoolingRule):
