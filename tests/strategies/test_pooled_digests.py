@@ -33,6 +33,8 @@ from clients.part_states import PartStates
 from strategies.configured import make_strategy
 
 RECORDED = Path(__file__).with_name("pooled_digests.json")
+DIGESTS: dict[str, Any] = json.loads(RECORDED.read_text(encoding="utf-8"))
+"""Those of bfl's own parts: a rule of somebody else's has none."""
 MACHINE = ("processor", "python", "numpy")
 EXAMPLES = (20, 5, 11, 8, 30, 14)
 D, P, ROUNDS = 50, 3, 2
@@ -120,29 +122,25 @@ def machine() -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def recorded() -> Mapping[str, Any]:
-    found: dict[str, Any] = json.loads(RECORDED.read_text(encoding="utf-8"))
-    if found["machine"] != machine():
-        pytest.skip(f"{RECORDED.name} was recorded on {found['machine']}")
-    return found
+    if DIGESTS["machine"] != machine():
+        pytest.skip(f"{RECORDED.name} was recorded on {DIGESTS['machine']}")
+    return DIGESTS
 
 
 @pytest.mark.of_bfls_own
 def test_no_rounds_case_is_missing() -> None:
-    found = json.loads(RECORDED.read_text(encoding="utf-8"))
-    assert sorted(found["rounds"]) == sorted(CASES)
-    assert sorted(found["pools"]) == sorted(pooling_rules.names())
+    assert sorted(DIGESTS["rounds"]) == sorted(CASES)
+    assert sorted(DIGESTS["pools"]) == sorted(pooling_rules.names())
 
 
-@pytest.mark.of_bfls_own
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", DIGESTS["rounds"])
 def test_rounds_end_with_the_recorded_bits(
     case: str, recorded: Mapping[str, Any], tmp_path: Path
 ) -> None:
     assert posterior_of(case, tmp_path) == recorded["rounds"][case]
 
 
-@pytest.mark.of_bfls_own
-@pytest.mark.parametrize("rule", pooling_rules.names())
+@pytest.mark.parametrize("rule", DIGESTS["pools"])
 def test_pools_of_many_parameters_have_the_recorded_bits(
     rule: str, recorded: Mapping[str, Any]
 ) -> None:
