@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from flwr.app import ArrayRecord, Message
+from flwr.app import ArrayRecord, ConfigRecord, Message
 from flwr.serverapp import Grid
 
 from bfl.learning.networks.parametrizations import SOFTPLUS, Parametrization
@@ -63,6 +63,24 @@ class Course:
     messages: Sequence[Message] = ()
     usable: UsableReplies = field(default_factory=lambda: UsableReplies(1))
     report: RoundReport = field(default_factory=lambda: RoundReport({}, ()))
+
+    def begin(self, server_round: int, opened: OpenRound, config: ConfigRecord) -> None:
+        """Begin a round; clients are sent some values of a ServerApp's own with its messages."""
+        self.begun, self.opened = server_round, opened
+        self.clients.send_too(config)
+
+    def ask(self) -> Sequence[Message]:
+        """Return the messages of the round that has begun; none where it is pooled already."""
+        if self.opened is None or self.opened.pooled:
+            return []
+        self.usable = self.clients.usable(self.opened.request)
+        self.messages = self.clients.messages(self.opened.request)
+        return self.messages
+
+    def end(self, state: ServerState, report: RoundReport) -> None:
+        """End the round, which has led to a state."""
+        self.state, self.report = state, report
+        self.opened, self.messages = None, ()
 
 
 def begin_course(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
 
 from bfl.closing import Closed
 from bfl.closing.base import Known
@@ -10,7 +11,6 @@ from bfl.data.corruptions import corruption_names
 from bfl.errors import NotFiniteError
 from bfl.evaluation.metrics import evaluate
 from bfl.evaluation.prediction import Predictions
-from bfl.evaluation.prediction.forward import Images
 from bfl.evaluation.prediction_sets import set_numbers
 from bfl.evaluation.predictives.judged import ENSEMBLE, JudgedEnsemble
 from bfl.experiments.results.collapse import CollapseWatch
@@ -36,6 +36,9 @@ from strategies.server_state import ServerState
 from strategies.unjudged import Unjudged
 from strategies.validation import judged_ensemble, not_finite
 from strategies.warnings import told_of_logits
+
+if TYPE_CHECKING:
+    from bfl.evaluation.prediction.forward import Images
 
 
 def finish(context: RunContext, posterior: Posterior, known: Known | None = None) -> None:

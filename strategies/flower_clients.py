@@ -143,6 +143,10 @@ class FlowerClients:
             federation, template.partition, max_examples, template.calibration_share
         )
 
+    def send_too(self, config: ConfigRecord) -> None:
+        """Send values of a ServerApp's own with the messages from now on."""
+        self.more = config
+
     @property
     def size(self) -> int:
         """The number K of clients."""

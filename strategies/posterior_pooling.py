@@ -199,12 +199,7 @@ class PosteriorPooling(Strategy):
                 f"exchange '{self.method.exchange.name}' takes several messages a round, which "
                 "Flower's own start and its wrappers do not send; call this Strategy's start"
             )
-        course = self._opened(server_round, arrays, config, grid)
-        if course.opened is None or course.opened.pooled:
-            return []
-        course.usable = course.clients.usable(course.opened.request)
-        course.messages = course.clients.messages(course.opened.request)
-        return course.messages
+        return self._opened(server_round, arrays, config, grid).ask()
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -223,7 +218,7 @@ class PosteriorPooling(Strategy):
         if course is None or course.opened is None or course.begun != server_round:
             raise RunError(f"round {server_round} has not begun: configure_train comes first")
         replies = answered(replies, course.messages)
-        course.state, course.report = end_round(
+        state, report = end_round(
             self.method,
             course.opened,
             course.clients.replying(replies, course.usable),
@@ -233,10 +228,9 @@ class PosteriorPooling(Strategy):
             unfinished=course.unfinished,
             parametrization=course.parametrization,
         )
-        course.opened, course.messages = None, ()
-        course.warnings.of_weights(server_round, self.method.weighting.name, course.report)
-        arrays = posterior_to_arrays(course.state.posterior)
-        return arrays, MetricRecord(dict(course.report.metrics))
+        course.end(state, report)
+        course.warnings.of_weights(server_round, self.method.weighting.name, report)
+        return posterior_to_arrays(state.posterior), MetricRecord(dict(report.metrics))
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -245,7 +239,7 @@ class PosteriorPooling(Strategy):
         course = self._course
         if not self.fraction_evaluate or course is None:
             return []
-        course.clients.more = config
+        course.clients.send_too(config)
         return course.clients.to_evaluate(server_round, arrays, self.fraction_evaluate, self.seed)
 
     def aggregate_evaluate(
@@ -343,8 +337,8 @@ class PosteriorPooling(Strategy):
         # A wrapper may have changed the arrays, or left out a round.
         posterior = initial_posterior(arrays, self.manifest)
         state = replace(course.state, server_round=server_round - 1, posterior=posterior)
-        course.begun, course.clients.more = server_round, config
-        course.opened = begin_round(
+        opened = begin_round(
             self.method, state, course.clients.size, self.seed, self.manifest, course.unfinished
         )
+        course.begin(server_round, opened, config)
         return course

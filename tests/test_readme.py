@@ -64,7 +64,7 @@ def test_files_that_are_named_are_there(page: Path) -> None:
     """But for those of examples, and for names in capitals, which stand for others."""
     text = re.sub(r"```python\n# bfl/.*?```", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
     for name in NAMED.findall(text):
-        if not name.endswith(OF_AN_EXAMPLE) and not re.search(r"/[A-Z]+(/|$)", name):
+        if not name.endswith(OF_AN_EXAMPLE) and not re.search(r"[/-][A-Z]+(/|\.toml$|$)", name):
             assert (ROOT / name).exists(), name
 
 

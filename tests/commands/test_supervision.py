@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from bfl.engine.watched import Watched
+from bfl.experiments.studies.folder import StudyFolder
 
 ROOT = Path(__file__).resolve().parents[2]
 STUB = """
@@ -71,8 +72,7 @@ def test_a_run_whose_process_dies_is_recorded_and_the_others_go_on(tmp_path: Pat
     assert failure.stem == SECOND
     assert "the run's process has died (SIGABRT)" in failure.read_text(encoding="utf-8")
     assert "1 of 3 runs have failed" in printed
-    made = {file.stem for file in (folder / "runs").glob("*.json")}
-    assert made == {"flipout-ws_iid_seed-0", "flipout-ws_iid_seed-1"}
+    assert set(StudyFolder(folder).results()) == {"flipout-ws_iid_seed-0", "flipout-ws_iid_seed-1"}
     assert printed.count("flipout-ws_iid_seed-0: begins") == 1, "it is not made again"
     # The same command goes on where the run has died.
     assert len((folder / "runs" / SECOND / "rounds.jsonl").read_text("utf-8").splitlines()) == 2

@@ -89,6 +89,7 @@ def test_the_run_folder_is_complete(default_run: RunFolder) -> None:
     assert drawn == set(figures.names()) - {
         "member-confidences",
         "foreign-images",
+        "corruptions",
     }  # of others alone
 
 
