@@ -275,7 +275,7 @@ def _expected(clients: int, described: Described) -> int:
         )
     number = next(iter(numbers), clients or 1)
     if clients and number != clients:
-        raise ConfigurationError(OTHER_NUMBER.format(clients, f"{number} (num-partitions)"))
+        raise ConfigurationError(OTHER_NUMBER.format(clients, number))
     beyond = [n for n, d in described.items() if not 0 <= d.partition_id < number]
     if beyond:
         raise ConfigurationError(
