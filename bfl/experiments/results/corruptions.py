@@ -1,4 +1,4 @@
-"""How good predictions are of test images that are corrupted more and more."""
+"""Metrics of test images that are corrupted more and more."""
 
 from __future__ import annotations
 

@@ -18,13 +18,13 @@ from bfl.experiments.results.run_folder import RunFolder
 WITHOUT_DENSITY = "predictive-entropy"
 
 BEFORE_CLOSING = "before-closing-"
-"""What stands before the names of numbers of the posterior without its closing."""
+"""The prefix of numbers of the posterior without its closing."""
 
 OF_FOREIGN = "ood-"
-"""What the names of numbers of foreign images begin with."""
+"""The prefix of numbers of foreign images."""
 
 Shown = Mapping[str, Predictions]
-"""Predictions for the same images, by what stands before the names of their uncertainties."""
+"""Predictions for the same images, by the prefix of their uncertainties' names."""
 
 QUANTILES = np.linspace(0.0, 1.0, 201)
 
