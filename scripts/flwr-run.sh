@@ -101,6 +101,7 @@ started_run() {
 stop_run() {
     local id
     id=$(started_run)
+    [ -n "$id" ] || { sleep 1 && id=$(started_run); }  # flwr may have said it this moment
     [ -z "$id" ] || python - flwr stop "$id" "$connection" <<'PYTHON' 2>/dev/null || true
 import subprocess, sys
 

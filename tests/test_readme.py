@@ -1,8 +1,10 @@
 import re
+import tomllib
 from importlib.metadata import version
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from bfl.aggregation.pooling import pooling_rules
 from bfl.configuration import resolve
@@ -31,13 +33,18 @@ def test_links_and_pictures_are_there(page: Path) -> None:
 
 
 def test_one_environment_is_stated() -> None:
-    """One version of each package, the one that is installed where Flower fixes it."""
+    """One version of Flower that the project takes, and the Ray that Flower fixes."""
     text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES if page.name != MEASURED)
     words = " ".join(text.split())
-    for package, title in (("flwr", "Flower"), ("ray", "Ray")):
-        installed = ".".join(version(package).split(".")[:2])
-        stated = set(re.findall(rf"\b{title} (\d+\.\d+)", words))
-        assert stated == {installed}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    (flower,) = (
+        requirement
+        for requirement in map(Requirement, project["dependencies"])
+        if requirement.name == "flwr"
+    )
+    (stated,) = set(re.findall(r"\bFlower (\d+\.\d+)", words))
+    assert stated in flower.specifier
+    assert set(re.findall(r"\bRay (\d+\.\d+)", words)) == {version("ray").rpartition(".")[0]}
 
 
 @pytest.mark.of_bfls_own
