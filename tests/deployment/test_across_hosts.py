@@ -195,7 +195,7 @@ def test_a_run_outlives_links_clients_and_the_server(
     # it has its task, for one that is on its way then is lost, and the round waits for it.
     federation.kill("client-1")
     task = r"ROUND 2\] INFO : Receiving: train message \S+ \S+ INFO : Received successfully"
-    federation.wait_until(lambda: re.search(task, federation.said("client-2")) is not None, 60)
+    federation.wait_until(lambda: re.search(task, federation.said("client-2")) is not None, 200)
     hosts.link("client-2", "down")
     time.sleep(8)
     hosts.link("client-2", "up")
@@ -209,7 +209,7 @@ def test_a_run_outlives_links_clients_and_the_server(
 
     federation.wait_until(second_round, 200)
     # What has happened is in the logs, in words; those of a run come by and by.
-    federation.wait_for("run", "client 1: failed: Error: Node Unavailable", 60)
+    federation.wait_for("run", "client 1: failed: Error: Node Unavailable", 200)
     # The client whose link was cut has lost nothing by it.
     assert 2 in {client["client"] for client in folder.rounds()[1]["per-client"]}
     assert "tensorflow" in federation.server_app_maps()
