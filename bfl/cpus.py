@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+from contextlib import AbstractContextManager
+from functools import cache
+
+from threadpoolctl import ThreadpoolController
 
 
 def available_cpus() -> int:
@@ -18,3 +22,16 @@ def memory_bytes() -> int | None:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, OSError, ValueError):
         return None
+
+
+@cache
+def _linear_algebra() -> ThreadpoolController:
+    """Return the controller of NumPy's and SciPy's libraries: finding them takes milliseconds."""
+    import scipy.linalg  # noqa: F401
+
+    return ThreadpoolController()
+
+
+def one_thread() -> AbstractContextManager[object]:
+    """Return a context in which linear algebra has one thread: no bit depends on how many."""
+    return _linear_algebra().limit(limits=1)

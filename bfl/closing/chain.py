@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-from threadpoolctl import threadpool_limits
 
 from bfl.closing.base import FEATURE_BOUND, Array, Closing, Examples, Known
+from bfl.cpus import one_thread
 
 ROUNDS = "rounds."
 """The prefix of a closing's name in the array that counts its rounds."""
@@ -47,7 +47,7 @@ def measured(chain: Chain, known: Known, examples: Examples, held_back: Examples
     """
     features = examples.features.shape[1] - 1
     rows: list[Array] = [np.zeros(0)]
-    with threadpool_limits(1):
+    with one_thread():
         for each in asked(chain, known):
             sums = each.measure(known, held_back if each.on_held_back else examples)
             rows += [np.ravel(sums[name]) for name in each.shapes(features, examples.classes)]
@@ -65,7 +65,7 @@ def folded(chain: Chain, known: Known, total: Array, features: int, classes: int
         classes: The number C of classes.
     """
     start, after = 0, known
-    with threadpool_limits(1):
+    with one_thread():
         for each in asked(chain, known):
             sums = {}
             for name, shape in each.shapes(features, classes).items():

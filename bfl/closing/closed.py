@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
-from threadpoolctl import threadpool_limits
 
 from bfl import randomness
 from bfl.archives import ArrayFile
@@ -26,6 +25,7 @@ from bfl.closing.feature_density import (
     scores,
 )
 from bfl.closing.temperature import TEMPERATURE
+from bfl.cpus import one_thread
 from bfl.evaluation.prediction import Predictions, PredictionStatistics
 from bfl.posteriors import Posterior
 
@@ -133,14 +133,14 @@ class Closed:
         temperature = float(self.known.get(TEMPERATURE, 1.0))
         generator = randomness.generator(seed, "closing", "head")
         statistics = PredictionStatistics()
-        with threadpool_limits(1):
+        with one_thread():
             for head in draws(self.known, samples, generator):
                 statistics.add_logits(phi @ head / temperature)
         return self.scored(statistics.result(), features)
 
     def scored(self, predictions: Predictions, features: npt.ArrayLike) -> Predictions:
         """Return predictions with the scores and sets of their images' features (N, F)."""
-        with threadpool_limits(1):
+        with one_thread():
             found = scores(self.known, with_one(features)[:, :-1])
             return replace(predictions, scores=found, sets=self.sets(features))
 
