@@ -34,4 +34,5 @@ def _linear_algebra() -> ThreadpoolController:
 
 def one_thread() -> AbstractContextManager[object]:
     """Return a context in which linear algebra has one thread: no bit depends on how many."""
-    return _linear_algebra().limit(limits=1)
+    limited: AbstractContextManager[object] = _linear_algebra().limit(limits=1)
+    return limited

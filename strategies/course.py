@@ -11,21 +11,22 @@ from flwr.app import ArrayRecord, ConfigRecord, Message
 from flwr.serverapp import Grid
 
 from bfl.learning.networks.parametrizations import SOFTPLUS, Parametrization
-from strategies.checks import (
+from strategies.exchange import UsableReplies
+from strategies.federation import discover
+from strategies.flower_clients import FlowerClients, Patience, TaskTemplate
+from strategies.pooled_round import PooledRounds
+from strategies.preflight import (
     check_exchange,
     check_memory,
     check_method,
     initial_posterior,
     known_configuration,
     text_for_clients,
+    unknown_moving_statistics,
 )
-from strategies.exchange import UsableReplies
-from strategies.federation import discover
-from strategies.flower_clients import FlowerClients, Patience, TaskTemplate
-from strategies.pooled_round import PooledRounds
 from strategies.round import OpenRound, RoundReport
 from strategies.server_state import ServerState
-from strategies.warnings import Warnings, unknown_moving_statistics
+from strategies.warnings import Warnings
 
 if TYPE_CHECKING:
     from strategies.posterior_pooling import PosteriorPooling

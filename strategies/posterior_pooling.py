@@ -38,11 +38,11 @@ from bfl.federation.sampling import Sampling
 from bfl.federation.wire import Positions, posterior_to_arrays
 from bfl.posteriors import Manifest
 from bfl.posteriors.floor import SCALE_FLOOR
-from strategies.checks import initial_posterior
 from strategies.closing import CLOSING, close
 from strategies.course import Course, begin_course
 from strategies.exchange import answered, exchange
 from strategies.method import Method
+from strategies.preflight import initial_posterior
 from strategies.privacy import PoolNoise
 from strategies.round import begin_round, end_round
 from strategies.run_support import Round, RunSupport

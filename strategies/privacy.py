@@ -11,16 +11,14 @@ import numpy as np
 
 from bfl import randomness
 from bfl.configuration import Configuration
-from bfl.configuration.privacy import mechanisms, says_nothing_measured
-from bfl.errors import ConfigurationError
+from bfl.configuration.privacy import mechanisms
 from bfl.federation.outgoing import Outgoing, is_private, noised_pool
 from bfl.federation.parts import Counts
-from bfl.federation.privacy.accountant import check_accountant
 from bfl.federation.privacy.difference import difference
 from bfl.federation.privacy.ledger import Ledger
 from bfl.federation.privacy.mechanism import Mechanism
 from bfl.federation.privacy.normals import Normals, SystemNormals
-from bfl.posteriors import Manifest, Posterior
+from bfl.posteriors import Posterior
 
 LEDGER = "rounds-begun"
 """The file in a run's folder with the rounds begun, where noise is drawn anew."""
@@ -165,49 +163,6 @@ def pool_noise(configuration: Configuration, *, anew: bool) -> PoolNoise | None:
     if not is_private(configuration.outgoing):
         return None
     return PoolNoise(configuration.outgoing, configuration.keys.seed, anew)
-
-
-def check_privacy(configuration: Configuration) -> None:
-    """Raise if ε cannot be reckoned, or not even the first round is within a budget.
-
-    Raises:
-        ConfigurationError: Naming the key and what would do.
-    """
-    keys = configuration.keys
-    for mechanism in mechanisms(configuration):
-        check_accountant(mechanism.multiplier_key)
-        # The epochs of a round's clients are drawn where they differ; the account has each.
-        expected = round(configuration.workload.expected_epochs(keys.local_epochs))
-        releases = mechanism.releases(max(1, expected))
-        one = mechanism.epsilon(releases)
-        if one > mechanism.budget:
-            needed, of_all = (
-                mechanism.multiplier_for(mechanism.budget, releases * rounds)
-                for rounds in (1, keys.rounds)
-            )
-            raise ConfigurationError(
-                f"{mechanism.budget_key} is {mechanism.budget:g}, and one round with "
-                f"{mechanism.multiplier_key} {mechanism.multiplier:g} has ε = {one:.4g} at δ = "
-                f"{mechanism.delta:g}; allowed: a {mechanism.multiplier_key} of {needed:.4g} for "
-                f"one round, of {of_all:.4g} for {keys.rounds}"
-            )
-
-
-def check_no_moving_statistics(configuration: Configuration, manifest: Manifest) -> None:
-    """Raise if clients would send statistics of their data beside what training moves.
-
-    Raises:
-        ConfigurationError: Naming the first one.
-    """
-    moving = [parameter.name for parameter in manifest.point if not parameter.trainable]
-    if moving and says_nothing_measured(configuration):
-        words = configuration.words
-        raise ConfigurationError(
-            f"outgoing is '{words['outgoing']}' and example-privacy '{words['example-privacy']}', "
-            f"with noise, and the network of model '{words['model']}' has {len(moving)} parameters "
-            f"that follow the data and not the gradient, the first '{moving[0]}'; allowed: a model "
-            "without moving statistics"
-        )
 
 
 def privacy_account(

@@ -1,4 +1,4 @@
-"""What is told before a run, and of its clients in it: failures, and weights that few have."""
+"""Warnings during a run: clients that fail, weights that few have, numbers that are not finite."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from bfl.aggregation.ensemble import LEFT_OUT, any_sampled
+from bfl.aggregation.ensemble import LEFT_OUT
 from bfl.aggregation.refinements import AFTER, BEFORE
-from bfl.aggregation.samplers import WeightedSampler
-from bfl.aggregation.server_optimizers import ServerOptimizer
-from bfl.configuration import Configuration
 from bfl.federation.client_metrics import recorded
 from bfl.federation.client_text import CONTINUED
-from bfl.posteriors import Manifest, Posterior
 from strategies.round import RoundReport
-from strategies.validation import NOT_FINITE
+
+NOT_FINITE = "logits-not-finite"
+"""What stands in place of the metrics of predictions whose logits are not finite: how many are not.
+
+A round is judged before it is saved, so such logits must not end the run."""
 
 FEW_EFFECTIVE_CLIENTS = 2.0 + 1e-6
 """So many or fewer are worth a warning where three clients or more were pooled: one of them, or two
@@ -25,65 +25,6 @@ that send the same, outweigh all others."""
 CLEAR_NATS, CLEAR_SHARE = 0.01, 0.01
 """By how much more a student's cross-entropy is clearly more: a late round's steps may change a
 student that has learnt all, and say nothing."""
-
-
-def said_first(configuration: Configuration) -> list[str]:
-    """Return what is to be said of a configuration before the first round."""
-    return [*unjudged_personal_models(configuration), *samples_beside_the_pool(configuration)]
-
-
-def unjudged_personal_models(configuration: Configuration) -> list[str]:
-    """Return what is to be said before the first round of personal models that nobody judges.
-
-    Only a client has its own: what the server judges is the global model.
-    """
-    personalization = configuration.personalization
-    if not personalization.active or configuration.keys.judged_by == "clients":
-        return []
-    what = (
-        "the global model alone is judged"
-        if personalization.trains_meme
-        else "what is judged is the global model, which nobody trains"
-    )
-    return [
-        f"personalization is '{personalization.name}' and judged-by is 'server': nobody judges the "
-        f'clients\' personal models, and {what}; judged-by="clients" has each client judge its own'
-    ]
-
-
-def samples_beside_the_pool(configuration: Configuration) -> list[str]:
-    """Return what is to be said before the first round of samples not drawn around the pool."""
-    sampler, weighting = configuration.sampler, configuration.weighting.name
-    if not isinstance(sampler, WeightedSampler) or not sampler.around_the_pool:
-        return []
-    if not any_sampled(configuration.components):
-        return []
-    same = sampler.weighting_alike.get(sampler.sample_weights)
-    if same in (None, weighting):
-        return []
-    return [
-        f"sampler '{sampler.name}' counts clients by sample-weights '{sampler.sample_weights}', "
-        f"and they are pooled by weighting '{weighting}': unless both come to the same weights, "
-        f"models are not sampled around the pooled one; with weighting='{same}' they are"
-    ]
-
-
-def unknown_moving_statistics(
-    optimizer: ServerOptimizer, posterior: Posterior, manifest: Manifest | None
-) -> list[str]:
-    """Return what is to be said before the first round of steps that take statistics for weights.
-
-    Without a manifest nobody knows which point parameters training moves by their gradient.
-    """
-    points = posterior.point.size
-    if optimizer.idle or manifest or not points:
-        return []
-    return [
-        f"server-optimizer '{optimizer.name}' moves all {points} point parameters, and could lead "
-        "a moving variance of batch normalisation below 0: this Strategy has no manifest, which "
-        "would say what are moving statistics; give it as manifest (bfl.posteriors.Manifest) if "
-        "the network has some"
-    ]
 
 
 class Warnings:

@@ -301,12 +301,12 @@ def test_the_description_says_how_pixels_are_scaled(tensorflow: Any) -> None:
 def test_the_description_is_there_when_the_run_starts(
     small: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import strategies.run
+    import strategies.application.run
 
     def stop(*_: Any) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(strategies.run, "_run_rounds", stop)
+    monkeypatch.setattr(strategies.application.run, "_run_rounds", stop)
     with pytest.raises(KeyboardInterrupt):
         bfl.run(**small, output_dir=str(tmp_path), name="run")
     content = RunFolder(tmp_path / "run").network()

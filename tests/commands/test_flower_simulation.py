@@ -153,7 +153,7 @@ def test_what_is_started_is_said_before_what_takes_long(
     pairs = 'alpha=0.5 strategy="conflation"'
     assert main(["--app", str(ROOT), "--num-supernodes", "3", "--run-config", pairs]) == 2
     loaded, out, err = said
-    assert loaded == "strategies.server_app:app"
+    assert loaded == "strategies.application.server_app:app"
     assert out.startswith("run of 3 clients in Ray actors: digits, iid partition; resnet20")
     assert err == (
         "warning: alpha is given, and nothing in this run reads it: partition dirichlet would\n"

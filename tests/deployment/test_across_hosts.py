@@ -27,7 +27,7 @@ from bfl.data.datasets import load_dataset
 from bfl.deployment.folder import FederationFolder
 from bfl.engine.flower import FlowerApp, run_serially
 from bfl.experiments.results.run_folder import RunFolder
-from strategies.division import clients_positions
+from strategies.application.division import clients_positions
 
 pytestmark = pytest.mark.long
 

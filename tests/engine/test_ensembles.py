@@ -18,7 +18,7 @@ from bfl.experiments.studies import read_study
 from bfl.learning.distillation.distiller import Distiller
 from bfl.learning.training.task import LocalTask
 from bfl.learning.training.trainer import LocalTrainer
-from strategies.refusals import check_before_start
+from strategies.application.preflight import check_before_start
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 CLIENTS, ROUNDS = 3, 2

@@ -28,7 +28,7 @@ from bfl.federation.wire import (
 )
 from bfl.posteriors import Manifest
 from bfl.posteriors.manifest import Parameter
-from strategies.run import run_federation
+from strategies.application.run import run_federation
 
 MANIFEST = Manifest((Parameter("a/kernel", (4, 3), True, "he-normal"),))
 GONE = "client 1: what it kept in round 1 is gone"
@@ -76,7 +76,7 @@ def run(values: Any, **app: Any) -> RunFolder:
 @pytest.fixture
 def values(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     # Drawn figures take seconds.
-    monkeypatch.setattr("strategies.final_evaluation.draw_all", lambda folder: [])
+    monkeypatch.setattr("strategies.application.final_evaluation.draw_all", lambda folder: [])
     return {
         "output-dir": str(tmp_path),
         "name": "first",

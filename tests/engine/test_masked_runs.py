@@ -57,7 +57,7 @@ def test_what_is_masked_is_the_noised_update(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Clip, noise, encode, mask: by the ClientApp, with the noise that the seed gives."""
-    monkeypatch.setattr("strategies.final_evaluation.draw_all", lambda folder: [])
+    monkeypatch.setattr("strategies.application.final_evaluation.draw_all", lambda folder: [])
     private = {
         "strategy": "conflation",
         "weighting": "equal",

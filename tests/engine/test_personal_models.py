@@ -24,9 +24,9 @@ from bfl.learning.training.trainer import LocalTrainer
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import VECTORS
 from strategies import updates
-from strategies.division import own_test_positions, split
+from strategies.application.division import own_test_positions, split
+from strategies.application.preflight import check_before_start
 from strategies.federation import Federation
-from strategies.refusals import check_before_start
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 CLIENTS, ROUNDS = 3, 4

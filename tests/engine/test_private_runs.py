@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from runs_in_process import digests, make_run
 
-import strategies.final_evaluation
+import strategies.application.final_evaluation
 from bfl.engine.serial import SerialGrid
 from bfl.experiments.results.figures import figures
 from bfl.experiments.results.run_folder import RunFolder
@@ -51,7 +51,7 @@ def run(folder: Path, **changes: Any) -> RunFolder:
 @pytest.fixture(autouse=True)
 def no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out what takes most of so small a run's time."""
-    monkeypatch.setattr(strategies.final_evaluation, "draw_all", lambda folder: [])
+    monkeypatch.setattr(strategies.application.final_evaluation, "draw_all", lambda folder: [])
 
 
 def test_epsilon_stands_in_the_record_and_the_budget_ends_the_run(

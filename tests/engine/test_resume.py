@@ -18,7 +18,7 @@ from bfl.engine.flower import FlowerApp, run_serially
 from bfl.errors import ConfigurationError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.resume import Checkpoints
-from strategies import round_recorder
+from strategies.application import round_recorder
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 ROUNDS = 4

@@ -23,9 +23,9 @@ from bfl.federation.node_description import NodeDescription
 from bfl.federation.wire import posterior_from_arrays, posterior_to_arrays
 from bfl.posteriors import Manifest
 from bfl.posteriors.manifest import Parameter
+from strategies.application.no_evaluator import manifest_of_clients, refuse_without_network
+from strategies.application.run import run_federation
 from strategies.federation import discover
-from strategies.run import run_federation
-from strategies.unjudged import manifest_of_clients, refuse_without_network
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 BASE = {"dataset": "digits", "model": "resnet8", "clients": 2, "name": "run"}

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import bfl
-import strategies.run
+import strategies.application.run
 from bfl.engine.flower import FlowerApp, run_serially
 from bfl.errors import ConfigurationError, DataError
 from bfl.evaluation.metrics import metrics
@@ -106,7 +106,7 @@ def test_early_stopping_is_exact_under_interruption(
     """Patience 1 ends the run after round 3; so it does however it was interrupted before."""
     whole = run(tmp_path / "whole", patience=1)
     assert [entry["round"] for entry in whole.rounds()] == [1, 2, 3]
-    original = strategies.run.Checkpoints.save
+    original = strategies.application.run.Checkpoints.save
     for after in (2, 3):
 
         def stop(checkpoints: Any, checkpoint: Any, after: int = after) -> None:
@@ -116,7 +116,7 @@ def test_early_stopping_is_exact_under_interruption(
 
         name = tmp_path / f"interrupted-{after}"
         with monkeypatch.context() as patch:
-            patch.setattr(strategies.run.Checkpoints, "save", stop)
+            patch.setattr(strategies.application.run.Checkpoints, "save", stop)
             with pytest.raises(InterruptedRunError):
                 run(name, patience=1)
         folder = run(name, patience=1, resume=True)

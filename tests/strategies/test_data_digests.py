@@ -15,8 +15,8 @@ from bfl.data.datasets import Dataset
 from bfl.data.datasets.digest import digest_of
 from bfl.data.datasets.server_data import ServerData
 from bfl.errors import ConfigurationError
-from strategies.data_digests import data_digests
-from strategies.run import run_federation
+from strategies.application.data_digests import data_digests
+from strategies.application.run import run_federation
 
 
 @dataclass
@@ -90,7 +90,7 @@ def test_a_run_is_not_resumed_on_changed_images(
         raise InterruptedError
 
     with monkeypatch.context() as patch:
-        patch.setattr("strategies.run._run_rounds", killed)
+        patch.setattr("strategies.application.run._run_rounds", killed)
         with pytest.raises(InterruptedError):
             run_federation(make_grid(make_app(), 3), configuration)
         patch.setattr(Dataset, "test_digest", property(lambda data: 64 * "0"))

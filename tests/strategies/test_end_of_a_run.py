@@ -23,7 +23,7 @@ from bfl.experiments.results.run_folder import (
 )
 from bfl.experiments.studies.folder import is_done
 from bfl.posteriors import Manifest, Parameter, Posterior
-from strategies.final_evaluation import finish as finish_run
+from strategies.application.final_evaluation import finish as finish_run
 
 N, CLASSES = 24, 3
 FILES = [POSTERIOR, PREDICTIONS, RETENTION, EXAMPLES, WARNINGS, "figures/any.png"]
@@ -77,7 +77,8 @@ def test_a_run_killed_before_a_file_is_there_is_not_finished(
 
     # Drawn figures take seconds.
     monkeypatch.setattr(
-        "strategies.final_evaluation.draw_all", lambda f: [f.write_figure("any", b"figure")]
+        "strategies.application.final_evaluation.draw_all",
+        lambda f: [f.write_figure("any", b"figure")],
     )
     with monkeypatch.context() as patch:
         patch.setattr(Path, "replace", killed)

@@ -9,7 +9,8 @@ import pytest
 
 from bfl.aggregation.samplers import GaussianSampler
 from bfl.configuration import resolve
-from strategies.warnings import Warnings, samples_beside_the_pool
+from strategies.application.preflight import samples_beside_the_pool
+from strategies.warnings import Warnings
 
 FEDBE: dict[str, Any] = {"strategy": "fedbe", "inference": "deterministic"}
 

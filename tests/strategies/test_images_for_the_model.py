@@ -6,7 +6,7 @@ import pytest
 
 from bfl.configuration import resolve
 from bfl.errors import ConfigurationError
-from strategies.refusals import check_before_start
+from strategies.application.preflight import check_before_start
 
 
 @pytest.mark.parametrize(

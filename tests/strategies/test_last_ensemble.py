@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-import strategies.final_evaluation
+import strategies.application.final_evaluation
 from bfl.configuration import resolve
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.resume import Checkpoint, Checkpoints
 from bfl.posteriors import Posterior
-from strategies.final_evaluation import last_ensemble
+from strategies.application.final_evaluation import last_ensemble
 from strategies.server_state import ServerState
 
 
@@ -37,7 +37,7 @@ def test_models_of_an_older_round_are_not_judged(
     def noted(evaluator: Any, state: ServerState) -> None:
         found.append(state.server_round)
 
-    monkeypatch.setattr(strategies.final_evaluation, "judged_ensemble", noted)
+    monkeypatch.setattr(strategies.application.final_evaluation, "judged_ensemble", noted)
     said: list[str] = []
     context: Any = SimpleNamespace(
         folder=folder,

@@ -17,10 +17,7 @@ from bfl.federation.parts import Counts
 from bfl.federation.privacy.difference import difference
 from bfl.posteriors import Posterior
 from strategies.method import Method
-from strategies.privacy import (
-    PoolNoise,
-    pool_noise,
-)
+from strategies.privacy import PoolNoise, pool_noise
 from strategies.server_state import ServerState
 from strategies.training_request import TrainingRequest
 from strategies.updates import ClientUpdate

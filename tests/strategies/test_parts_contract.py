@@ -38,7 +38,7 @@ from bfl.federation.wire import TrainTask
 from bfl.learning.corrections import Correction
 from bfl.posteriors import Posterior
 from clients.part_states import PartStates
-from strategies.configured import make_strategy
+from strategies.application.configured import make_strategy
 from strategies.method import Method
 from strategies.privacy import pool_noise
 from strategies.run_support import Round

@@ -9,9 +9,9 @@ from bfl.configuration import resolve
 from bfl.data.datasets import load_dataset
 from bfl.data.datasets.subset import train_positions
 from bfl.errors import ConfigurationError
-from strategies.division import split
+from strategies.application.division import split
+from strategies.application.preflight import check_before_start
 from strategies.federation import Federation
-from strategies.refusals import check_before_start
 
 FEDERATION = Federation(nodes={0: 10, 1: 11, 2: 12}, own_examples={0: 0, 1: 0, 2: 0})
 

@@ -115,7 +115,7 @@ def test_killed_in_its_eighth_epoch_it_ends_as_if_nothing_had_happened(run, monk
         return False
 
     with monkeypatch.context() as patch:
-        patch.setattr("strategies.pretraining.stop_early", killed)
+        patch.setattr("strategies.application.pretraining.stop_early", killed)
         with pytest.raises(InterruptedError):
             run("killed", **values)
     begun_with = []

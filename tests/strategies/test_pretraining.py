@@ -15,13 +15,13 @@ from bfl.federation.exchanges import Exchange, exchanges
 from bfl.federation.wire import reply_content
 from bfl.learning.priors import NormalPrior
 from bfl.posteriors import Posterior
-from strategies.federation import discover
-from strategies.pretraining import (
+from strategies.application.pretraining import (
     Pretraining,
     configuration_of_pretraining,
     split_off,
     stop_early,
 )
+from strategies.federation import discover
 
 
 @pytest.mark.parametrize(
@@ -120,7 +120,7 @@ def test_what_the_node_sends_is_checked_like_an_update(variance, more, reason, t
     from small_federation import make_app, make_grid
 
     from bfl.posteriors import Manifest, Parameter
-    from strategies.run import _pretrain
+    from strategies.application.run import _pretrain
 
     def reply(task, received):
         point = np.full(1, variance, np.float32)

@@ -21,14 +21,9 @@ from bfl.learning.example_privacy import DifferentiallyPrivateSgd
 from bfl.learning.inferences import inferences
 from bfl.posteriors.manifest import Manifest, Parameter
 from clients.client_app import app
+from strategies.application.preflight import check_no_moving_statistics, check_privacy
 from strategies.federation import Federation, discover
-from strategies.privacy import (
-    LEDGER,
-    PrivacyAccount,
-    check_no_moving_statistics,
-    check_privacy,
-    privacy_account,
-)
+from strategies.privacy import LEDGER, PrivacyAccount, privacy_account
 
 PRIVATE: dict[str, Any] = {
     "model": "mlp",

@@ -20,12 +20,12 @@ from bfl.experiments.run.resume import Checkpoint, Checkpoints
 from bfl.federation.wire import TrainTask, reply_content
 from bfl.posteriors import Manifest, Parameter, Posterior
 from clients.client_app import app
-from strategies import run
-from strategies.division import split
+from strategies.application import run
+from strategies.application.division import split
+from strategies.application.preflight import lost_states, refuse_attackers
+from strategies.application.run import run_federation
+from strategies.application.run_context import RunContext
 from strategies.federation import Federation, discover
-from strategies.refusals import lost_states, refuse_attackers
-from strategies.run import run_federation
-from strategies.run_context import RunContext
 
 HOSTILE: dict[str, Any] = {"attack": "noise", "attackers": 2}
 

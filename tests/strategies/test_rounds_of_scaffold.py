@@ -19,7 +19,7 @@ from bfl.federation.parts import Arrays, Trained
 from bfl.federation.wire import TrainTask
 from bfl.posteriors import Posterior
 from clients.part_states import PartStates
-from strategies.configured import make_strategy
+from strategies.application.configured import make_strategy
 from strategies.run_support import Round
 
 K, ROUNDS = 4, 120

@@ -18,7 +18,7 @@ from bfl.engine.serial import SerialGrid
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.registry import Component
 from clients import client_app, process
-from strategies import server_app
+from strategies.application import server_app
 
 ROUNDS, CLIENTS = 3, 3
 GIVEN = {

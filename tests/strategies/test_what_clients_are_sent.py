@@ -16,9 +16,9 @@ from bfl.configuration import resolve
 from bfl.federation.wire import posterior_to_arrays, reply_content
 from bfl.posteriors import Posterior
 from clients import client_app
-from strategies.configured import make_strategy
-from strategies.pretraining import configuration_of_pretraining
-from strategies.run import run_federation
+from strategies.application.configured import make_strategy
+from strategies.application.pretraining import configuration_of_pretraining
+from strategies.application.run import run_federation
 from strategies.run_support import RunSupport
 
 
@@ -130,12 +130,12 @@ def test_the_number_of_nodes_is_put_in_without_resolving_again(monkeypatch: Any)
 def test_a_run_resolves_its_configuration_once_more_for_its_clients_alone(
     monkeypatch: Any,
 ) -> None:
-    """Neither what makes the Strategy, nor its checks, nor pre-training's task resolves it."""
-    from strategies import checks
+    """Neither what makes the Strategy, nor its preflight, nor pre-training's task resolves it."""
+    from strategies import preflight
 
     configuration = resolve({"strategy": "nwa", "model": "mlp"}, check_data=False)
     counted = []
-    monkeypatch.setattr(checks, "resolve", lambda *given, **more: counted.append(given))
+    monkeypatch.setattr(preflight, "resolve", lambda *given, **more: counted.append(given))
 
     def reply(task: Any, received: Posterior) -> Any:
         return reply_content(received, {"num-examples": 3})

@@ -27,4 +27,4 @@ def train_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have clients train nothing, and the end of a run draw nothing, which takes a second."""
     monkeypatch.setattr(client_app, "trainer_for", lambda *_: Untrained())
     monkeypatch.setattr(client_app, "start_tensorflow", lambda: None)
-    monkeypatch.setattr("strategies.final_evaluation.draw_all", lambda folder: [])
+    monkeypatch.setattr("strategies.application.final_evaluation.draw_all", lambda folder: [])

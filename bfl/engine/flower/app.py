@@ -17,7 +17,7 @@ from bfl.plugins import activate, named_plugins
 
 Values = dict[str, str | int | float | bool]
 
-OWN_SERVER = "strategies.server_app:app"
+OWN_SERVER = "strategies.application.server_app:app"
 """The ServerApp by which this project's own app is known."""
 
 SETTINGS = "plugin-settings"

@@ -14,12 +14,12 @@ from bfl.data.datasets import load_dataset
 from bfl.data.datasets.server_data import ServerData
 from bfl.data.datasets.subset import train_positions
 from bfl.errors import ConfigurationError
-from strategies.division import clients_positions, split
+from strategies.application.division import clients_positions, split
+from strategies.application.evaluation import server_data
+from strategies.application.preflight import check_before_start, check_own_images
+from strategies.application.pretraining import split_off
+from strategies.application.run import _described
 from strategies.federation import Federation
-from strategies.pretraining import split_off
-from strategies.refusals import check_before_start, check_own_images
-from strategies.run import _described
-from strategies.validation import server_data
 
 FEDERATION = Federation(nodes={0: 10, 1: 11, 2: 12}, own_examples={0: 0, 1: 0, 2: 0})
 HELD_BACK: dict[str, Any] = {"server-data": "held-back"}

@@ -13,10 +13,10 @@ from bfl.data.datasets.cache import cached_dataset
 from bfl.data.datasets.subset import train_positions
 from bfl.data.images import padded
 from bfl.errors import ConfigurationError
-from strategies.division import clients_positions, own_test_positions, split
+from strategies.application.division import clients_positions, own_test_positions, split
+from strategies.application.evaluation import server_data
+from strategies.application.preflight import check_before_start, check_own_images
 from strategies.federation import Federation
-from strategies.refusals import check_before_start, check_own_images
-from strategies.validation import server_data
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import pytest
 from bfl.configuration import resolve
 from bfl.errors import ConfigurationError
 from bfl.learning.personalizations import Assignment
-from strategies.refusals import refuse_personal_models
+from strategies.application.preflight import refuse_personal_models
 
 TEN = "mlp:2,lenet5:2,cnn1:3,cnn2:3"
 

@@ -31,10 +31,10 @@ from bfl.experiments.results.table import metrics_table
 from bfl.experiments.run.resume import Checkpoints
 from bfl.federation.wire import Positions
 from bfl.posteriors import Posterior
-from strategies.run_context import RunContext, account_of, best_posterior
+from strategies.application.evaluation import judged_ensemble, not_finite
+from strategies.application.no_evaluator import NoEvaluator
+from strategies.application.run_context import RunContext, account_of, best_posterior
 from strategies.server_state import ServerState
-from strategies.unjudged import Unjudged
-from strategies.validation import judged_ensemble, not_finite
 from strategies.warnings import told_of_logits
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ def finish(context: RunContext, posterior: Posterior, known: Known | None = None
         folder.write_arrays(CLOSING, known)
     numbers: dict[str, float] = {}
     judge = None
-    if not (isinstance(evaluator, Unjudged) or context.configuration.shared.partial):
+    if not (isinstance(evaluator, NoEvaluator) or context.configuration.shared.partial):
         progress.say(f"final evaluation with {samples} Monte Carlo samples")
         numbers, judge = _judge(context, posterior, samples, closed)
     if context.configuration.keys.judged_by == "clients":

@@ -32,34 +32,37 @@ from bfl.federation.outgoing import is_private
 from bfl.federation.wire import Positions, posterior_from_arrays, posterior_to_arrays
 from bfl.posteriors import Posterior
 from bfl.printing import print_anywhere
-from strategies.advice import how_to_begin_again, how_to_go_on
-from strategies.configured import make_strategy
-from strategies.data_digests import data_digests
-from strategies.division import check_partition, own_test_positions, split
-from strategies.federation import Federation, discover
-from strategies.final_evaluation import finish
-from strategies.method import Method
-from strategies.pool_sums import hidden_metrics
-from strategies.pretraining import Pretraining
-from strategies.privacy import (
-    check_no_moving_statistics,
-    check_privacy,
-    pool_noise,
+from strategies.application.configured import make_strategy
+from strategies.application.data_digests import data_digests
+from strategies.application.division import check_partition, own_test_positions, split
+from strategies.application.evaluation import evaluation, judging, own_server, server_data
+from strategies.application.final_evaluation import finish
+from strategies.application.no_evaluator import (
+    NoEvaluator,
+    manifest_of_clients,
+    refuse_without_network,
 )
-from strategies.refusals import (
+from strategies.application.preflight import (
+    check_no_moving_statistics,
     check_own_images,
+    check_privacy,
+    how_to_begin_again,
+    how_to_go_on,
     lost_states,
     refuse_attackers,
     refuse_personal_models,
+    said_first,
 )
-from strategies.round_recorder import RoundRecorder
-from strategies.run_context import RunContext, account_of, best_posterior
+from strategies.application.pretraining import Pretraining
+from strategies.application.round_recorder import RoundRecorder
+from strategies.application.run_context import RunContext, account_of, best_posterior
+from strategies.application.server_threads import start_tensorflow
+from strategies.federation import Federation, discover
+from strategies.method import Method
+from strategies.pool_sums import hidden_metrics
+from strategies.privacy import pool_noise
 from strategies.run_support import RunSupport
 from strategies.server_state import ServerState
-from strategies.server_threads import start_tensorflow
-from strategies.unjudged import Unjudged, manifest_of_clients, refuse_without_network
-from strategies.validation import evaluation, judging, own_server, server_data
-from strategies.warnings import said_first
 
 if TYPE_CHECKING:
     from bfl.experiments.run.evaluator import EvaluationNetwork
@@ -107,7 +110,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
             evaluator = _evaluator(configuration, dataset, network, own)
         else:
             said = manifest_of_clients(configuration, dataset, grid, federation, progress.say)
-            evaluator = Unjudged(configuration, dataset, said)
+            evaluator = NoEvaluator(configuration, dataset, said)
         check_no_moving_statistics(configuration, evaluator.manifest)
         check_own_images(configuration, dataset, own, federation.size)
         if not all(federation.own_examples.values()):
@@ -312,7 +315,7 @@ def _run_rounds(
 
 def _judges(context: RunContext) -> bool:
     """Return whether the server judges posteriors with a network of its own."""
-    return not isinstance(context.evaluator, Unjudged)
+    return not isinstance(context.evaluator, NoEvaluator)
 
 
 def _support(context: RunContext, state: ServerState) -> RunSupport:

@@ -1,9 +1,12 @@
-"""What is refused, or told, before a run's first round."""
+"""Refusals, warnings and advice of a run before its first round."""
 
 from __future__ import annotations
 
+from bfl.aggregation.ensemble import any_sampled
 from bfl.aggregation.on_server import UsesServer
+from bfl.aggregation.samplers import WeightedSampler
 from bfl.configuration import Configuration
+from bfl.configuration.privacy import mechanisms, says_nothing_measured
 from bfl.data.datasets import Dataset
 from bfl.data.datasets.cache import cached_dataset
 from bfl.data.datasets.server_data import (
@@ -14,15 +17,22 @@ from bfl.data.datasets.server_data import (
 )
 from bfl.data.datasets.subset import with_test_examples
 from bfl.errors import ConfigurationError
+from bfl.experiments.results.run_folder import CONFIG, RunFolder
 from bfl.experiments.run.resume import Checkpoint, check_output
 from bfl.experiments.run.trainer import check_images, personal_architecture
+from bfl.federation.privacy.accountant import check_accountant
 from bfl.federation.wire import Positions
 from bfl.learning.personalizations import PersonalModel
-from strategies.division import check_partition, clients_positions, own_test_positions, split
+from bfl.posteriors import Manifest
+from strategies.application.division import (
+    check_partition,
+    clients_positions,
+    own_test_positions,
+    split,
+)
+from strategies.application.evaluation import server_data
+from strategies.application.pretraining import split_off
 from strategies.federation import Federation
-from strategies.pretraining import split_off
-from strategies.privacy import check_privacy
-from strategies.validation import server_data
 
 
 def check_before_start(configuration: Configuration, clients: int) -> None:
@@ -182,4 +192,109 @@ def lost_states(
     return (
         f"{what} and {nodes}: this run cannot be resumed, and the client of a SuperNode that is "
         "restarted has lost it and fails from then on"
+    )
+
+
+def check_privacy(configuration: Configuration) -> None:
+    """Raise if ε cannot be reckoned, or not even the first round is within a budget.
+
+    Raises:
+        ConfigurationError: Naming the key and what would do.
+    """
+    keys = configuration.keys
+    for mechanism in mechanisms(configuration):
+        check_accountant(mechanism.multiplier_key)
+        # The epochs of a round's clients are drawn where they differ; the account has each.
+        expected = round(configuration.workload.expected_epochs(keys.local_epochs))
+        releases = mechanism.releases(max(1, expected))
+        one = mechanism.epsilon(releases)
+        if one > mechanism.budget:
+            needed, of_all = (
+                mechanism.multiplier_for(mechanism.budget, releases * rounds)
+                for rounds in (1, keys.rounds)
+            )
+            raise ConfigurationError(
+                f"{mechanism.budget_key} is {mechanism.budget:g}, and one round with "
+                f"{mechanism.multiplier_key} {mechanism.multiplier:g} has ε = {one:.4g} at δ = "
+                f"{mechanism.delta:g}; allowed: a {mechanism.multiplier_key} of {needed:.4g} for "
+                f"one round, of {of_all:.4g} for {keys.rounds}"
+            )
+
+
+def check_no_moving_statistics(configuration: Configuration, manifest: Manifest) -> None:
+    """Raise if clients would send statistics of their data beside what training moves.
+
+    Raises:
+        ConfigurationError: Naming the first one.
+    """
+    moving = [parameter.name for parameter in manifest.point if not parameter.trainable]
+    if moving and says_nothing_measured(configuration):
+        words = configuration.words
+        raise ConfigurationError(
+            f"outgoing is '{words['outgoing']}' and example-privacy '{words['example-privacy']}', "
+            f"with noise, and the network of model '{words['model']}' has {len(moving)} parameters "
+            f"that follow the data and not the gradient, the first '{moving[0]}'; allowed: a model "
+            "without moving statistics"
+        )
+
+
+def said_first(configuration: Configuration) -> list[str]:
+    """Return what is to be said of a configuration before the first round."""
+    return [*unjudged_personal_models(configuration), *samples_beside_the_pool(configuration)]
+
+
+def unjudged_personal_models(configuration: Configuration) -> list[str]:
+    """Return what is to be said before the first round of personal models that nobody judges.
+
+    Only a client has its own: what the server judges is the global model.
+    """
+    personalization = configuration.personalization
+    if not personalization.active or configuration.keys.judged_by == "clients":
+        return []
+    what = (
+        "the global model alone is judged"
+        if personalization.trains_meme
+        else "what is judged is the global model, which nobody trains"
+    )
+    return [
+        f"personalization is '{personalization.name}' and judged-by is 'server': nobody judges the "
+        f'clients\' personal models, and {what}; judged-by="clients" has each client judge its own'
+    ]
+
+
+def samples_beside_the_pool(configuration: Configuration) -> list[str]:
+    """Return what is to be said before the first round of samples not drawn around the pool."""
+    sampler, weighting = configuration.sampler, configuration.weighting.name
+    if not isinstance(sampler, WeightedSampler) or not sampler.around_the_pool:
+        return []
+    if not any_sampled(configuration.components):
+        return []
+    same = sampler.weighting_alike.get(sampler.sample_weights)
+    if same in (None, weighting):
+        return []
+    return [
+        f"sampler '{sampler.name}' counts clients by sample-weights '{sampler.sample_weights}', "
+        f"and they are pooled by weighting '{weighting}': unless both come to the same weights, "
+        f"models are not sampled around the pooled one; with weighting='{same}' they are"
+    ]
+
+
+def how_to_go_on(folder: RunFolder) -> str:
+    """Return how to go on from the last round that is over."""
+    path = folder.path.resolve()
+    named = str(folder.config().get("plugins", "")) if folder.holds(CONFIG) else ""
+    own = f" --run-config 'plugins=\"{named}\"'" if named else ""
+    return (
+        f"all finished rounds are saved in {path}; go on from there with --resume {path}{own}, "
+        f'or with name="{path.name}" resume=true in the run configuration'
+    )
+
+
+def how_to_begin_again(folder: RunFolder) -> str:
+    """Return how to make a run again that cannot be gone on with, as what it kept is lost."""
+    path = folder.path.resolve()
+    return (
+        "going on does not bring back what is lost; begin the run again: under another name, with "
+        f"--run-config {path / CONFIG} --name NAME, or, when {path} has been removed, by the "
+        "command that began it"
     )

@@ -1,4 +1,4 @@
-"""What can be refused before the first round of whoever starts a Strategy."""
+"""Refusals of a Strategy before its first round."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from flwr.app import ArrayRecord
 from bfl.aggregation.on_server import UsesServer
 from bfl.aggregation.pooling import PoolingRule
 from bfl.aggregation.server import Server
+from bfl.aggregation.server_optimizers import ServerOptimizer
 from bfl.aggregation.weightings import Weighting
 from bfl.configuration import Configuration, contradictions, resolve
 from bfl.configuration.kinds import KINDS, base_of
@@ -341,3 +342,21 @@ def check_parts_go_with(posterior: Posterior, rule: PoolingRule, weighting: Weig
             f"weighting '{weighting.name}' compares posteriors, and initial_arrays has only point "
             "parameters; allowed: weightings that go by numbers, such as train-size"
         )
+
+
+def unknown_moving_statistics(
+    optimizer: ServerOptimizer, posterior: Posterior, manifest: Manifest | None
+) -> list[str]:
+    """Return what is to be said before the first round of steps that take statistics for weights.
+
+    Without a manifest nobody knows which point parameters training moves by their gradient.
+    """
+    points = posterior.point.size
+    if optimizer.idle or manifest or not points:
+        return []
+    return [
+        f"server-optimizer '{optimizer.name}' moves all {points} point parameters, and could lead "
+        "a moving variance of batch normalisation below 0: this Strategy has no manifest, which "
+        "would say what are moving statistics; give it as manifest (bfl.posteriors.Manifest) if "
+        "the network has some"
+    ]

@@ -38,10 +38,10 @@ from bfl.data.datasets.subset import stratified_positions
 from bfl.errors import ConfigurationError, NotFiniteError, RunError
 from bfl.federation.wire import Positions, TrainTask, posterior_to_arrays, train_content
 from bfl.posteriors import Manifest, Posterior
-from strategies.checks import text_for_clients
-from strategies.division import clients_positions
+from strategies.application.division import clients_positions
 from strategies.exchange import UsableReplies, exchange_with_retries
 from strategies.federation import Federation
+from strategies.preflight import text_for_clients
 from strategies.updates import RefusedUpdateError, read_update
 
 OF_THE_METHOD = ("temperature", "local_lr_decay")

@@ -1,4 +1,4 @@
-"""Judging each round: on the test images, and on the server's own to validate."""
+"""Evaluation of each round, on the test images and on the server's own to validate."""
 
 from __future__ import annotations
 
@@ -17,11 +17,7 @@ from bfl.experiments.results.best import VALIDATION
 from bfl.federation.wire import posterior_from_arrays
 from strategies.federation import Federation
 from strategies.server_state import ServerState
-
-NOT_FINITE = "logits-not-finite"
-"""What stands in place of the metrics of predictions whose logits are not finite: how many are not.
-
-A round is judged before it is saved, so such logits must not end the run."""
+from strategies.warnings import NOT_FINITE
 
 
 def not_finite(error: NotFiniteError, prefix: str = "") -> dict[str, float]:

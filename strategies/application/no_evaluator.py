@@ -20,14 +20,14 @@ from bfl.federation.client_text import neutralized
 from bfl.federation.network_query import MESSAGE_TYPE, NetworkQuery, manifest_from_content
 from bfl.federation.wire import WireFormatError
 from bfl.posteriors import Manifest, Posterior
-from strategies.checks import text_for_clients
 from strategies.exchange import UsableReplies, exchange_with_retries
 from strategies.federation import Federation
 from strategies.flower_clients import Patience
+from strategies.preflight import text_for_clients
 
 
 @dataclass(frozen=True)
-class Unjudged:
+class NoEvaluator:
     """What a run's server knows of the network without one; it stands for the evaluator.
 
     Attributes:

@@ -1,0 +1,1 @@
+"""The application: a run from its configuration to its folder, around a Strategy."""
