@@ -35,7 +35,7 @@ FLAT = 0.8
 
 @dataclass
 class Measured:
-    """What some runs with one number of clients have given.
+    """Measurements of some runs with one number of clients.
 
     Attributes:
         rounds: Seconds of the rounds after the first.

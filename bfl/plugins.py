@@ -54,7 +54,7 @@ class Plugin:
 
 @dataclass(frozen=True)
 class PluginPolicy:
-    """Where a machine finds plugins, and which of them it takes.
+    """Policy of a machine: where it finds plugins, and which of them it takes.
 
     Attributes:
         folder: Where files are, by their names; None: where their paths say.

@@ -1,4 +1,4 @@
-"""How well a client's models do on its own test split, where clients judge (``judged-by``)."""
+"""Evaluation of a client's models on its own test split (``judged-by``)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How well a client's posterior does on test data of the client's own, where it has some."""
+"""Evaluation of a client's posterior on its own test data, where it has some."""
 
 from __future__ import annotations
 

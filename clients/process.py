@@ -1,4 +1,4 @@
-"""What a client process keeps between tasks: configuration and data, loaded once."""
+"""State of a client process between tasks: configuration and data, loaded once."""
 
 from __future__ import annotations
 

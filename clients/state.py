@@ -1,4 +1,4 @@
-"""What a client keeps from one of its rounds to the next, and never sends: named arrays.
+"""State that a client keeps from round to round and never sends: named arrays.
 
 The node alone decides where it lies, by what kind of node it is:
 
@@ -39,7 +39,7 @@ RECORD = "bfl.federation.state"
 
 
 class ClientState(Protocol):
-    """Where a client's state lies."""
+    """Place of a client's state."""
 
     def take_up(self, pooled_round: int, server_round: int) -> Arrays | None:
         """Return what was kept in the last round that was pooled, and drop what came after it.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""How far a figure moves with the number of Monte Carlo samples by which a posterior is judged.
+"""Measure how figures move with the number of Monte Carlo samples of an evaluation.
 
     python scripts/monte_carlo_samples.py            # prints what is committed
     python scripts/monte_carlo_samples.py --make     # makes the runs, and writes numbers and page

@@ -53,7 +53,7 @@ FEWER = {"fmnist": (1200,) * 10}
 VERSIONS = ("bfl", "python", "tensorflow", "tensorflow-probability", "numpy")
 MACHINE = ("processor", "processor-family", "vector-instructions")
 RUNS = PAGE.with_suffix("")
-"""What is kept of runs made, one JSON file each."""
+"""Folder of the runs' kept results, one JSON file each."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ PAIRS = (("AALV", "CF"), ("AALV", "GAA"), ("GAA", "CF"), ("AALV", "EAA"), ("AALV
 
 @dataclass(frozen=True)
 class Agreement:
-    """How far the published rows of two rules lie apart, in standard errors of a difference.
+    """Distance of the published rows of two rules, in standard errors of a difference.
 
     Attributes:
         cells: The number of pairs of published means.

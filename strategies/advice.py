@@ -1,4 +1,4 @@
-"""What a person can do when a run ends early."""
+"""Advice for people whose run ends early."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can be refused before the first round of whoever starts a Strategy."""
+"""Checks before the first round of a Strategy, whoever starts it."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ UNFINISHED = "pooled-round"
 
 @dataclass
 class Course:
-    """Where a Strategy stands between its two halves.
+    """State of a Strategy between its two halves.
 
     Attributes:
         grid: Flower's grid.

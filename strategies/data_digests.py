@@ -1,4 +1,4 @@
-"""Which data a run is made with, as far as they lie where the server does."""
+"""Digests of a run's data, as far as they lie where the server does."""
 
 from __future__ import annotations
 

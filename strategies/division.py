@@ -1,4 +1,4 @@
-"""Which client trains on which of the run's images."""
+"""Division of the run's images among the clients."""
 
 from __future__ import annotations
 

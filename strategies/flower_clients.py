@@ -32,7 +32,7 @@ from strategies.updates import ClientUpdate, in_order, measured, usable_updates
 
 @dataclass(frozen=True)
 class Patience:
-    """How long the server waits for clients, and how few of them it goes on with.
+    """Limits of waiting for clients: for how long, and for how few.
 
     Attributes:
         silence: Seconds without hearing from any client after which a round goes on without those
@@ -54,7 +54,7 @@ class Patience:
 
 @dataclass(frozen=True)
 class TaskTemplate:
-    """What of a task is the same in all rounds.
+    """Parts of a task that are the same in all rounds.
 
     Attributes:
         configuration: The run's configuration as a JSON object of flat keys.
@@ -159,7 +159,7 @@ class FlowerClients:
 
     @property
     def num_examples(self) -> Mapping[int, int]:
-        """How many examples the clients hold, by partition id, as far as the server knows."""
+        """Numbers of the clients' examples by partition id, as far as the server knows."""
         return self._examples.known
 
     def train(
@@ -353,7 +353,7 @@ class Replying:
 
     @property
     def num_examples(self) -> Mapping[int, int]:
-        """How many examples the clients hold, by partition id, as far as the server knows."""
+        """Numbers of the clients' examples by partition id, as far as the server knows."""
         return self.clients.num_examples
 
     def train(

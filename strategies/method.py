@@ -105,7 +105,7 @@ class Method:
 
     @property
     def needs_models(self) -> bool:
-        """Whether a part needs the models of all clients of a round at once."""
+        """True if a part needs the models of all clients of a round at once."""
         return self.refinement.needs_models or self.predictive.needs_models
 
     def begin(self, posterior: Posterior, clients: int) -> dict[str, Arrays]:

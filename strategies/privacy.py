@@ -116,7 +116,7 @@ class PrivacyAccount:
 
 @dataclass(frozen=True)
 class PoolNoise:
-    """What is done to the clients' pool by the parts of the chain that updates have passed.
+    """Noise on the clients' pool, by the parts of the chain that updates have passed.
 
     Attributes:
         chain: The parts.
@@ -130,7 +130,7 @@ class PoolNoise:
 
     @property
     def draws(self) -> bool:
-        """Whether it draws random numbers: the noise is the server's."""
+        """True if it draws random numbers: the noise is the server's."""
         return any(part.draws_on_pool for part in self.chain)
 
     def problem(self, update: Posterior, previous: Posterior) -> str | None:

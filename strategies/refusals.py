@@ -1,4 +1,4 @@
-"""What is refused, or told, before a run's first round."""
+"""Refusals and notices before a run's first round."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the rounds and the end of one run are made with."""
+"""Context of one run's rounds and of its end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from strategies.privacy import PrivacyAccount, privacy_account
 
 @dataclass(frozen=True)
 class RunContext:
-    """What the rounds of one run are made with.
+    """Context of one run's rounds.
 
     Attributes:
         grid: Flower's grid.

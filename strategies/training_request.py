@@ -1,4 +1,4 @@
-"""What the clients of a round are asked, and what their updates are held to."""
+"""Request to the clients of a round, and the checks of their updates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from strategies.server_state import ServerState
 
 @dataclass(frozen=True)
 class TrainingRequest:
-    """What the clients of a round are asked.
+    """Request to the clients of a round.
 
     Attributes:
         server_round: The round, from 1.

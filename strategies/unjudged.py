@@ -28,7 +28,7 @@ from strategies.flower_clients import Patience
 
 @dataclass(frozen=True)
 class Unjudged:
-    """What a run's server knows of the network without one; it stands for the evaluator.
+    """Stand-in for the evaluator on a server that has no network.
 
     Attributes:
         configuration: The run's configuration.

@@ -1,4 +1,4 @@
-"""What clients send back: taken in order, and checked or refused before it can reach the pool."""
+"""Updates of clients: taken in order, and checked or refused before they can reach the pool."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ GREATEST_VALUE, LEAST_VARIANCE = 1e60, 1e-60
 over a variance overflows, and a client that nothing else refuses would end the run."""
 
 METRIC_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-"""What a client may call a metric."""
+"""Pattern of the names that a client may give to metrics."""
 
 
 T = TypeVar("T")
@@ -56,7 +56,7 @@ class RefusedUpdateError(BflError):
 
 @dataclass(frozen=True)
 class ClientUpdate:
-    """What one client has sent back.
+    """Update that one client has sent back.
 
     Attributes:
         partition_id: Which client it is.

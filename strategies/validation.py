@@ -19,7 +19,7 @@ from strategies.federation import Federation
 from strategies.server_state import ServerState
 
 NOT_FINITE = "logits-not-finite"
-"""What stands in place of the metrics of predictions whose logits are not finite: how many are not.
+"""Number of predictions whose logits are not finite; it stands in place of their metrics.
 
 A round is judged before it is saved, so such logits must not end the run."""
 

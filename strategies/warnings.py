@@ -1,4 +1,4 @@
-"""What is told before a run, and of its clients in it: failures, and weights that few have."""
+"""Warnings before a run, and of its clients in it: failures, and weights that few have."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from strategies.round import RoundReport
 from strategies.validation import NOT_FINITE
 
 FEW_EFFECTIVE_CLIENTS = 2.0 + 1e-6
-"""So many or fewer are worth a warning where three clients or more were pooled: one of them, or two
-that send the same, outweigh all others."""
+"""Effective number of clients, of three or more, up to which a warning is given: one of them, or
+two that send the same, outweigh all others."""
 
 
 CLEAR_NATS, CLEAR_SHARE = 0.01, 0.01

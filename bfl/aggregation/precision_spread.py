@@ -1,4 +1,4 @@
-"""Whether a pool by precisions is more than an average: how clients' variances differ, and to what.
+"""Spread of the clients' variances: how far a pool by precisions differs from an average.
 
 Where all clients have the same variances a pooled mean weighted by precisions is the clients'
 average, FedAvg's; the less they differ the nearer it is.

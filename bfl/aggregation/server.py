@@ -1,4 +1,4 @@
-"""What the server can do by itself, and what it tells the parts that do something with it."""
+"""Services of the server to its parts, and what it tells them of a round."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Labels = tuple[int | str, ...]
 
 @dataclass(frozen=True, eq=False)
 class DistillationTask:
-    """What a student has to learn on the server.
+    """Task of a student that is trained on the server.
 
     Attributes:
         start: The posterior that it begins with; its variances stay as they are.
@@ -44,7 +44,7 @@ class DistillationTask:
 
 @dataclass(frozen=True)
 class Distilled:
-    """What distillation has led to.
+    """Result of a distillation.
 
     Attributes:
         posterior: The student.
@@ -144,7 +144,7 @@ class ServerRound:
 
 @dataclass(frozen=True)
 class RoundContext:
-    """What a part of the server sees of a round that has been pooled.
+    """View of a pooled round for the parts of the server.
 
     Attributes:
         seed: The run's seed.
@@ -166,7 +166,7 @@ class RoundContext:
 
     @property
     def own_server(self) -> Server:
-        """What the server can do.
+        """Services of the server.
 
         Raises:
             RunError: It has neither data nor a network; the part has to refuse that before round 1.

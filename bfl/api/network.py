@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from bfl.learning.networks.network import Network
 
 FINAL = ("evaluation", "final")
-"""What keys the draws of a run's final evaluation."""
+"""Labels that key the draws of a run's final evaluation."""
 
 BATCH = 256
 """Images whose features are computed at once."""

@@ -1,4 +1,4 @@
-"""What is made of a study's results: put together, as a table, as figures, in words."""
+"""Output of a study's results: gathered, as a table, as figures, in words."""
 
 from __future__ import annotations
 

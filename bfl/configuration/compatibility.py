@@ -1,4 +1,4 @@
-"""Which choices of a configuration, each fine alone, do not go together."""
+"""Refuse combinations of choices that are each fine alone."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from bfl.registry import STRICT, kebab
 Count = Annotated[int, Field(ge=1)]
 
 SERVER_ONLY: dict[str, pydantic.JsonValue] = {"server-only": True}
-"""What the declaration of a key says that the server alone reads: clients are not sent it."""
+"""Declaration of a key that the server alone reads: clients are not sent it."""
 
 ROOM = 512
 """Bytes that a run's name and the names of its files need below ``output-dir``."""

@@ -42,7 +42,7 @@ from bfl.presets import presets
 from bfl.registry import Component, Registry
 
 LINK = "+"
-"""What stands between the words of a chain, as in ``elbo+proximal``."""
+"""Separator between the words of a chain, as in ``elbo+proximal``."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def _part(
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """What a configuration picks, one attribute for each kind of part."""
+    """Parts that a configuration picks, one attribute for each kind."""
 
     partition: Annotated[
         Partition,

@@ -1,4 +1,4 @@
-"""What a configuration as a whole says of its clients' privacy."""
+"""Privacy of the clients in a configuration as a whole."""
 
 from __future__ import annotations
 

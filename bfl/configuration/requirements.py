@@ -1,4 +1,4 @@
-"""What the parts of a method need of each other: declared by each, checked in one place.
+"""Requirements that the parts of a method declare of each other, checked in one place.
 
 A component says which properties it ``has`` (which may depend on its settings), which it
 ``requires`` of the others, and which it ``excludes``; a key that picks no part may do so as well.
@@ -130,7 +130,7 @@ def _components() -> Iterator[type[Component]]:
 
 @dataclass(frozen=True)
 class Choice:
-    """What a key says, with what it declares.
+    """Choice of a key, with the properties that it declares.
 
     Attributes:
         key: The key.

@@ -1,4 +1,4 @@
-"""What is given in a configuration and read by nothing: a mistake, but no reason to refuse."""
+"""Find values that are given and that nothing reads: a warning, no reason to refuse."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _switched_off(configuration: Configuration, key: str) -> str:
 
 @dataclass(frozen=True)
 class Switch:
-    """What switches keys of every run off.
+    """Switch that turns off keys of a run.
 
     Attributes:
         reason: Says why nothing reads them in a run of a configuration; empty: something does.

@@ -18,7 +18,7 @@ PATIENCE = 2.5
 """Seconds for ending in good order: less than an interrupted command has for all."""
 
 MOST_REVIVALS, WITHIN = 5, 60.0
-"""How often, in so many seconds, a process that is kept alive may end."""
+"""Greatest number of ends of a process that is kept alive, and the seconds they are counted in."""
 
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 

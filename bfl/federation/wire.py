@@ -1,4 +1,4 @@
-"""What travels between server and clients, as Flower records; both sides read and write it here.
+"""Messages between server and clients, as Flower records; both sides read and write them here.
 
 A posterior is three contiguous arrays, however many layers the network has. The record names
 ``arrays``, ``config`` and ``metrics`` are those of Flower's own strategies, so that its mods find
@@ -35,10 +35,10 @@ task does; it grows with every change that one side could misunderstand."""
 
 VERSION = "wire-format"
 PRIVATE = "private"
-"""What a query says where clients keep what they measure, their numbers of examples included."""
+"""Entry of a query where clients keep what they measure, their numbers of examples included."""
 
 NUM_CLASSES = "num-classes"
-"""How many classes the run has, in a task and in a query that asks of a node's own labels."""
+"""Number of classes of the run, in a task and in a query that asks of a node's own labels."""
 
 DATASET, DATA_DIR = "dataset", "data-dir"
 """The run's data set, in a query: a node looks for it, unless it has data of its own. Where it lies
@@ -156,7 +156,7 @@ def check_version(record: Mapping[str, Any], who: str) -> None:
 
 @dataclass(frozen=True)
 class TrainTask:
-    """What the server asks of one client in one round.
+    """Task of one client in one round.
 
     Attributes:
         server_round: The round, from 1.
@@ -234,7 +234,7 @@ class TrainTask:
 
 
 TASK_NAMES = frozenset({VERSION, *(each.name.replace("_", "-") for each in fields(TrainTask))})
-"""What the entries of a task are called, those with their default among them."""
+"""Names of the entries of a task, those with their default among them."""
 
 
 def _positions(packed: Any) -> Positions | None:

@@ -65,7 +65,7 @@ class Posterior:
 
     @property
     def known_sound(self) -> bool:
-        """Whether ``check`` has found the values sound, and nobody can have changed them since."""
+        """True if ``check`` has found the values sound, and nobody can have changed them since."""
         return self._found_sound and self._is_read_only
 
     @property

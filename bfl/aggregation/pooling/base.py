@@ -1,4 +1,4 @@
-"""What a pooling rule is: an encoding into statistics that can be summed, and its decoding.
+"""Base of pooling rules: encode into statistics that can be summed, and decode the sums.
 
 A rule sees one block of parameters at a time, in float64. It turns a client's means and variances
 into a few statistics, already multiplied by the client's weight; the accumulator sums them; the
@@ -25,7 +25,7 @@ EPSILON = float(np.finfo(np.float64).eps)
 
 @dataclass(frozen=True)
 class Block:
-    """What a rule may know about a block of B parameters besides the clients' posteriors.
+    """Context of a block of B parameters that a rule may use besides the clients' posteriors.
 
     All but ``spare`` is read-only, and the same for all clients.
 
@@ -57,7 +57,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Totals:
-    """What was added, all parameters alike.
+    """Totals over the clients that were added, the same for all parameters.
 
     Attributes:
         count: The number of clients with a positive weight.

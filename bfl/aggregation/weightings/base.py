@@ -1,4 +1,4 @@
-"""What a weighting is: a number per client from its posterior or its number of examples."""
+"""Base of weightings: a number per client from its posterior or its number of examples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What data sets share that are another one with other images."""
+"""Base of data sets that are another one with changed images."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class Predictor:
 
     @property
     def traces(self) -> int:
-        """How often what predicts with draws has been traced."""
+        """Number of times that the prediction with draws has been traced."""
         return self._drawn.traces
 
     def predict(
@@ -140,7 +140,7 @@ class Predictor:
 
     @cached_property
     def _at_mean(self) -> ForwardPass:
-        """What predicts without any draw: the same where a draw of the weights is all there is."""
+        """Forward pass without any draw: the same where a draw of the weights is all there is."""
         if not self.network.inference.stochastic_prediction:
             return self._drawn
         points = build_network_of_points(self._of, *self._points)
@@ -148,6 +148,6 @@ class Predictor:
 
     @cached_property
     def _features(self) -> ForwardPass:
-        """What ends before the last layer."""
+        """Forward pass that ends before the last layer."""
         points = build_network_of_points(self._of, *self._points)
         return ForwardPass(self.manifest, points, self._drawn.batch_size, features=True)

@@ -1,4 +1,4 @@
-"""What a predictive is: which models predict beside the global posterior."""
+"""Base of predictives: the models that predict besides the global posterior."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 
 
 class Predictive(Component, ABC):
-    """What predicts, beside the global posterior, when a round is judged.
+    """Models that predict, besides the global posterior, when a round is evaluated.
 
     What it keeps of a round goes into the round's checkpoint, so that a run that is resumed judges
     the same models.
@@ -33,7 +33,7 @@ class Predictive(Component, ABC):
 
     @property
     def idle(self) -> bool:
-        """Whether nothing predicts beside the posterior, so that it asks for no network."""
+        """True if nothing predicts besides the posterior, so that it asks for no network."""
         return False
 
     def has(self) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""What an ensemble predicts, judged: its own numbers, and its members one by one."""
+"""Evaluation of an ensemble: its own numbers, and its members one by one."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from bfl.evaluation.prediction.members import MemberPredictions
 from bfl.evaluation.uncertainty import mean_uncertainties
 
 ENSEMBLE = "ensemble-"
-"""What stands before the name of each number of an ensemble."""
+"""Prefix of the name of each number of an ensemble."""
 
 MEMBER = "member"
 BEST = "best-member"

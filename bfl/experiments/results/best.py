@@ -18,7 +18,7 @@ from bfl.experiments.results.run_folder import BEST_POSTERIOR, RunFolder
 from bfl.posteriors import Manifest, Posterior
 
 VALIDATION = "validation-"
-"""What stands before the names of metrics on the server's own images."""
+"""Prefix of the names of metrics on the server's own images."""
 
 
 @dataclass(frozen=True)

@@ -66,8 +66,8 @@ FINAL_RESULTS = (
     CLOSING,
     POSTERIOR,
 )
-"""What the end of a run leaves, but for its figures. What says that it is finished is removed first
-and written last."""
+"""Results of the end of a run, without its figures. The file that says that it is finished is
+removed first and written last."""
 
 FILES_OF_A_BEGUN_RUN = (
     CONFIG,

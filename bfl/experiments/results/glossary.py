@@ -1,4 +1,4 @@
-"""What the numbers of a run mean, from what metrics and uncertainties say of themselves."""
+"""Glossary of a run's numbers, from the docstrings of metrics and uncertainties."""
 
 from __future__ import annotations
 

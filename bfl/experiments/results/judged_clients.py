@@ -1,4 +1,4 @@
-"""How each client's models do on its own test data, best and last: ``clients.json``."""
+"""Results of each client's models on its own test data, best and last: ``clients.json``."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from bfl.federation.client_metrics import (
 )
 
 CLIENTS = "clients-"
-"""What the names of means over the clients begin with."""
+"""Prefix of the names of means over the clients."""
 
 IMPOSSIBLE = "impossible-"
-"""What the names of numbers begin with that a client has said, and that cannot be."""
+"""Prefix of the names of impossible numbers that clients have reported."""
 
 Positions = npt.NDArray[np.int64]
 

@@ -67,7 +67,7 @@ __all__ = [
 ]
 
 FINAL_EVALUATION = "final evaluation"
-"""How a warning begins that is about the final posterior, and not about a round's."""
+"""Prefix of warnings about the final posterior, and not about a round's."""
 
 
 @dataclass(frozen=True)

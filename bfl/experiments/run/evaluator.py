@@ -148,7 +148,7 @@ class Evaluator:
 
     @property
     def validates(self) -> bool:
-        """Whether there are labelled images of the server's own."""
+        """True if there are labelled images of the server's own."""
         return self.server_data is not None and self.server_data.labels is not None
 
     def validation_metrics(self, posterior: Posterior, server_round: int) -> dict[str, float]:

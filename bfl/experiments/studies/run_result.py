@@ -63,17 +63,17 @@ CHANGED, NOT_FOUND = "git-changed", "git-not-found"
 """The keys that say that its tree had other changes, and that no history has the commit."""
 
 GAIN = "retention-gain-"
-"""What the names of gains begin with, which runs keep with their retention curves."""
+"""Prefix of the names of gains, which runs keep with their retention curves."""
 
 LOST = ("failures", "refused")
-"""What a round's record has of the clients that were asked and are not in its pool."""
+"""Numbers of a round's clients that were asked and are not in its pool."""
 
 _DATA_KEYS = ("dataset", "server-data")
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """What a run has given.
+    """Results of one run.
 
     Attributes:
         name: The run's name within its study.

@@ -19,7 +19,7 @@ EXPERIMENT = "bfl"
 """The experiment, unless MLFLOW_EXPERIMENT_NAME says another."""
 
 _MOST_PARAMETERS, _MOST_METRICS = 100, 1000
-"""So many MLflow takes at a time."""
+"""Greatest numbers of parameters and of metrics that MLflow takes at a time."""
 
 
 class _MlflowRun(Tracking):

@@ -14,7 +14,7 @@ from bfl.posteriors.posterior import VECTORS
 from bfl.registry import Component, Registry
 
 Vectors = Mapping[str, npt.NDArray[Any]]
-"""What travels of a posterior: one-dimensional arrays by name."""
+"""Vectors of a posterior that travel: one-dimensional arrays by name."""
 
 
 class Exchange(Component):
@@ -26,7 +26,7 @@ class Exchange(Component):
 
     @property
     def secure_sums(self) -> SecureSums | None:
-        """How clients add up their updates, where the server learns sums alone; None: it sees each.
+        """Settings of secure sums, where the server learns sums alone; None: it sees each update.
 
         Sums go by messages of their own (``bfl.federation.secure_aggregation``), and nothing is
         packed.

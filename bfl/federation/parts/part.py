@@ -96,7 +96,7 @@ class DeclaredArray:
 
 @dataclass(frozen=True)
 class Counts:
-    """How many clients there were in a round.
+    """Numbers of clients in a round.
 
     Attributes:
         asked: How many were asked to train.
@@ -113,7 +113,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Trained:
-    """What a client's local training was and gave, for the parts that reckon with it.
+    """Local training of a client, for the parts that compute with it.
 
     Attributes:
         received: The global posterior that the client was sent.

@@ -1,4 +1,4 @@
-"""What the halves of a part send, and what a client keeps, held to what the part has declared."""
+"""Check what the halves of a part send, and what a client keeps, against its declaration."""
 
 from __future__ import annotations
 

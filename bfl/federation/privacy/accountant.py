@@ -10,10 +10,10 @@ from typing import Any
 from bfl.errors import ConfigurationError
 
 EPSILON = "epsilon"
-"""What ε of clients is called in a round's record and among a run's metrics."""
+"""Name of the clients' ε in a round's record and among a run's metrics."""
 
 EXAMPLE_EPSILON = "example-epsilon"
-"""What ε of single examples is called there."""
+"""Name of single examples' ε in the same places."""
 
 ORDERS = (*range(2, 65), 80, 96, 128, 192, 256, 512, 1024)
 """The orders of Rényi divergences."""

@@ -51,7 +51,7 @@ ADVERTISED, SHARED, MASKED, CONFIRMED = "advertised", "shared", "masked", "confi
 
 @dataclass(frozen=True)
 class ClientSecrets(Fields):
-    """What a client keeps between two messages of a round; it never leaves it.
+    """Secrets that a client keeps between two messages of a round; they never leave it.
 
     Attributes:
         stage: What it has done last.
@@ -97,7 +97,7 @@ class ClientSecrets(Fields):
 
     @property
     def threshold_members(self) -> int:
-        """How many hold shares of its secrets: itself and its neighbours."""
+        """Number of holders of shares of its secrets: itself and its neighbours."""
         return len(self.neighbours) + 1
 
     def key(self, neighbour: int, purpose: str) -> bytes:

@@ -1,4 +1,4 @@
-"""What clients and server say to each other, as plain fields; nothing here knows how it travels.
+"""Messages of clients and server, as plain fields; nothing here knows how they travel.
 
 | stage | from the server | from a client |
 | --- | --- | --- |
@@ -155,7 +155,7 @@ class Survivors(Fields):
 
 @dataclass(frozen=True)
 class Confirmations(Fields):
-    """What clients have been told of who takes part, for each other.
+    """Confirmations for the clients of who takes part.
 
     Attributes:
         label: What the attempt is called.

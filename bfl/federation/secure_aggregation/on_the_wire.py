@@ -32,7 +32,7 @@ SAME_WEIGHT = 1e-9
 
 @dataclass(frozen=True)
 class MaskedTask(Fields):
-    """What a client is told with its task where it is to send a masked vector.
+    """Part of a client's task that asks for a masked vector.
 
     Attributes:
         label: See ``Delivery``.

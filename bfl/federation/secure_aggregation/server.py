@@ -200,7 +200,7 @@ class SecureSum:
 
     @property
     def survivors(self) -> list[int]:
-        """Whose vectors are in the sum, sorted."""
+        """Clients whose vectors are in the sum, sorted."""
         return sorted(self._survivors)
 
     def asked_to_confirm(self) -> dict[int, Survivors]:

@@ -26,7 +26,7 @@ class Workload(Component, ABC):
 
     @property
     def varies(self) -> bool:
-        """Whether clients may make another number of epochs than ``local-epochs``."""
+        """True if clients may make another number of epochs than ``local-epochs``."""
         return True
 
     @abstractmethod

@@ -29,7 +29,7 @@ class Correction(Part, ABC):
 
     @property
     def needs_full_gradient(self) -> bool:
-        """Whether ``conclude`` needs the gradient over all examples at the received posterior."""
+        """True if ``conclude`` needs the gradient over all examples at the received posterior."""
         return False
 
     def has(self) -> frozenset[str]:

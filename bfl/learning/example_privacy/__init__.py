@@ -19,20 +19,20 @@ from bfl.federation.privacy.normals import Array, Draws
 from bfl.registry import Component, Registry
 
 INSIDE = 1.0 - 2.0**-40
-"""What keeps rounding from leading out of the bound, in float64."""
+"""Factor that keeps rounding from leading out of the bound, in float64."""
 
 
 class ExamplePrivacy(Component):
-    """How a client's local training protects each of its examples."""
+    """Protection of single examples in a client's local training."""
 
     @property
     def active(self) -> bool:
-        """Whether training is any other than without it."""
+        """True if training is any other than without it."""
         return False
 
     @property
     def private(self) -> bool:
-        """Whether no number that a client has measured may leave it beside its update."""
+        """True if no number that a client has measured may leave it besides its update."""
         return False
 
     def mechanism(self) -> Mechanism | None:
@@ -90,12 +90,12 @@ class PrivateGradients(ExamplePrivacy, ABC):
 
     @property
     def active(self) -> bool:
-        """Whether there is a bound or noise."""
+        """True if there is a bound or noise."""
         return self.example_clip_norm > 0.0 or self.private
 
     @property
     def private(self) -> bool:
-        """Whether there is noise."""
+        """True if there is noise."""
         return self.example_noise_multiplier > 0.0
 
     def has(self) -> frozenset[str]:

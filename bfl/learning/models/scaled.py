@@ -1,4 +1,4 @@
-"""What networks share whose first layer takes images in a range that a setting names."""
+"""Base of networks whose first layer takes images in a range that a setting names."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class SoftLabels:
 
 @dataclass(frozen=True)
 class Step:
-    """What the terms see of a step; all but the network are tensors of the graph.
+    """Training step as the terms see it; all but the network are tensors of the graph.
 
     Attributes:
         network: The network that is trained.
@@ -63,7 +63,7 @@ class Step:
 
     @cached_property
     def loss(self) -> Any:
-        """What stands for −log p(y | x, θ) in an objective, summed over the batch's examples.
+        """Term for −log p(y | x, θ) in an objective, summed over the batch's examples.
 
         It is that, or with soft labels of a share s, 1 − s times that and s times the divergence
         from them.
@@ -115,7 +115,7 @@ class Term(Part):
 
     @property
     def active(self) -> bool:
-        """Whether it adds anything; if not, no step computes it."""
+        """True if it adds anything; if not, no step computes it."""
         return True
 
     def inputs(self, manifest: Manifest, received: Posterior) -> Arrays:
@@ -154,7 +154,7 @@ class EvidenceLowerBound(Term):
 
 
 WEIGHTS = ("/kernel", "/scale")
-"""How the names of tensors end that PyTorch calls weights."""
+"""Endings of the names of tensors that PyTorch calls weights."""
 
 
 @objectives.register("proximal")
@@ -189,7 +189,7 @@ class Proximal(Term):
 
     @property
     def active(self) -> bool:
-        """Whether µ is not 0."""
+        """True if µ is not 0."""
         return self.proximal_mu > 0
 
     def requires(self) -> frozenset[str]:

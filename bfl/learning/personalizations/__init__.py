@@ -116,7 +116,7 @@ class Personalization(Part):
 
     @property
     def models(self) -> frozenset[str]:
-        """Which trained models a client has to judge, of ``MEME`` and ``PERSONAL``."""
+        """Trained models that a client has to evaluate, of ``MEME`` and ``PERSONAL``."""
         return frozenset({MEME} if self.trains_meme else ()) | (
             {PERSONAL} if self.active else set()
         )
@@ -149,7 +149,7 @@ class PersonalModel(Personalization):
 
     @property
     def assignment(self) -> Assignment:
-        """Which client has which architecture."""
+        """Architectures of the clients' personal models."""
         return Assignment.parse(self.personal_models)
 
     def step(self, both: BothModels) -> Any:

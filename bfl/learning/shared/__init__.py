@@ -28,7 +28,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Division:
-    """Which of a network's parameters travel.
+    """Division of a network's parameters into those that travel and those that stay.
 
     Attributes:
         manifest: All of them.
@@ -46,7 +46,7 @@ class Division:
 
     @cached_property
     def _masks(self) -> dict[str, Mask]:
-        """Which values of each of a posterior's vectors travel."""
+        """Masks of the values that travel, for each of a posterior's vectors."""
 
         def mask(*, gaussian: bool) -> Mask:
             pairs = zip(self.manifest, self.travels, strict=True)

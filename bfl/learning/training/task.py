@@ -1,4 +1,4 @@
-"""What one client has to do in one round, and what came out."""
+"""Task of one client in one round, and its result."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ IntArray = npt.NDArray[np.integer[Any]]
 
 @dataclass(frozen=True)
 class PersonalTask:
-    """What one client's personal model does in one round.
+    """Task of one client's personal model in one round.
 
     Attributes:
         state: What the client has kept of it; empty: it begins as its network does.
@@ -38,7 +38,7 @@ class PersonalTask:
 
 @dataclass(frozen=True)
 class LocalTask:
-    """What one client has to do in one round.
+    """Task of one client in one round.
 
     Attributes:
         received: The global posterior.
@@ -76,7 +76,7 @@ class LocalTask:
 
 @dataclass(frozen=True)
 class LocalResult:
-    """What came out: the client's posterior and its means over the last epoch.
+    """Result of one client: its posterior and its means over the last epoch.
 
     Attributes:
         posterior: The client's posterior.

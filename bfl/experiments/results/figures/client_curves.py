@@ -1,4 +1,4 @@
-"""What each client has measured, round by round."""
+"""Measurements of each client, round by round."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ PANELS = {
     f"{PERSONAL}accuracy": "personal model's accuracy (%)",
     f"{MEME}accuracy": "meme's accuracy (%)",
 }
-"""What is drawn, one panel each where clients have it, and what it is called."""
+"""Panels, drawn where clients have measured the number, and their titles."""
 
 PERCENTS = {"weight", TEST_ACCURACY, f"{PERSONAL}accuracy", f"{MEME}accuracy"}
 

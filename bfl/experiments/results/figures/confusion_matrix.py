@@ -28,7 +28,7 @@ WRITTEN = 20
 
 @figures.register("confusion-matrix")
 class ConfusionMatrix(Figure):
-    """How many test examples of each class are taken for which; the colour is the share of a row.
+    """Test examples by true and predicted class; the colour is the share of a row.
 
     Reference:
         Kohavi and Provost (1998), "Glossary of terms", Machine Learning 30.

@@ -1,4 +1,4 @@
-"""What an ensemble's members predict right and wrong, by confidence."""
+"""Right and wrong predictions of an ensemble's members, by confidence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How the models of each client do on its own test data, client by client."""
+"""Results of each client's models on its own test data, client by client."""
 
 from __future__ import annotations
 
