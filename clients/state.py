@@ -4,7 +4,7 @@ The node alone decides where it lies, by what kind of node it is:
 
 - at a SuperNode, in the folder of the node configuration's ``state-dir``, by run, if it has one;
 - at a SuperNode without, in Flower's context of the node, which ends with Flower's run;
-- in a simulation, in the run's folder, beside the server's checkpoints. On several hosts that
+- in a simulation, in the run's folder, besides the server's checkpoints. On several hosts that
   folder has to be shared, at one path: a client that does not find it there ends the run.
 
 In a folder it survives whatever is killed.

@@ -108,7 +108,7 @@ def digests(checkout: Path = ROOT) -> dict[str, str]:
 
 
 def machine() -> dict[str, Any]:
-    """Return what the digests depend on beside the code."""
+    """Return what the digests depend on besides the code."""
     environment = describe_environment()
     return {key: environment[key] for key in MACHINE}
 

@@ -198,7 +198,7 @@ def training(found: Sequence[Line]) -> list[str]:
 
 
 def tried(found: Sequence[Line], others: Sequence[Line]) -> list[str]:
-    """Return the lines of the table of other closing rounds beside the default, with FedAvg."""
+    """Return the lines of the table of other closing rounds besides the default, with FedAvg."""
     rows = [
         "| partition | closing | seeds | accuracy (%) | NLL | ECE |",
         "| --- | --- | ---: | ---: | ---: | ---: |",

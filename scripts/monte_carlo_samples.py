@@ -5,7 +5,7 @@
     python scripts/monte_carlo_samples.py --make     # makes the runs, and writes numbers and page
 
 Three small federations on digits, one for each rule; the posterior that each leaves behind is
-judged by 2, 10 and 50 samples, with several sets of draws each. Nothing but the draws differs.
+evaluated by 2, 10 and 50 samples, with several sets of draws each. Nothing but the draws differs.
 """
 
 from __future__ import annotations

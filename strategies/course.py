@@ -43,7 +43,7 @@ class Course:
         clients: The clients of the federation.
         warnings: Tells what goes wrong with them.
         state: Where the federation stands.
-        parametrization: That of the clients' network.
+        parametrization: The parametrization of the clients' network.
         unfinished: Where a pooled round is kept until it is refined, if the run has a folder.
         begun: The last round that has begun.
         opened: That round, until it is pooled.

@@ -44,7 +44,7 @@ class NodeDescriptions:
     Attributes:
         known: The descriptions, by node id.
         failures: What nodes have answered that could not say who they are.
-        malformed: Those of them whose answer is not as docs/wire-format.md says.
+        malformed: The answers that are not as docs/wire-format.md says.
         without_query: Nodes whose app answers no query.
     """
 

@@ -62,7 +62,7 @@ class TaskTemplate:
             the server has them.
         num_classes: The number of classes.
         partition: The examples of each client, by partition id; None where nodes have their own.
-        test_partition: The test examples of each client, likewise; None where clients do not judge.
+        test_partition: Their test examples; None where clients do not evaluate.
         run_folder: The run's folder, for clients that keep a state in a simulation.
         run_key: The run's own word, for clients that keep a state on nodes of their own.
         calibration_share: What share of its examples each client holds back from training.

@@ -37,7 +37,7 @@ class WantedSum:
         previous: The previous global posterior.
         weights: Their weights, by partition id.
         total: The sum of their γ, by which a client knows its weight from its own.
-        exponents: Those of the statistics and, last, of the point parameters.
+        exponents: The exponents of the statistics and, last, of the point parameters.
         size: The number of elements of a client's vector.
     """
 

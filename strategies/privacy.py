@@ -87,7 +87,7 @@ class PrivacyAccount:
     def told(self, server_round: int) -> str:
         """Return what a person reads when a budget ends a run before a round; empty: none does.
 
-        The run is over then as if it had had no more rounds, and is judged as any other.
+        The run is over then as if it had had no more rounds, and is evaluated as any other.
         """
         so_far = self.epsilons()
         for spent in self.exhausted(server_round):
@@ -168,7 +168,7 @@ def pool_noise(configuration: Configuration, *, anew: bool) -> PoolNoise | None:
 
 
 def check_privacy(configuration: Configuration) -> None:
-    """Raise if ε cannot be reckoned, or not even the first round is within a budget.
+    """Raise if ε cannot be computed, or not even the first round is within a budget.
 
     Raises:
         ConfigurationError: Naming the key and what would do.
@@ -194,7 +194,7 @@ def check_privacy(configuration: Configuration) -> None:
 
 
 def check_no_moving_statistics(configuration: Configuration, manifest: Manifest) -> None:
-    """Raise if clients would send statistics of their data beside what training moves.
+    """Raise if clients would send statistics of their data besides what training moves.
 
     Raises:
         ConfigurationError: Naming the first one.

@@ -30,7 +30,7 @@ def check_before_start(configuration: Configuration, clients: int) -> None:
 
     Raises:
         ConfigurationError: The run's folder cannot be made or gone on with, the data cannot be
-            split as configured, they are too small for the model, a client that judges what it
+            split as configured, they are too small for the model, a client that evaluates what it
             alone has would get no test example, or a round has too few clients for its exchange.
         DataError: The data are not what their format promises.
     """
@@ -82,7 +82,7 @@ def client_sizes(configuration: Configuration, clients: int) -> tuple[int, ...]:
 
 
 def check_own_test_data(configuration: Configuration, dataset: Dataset, clients: int) -> None:
-    """Refuse to judge a client's own model of a simulation on no test data of the client's.
+    """Refuse to evaluate a client's own model of a simulation on no test data of the client's.
 
     Args:
         configuration: The configuration.
@@ -112,7 +112,7 @@ def check_own_images(
 ) -> None:
     """Raise if the server's own images do not serve who needs them, or are others' as well.
 
-    They are to be neither the clients' nor those that the run is judged on.
+    They are to be neither the clients' nor those that the run is evaluated on.
 
     Raises:
         ConfigurationError: Naming the key.

@@ -150,7 +150,7 @@ def end_round(
         server: What the server can do by itself; None for a method that asks nothing of it.
         unfinished: Where a pooled round is kept until it is refined. One that cannot be refined is
             not kept.
-        parametrization: That of the clients' network, which may compute with other variances than
+        parametrization: The clients' network's, which may compute with other variances than
             a posterior has.
 
     Raises:

@@ -26,10 +26,10 @@ class RunContext:
         grid: Flower's grid.
         federation: The nodes.
         folder: The run's folder.
-        evaluator: Judges posteriors, or stands for what does; it has the run's configuration and
+        evaluator: Evaluates posteriors, or stands for what does; it has the run's configuration and
             data set.
         partition: The examples of each client; None for nodes with data of their own.
-        test_partition: Their test examples; None where clients do not judge.
+        test_partition: Their test examples; None where clients do not evaluate.
         progress: What a person sees.
         log: Where rounds are logged live.
         advice: What a person can do when the run ends early.

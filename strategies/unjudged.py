@@ -1,4 +1,4 @@
-"""A server that judges no posterior: it builds no network, and does without TensorFlow."""
+"""A server that evaluates no posterior: it builds no network, and does without TensorFlow."""
 
 from __future__ import annotations
 

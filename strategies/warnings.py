@@ -33,21 +33,21 @@ def said_first(configuration: Configuration) -> list[str]:
 
 
 def unjudged_personal_models(configuration: Configuration) -> list[str]:
-    """Return what is to be said before the first round of personal models that nobody judges.
+    """Return what is to be said before the first round of personal models that nobody evaluates.
 
-    Only a client has its own: what the server judges is the global model.
+    Only a client has its own: what the server evaluates is the global model.
     """
     personalization = configuration.personalization
     if not personalization.active or configuration.keys.judged_by == "clients":
         return []
     what = (
-        "the global model alone is judged"
+        "the global model alone is evaluated"
         if personalization.trains_meme
-        else "what is judged is the global model, which nobody trains"
+        else "what is evaluated is the global model, which nobody trains"
     )
     return [
-        f"personalization is '{personalization.name}' and judged-by is 'server': nobody judges the "
-        f'clients\' personal models, and {what}; judged-by="clients" has each client judge its own'
+        f"personalization is '{personalization.name}' and judged-by is 'server': nobody evaluates "
+        f'the clients\' personal models, and {what}; judged-by="clients" has each client do so'
     ]
 
 

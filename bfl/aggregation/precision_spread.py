@@ -20,7 +20,7 @@ SPREAD = "log-precision-spread"
 variances. 0.1 is about 10 % of a precision."""
 
 DISTANCE = "distance-from-average"
-"""‖μ − Σ ω_k μ_k‖ / ‖Σ ω_k μ_k − μ_previous‖: by how much the pooled mean is beside the clients'
+"""‖μ − Σ ω_k μ_k‖ / ‖Σ ω_k μ_k − μ_previous‖: by how much the pooled mean differs from the clients'
 average, as a share of the average's step; 0 for FedAvg."""
 
 

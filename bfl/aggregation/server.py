@@ -32,7 +32,7 @@ class DistillationTask:
         targets: (N, C) float32 probabilities of the server's own N images.
         plan: The steps.
         seed: The run's seed.
-        labels: What keys its randomness beside the seed.
+        labels: What keys its randomness besides the seed.
     """
 
     start: Posterior
@@ -50,7 +50,7 @@ class Distilled:
         posterior: The student.
         before: The cross-entropy of the first posterior to the targets, in nats per image, without
             augmentation.
-        after: That of the student.
+        after: The student's cross-entropy.
         collected: How many models it is the mean of; 0 without averaging.
     """
 
@@ -98,7 +98,7 @@ class Server(Protocol):
 
         Args:
             members: The members.
-            labels: What keys the draws of members that draw (dropout), beside the seed.
+            labels: What keys the draws of members that draw (dropout), besides the seed.
             images: Images (N, H, W, C); None for the server's own.
 
         Raises:

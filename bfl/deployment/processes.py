@@ -31,7 +31,7 @@ def command(name: str) -> str:
     """
     path = Path(sys.executable).parent / name
     if not path.is_file():
-        raise RunError(f"there is no command {name} beside {sys.executable}; install bfl there")
+        raise RunError(f"there is no command {name} next to {sys.executable}; install bfl there")
     return str(path)
 
 
@@ -72,7 +72,7 @@ class Processes(StoppedWhenLeft):
         self._revivals: dict[str, deque[float]] = {}
 
     def start(self, name: str, *words: str | Path, **more: str) -> None:
-        """Start a process that shows what it says beside what this one says.
+        """Start a process that shows what it says next to what this one says.
 
         Args:
             name: By which it is called in messages.

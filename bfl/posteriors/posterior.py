@@ -34,7 +34,7 @@ def _no_point() -> Vector:
 
 @dataclass(frozen=True)
 class Posterior:
-    """A mean-field Gaussian over D parameters, beside P parameters that have only a point value.
+    """A mean-field Gaussian over D parameters, besides P parameters that have only a point value.
 
     Batch normalisation's scale, offset and moving statistics are point parameters, and so are all
     the weights of deterministic and Monte Carlo dropout networks, where D is 0.

@@ -37,7 +37,7 @@ class Block:
         previous_variance: (B,) its variances.
         unrounded_mean: (B,) its means as they were pooled, when they are known and the rule
             ``keeps_unrounded``.
-        unrounded_variance: (B,) likewise its variances.
+        unrounded_variance: (B,) its variances in the same case.
         spare: (2, B) numbers of no meaning: room for arrays of the rule's own, where making new
             ones would take longer than filling them.
         generator: The client's random generator for this block, while a ``stochastic`` rule

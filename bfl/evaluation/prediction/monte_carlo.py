@@ -31,9 +31,9 @@ def drawn_values(
     Args:
         posterior: q(θ).
         seed: The run's seed.
-        labels: What keys the draws beside the seed.
+        labels: What keys the draws besides the seed.
         sample: m, from 0.
-        parametrization: That of the network, which may compute with other variances.
+        parametrization: The network's, which may compute with other variances.
     """
     normal = randomness.generator(seed, "weights", *labels, sample)
     noise = normal.standard_normal(posterior.size, np.float32)
@@ -99,7 +99,7 @@ class Predictor:
             images: uint8 images.
             samples: M.
             seed: The run's seed.
-            labels: What keys the draws beside the seed, for instance ``("evaluate", round)``.
+            labels: What keys the draws besides the seed, for instance ``("evaluate", round)``.
         """
         varies = self.network.inference.stochastic_prediction or posterior.size > 0
         parametrization = self._of.inference.parametrization

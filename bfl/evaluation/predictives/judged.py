@@ -22,7 +22,7 @@ ENSEMBLE = "ensemble-"
 MEMBER = "member"
 BEST = "best-member"
 KINDS = {"sample": "samples", "client": "clients"}
-"""The members that are judged together as well, by what their names begin with."""
+"""The members that are evaluated together as well, by what their names begin with."""
 
 HISTOGRAM_BINS = 10
 
@@ -161,7 +161,7 @@ def of_a_posterior(number: str) -> str:
 def judge_ensemble(
     members: Iterable[tuple[str, npt.NDArray[Any]]], labels: npt.NDArray[np.int64]
 ) -> JudgedEnsemble:
-    """Return an ensemble's judgement, of one member at a time.
+    """Return an ensemble's evaluation, of one member at a time.
 
     Args:
         members: Names and logits (N, C).

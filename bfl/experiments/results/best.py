@@ -88,7 +88,7 @@ class BestPosterior:
         place may be worse.
 
         Args:
-            posterior: That of the checkpoint, or the one that the first round begins with.
+            posterior: The checkpoint's, or the one that the first round begins with.
 
         Raises:
             RunError: A file cannot be written or removed.

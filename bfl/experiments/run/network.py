@@ -32,7 +32,7 @@ SCALING = {"divide-by": 127.5, "subtract": 1.0}
 
 EVALUATE_AT = "evaluate-at"
 KEYS = ("model", "inference", "seed", "mc-samples", "evaluate-precision", EVALUATE_AT)
-"""The keys that prediction depends on, beside the settings of the model and of the inference, and
+"""The keys that prediction depends on, besides the settings of the model and of the inference, and
 the plugins that have these."""
 
 VERSIONS = ("bfl", "python", "tensorflow", "tensorflow-probability", "tf-keras", "numpy")
@@ -192,7 +192,7 @@ def _from_data(folder: RunFolder) -> NetworkDescription:
     except BflError as error:
         raise DataError(
             f"{folder.path} has no {NETWORK}: it was made by a version of bfl that did not write "
-            f"down beside {POSTERIOR} what the images and classes are, and they cannot be read "
+            f"down besides {POSTERIOR} what the images and classes are, and they cannot be read "
             f"from its data set '{saved.get('dataset')}' either ({error}). Bring the data set "
             "back, or repeat the run from its config.toml"
         ) from error

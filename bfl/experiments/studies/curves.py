@@ -85,7 +85,7 @@ def number_of_curves(name: str, rounds: Rounds) -> float | None:
         name: ``best-METRIC``, the metric of the best evaluated round, NaN where none has a finite
             one; ``rounds-to-METRIC-VALUE``, the first evaluated round whose metric is as good as
             the value, infinite where none is; ``mean-log-precision-spread`` or
-            ``mean-distance-from-average``, the mean over the evaluated rounds, likewise;
+            ``mean-distance-from-average``, the mean over the evaluated rounds;
             ``fraction-at-scale-floor``, that of the last evaluated round; ``METRIC-at-round-N``,
             that of round N if it is evaluated.
         rounds: Their ``round`` and metrics.

@@ -28,7 +28,7 @@ class StudyResults:
 
     Attributes:
         finished: The results of the runs that are over, by name.
-        begun: Those of the runs that are not, as far as they have come.
+        begun: The results of the runs that go on, as far as they have come.
         states: Where each run stands that is not over, in words.
     """
 

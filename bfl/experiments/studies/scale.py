@@ -251,7 +251,7 @@ def reduced_examples(now: float, amount: float, key: str) -> float:
 
     Args:
         now: Its value: 0 all, below 1 a share, from 1 a number.
-        amount: The reduction, likewise.
+        amount: The reduction, in the same form.
         key: The key, for the message.
 
     Raises:

@@ -94,7 +94,7 @@ def _parts(entries: Iterable[Any], most: int) -> Iterable[list[Any]]:
 
 @trackers.register("mlflow")
 class MlflowTracker(Tracker):
-    """A run of MLflow at MLFLOW_TRACKING_URI, else in ``mlflow.db`` beside the run's folder."""
+    """A run of MLflow at MLFLOW_TRACKING_URI, else in ``mlflow.db`` next to the run's folder."""
 
     package: ClassVar[str] = "mlflow"
 

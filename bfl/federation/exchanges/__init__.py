@@ -20,7 +20,7 @@ Vectors = Mapping[str, npt.NDArray[Any]]
 class Exchange(Component):
     """Says how clients' updates reach the pool.
 
-    What is pooled, and what parts that keep something on clients reckon with, is what ``unpack``
+    What is pooled, and what parts that keep something on clients use, is what ``unpack``
     makes of what ``pack`` gives: on both sides the same, whatever is lost on the way.
     """
 

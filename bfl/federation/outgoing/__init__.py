@@ -58,7 +58,7 @@ class Outgoing(Component, ABC):
         return False
 
     def mechanism(self) -> Mechanism | None:
-        """Return what an account reckons with; None: there is no noise, and no ε."""
+        """Return what an account uses; None: there is no noise, and no ε."""
         return None
 
     @abstractmethod
@@ -347,7 +347,7 @@ class Noise(Outgoing):
         return frozenset({"clipped-updates", "uniform-weights", *own})
 
     def excludes(self) -> frozenset[str]:
-        """Return what would tell of a client's data beside its noised difference."""
+        """Return what would tell of a client's data besides its noised difference."""
         if not self.active:
             return frozenset()
         # What is made of noised updates is no release more; of the server's sum there is one, and
@@ -372,7 +372,7 @@ class Noise(Outgoing):
         return np.asarray(difference + scale * normals.standard_normal(difference.size))
 
     def mechanism(self) -> Mechanism | None:
-        """Return what an account reckons with: a round is one release, whatever was trained."""
+        """Return what an account computes with: a round is one release, whatever was trained."""
         if not self.active:
             return None
         return Mechanism(

@@ -82,7 +82,7 @@ def greatest_errors(
         allowed: The range of the clients' posteriors.
         previous: The previous global posterior.
         weights: The weights of all clients that are asked.
-        left: Those of the clients that stay; all, if it is not said.
+        left: The weights of the clients that stay; all by default.
     """
     around, corners = allowed.corners(previous)
     exponents = agreed_exponents(rule, allowed, previous, weights)

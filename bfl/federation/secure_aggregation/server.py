@@ -161,7 +161,7 @@ class SecureSum:
 
         Raises:
             TooFewClientsError: Too few have sent shares.
-            UnusableClientsError: Likewise, since many refuse the keys of some.
+            UnusableClientsError: Too few have, since many refuse the keys of some.
         """
         sharers = sorted(self._boxes)
         try:

@@ -45,7 +45,7 @@ def told_digest(
 
     Args:
         content: The message that asks a client to train.
-        exponents: Those of the statistics and, last, of the point parameters.
+        exponents: The exponents of the statistics and, last, of the point parameters.
         total: The sum of all clients' γ, which makes weights of them.
         without_paths: Makes of a run's configuration the one without where data lie.
     """

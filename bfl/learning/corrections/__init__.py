@@ -33,7 +33,7 @@ class Correction(Part, ABC):
         return False
 
     def has(self) -> frozenset[str]:
-        """Return whether it looks at all examples at once, beside what it sends."""
+        """Return whether it looks at all examples at once, besides what it sends."""
         return super().has() | ({"full-gradient"} if self.needs_full_gradient else frozenset())
 
     @abstractmethod
@@ -42,7 +42,7 @@ class Correction(Part, ABC):
 
         Args:
             state: The client's state.
-            broadcast: What the server has sent beside the posterior.
+            broadcast: What the server has sent besides the posterior.
             received: The global posterior, which gives the sizes.
         """
 

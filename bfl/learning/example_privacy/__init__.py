@@ -36,7 +36,7 @@ class ExamplePrivacy(Component):
         return False
 
     def mechanism(self) -> Mechanism | None:
-        """Return what an account reckons with; None: there is no ε."""
+        """Return what an account uses; None: there is no ε."""
         return None
 
 
@@ -49,7 +49,7 @@ class PrivateGradients(ExamplePrivacy, ABC):
         (Σ_n f(‖g_n‖) g_n + N(0, (z C)²)) / (q N) + ∇R / N,
 
     with g_n the gradient of what the objective sums over examples, by all trained variables
-    together, f(‖g‖) ‖g‖ ≤ C, and R what it has beside the examples, such as KL[q ‖ p]: R looks at
+    together, f(‖g‖) ‖g‖ ≤ C, and R what it has besides the examples, such as KL[q ‖ p]: R looks at
     no data, and takes neither bound nor noise. An epoch has as many steps as visit each example
     once on average, 1/q to the nearest.
 
@@ -159,7 +159,7 @@ class PrivateGradients(ExamplePrivacy, ABC):
         return epochs * max(1, round(1.0 / self.example_sampling_rate))
 
     def mechanism(self) -> Mechanism | None:
-        """Return what an account reckons with: each step is a release; None without noise."""
+        """Return what an account computes with: each step is a release; None without noise."""
         if not self.private:
             return None
         rate, delta = self.example_sampling_rate, self.example_delta

@@ -44,7 +44,7 @@ class ScaledInputs(Architecture):
     channel_deviations: str = Field(
         "",
         validate_default=True,  # given or not, it is to go with the other two
-        description="standard deviations of an image's channels, likewise",
+        description="standard deviations of an image's channels, in the same form",
     )
 
     @field_validator("channel_means")

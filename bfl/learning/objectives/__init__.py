@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SoftLabels:
-    """Another network's predictions, with which a step compares beside the labels.
+    """Another network's predictions, with which a step compares besides the labels.
 
     Attributes:
         logits: (B, classes) of the other network; no gradient goes through them.
@@ -52,7 +52,7 @@ class Step:
         logits: (B, classes), float32.
         labels: (B,), int32.
         weights: (B,), 1 for the batch's examples and 0 for those that only fill it up.
-        soft_labels: What the logits are compared with beside the labels, if anything.
+        soft_labels: What the logits are compared with besides the labels, if anything.
     """
 
     network: Network
@@ -161,9 +161,9 @@ WEIGHTS = ("/kernel", "/scale")
 class Proximal(Term):
     """Holds a client near what it has received: a distance times ``proximal-mu`` = µ.
 
-    - Point values that training moves by their gradient: µ/2 ‖w − w_received‖² beside the mean loss
-      per example, as in the paper. Moving statistics are not held.
-    - Gaussians: µ KL[q ‖ q_received] beside the sum of the losses, so µ KL / N per example, the
+    - Point values that training moves by their gradient: µ/2 ‖w − w_received‖² besides the mean
+      loss per example, as in the paper. Moving statistics are not held.
+    - Gaussians: µ KL[q ‖ q_received] besides the sum of the losses, so µ KL / N per example, the
       scale on which the prior stands: KL[q ‖ p] + µ KL[q ‖ q_received] is, up to a constant, 1 + µ
       times the divergence from the geometric mean of p and of q_received to the power µ. So µ says
       how often the received posterior counts where the prior counts once. For a mean it is the

@@ -1,4 +1,4 @@
-"""Personalizations: models of its own that a client trains beside the global one's copy.
+"""Personalizations: models of its own that a client trains besides the global one's copy.
 
 The copy of the global model that a client trains and sends back is called the *meme*, as in the
 methods' papers. The personal model may have any architecture. It lives on its client from round to
@@ -84,7 +84,7 @@ class Model(Protocol):
 
         Args:
             passed: The pass.
-            soft_labels: What the logits are compared with beside the labels.
+            soft_labels: What the logits are compared with besides the labels.
         """
 
 

@@ -2,7 +2,7 @@
 
 What stays is the client's *head*. It lives on its client from round to round, is never sent, and is
 state like any other: what a round has made of it counts once the server has pooled the round's
-update. So clients may have different classes, and the server, which has no head, judges nothing.
+update. So clients may have different classes, and the server, which has no head, evaluates nothing.
 """
 
 from __future__ import annotations
@@ -126,7 +126,7 @@ class PartlyShared(SharedParameters):
         return frozenset({"judged-heads"})
 
     def excludes(self) -> frozenset[str]:
-        """Return what would need a whole network on the server, or leave nobody who judges."""
+        """Return what would need a whole network on the server, or leave nobody who evaluates."""
         server = {"pre-training", "refined-pool", "judged-ensemble", "judged-clients"}
         return frozenset({"secret-measurements", *server})
 

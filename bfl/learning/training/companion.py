@@ -1,4 +1,4 @@
-"""A personal model in training beside the meme: both on one mini-batch, in one graph."""
+"""A personal model in training besides the meme: both on one mini-batch, in one graph."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ class LocalTask:
         examples: (N,) positions of the client's examples in the data set.
         epochs: E.
         learning_rate: η of this round.
-        key_labels: What keys the randomness beside the seed: round and partition id.
+        key_labels: What keys the randomness besides the seed: round and partition id.
         seed: The run's seed.
         optimizer_state: The optimizer's vectors and number of steps, as an earlier
             ``LocalResult`` has them; empty to begin anew.
@@ -105,12 +105,12 @@ class LocalResult:
     personal: Arrays = field(default_factory=dict)
 
     def trained(self, task: LocalTask, sent: Posterior, broadcast: Arrays) -> Trained:
-        """Return what the parts of a method reckon with after training.
+        """Return what the parts of a method use after training.
 
         Args:
             task: What was to be done.
             sent: The posterior that goes back to the server.
-            broadcast: What the server has sent beside the posterior.
+            broadcast: What the server has sent besides the posterior.
         """
         return Trained(
             received=task.received,

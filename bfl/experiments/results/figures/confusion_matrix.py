@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
 
 WRITTEN = 20
-"""Up to so many classes have their numbers written into the cells, and all their names beside."""
+"""Up to so many classes have their numbers written into the cells, and all their names besides."""
 
 
 @figures.register("confusion-matrix")

@@ -1,4 +1,4 @@
-"""The uncertainty of right predictions beside that of wrong ones."""
+"""The uncertainty of right predictions next to that of wrong ones."""
 
 from __future__ import annotations
 
