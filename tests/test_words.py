@@ -1,0 +1,26 @@
+"""Docstrings begin with an imperative or a noun phrase; ruff's D401 knows the imperatives."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+CHAPTERS = ("bfl", "clients", "strategies", "scripts", "benchmarks")
+HALF = set("What Whether Who Whose Which How That Those Of Where When If But So Such".split())
+
+
+def first_words(path: Path) -> set[str]:
+    """Return the first words of a file's docstrings, those of constants among them."""
+    strings = [
+        node.value.value
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+    ]
+    return {text.split()[0] for text in strings if isinstance(text, str) and text.strip()}
+
+
+@pytest.mark.parametrize("chapter", CHAPTERS)
+def test_no_docstring_begins_as_a_half_sentence(chapter: str) -> None:
+    found = {str(p): first_words(p) & HALF for p in (ROOT / chapter).rglob("*.py")}
+    assert {path: words for path, words in found.items() if words} == {}
