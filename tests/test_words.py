@@ -7,7 +7,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 CHAPTERS = ("bfl", "clients", "strategies", "scripts", "benchmarks")
-HALF = set("What Whether Who Whose Which How That Those Of Where When If But So Such".split())
+HALF = set(["What", "Whether", "Who", "Whose", "Which", "How", "That", "Those", "Of", "Where", "When", "If", "But", "So", "Such"])
 
 
 def first_words(path: Path) -> set[str]:
