@@ -7,17 +7,15 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 CHAPTERS = ("bfl", "clients", "strategies", "scripts", "benchmarks")
-HALF = set(["What", "Whether", "Who", "Whose", "Which", "How", "That", "Those", "Of", "Where", "When", "If", "But", "So", "Such"])
+HALF = {"What", "Whether", "Who", "Whose", "Which", "How", "That", "Those", "Of", "Where"}
+HALF |= {"When", "If", "But", "So", "Such"}
 
 
 def first_words(path: Path) -> set[str]:
     """Return the first words of a file's docstrings, those of constants among them."""
-    strings = [
-        node.value.value
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-    ]
-    return {text.split()[0] for text in strings if isinstance(text, str) and text.strip()}
+    nodes = ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+    values = [n.value.value for n in nodes if isinstance(n, ast.Expr) if hasattr(n.value, "value")]
+    return {text.split()[0] for text in values if isinstance(text, str) and text.strip()}
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS)
