@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""What a round costs here against another checkout of this project, for instance an earlier commit.
+"""Measure a round here against another checkout of this project, such as an earlier commit.
 
     git worktree add ../before COMMIT
     python benchmarks/against_checkout.py --other ../before --output FILE --runs 7

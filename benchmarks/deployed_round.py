@@ -41,7 +41,7 @@ def rounds(clients: int, folder: Path, runs: int) -> list[tuple[float, float]]:
 
 
 def line(clients: int, taken: Sequence[tuple[float, float]]) -> Row:
-    """Return a number of clients' line: seconds beyond training, beside those of training."""
+    """Return a number of clients' line: seconds beyond training, besides those of training."""
     beyond = Timing.of([whole - training for whole, training in taken])
     goal = GOALS.get(clients)
     return Row(

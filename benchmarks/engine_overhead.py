@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""What the engines cost beside the training: serial against pfl, Ray against Flower itself.
+"""Measure the engines' cost besides training: serial against pfl, Ray against Flower itself.
 
     BFL_PEERS_PYTHON=... python benchmarks/engine_overhead.py --output FILE --runs 5
 
@@ -41,7 +41,7 @@ SERIAL = {
     "a Gaussian over 0.5 M parameters (1 M numbers)": (500_000, 0, 1_000_000),
     "a Gaussian over 1 M parameters (2 M numbers)": (1_000_000, 0, 1_000_000),
 }
-"""What is sent and pooled: Gaussian parameters, point parameters, and pfl's parameters."""
+"""Sizes sent and pooled: Gaussian parameters, point parameters, and pfl's parameters."""
 
 RAY_PARAMETERS = 275_000
 """Gaussian parameters, those of ResNet-20: 0.55 M numbers, 2.2 MB."""

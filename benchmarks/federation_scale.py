@@ -35,7 +35,7 @@ FLAT = 0.8
 
 @dataclass
 class Measured:
-    """What some runs with one number of clients have given.
+    """Measurements of some runs with one number of clients.
 
     Attributes:
         rounds: Seconds of the rounds after the first.
@@ -90,7 +90,7 @@ def rows_of(kind: str, measured: dict[int, Measured]) -> list[Row]:
         rows += [
             _row(f"{what}: a round", "s", taken.rounds, "its training", taken.training),
             _row(
-                f"{what}: a client beside its training",
+                f"{what}: a client besides its training",
                 "ms",
                 _beside(clients, taken),
                 few,
@@ -145,7 +145,7 @@ def main() -> None:
         f"{given.model}, images of 32 x 32 x 3, batch 32, E = 1, weighted sum of "
         f"normals by train size; engine: {given.backend}, {ACTORS} actors of one CPU; the first "
         "round, in which actors build and trace, is left out.",
-        "A client beside its training: a round's seconds less those in which an actor trained on "
+        "A client besides its training: a round's seconds less those in which an actor trained on "
         "average, over the number of clients.",
         "Memory of the server's process (RSS) after the last round; of all processes with shared "
         "pages counted once (PSS), the most of any moment.",

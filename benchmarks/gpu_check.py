@@ -29,7 +29,7 @@ from bfl.experiments.results.run_folder import RunFolder
 ROOT = Path(__file__).resolve().parent.parent
 SECONDS = 9 * 60
 PRECISIONS = ("float32", "tf32", "bfloat16")
-"""Of matrix products: TF32 rounds the factors of float32 products to 10 bits."""
+"""Precisions of matrix products: TF32 rounds the factors of float32 products to 10 bits."""
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ from bfl.deployment.settings import ServerSettings
 HERE = Path(__file__).resolve().parent
 CLIENTS = 2
 BYTES = 8
-"""Of a Gaussian parameter: a mean and a variance of float32."""
+"""Bytes of a Gaussian parameter: a mean and a variance of float32."""
 
 APP = """\
 [build-system]

@@ -1,4 +1,4 @@
-"""How every benchmark measures, and what it leaves behind.
+"""Measurement and report of every benchmark.
 
 Times on a machine that others use as well drift by tens of percent, so the two sides of a
 comparison take turns (A, B, A, B, …), medians are quoted with their range, and only ratios count.
@@ -64,13 +64,13 @@ class Row:
 
     @property
     def met(self) -> bool | None:
-        """Whether the goal is reached; None without one."""
+        """True if the goal is reached; None without one."""
         return None if self.goal is None or self.ratio is None else self.ratio >= self.goal
 
 
 @dataclass(frozen=True)
 class Report:
-    """What one benchmark gives.
+    """Report of one benchmark.
 
     Attributes:
         name: The script's name.

@@ -45,7 +45,7 @@ METRICS = {
     client_metrics.TRAIN_SECONDS: 0.0,
     client_metrics.MEMORY: 100.0,
 }
-"""What a client of this project reports."""
+"""Metrics that a client of this project reports."""
 
 client = ClientApp()
 ours = ServerApp()
@@ -71,7 +71,7 @@ def train(message: Message, context: Context) -> Message:
 
 @dataclass
 class Federation:
-    """What the ServerApps run, and what they have measured.
+    """Federation that the ServerApps run, with its measurements.
 
     Attributes:
         clients: The number of clients, all of which take part in each round.
@@ -108,7 +108,7 @@ class Federation:
 
 
 federation = Federation()
-"""What is run next; the ServerApps live in this process."""
+"""Federation that is run next; the ServerApps live in this process."""
 
 
 @ours.main()

@@ -1,4 +1,4 @@
-"""Pooling: its speed beside that of copying memory, its memory, and how both grow.
+"""Pooling: its speed next to that of copying memory, its memory, and how both grow.
 
     python benchmarks/pooling.py [--output FILE] [--runs N]
 
@@ -94,7 +94,7 @@ def rate(gigabytes: float, taken: Timing) -> Timing:
 
 
 def rule_rows(runs: int) -> tuple[list[Row], dict[str, Timing]]:
-    """Return every rule beside the copy, and its seconds."""
+    """Return every rule next to the copy, and its seconds."""
     clients = list(stream(CLIENTS, PARAMETERS))
     given = 8e-9 * CLIENTS * PARAMETERS
     rows, taken = [], {}
@@ -125,7 +125,7 @@ def rule_rows(runs: int) -> tuple[list[Row], dict[str, Timing]]:
 
 
 def quoted_rows(taken: dict[str, Timing], runs: int) -> list[Row]:
-    """Return the rows beside numbers that were not measured here."""
+    """Return the rows next to numbers that were not measured here."""
     clients = list(stream(CLIENTS, POPULATION_PARAMETERS))
     rule = pooling_rules.create("population-pooling")
     population = alternate({"": pooling_of(rule, clients)}, runs)[""]
@@ -224,7 +224,7 @@ def main() -> None:
     rules, taken = rule_rows(given.runs)
     report = Report(
         name="pooling",
-        title="Pooling: speed beside a copy, memory, growth",
+        title="Pooling: speed next to a copy, memory, growth",
         rows=[
             *rules,
             *quoted_rows(taken, given.runs),

@@ -62,7 +62,7 @@ def measure(
 def lines(
     row: Choice, processes: Sequence[int], taken: Mapping[tuple[str, int], Timing]
 ) -> Iterator[Row]:
-    """Yield a row's lines: the first beside the paper's, the others beside the first."""
+    """Yield a row's lines: the first next to the paper's, the others next to the first."""
     model, aggregation = row.labels["model"], row.labels["aggregation"]
     first, *others = processes
     alone = taken[row.name, first]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Secure aggregation: its pooled posterior beside a direct one's, and its CPU time, in one process.
+"""Secure aggregation: pooled posterior against a direct one's, and CPU time, in one process.
 
     python benchmarks/secure_aggregation.py --output FILE [--cells 300000x4 10000000x4 ...]
 

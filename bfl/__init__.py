@@ -1,4 +1,4 @@
-"""Bayesian federated learning on Flower: pooling posteriors and judging their uncertainty.
+"""Bayesian federated learning on Flower: pooling posteriors and evaluating their uncertainty.
 
 From Python there are three verbs: ``bfl.run`` makes a run, ``bfl.load`` opens the folder of one,
 and both give a ``Result``, whose ``predict`` gives ``Predictions`` for images.

@@ -55,7 +55,7 @@ class RunError(BflError):
 
 
 class LostStateError(RunError):
-    """What a client has kept for its next round is lost, so its result would be another one."""
+    """Loss of a client's state, without which its next result would be another one."""
 
 
 class SharedFolderError(LostStateError):

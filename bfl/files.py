@@ -17,7 +17,7 @@ STALE_AFTER = 3600.0
 """Seconds without a write after which a temporary file is one that a killed process has left."""
 
 MOST_BYTES_OF_A_NAME, MOST_BYTES_OF_A_PATH = 255, 4095
-"""What file systems take, which bounds them in bytes: longer ones fail in a run's midst."""
+"""Limits of file systems in bytes: longer names and paths fail in a run's midst."""
 
 SHOWN = 80
 """Characters of a refused path that its message shows."""

@@ -1,4 +1,4 @@
-"""Parts of one's own from outside this package: files and modules that register components.
+"""Parts of your own from outside this package: files and modules that register components.
 
 A configuration names them, ``plugins = "my_parts.py, acme.weightings"``; an installed distribution
 may instead declare a module under the entry points ``bfl.plugins``, whose parts are there without
@@ -54,7 +54,7 @@ class Plugin:
 
 @dataclass(frozen=True)
 class PluginPolicy:
-    """Where a machine finds plugins, and which of them it takes.
+    """Policy of a machine: where it finds plugins, and which of them it takes.
 
     Attributes:
         folder: Where files are, by their names; None: where their paths say.
@@ -83,7 +83,7 @@ _put_aside: dict[str, list[tuple[Registry, type[Component]]]] = {}  # type: igno
 def activate(text: str, policy: PluginPolicy = ANY_PLUGIN) -> tuple[Plugin, ...]:
     """Have the parts of the named plugins, and of no others, in the registries.
 
-    Those of installed distributions are there in any case.
+    Installed distributions' parts are there in any case.
 
     Args:
         text: Files (``*.py``) and names of modules, with commas between them, each with or without

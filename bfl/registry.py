@@ -45,7 +45,7 @@ STRICT = pydantic.ConfigDict(
     alias_generator=kebab,
     populate_by_name=True,
 )
-"""How all configuration is read: no unknown keys, no wrong types, nothing that is not finite."""
+"""Rules of reading configuration: no unknown keys, no wrong types, nothing that is not finite."""
 
 
 @dataclass(frozen=True)

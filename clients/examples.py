@@ -1,4 +1,4 @@
-"""Which examples a client trains on, looked at as a whole before any of them is."""
+"""Examples that a client trains on, checked as a whole before it starts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands around a client's work: its errors reach the server, and it cannot hang for ever."""
+"""Guard of a client's work: its errors reach the server, and it cannot hang for ever."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a client keeps of its network where not all of it travels, and which classes it has."""
+"""Heads that a client keeps where not all of its network travels, and the classes it has."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How well a client's models do on its own test split, where clients judge (``judged-by``)."""
+"""Evaluation of a client's models on its own test split (``judged-by``)."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def judged_metrics(
 ) -> dict[str, float | int]:
     """Return how the meme and the personal model do on the client's own test images.
 
-    They are judged after training, in the rounds in which the server evaluates and in the last one,
-    with as many Monte Carlo samples: the metrics of the global model and the area under the
+    They are evaluated after training, in the rounds in which the server evaluates and in the last
+    one, with as many Monte Carlo samples: the metrics of the global model and the area under the
     retention curve of accuracy by predictive entropy, as ``meme-NAME`` and ``personal-NAME``, and
-    the accuracy of the better of the two. A meme that nobody trains is not judged. A model whose
+    the accuracy of the better of the two. A meme that nobody trains is not evaluated. A model whose
     logits are not finite has no image right, and no other number.
 
     Args:
@@ -53,7 +53,7 @@ def judged_metrics(
         task: The round's task.
         node: The node.
         trainer: What has trained the models.
-        architecture: That of the personal model.
+        architecture: The personal model's.
         models: The meme's posterior, and what is kept of the personal model; nothing without one.
     """
     keys = configuration.keys

@@ -1,4 +1,4 @@
-"""What a client says in numbers, of its data and of its training."""
+"""Numbers that a client reports of its data and of its training."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from bfl.plugins import PluginPolicy
 
 @dataclass(frozen=True)
 class Node:
-    """What a node's configuration says.
+    """Configuration of a node.
 
     Attributes:
         partition_id: Which client of the partition it plays.
@@ -66,12 +66,12 @@ class Node:
 
     @property
     def reads_run_paths(self) -> bool:
-        """Whether it is a SuperNode that looks for the run's data where the server has them."""
+        """True if it is a SuperNode that looks for the run's data where the server has them."""
         return self.allows_run_paths and not self.simulated and not self.dataset
 
     @property
     def identity(self) -> Identity:
-        """Who its client is to others: without a list of clients, nobody in particular.
+        """Identity of its client for others: without a list of clients, nobody in particular.
 
         Raises:
             ConfigurationError: A file is missing or wrong.

@@ -1,4 +1,4 @@
-"""How well a client's posterior does on test data of the client's own, where it has some."""
+"""Evaluation of a client's posterior on its own test data, where it has some."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def own_test_metrics(
         configuration: The run's configuration.
         task: The round's task.
         posterior: What the client has learnt.
-        judged: What ``judged_metrics`` has measured in this round, where clients judge.
+        judged: What ``judged_metrics`` has measured in this round, where clients evaluate.
     """
     keys = configuration.keys
-    # Without all of its network at the server a client judges by itself (clients.judging).
+    # Without all of its network at the server a client evaluates by itself (clients.judging).
     if configuration.shared.partial:
         return {}
     if not node.dataset or not keys.evaluate_every or task.server_round % keys.evaluate_every:
@@ -70,7 +70,7 @@ def own_test_metrics(
 def _evaluator(
     own: Dataset, configuration: str, num_classes: int, policy: PluginPolicy
 ) -> Evaluator:
-    """Return what judges posteriors on a node's own test images, built once for these data."""
+    """Return what evaluates posteriors on a node's own test images, built once for these data."""
     from bfl.experiments.run.evaluator import Evaluator
 
     # The network has the federation's classes, of which the node may have seen the first few.

@@ -61,7 +61,7 @@ class PartStates:
         return self._states.get(part.client_state_name, {})
 
     def conclude(self, trained: Trained) -> tuple[dict[str, Any], dict[str, npt.NDArray[Any]]]:
-        """Return what the client sends beside its posterior, and what it keeps.
+        """Return what the client sends besides its posterior, and what it keeps.
 
         Args:
             trained: What its training was and gave.
@@ -80,7 +80,7 @@ class PartStates:
 
 
 def received_beside(content: RecordDict, parts: Sequence[Part], received: Posterior) -> Arrays:
-    """Return what the server has sent beside the posterior, as the method's parts declare it.
+    """Return what the server has sent besides the posterior, as the method's parts declare it.
 
     Args:
         content: The message's content.
@@ -93,7 +93,7 @@ def received_beside(content: RecordDict, parts: Sequence[Part], received: Poster
     try:
         arrays = arrays_beside(content)
     except Exception as error:  # whatever NumPy makes of bytes that the server has chosen
-        raise public(RunError(f"the server has sent, beside the posterior: {error}")) from error
+        raise public(RunError(f"the server has sent, besides the posterior: {error}")) from error
     check_received(parts, arrays, received)
     return arrays
 

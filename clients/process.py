@@ -1,4 +1,4 @@
-"""What a client process keeps between tasks: configuration and data, loaded once."""
+"""State of a client process between tasks: configuration and data, loaded once."""
 
 from __future__ import annotations
 
@@ -75,8 +75,8 @@ def own_data(location: str) -> TrainingData:
     dataset = cached_dataset(location, "")
     if dataset.numbered_here:
         raise DataError(
-            f"{dataset.name}: {dataset.numbered_here}; with data of one's own, labels have to be "
-            "integers that count from 0 as the run's do, or texts beside an array class_names"
+            f"{dataset.name}: {dataset.numbered_here}; with data of your own, labels have to be "
+            "integers that count from 0 as the run's do, or texts besides an array class_names"
         )
     return _training_data(dataset)
 

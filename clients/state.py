@@ -1,10 +1,10 @@
-"""What a client keeps from one of its rounds to the next, and never sends: named arrays.
+"""State that a client keeps from round to round and never sends: named arrays.
 
 The node alone decides where it lies, by what kind of node it is:
 
 - at a SuperNode, in the folder of the node configuration's ``state-dir``, by run, if it has one;
 - at a SuperNode without, in Flower's context of the node, which ends with Flower's run;
-- in a simulation, in the run's folder, beside the server's checkpoints. On several hosts that
+- in a simulation, in the run's folder, besides the server's checkpoints. On several hosts that
   folder has to be shared, at one path: a client that does not find it there ends the run.
 
 In a folder it survives whatever is killed.
@@ -39,7 +39,7 @@ RECORD = "bfl.federation.state"
 
 
 class ClientState(Protocol):
-    """Where a client's state lies."""
+    """Place of a client's state."""
 
     def take_up(self, pooled_round: int, server_round: int) -> Arrays | None:
         """Return what was kept in the last round that was pooled, and drop what came after it.

@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Whether a change of the code has changed what runs compute: the digests of their posteriors.
+"""Record or compare the digests of runs' posteriors: has a change of code changed them?
 
     python scripts/bits.py record    # before the change: writes docs/results/bits.json
     python scripts/bits.py compare   # after it: exit status 1 and the names of the runs that differ
@@ -29,7 +29,7 @@ from bfl.experiments.results.environment import describe_environment
 ROOT = Path(__file__).resolve().parent.parent
 RECORDED = ROOT / "docs" / "results" / "bits.json"
 MACHINE = ("processor", "python", "tensorflow", "tensorflow-probability", "tf-keras", "numpy")
-"""What of an environment the digests depend on."""
+"""Entries of an environment on which the digests depend."""
 
 BASE: dict[str, Any] = {
     "model": "resnet8",
@@ -108,7 +108,7 @@ def digests(checkout: Path = ROOT) -> dict[str, str]:
 
 
 def machine() -> dict[str, Any]:
-    """Return what the digests depend on beside the code."""
+    """Return what the digests depend on besides the code."""
     environment = describe_environment()
     return {key: environment[key] for key in MACHINE}
 

@@ -35,7 +35,7 @@ METHODS = {
     "conflation": "conflation",
 }
 OTHERS = ("prior at 0", "temperature")
-"""What else was tried with FedAvg."""
+"""Further closing rounds tried with FedAvg."""
 
 PARTITIONS = {"iid": "IID", "dirichlet": "Dirichlet 0.5", "shards": "2-class"}
 FAR = {"digits": ("inverted", "noised"), "fashion-mnist": ("mnist",)}
@@ -43,7 +43,7 @@ NEAR = "rotated"
 BEFORE = "before-closing-"
 ENTROPY, DENSITY = f"{BEFORE}predictive-entropy", "feature-density"
 EXAMPLES, ROUNDS, REPEATS = 10000.0, 2, 3
-"""What the price is measured with."""
+"""Settings of the measurement of the price."""
 
 METRICS = ("accuracy", "negative-log-likelihood", "expected-calibration-error")
 
@@ -198,7 +198,7 @@ def training(found: Sequence[Line]) -> list[str]:
 
 
 def tried(found: Sequence[Line], others: Sequence[Line]) -> list[str]:
-    """Return the lines of the table of other closing rounds beside the default, with FedAvg."""
+    """Return the lines of the table of other closing rounds besides the default, with FedAvg."""
     rows = [
         "| partition | closing | seeds | accuracy (%) | NLL | ECE |",
         "| --- | --- | ---: | ---: | ---: | ---: |",

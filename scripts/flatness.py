@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Whether memory and time stay flat over many rounds of small clients, in one Ray simulation.
+"""Check that memory and time stay flat over many rounds of small clients, in one Ray simulation.
 
     python scripts/flatness.py [ROUNDS] [SLOWING]      200 and 1.2 by default
 

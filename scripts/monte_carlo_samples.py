@@ -1,11 +1,11 @@
 #!/usr/bin/env python
-"""How far a figure moves with the number of Monte Carlo samples by which a posterior is judged.
+"""Measure how figures move with the number of Monte Carlo samples of an evaluation.
 
     python scripts/monte_carlo_samples.py            # prints what is committed
     python scripts/monte_carlo_samples.py --make     # makes the runs, and writes numbers and page
 
 Three small federations on digits, one for each rule; the posterior that each leaves behind is
-judged by 2, 10 and 50 samples, with several sets of draws each. Nothing but the draws differs.
+evaluated by 2, 10 and 50 samples, with several sets of draws each. Nothing but the draws differs.
 """
 
 from __future__ import annotations

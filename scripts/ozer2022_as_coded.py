@@ -53,7 +53,7 @@ FEWER = {"fmnist": (1200,) * 10}
 VERSIONS = ("bfl", "python", "tensorflow", "tensorflow-probability", "numpy")
 MACHINE = ("processor", "processor-family", "vector-instructions")
 RUNS = PAGE.with_suffix("")
-"""What is kept of runs made, one JSON file each."""
+"""Folder of the runs' kept results, one JSON file each."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Spread:
 
     @classmethod
     def of(cls, runs: Array) -> Spread:
-        """Return that of runs (5,)."""
+        """Return the spread of runs (5,)."""
         return cls(float(runs.mean()), float(runs.std(ddof=1) / math.sqrt(runs.size)))
 
     def __str__(self) -> str:
@@ -133,12 +133,12 @@ PAIRS = (("AALV", "CF"), ("AALV", "GAA"), ("GAA", "CF"), ("AALV", "EAA"), ("AALV
 
 @dataclass(frozen=True)
 class Agreement:
-    """How far the published rows of two rules lie apart, in standard errors of a difference.
+    """Distance of the published rows of two rules, in standard errors of a difference.
 
     Attributes:
         cells: The number of pairs of published means.
-        root_mean_square: That of the differences; of rows of one distribution about 1, a little
-            more since the errors come from five runs each.
+        root_mean_square: The root mean square of the differences; of rows of one distribution about
+            1, a little more since the errors come from five runs each.
         beyond: How many are more than 2.
     """
 
@@ -272,7 +272,7 @@ def _shown(spreads: Sequence[float]) -> str:
 
 
 def run_table() -> list[str]:
-    """Return runs of ours beside what the derivation gives for their clients and rounds."""
+    """Return runs of ours next to what the derivation gives for their clients and rounds."""
     lines = [
         "| rule | examples, batch | rounds | spread after each, or each tenth | derived "
         "| after all 50 | s |",

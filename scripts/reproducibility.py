@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Whether every strategy, weighting and inference gives the same bits on every engine.
+"""Check that every strategy, weighting and inference gives the same bits on every engine.
 
     python scripts/reproducibility.py
 

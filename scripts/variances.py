@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""How the standard deviations of a federation's posterior go from round to round, by rule.
+"""Show the standard deviations of a federation's posterior from round to round, by rule.
 
     python scripts/variances.py            # prints what is committed
     python scripts/variances.py --write    # writes figure and page from that

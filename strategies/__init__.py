@@ -2,13 +2,13 @@
 
 ``strategies.Conflation``, ``strategies.LinearPool``, ... are in ``strategies/rules.py``. Each pools
 with its rule and takes the rule's settings and the other parts as keyword arguments; a rule of
-one's own has its Strategy with no edit here:
+your own has its Strategy with no edit here:
 
     from strategies import Conflation
 
     Conflation(weighting="distance").start(grid, initial_arrays)
 
-That is all that a ServerApp of one's own needs. Its clients may be of any framework:
+That is all that a ServerApp of your own needs. Its clients may be of any framework:
 docs/wire-format.md says what they are sent and have to send, with both apps in full. The clients of
 this package train on the examples that the Strategy's ``partition`` assigns to them, or on data of
 their node's own.

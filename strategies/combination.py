@@ -1,4 +1,4 @@
-"""Arrays that clients send beside their posteriors: summed or averaged, as they are declared."""
+"""Arrays that clients send besides their posteriors: summed or averaged, as they are declared."""
 
 from __future__ import annotations
 

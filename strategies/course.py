@@ -37,14 +37,14 @@ UNFINISHED = "pooled-round"
 
 @dataclass
 class Course:
-    """Where a Strategy stands between its two halves.
+    """State of a Strategy between its two halves.
 
     Attributes:
         grid: Flower's grid.
         clients: The clients of the federation.
         warnings: Tells what goes wrong with them.
         state: Where the federation stands.
-        parametrization: That of the clients' network.
+        parametrization: The parametrization of the clients' network.
         unfinished: Where a pooled round is kept until it is refined, if the run has a folder.
         begun: The last round that has begun.
         opened: That round, until it is pooled.

@@ -1,4 +1,4 @@
-"""What nodes say of themselves: each is asked once, and late answers count."""
+"""Descriptions that nodes give of themselves: each is asked once, and late answers count."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ AGAIN_AFTER_SILENCE = 60.0
 the question in hand. The answer to an earlier question is still taken."""
 
 NO_QUERY = "No query function registered"
-"""What Flower says for a ClientApp without ``@app.query``."""
+"""Flower's error for a ClientApp without ``@app.query``."""
 
 
 class NodeDescriptions:
@@ -44,7 +44,7 @@ class NodeDescriptions:
     Attributes:
         known: The descriptions, by node id.
         failures: What nodes have answered that could not say who they are.
-        malformed: Those of them whose answer is not as docs/wire-format.md says.
+        malformed: The answers that are not as docs/wire-format.md says.
         without_query: Nodes whose app answers no query.
     """
 

@@ -1,4 +1,4 @@
-"""How many examples the clients hold, as far as the server knows."""
+"""Numbers of the clients' examples, as far as the server knows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from strategies.federation import Federation
 
 @dataclass(frozen=True)
 class ExampleCounts:
-    """How many examples the clients hold, as far as the server knows.
+    """Numbers of the clients' examples, as far as the server knows.
 
     Attributes:
         known: The number of examples by partition id: those that the server has assigned, or those

@@ -195,7 +195,7 @@ def answered(replies: Iterable[Message], messages: Sequence[Message]) -> Iterato
 
 @dataclass
 class UsableReplies:
-    """How many replies whoever takes them has found usable, and how many it goes on with.
+    """Number of usable replies, and the number that is enough to go on.
 
     Attributes:
         needed: How many are enough to go on without the rest.
@@ -207,7 +207,7 @@ class UsableReplies:
 
     @property
     def enough(self) -> bool:
-        """Whether nobody needs to be asked again."""
+        """True if nobody needs to be asked again."""
         return self.found >= self.needed
 
     def count(self) -> None:

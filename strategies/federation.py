@@ -38,7 +38,7 @@ OTHER_NUMBER = (
 )
 
 Described = Mapping[int, NodeDescription]
-"""What nodes say of themselves, by node id."""
+"""Descriptions that nodes give of themselves, by node id."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Federation:
 
     @property
     def simulated(self) -> bool:
-        """Whether an engine simulates all nodes, which then share the server's files.
+        """True if an engine simulates all nodes, which then share the server's files.
 
         Those draw what the seed repeats, and no other does.
         """

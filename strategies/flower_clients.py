@@ -32,7 +32,7 @@ from strategies.updates import ClientUpdate, in_order, measured, usable_updates
 
 @dataclass(frozen=True)
 class Patience:
-    """How long the server waits for clients, and how few of them it goes on with.
+    """Limits of waiting for clients: for how long, and for how few.
 
     Attributes:
         silence: Seconds without hearing from any client after which a round goes on without those
@@ -54,7 +54,7 @@ class Patience:
 
 @dataclass(frozen=True)
 class TaskTemplate:
-    """What of a task is the same in all rounds.
+    """Parts of a task that are the same in all rounds.
 
     Attributes:
         configuration: The run's configuration as a JSON object of flat keys.
@@ -62,7 +62,7 @@ class TaskTemplate:
             the server has them.
         num_classes: The number of classes.
         partition: The examples of each client, by partition id; None where nodes have their own.
-        test_partition: The test examples of each client, likewise; None where clients do not judge.
+        test_partition: Their test examples; None where clients do not evaluate.
         run_folder: The run's folder, for clients that keep a state in a simulation.
         run_key: The run's own word, for clients that keep a state on nodes of their own.
         calibration_share: What share of its examples each client holds back from training.
@@ -159,7 +159,7 @@ class FlowerClients:
 
     @property
     def num_examples(self) -> Mapping[int, int]:
-        """How many examples the clients hold, by partition id, as far as the server knows."""
+        """Numbers of the clients' examples by partition id, as far as the server knows."""
         return self._examples.known
 
     def train(
@@ -353,7 +353,7 @@ class Replying:
 
     @property
     def num_examples(self) -> Mapping[int, int]:
-        """How many examples the clients hold, by partition id, as far as the server knows."""
+        """Numbers of the clients' examples by partition id, as far as the server knows."""
         return self.clients.num_examples
 
     def train(

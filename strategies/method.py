@@ -43,7 +43,7 @@ class Method:
         scale_floor: The least standard deviation of the posterior that comes out; 0: none.
         refinement: What the server does beyond pooling.
         sampler: The distribution that an ensemble's samples are from.
-        predictive: What predicts, beside the posterior, when it is judged.
+        predictive: What predicts, besides the posterior, when it is evaluated.
         pool_noise: What is done to the pool, of (pooled, previous, counts); None for nothing.
         parts: Those with a half on either side, in the order in which the server folds them.
         closing: What clients add up over their data after the last round.
@@ -105,7 +105,7 @@ class Method:
 
     @property
     def needs_models(self) -> bool:
-        """Whether a part needs the models of all clients of a round at once."""
+        """True if a part needs the models of all clients of a round at once."""
         return self.refinement.needs_models or self.predictive.needs_models
 
     def begin(self, posterior: Posterior, clients: int) -> dict[str, Arrays]:
@@ -127,7 +127,7 @@ class Method:
         return states
 
     def sent_beside(self, states: Mapping[str, Arrays], posterior: Posterior) -> Arrays:
-        """Return what all clients of a round are sent beside the posterior.
+        """Return what all clients of a round are sent besides the posterior.
 
         Raises:
             ConfigurationError: Two parts send an array of one name, or one sends what it has not
@@ -143,7 +143,7 @@ class Method:
         return sent  # type: ignore[return-value]
 
     def declared(self, posterior: Posterior) -> tuple[DeclaredArray, ...]:
-        """Return what every client sends beside its posterior; ``posterior`` gives the sizes.
+        """Return what every client sends besides its posterior; ``posterior`` gives the sizes.
 
         Raises:
             ConfigurationError: Two parts declare an array of one name.

@@ -21,15 +21,15 @@ from strategies.method import Method
 from strategies.pool_updates import foreseen_weights
 
 OF_UPDATES = ("effective-clients", "largest-weight")
-"""What a round's record says of its clients where their updates are seen."""
+"""Numbers of a round's record about its clients, where their updates are seen."""
 
 HIDDEN = "hidden"
-"""What it says in place of numbers where they are not."""
+"""Value of these numbers where the updates are not seen."""
 
 
 @dataclass(frozen=True)
 class WantedSum:
-    """What the clients of a round are to add up.
+    """Sum that the clients of a round are asked for.
 
     Attributes:
         secure_sums: How.
@@ -37,7 +37,7 @@ class WantedSum:
         previous: The previous global posterior.
         weights: Their weights, by partition id.
         total: The sum of their γ, by which a client knows its weight from its own.
-        exponents: Those of the statistics and, last, of the point parameters.
+        exponents: The exponents of the statistics and, last, of the point parameters.
         size: The number of elements of a client's vector.
     """
 
@@ -66,7 +66,7 @@ class WantedSum:
 
 @dataclass(frozen=True)
 class ClientsSum:
-    """What clients have added up.
+    """Sum that clients have made.
 
     Attributes:
         partition_ids: Who is in the sum, sorted.

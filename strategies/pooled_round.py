@@ -21,12 +21,12 @@ from strategies.server_state import ServerState
 
 _POSTERIOR, _STATE, _MODELS, _REPORT = "posterior.", "state.", "models.", "report"
 _OF = "of"
-"""What the round is one of, as a digest."""
+"""Entry with a digest of the round that was pooled."""
 
 
 @dataclass(frozen=True)
 class PooledRound:
-    """What pooling has given, before the server does anything else.
+    """Result of pooling, before the server does anything else.
 
     Attributes:
         state: Where the federation stands, with the pooled posterior.

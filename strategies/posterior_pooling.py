@@ -59,7 +59,7 @@ def _log_warning(text: str) -> None:
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class PosteriorPooling(Strategy):
-    """Pool clients' posteriors with any rule and any weighting, and any parts beside them.
+    """Pool clients' posteriors with any rule and any weighting, and any parts besides them.
 
     Clients are sampled by (seed, round) and pooled in the order of their partition ids, whatever
     their node ids and the order in which they finish, so that one seed gives one result. A
@@ -75,7 +75,7 @@ class PosteriorPooling(Strategy):
         server_optimizer: What becomes of the step to the pool.
         sampling: Who takes part in a round; by default all.
         refinement: What the server does beyond pooling.
-        predictive: What predicts beside the posterior.
+        predictive: What predicts besides the posterior.
         sampler: The distribution that an ensemble's samples are from.
         broadcast: What of the global posterior clients are sent.
         exchange: How clients' updates reach the pool.
@@ -187,7 +187,7 @@ class PosteriorPooling(Strategy):
         Args:
             server_round: The round; after the first it is a later one than the last.
             arrays: ``mean`` (D,), ``variance`` (D,) and ``point`` (P,): the global posterior.
-            config: Values for the clients, beside those of the task.
+            config: Values for the clients, besides those of the task.
             grid: Flower's grid.
 
         Raises:

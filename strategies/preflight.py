@@ -34,7 +34,7 @@ from strategies.method import Method
 from strategies.pool_updates import foreseen_weights
 
 WORKING_VECTORS = 8
-"""Vectors over all parameters that the server holds beside the clients' models."""
+"""Vectors over all parameters that the server holds besides the clients' models."""
 
 
 def initial_posterior(arrays: ArrayRecord, manifest: Manifest | None) -> Posterior:
@@ -63,7 +63,7 @@ def initial_posterior(arrays: ArrayRecord, manifest: Manifest | None) -> Posteri
 
 
 def text_for_clients(given: Configuration | str, *, paths: bool = True) -> str:
-    """Return what clients are sent of a configuration; a text of one's own as it is.
+    """Return what clients are sent of a configuration; a text of your own as it is.
 
     Args:
         given: The configuration.
@@ -76,7 +76,7 @@ def known_configuration(given: Configuration | str) -> Configuration | None:
     """Return what is known of the clients' configuration; None: they are sent none.
 
     Raises:
-        ConfigurationError: With a line for each refused value of a text of one's own.
+        ConfigurationError: With a line for each refused value of a text of your own.
     """
     if not isinstance(given, str):
         return given
@@ -149,7 +149,7 @@ def check_exchange(
     said = f"exchange '{method.exchange.name}': the server learns sums alone, and "
     if beside := [array.name for array in method.declared(posterior)]:
         raise ConfigurationError(
-            f"{said}clients are to send {', '.join(beside)} beside their posteriors; allowed: "
+            f"{said}clients are to send {', '.join(beside)} besides their posteriors; allowed: "
             "exchange='direct'"
         )
     for count in {len(clients) for clients in asked.values()}:
@@ -196,7 +196,7 @@ def _check_clients_know_weights(
             raise ConfigurationError(
                 f"{said}each client checks its weight by its own number of examples, and weighting "
                 f"'{weighting.name}' gives partition {client} ({sizes[client]} examples) another "
-                "one beside the others than by itself; allowed: a weighting whose numbers for a "
+                "one besides the others than by itself; allowed: a weighting whose numbers for a "
                 "client do not depend on the others, such as train-size, or exchange='direct'"
             )
 
@@ -303,7 +303,7 @@ def check_memory(
         return
     parameters = posterior.size + posterior.point.size
     model = sum(getattr(posterior, name).nbytes for name in VECTORS)
-    # A predictive keeps all models in arrays of their own, beside those that were sent and those
+    # A predictive keeps all models in arrays of their own, besides those that were sent and those
     # that it has from the round before. A round that is kept has them in arrays and in the file
     # that is put together, which has those that the predictive has from the round before as well.
     predicts = int(method.predictive.needs_models)

@@ -85,7 +85,7 @@ class PrivacyAccount:
     def told(self, server_round: int) -> str:
         """Return what a person reads when a budget ends a run before a round; empty: none does.
 
-        The run is over then as if it had had no more rounds, and is judged as any other.
+        The run is over then as if it had had no more rounds, and is evaluated as any other.
         """
         so_far = self.epsilons()
         for spent in self.exhausted(server_round):
@@ -114,7 +114,7 @@ class PrivacyAccount:
 
 @dataclass(frozen=True)
 class PoolNoise:
-    """What is done to the clients' pool by the parts of the chain that updates have passed.
+    """Noise on the clients' pool, by the parts of the chain that updates have passed.
 
     Attributes:
         chain: The parts.
@@ -128,7 +128,7 @@ class PoolNoise:
 
     @property
     def draws(self) -> bool:
-        """Whether it draws random numbers: the noise is the server's."""
+        """True if it draws random numbers: the noise is the server's."""
         return any(part.draws_on_pool for part in self.chain)
 
     def problem(self, update: Posterior, previous: Posterior) -> str | None:

@@ -42,7 +42,7 @@ class Clients(Protocol):
 
     @property
     def num_examples(self) -> Mapping[int, int]:
-        """How many examples the clients hold, by partition id, as far as the server knows."""
+        """Numbers of the clients' examples by partition id, as far as the server knows."""
 
     def train(
         self, request: TrainingRequest, on_refused: Callable[[int], None]
@@ -69,7 +69,7 @@ class Clients(Protocol):
 
 @dataclass(frozen=True)
 class RoundReport:
-    """What a round has given besides the next state.
+    """Report of a round besides the next state.
 
     Attributes:
         metrics: What clients and pooling have measured.
@@ -150,7 +150,7 @@ def end_round(
         server: What the server can do by itself; None for a method that asks nothing of it.
         unfinished: Where a pooled round is kept until it is refined. One that cannot be refined is
             not kept.
-        parametrization: That of the clients' network, which may compute with other variances than
+        parametrization: The clients' network's, which may compute with other variances than
             a posterior has.
 
     Raises:

@@ -2,7 +2,7 @@
 
 All take the keyword arguments of ``PosteriorPooling`` and the settings of their rule. ω_k are the
 clients' weights, with sum 1; papers and equations are named where the kernels are. A rule from
-elsewhere (a plugin, a file of one's own) gets its Strategy in the same form from
+elsewhere (a plugin, a file of your own) gets its Strategy in the same form from
 ``strategies.strategy_class``; a test holds this file to the registry.
 """
 

@@ -29,8 +29,8 @@ class RunSupport:
         state: The state to go on from; None: before the first round.
         folder: The run's folder, for clients that keep a state in a simulation.
         key: The run's own word, by which nodes file what they keep.
-        test_partition: The test examples of each client; None where clients do not judge.
-        judge: Judges the predictive's models after a round; its numbers stand in the round's
+        test_partition: The test examples of each client; None where clients do not evaluate.
+        judge: Evaluates the predictive's models after a round; its numbers stand in the round's
             metrics.
         on_sums: Called with the number of each round of the closing's sums, and its numbers.
     """

@@ -1,4 +1,4 @@
-"""What the server carries from round to round: one value, for checkpoints as it is."""
+"""State that the server carries from round to round: one value, for checkpoints as it is."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ROUNDS, _DAMPING = "pooled-rounds", "damping"
 
 @dataclass(frozen=True)
 class ServerState:
-    """Where a federation stands after a round.
+    """State of a federation after a round.
 
     Attributes:
         server_round: The round that is over; 0 before the first.
@@ -61,7 +61,7 @@ class ServerState:
 
     @property
     def unrounded(self) -> Posterior | None:
-        """What was pooled, if nothing but rounding has made the posterior of it; otherwise None."""
+        """Pooled posterior, if the posterior is that but for rounding; otherwise None."""
         if self.pooled is None:
             return None
         for name in ("mean", "variance"):

@@ -1,4 +1,4 @@
-"""What is counted in a round: failures, refusals, and what each pooled client has measured."""
+"""Counts of a round: failures, refusals, and the measurements of each pooled client."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class PooledClient:
 
 @dataclass(frozen=True)
 class Tally:
-    """What is counted of a round's clients when their updates are pooled.
+    """Counts of a round's clients when their updates are pooled.
 
     Attributes:
         asked: How many clients were asked.

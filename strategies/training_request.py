@@ -1,4 +1,4 @@
-"""What the clients of a round are asked, and what their updates are held to."""
+"""Request to the clients of a round, and the checks of their updates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from strategies.server_state import ServerState
 
 @dataclass(frozen=True)
 class TrainingRequest:
-    """What the clients of a round are asked.
+    """Request to the clients of a round.
 
     Attributes:
         server_round: The round, from 1.
@@ -27,10 +27,10 @@ class TrainingRequest:
         posterior: The global posterior.
         vectors: The names of those of its vectors that they are sent.
         broadcast: What they are sent beside it.
-        declared: What they have to send beside theirs.
+        declared: What they have to send besides theirs.
         problem: Says what is wrong with a client's posterior beyond its form, given the number of
             its examples; None if nothing is.
-        problem_beside: Says what is wrong with what a client has sent beside its posterior, given
+        problem_beside: Says what is wrong with what a client has sent besides its posterior, given
             arrays that are as declared; None if nothing is.
         pooled_rounds: By partition id, the last round in which a client's update was pooled; 0:
             none yet.

@@ -1,4 +1,4 @@
-"""What clients send back: taken in order, and checked or refused before it can reach the pool."""
+"""Updates of clients: taken in order, and checked or refused before they can reach the pool."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ GREATEST_VALUE, LEAST_VARIANCE = 1e60, 1e-60
 over a variance overflows, and a client that nothing else refuses would end the run."""
 
 METRIC_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-"""What a client may call a metric."""
+"""Pattern of the names that a client may give to metrics."""
 
 
 T = TypeVar("T")
@@ -56,14 +56,14 @@ class RefusedUpdateError(BflError):
 
 @dataclass(frozen=True)
 class ClientUpdate:
-    """What one client has sent back.
+    """Update that one client has sent back.
 
     Attributes:
         partition_id: Which client it is.
         posterior: Its posterior.
         num_examples: Its number of training examples.
         metrics: What it has measured, under the client's own names.
-        beside: What the parts of the method have it send beside its posterior.
+        beside: What the parts of the method have it send besides its posterior.
     """
 
     partition_id: int
@@ -224,7 +224,7 @@ def checked_update(
     )
     problem = request.problem_beside(update.beside) if update.beside else None
     if problem:
-        raise RefusedUpdateError(f"with the arrays beside the posterior {problem}")
+        raise RefusedUpdateError(f"with the arrays besides the posterior {problem}")
     if problem := request.problem(update.posterior, update.num_examples):
         raise RefusedUpdateError(problem)
     return update
@@ -245,7 +245,7 @@ def read_update(
 
     Checked are names, shapes, types, that all values are finite, that variances are positive and
     point parameters not below their minima, that the number of examples is the one that is
-    known, or a whole one from 1 to the most that is believed, and that the arrays beside the
+    known, or a whole one from 1 to the most that is believed, and that the arrays besides the
     posterior are those that the parts of the method declare.
 
     Args:
@@ -255,7 +255,7 @@ def read_update(
         manifest: The parameters of the network, where the server knows them.
         num_examples: How many examples the client holds, where the server knows it.
         most_examples: The most that a client may claim where it does not.
-        declared: What the client has to send beside its posterior.
+        declared: What the client has to send besides its posterior.
         exchange: How posteriors travel; by default as they are.
 
     Raises:
@@ -303,11 +303,11 @@ def _beside(content: RecordDict, declared: Sequence[DeclaredArray]) -> Arrays:
     try:
         arrays = arrays_beside(content)
     except Exception as error:  # whatever NumPy makes of bytes that a client has chosen
-        raise RefusedUpdateError(f"an array beside the posterior: {error}") from error
+        raise RefusedUpdateError(f"an array besides the posterior: {error}") from error
     expected = {array.name for array in declared}
     if arrays.keys() != expected:
         raise RefusedUpdateError(
-            f"the arrays beside the posterior are {', '.join(sorted(arrays)) or 'none'}; expected "
+            f"the arrays besides the posterior are {', '.join(sorted(arrays)) or 'none'}; expected "
             f"{', '.join(sorted(expected)) or 'none'}"
         )
     for array in declared:

@@ -13,13 +13,13 @@ from bfl.federation.client_text import CONTINUED
 from strategies.round import RoundReport
 
 NOT_FINITE = "logits-not-finite"
-"""What stands in place of the metrics of predictions whose logits are not finite: how many are not.
+"""Number of predictions whose logits are not finite; it stands in place of their metrics.
 
-A round is judged before it is saved, so such logits must not end the run."""
+A round is evaluated before it is saved, so such logits must not end the run."""
 
 FEW_EFFECTIVE_CLIENTS = 2.0 + 1e-6
-"""So many or fewer are worth a warning where three clients or more were pooled: one of them, or two
-that send the same, outweigh all others."""
+"""Effective number of clients, of three or more, up to which a warning is given: one of them, or
+two that send the same, outweigh all others."""
 
 
 CLEAR_NATS, CLEAR_SHARE = 0.01, 0.01

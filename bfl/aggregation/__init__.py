@@ -1,1 +1,1 @@
-"""How clients' posteriors become one: pooling rules, weightings, defences, server optimizers."""
+"""Pooling of clients' posteriors: rules, weightings, defences, server optimizers."""

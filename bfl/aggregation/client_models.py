@@ -1,4 +1,4 @@
-"""What the clients of a round have sent, all together: what ensembles are made of."""
+"""Models of a round's clients, held together as the members of ensembles."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ClientModels:
 
     @property
     def tensors(self) -> list[slice]:
-        """Where each tensor of the network lies in a joined vector; one slice if unknown."""
+        """Slices of the network's tensors in a joined vector; one slice if unknown."""
         if self.manifest is None:
             return [slice(0, self.size + self.average.point.size)]
         sizes = [p.size for p in (*self.manifest.gaussian, *self.manifest.point)]

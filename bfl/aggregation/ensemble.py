@@ -1,4 +1,4 @@
-"""Which models an ensemble has: samples, the average, the clients', each switchable."""
+"""Members of an ensemble: samples, the average, the clients' models; each can be switched off."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ from bfl.posteriors.posterior import Vector
 from bfl.registry import Component
 
 LEFT_OUT = "left-out"
-"""What the number of models that are left out of an ensemble is called: their logits are not
-finite."""
+"""Name of the number of models left out of an ensemble because their logits are not finite."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +95,7 @@ class EnsembleMembers(Component):
 
     @property
     def samples_members(self) -> bool:
-        """Whether a member is a sample."""
+        """True if a member is a sample."""
         return self.ensemble_samples > 0
 
     def idle_settings(self) -> Mapping[str, str]:

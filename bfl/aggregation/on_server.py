@@ -1,4 +1,4 @@
-"""What a part says that may use data and a network of the server's own, whatever its kind."""
+"""Declarations of parts that may use the server's data and network."""
 
 from __future__ import annotations
 

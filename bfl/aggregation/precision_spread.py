@@ -1,4 +1,4 @@
-"""Whether a pool by precisions is more than an average: how clients' variances differ, and to what.
+"""Spread of the clients' variances: how far a pool by precisions differs from an average.
 
 Where all clients have the same variances a pooled mean weighted by precisions is the clients'
 average, FedAvg's; the less they differ the nearer it is.
@@ -20,7 +20,7 @@ SPREAD = "log-precision-spread"
 variances. 0.1 is about 10 % of a precision."""
 
 DISTANCE = "distance-from-average"
-"""‖μ − Σ ω_k μ_k‖ / ‖Σ ω_k μ_k − μ_previous‖: by how much the pooled mean is beside the clients'
+"""‖μ − Σ ω_k μ_k‖ / ‖Σ ω_k μ_k − μ_previous‖: by how much the pooled mean differs from the clients'
 average, as a share of the average's step; 0 for FedAvg."""
 
 

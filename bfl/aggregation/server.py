@@ -1,4 +1,4 @@
-"""What the server can do by itself, and what it tells the parts that do something with it."""
+"""Services of the server to its parts, and what it tells them of a round."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ Labels = tuple[int | str, ...]
 
 @dataclass(frozen=True, eq=False)
 class DistillationTask:
-    """What a student has to learn on the server.
+    """Task of a student that is trained on the server.
 
     Attributes:
         start: The posterior that it begins with; its variances stay as they are.
         targets: (N, C) float32 probabilities of the server's own N images.
         plan: The steps.
         seed: The run's seed.
-        labels: What keys its randomness beside the seed.
+        labels: What keys its randomness besides the seed.
     """
 
     start: Posterior
@@ -44,13 +44,13 @@ class DistillationTask:
 
 @dataclass(frozen=True)
 class Distilled:
-    """What distillation has led to.
+    """Result of a distillation.
 
     Attributes:
         posterior: The student.
         before: The cross-entropy of the first posterior to the targets, in nats per image, without
             augmentation.
-        after: That of the student.
+        after: The student's cross-entropy.
         collected: How many models it is the mean of; 0 without averaging.
     """
 
@@ -98,7 +98,7 @@ class Server(Protocol):
 
         Args:
             members: The members.
-            labels: What keys the draws of members that draw (dropout), beside the seed.
+            labels: What keys the draws of members that draw (dropout), besides the seed.
             images: Images (N, H, W, C); None for the server's own.
 
         Raises:
@@ -144,7 +144,7 @@ class ServerRound:
 
 @dataclass(frozen=True)
 class RoundContext:
-    """What a part of the server sees of a round that has been pooled.
+    """View of a pooled round for the parts of the server.
 
     Attributes:
         seed: The run's seed.
@@ -166,7 +166,7 @@ class RoundContext:
 
     @property
     def own_server(self) -> Server:
-        """What the server can do.
+        """Services of the server.
 
         Raises:
             RunError: It has neither data nor a network; the part has to refuse that before round 1.

@@ -1,4 +1,4 @@
-"""What images have to be to be predicted; all else is refused with what was expected."""
+"""Check the images given for prediction; refuse others with what was expected."""
 
 from __future__ import annotations
 

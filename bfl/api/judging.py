@@ -1,4 +1,4 @@
-"""A run's network judged on a labelled data set, on foreign images and on corrupted ones."""
+"""A run's network evaluated on a labelled data set, on foreign images and on corrupted ones."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from bfl.learning.networks.network import Network
 
 FINAL = ("evaluation", "final")
-"""What keys the draws of a run's final evaluation."""
+"""Labels that key the draws of a run's final evaluation."""
 
 BATCH = 256
 """Images whose features are computed at once."""
@@ -42,7 +42,7 @@ def predict(
 ) -> Statistics:
     """Return what samples of a posterior predict for images, as the run's final evaluation does.
 
-    A run that was judged at its posterior's mean predicts there, unless samples are asked for.
+    A run that was evaluated at its posterior's mean predicts there, unless samples are asked for.
 
     Args:
         description: What the run's network is.

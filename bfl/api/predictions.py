@@ -1,4 +1,4 @@
-"""What a run's posterior says of some images."""
+"""Predictions of a run's posterior for given images."""
 
 from __future__ import annotations
 

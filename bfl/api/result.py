@@ -33,12 +33,12 @@ from bfl.plugins import activate
 from bfl.posteriors import Manifest, Posterior
 
 POSTERIORS = ("last", "best")
-"""Which posteriors of a run can be meant."""
+"""Posteriors of a run that can be chosen."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """What a run has left in its folder, read when it is asked for.
+    """Results in a run's folder, read when they are asked for.
 
     Attributes:
         folder: The run's folder.
@@ -65,7 +65,7 @@ class Result:
 
     @property
     def finished(self) -> bool:
-        """Whether the run has come to its end."""
+        """True if the run has come to its end."""
         return self._files.holds(METRICS)
 
     @property
@@ -80,7 +80,7 @@ class Result:
 
     @property
     def rounds(self) -> list[dict[str, Any]]:
-        """What each round has given, one dictionary a round."""
+        """Records of the rounds, one dictionary each."""
         return self._files.rounds()
 
     @property
@@ -110,7 +110,7 @@ class Result:
 
     @property
     def manifest(self) -> Manifest:
-        """Which parameter of the network lies where in the posterior's vectors."""
+        """Positions of the network's parameters in the posterior's vectors."""
         return self._posterior[1]
 
     @property

@@ -103,7 +103,7 @@ class Closing(Component, ABC):
 
         Args:
             known: What was known before.
-            sums: Those of all clients, added up.
+            sums: The sums of all clients, added up.
         """
 
 

@@ -20,13 +20,13 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         metavar="WORDS",
         help="as in the key closing, such as bayesian-head+feature-density",
     )
-    add_run_config_to(close, "settings of the closing, and of what judges the final network")
+    add_run_config_to(close, "settings of the closing, and of what evaluates the final network")
     close.add_argument("--backend", default="ray", metavar="{ray,serial}", help="as in simulations")
     close.set_defaults(run=close_run)
 
 
 def close_run(given: argparse.Namespace) -> None:
-    """Make the closing round, and judge the closed network: no round is made again.
+    """Make the closing round, and evaluate the closed network: no round is made again.
 
     Raises:
         ConfigurationError: The run is not over.

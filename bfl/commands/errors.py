@@ -1,4 +1,4 @@
-"""How a command ends when something is wrong: one message, no traceback, a telling exit status."""
+"""Exit of a command on an error: one message, no traceback, a telling exit status."""
 
 from __future__ import annotations
 

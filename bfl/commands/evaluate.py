@@ -1,4 +1,4 @@
-"""The command ``bfl evaluate``: a finished run judged on a labelled data set of your own."""
+"""The command ``bfl evaluate``: a finished run evaluated on a labelled data set of your own."""
 
 from __future__ import annotations
 

@@ -13,10 +13,10 @@ from bfl.archives import ALONE, open_arrays
 from bfl.errors import ConfigurationError, DataError, unknown_name
 
 USUAL_NAMES = ("images", "x_test")
-"""What the array of images is called, unless a command is told otherwise."""
+"""Usual names of the array of images in a file."""
 
 USUAL_LABELS = ("labels", "y_test")
-"""What the array of the images' classes is called."""
+"""Usual names of the array of the images' classes."""
 
 
 def read_images(path: Path, array: str = "", *, unclear: str) -> npt.NDArray[Any]:

@@ -1,4 +1,4 @@
-"""What SIGINT (Ctrl-C) and SIGTERM do to a command: it ends, within seconds, whatever it is doing.
+"""End a command within seconds on SIGINT (Ctrl-C) or SIGTERM.
 
 The first signal raises KeyboardInterrupt in the main thread, so that what has been started is ended
 in good order, and has the runs in progress ended, so that nobody waits for replies; further ones

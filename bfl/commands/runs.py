@@ -100,7 +100,7 @@ def _say_without_curves(columns: Sequence[str], runs: Sequence[ListedRun]) -> No
     for column, run in zip(columns, runs, strict=True):
         if not has_curves(run):
             there = "its metrics are in the table" if run.metrics() else "it has no metrics either"
-            print(f"{column}: the server has judged no round of it, so it has no curve; {there}")
+            print(f"{column}: the server has evaluated no round of it, so it has no curve; {there}")
 
 
 def _differing(runs: Sequence[ListedRun]) -> list[str]:

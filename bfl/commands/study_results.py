@@ -1,4 +1,4 @@
-"""What is made of a study's results: put together, as a table, as figures, in words."""
+"""Output of a study's results: gathered, as a table, as figures, in words."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ MERGE = "study merge"
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the commands to those of ``bfl``."""
-    table = commands.add_parser("table", help="print a study's table beside the published one")
+    table = commands.add_parser("table", help="print a study's table next to the published one")
     table.add_argument(
         "study", type=path_argument, metavar="STUDY", help="the study's folder, or its TOML file"
     )

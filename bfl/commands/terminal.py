@@ -1,4 +1,4 @@
-"""Where a command prints its tables."""
+"""Terminal on which commands print their tables."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which choices of a configuration, each fine alone, do not go together."""
+"""Refuse combinations of choices that are each fine alone."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _of_closing(configuration: Configuration) -> list[str]:
 def _hidden(configuration: Configuration) -> list[str]:
     """Return what parts have by what they override, and their ``has`` does not say.
 
-    Privacy rests on it: that clients send arrays beside their posteriors, for instance.
+    Privacy rests on it: that clients send arrays besides their posteriors, for instance.
     """
     return [
         f"{kind.key} '{part.name}' has '{name}' by what it overrides, and its has() leaves it out; "
@@ -142,7 +142,7 @@ def _of_patience(keys: Keys) -> list[str]:
     if keys.judged_by == "clients" and keys.evaluate_every != 1:
         problems.append(
             f"{given}, judged-by is 'clients' and evaluate-every {keys.evaluate_every}: in the "
-            "round that patience makes the last no client would judge its models; allowed: "
+            "round that patience makes the last no client would evaluate its models; allowed: "
             'patience 0, evaluate-every=1, or judged-by="server"'
         )
     return problems

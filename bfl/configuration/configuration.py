@@ -67,7 +67,7 @@ class Configuration(Parts):
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """Those that have a half on the server and one on the clients, in the order of the kinds.
+        """Parts with a half on the server and one on the clients, in the order of the kinds.
 
         The prior of pre-training, whose key is a second one of its registry, takes part in no
         round.
@@ -82,7 +82,7 @@ class Configuration(Parts):
 
     @property
     def server_network_decides(self) -> bool:
-        """Whether what the server's network computes enters the result, and so do its threads.
+        """True if computations of the server's network, and so its threads, enter the result.
 
         It does where a part needs it (distillation, weights by accuracy), and where an epoch or a
         round is picked by what it predicts (pre-training, validation).
@@ -98,7 +98,7 @@ class Configuration(Parts):
 
     @property
     def title(self) -> str:
-        """What a person reads of the run: data, network, strategy and length."""
+        """Title of the run for people: data, network, strategy and length."""
         keys, strategy = self.keys, self.keys.strategy
         rule = self.pooling.name
         method = rule if strategy == rule else f"{strategy} ({rule})"
@@ -293,7 +293,7 @@ def _with_plugins(configuration: Configuration, named: tuple[Plugin, ...]) -> Co
 
 
 _Picked = Mapping[str, tuple[str, tuple[Component, ...]]]
-"""What each key has picked: the word that names it in full, and the parts."""
+"""Choices by key: the full name of the word, and its parts."""
 
 
 def _picked(given: Mapping[str, Any], problems: list[str]) -> _Picked:

@@ -14,7 +14,7 @@ from bfl.registry import STRICT, kebab
 Count = Annotated[int, Field(ge=1)]
 
 SERVER_ONLY: dict[str, pydantic.JsonValue] = {"server-only": True}
-"""What the declaration of a key says that the server alone reads: clients are not sent it."""
+"""Declaration of a key that the server alone reads: clients are not sent it."""
 
 ROOM = 512
 """Bytes that a run's name and the names of its files need below ``output-dir``."""
@@ -41,7 +41,7 @@ class Keys(pydantic.BaseModel):
         "below 1 a share, from 1 a number; nodes' own data are used in full",
         json_schema_extra=SERVER_ONLY,
     )
-    test_examples: float = Field(0.0, ge=0.0, description="how many test images are used, likewise")
+    test_examples: float = Field(0.0, ge=0.0, description="as train-examples, for test images")
     server_data: str = Field(
         "",
         description="the server's own images: 'held-back' from the training images before they are "
@@ -189,19 +189,19 @@ class Keys(pydantic.BaseModel):
     evaluate_mc_samples: Count = Field(5, description="Monte Carlo samples of the others")
     evaluate_at: Literal["draws", "mean"] = Field(
         "draws",
-        description="whether a posterior is judged by draws from it or, as a network of points "
+        description="whether a posterior is evaluated by draws from it or, as a network of points "
         "without dropout, at its mean",
     )
     server_evaluates: bool = Field(
         True,
-        description="whether the server judges posteriors on the test data; if not, it builds no "
-        "network and does without TensorFlow, and the clients say which parameters there are",
+        description="whether the server evaluates posteriors on the test data; if not, it builds "
+        "no network and does without TensorFlow, and the clients say which parameters there are",
         json_schema_extra=SERVER_ONLY,
     )
     judged_by: Literal["server", "clients"] = Field(
         "server",
-        description="who judges: the server on the test data, or clients as well, each on its own "
-        "test split, with the classes of its training examples",
+        description="who evaluates: the server on the test data, or clients as well, each on its "
+        "own test split, with the classes of its training examples",
     )
     ood_dataset: str = Field(
         "",
@@ -212,7 +212,7 @@ class Keys(pydantic.BaseModel):
     corruptions: str = Field(
         "none",
         description="corruptions of test images, at five strengths each, that the final network is "
-        "judged on, joined by '+': 'noise', 'blur', 'contrast', 'rotation'; or 'none'",
+        "evaluated on, joined by '+': 'noise', 'blur', 'contrast', 'rotation'; or 'none'",
         json_schema_extra=SERVER_ONLY,
     )
     evaluate_precision: Literal["float32", "bfloat16"] = Field(
@@ -273,7 +273,7 @@ class Keys(pydantic.BaseModel):
     )
 
     def clients_judge(self, server_round: int) -> bool:
-        """Return whether clients judge their models after a round: evaluated ones and the last."""
+        """Return whether clients evaluate their models after a round; they do after the last."""
         due = self.evaluate_every and server_round % self.evaluate_every == 0
         return self.judged_by == "clients" and bool(due or server_round == self.rounds)
 

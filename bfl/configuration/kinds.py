@@ -42,7 +42,7 @@ from bfl.presets import presets
 from bfl.registry import Component, Registry
 
 LINK = "+"
-"""What stands between the words of a chain, as in ``elbo+proximal``."""
+"""Separator between the words of a chain, as in ``elbo+proximal``."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def _part(
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """What a configuration picks, one attribute for each kind of part."""
+    """Parts that a configuration picks, one attribute for each kind."""
 
     partition: Annotated[
         Partition,
@@ -284,7 +284,7 @@ class Parts:
         _part(
             predictives,
             "posterior",
-            "what predicts, beside the posterior, when it is judged",
+            "what predicts, besides the posterior, when it is evaluated",
             server_only=True,
         ),
     ]
@@ -303,7 +303,7 @@ class Parts:
         _part(
             trackers,
             "none",
-            "where rounds are logged live, beside the run's folder",
+            "where rounds are logged live, besides the run's folder",
             server_only=True,
         ),
     ]
@@ -345,7 +345,7 @@ def base_of(kind: Kind) -> type[Component]:
 
 
 JUDGING: tuple[Registry[Any], ...] = (metrics, uncertainties)
-"""The registries of which everybody who judges uses all components, clients as well."""
+"""The registries of which everybody who evaluates uses all components, clients as well."""
 
 OF_EVERY_RUN: tuple[Registry[Any], ...] = (*JUDGING, figures)
 """The registries of which a run uses all components."""

@@ -1,4 +1,4 @@
-"""What is said about a value that is refused: the key, what was given, what is allowed."""
+"""Messages about refused values: the key, what was given, what is allowed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a configuration as a whole says of its clients' privacy."""
+"""Privacy of the clients in a configuration as a whole."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from bfl.federation.privacy.mechanism import Mechanism
 
 
 def says_nothing_measured(configuration: Configuration) -> bool:
-    """Return whether clients send no number that they have measured beside their updates."""
+    """Return whether clients send no number that they have measured besides their updates."""
     return is_private(configuration.outgoing) or configuration.example_privacy.private
 
 

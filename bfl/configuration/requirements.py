@@ -1,4 +1,4 @@
-"""What the parts of a method need of each other: declared by each, checked in one place.
+"""Requirements that the parts of a method declare of each other, checked in one place.
 
 A component says which properties it ``has`` (which may depend on its settings), which it
 ``requires`` of the others, and which it ``excludes``; a key that picks no part may do so as well.
@@ -53,14 +53,14 @@ PROPERTIES: Mapping[str, Property] = {
         "model", "normalisation with moving statistics", 'normalization="group"'
     ),
     "sent-beside": Property(
-        "correction", "array that clients send beside their posteriors", 'correction="none"'
+        "correction", "array that clients send besides their posteriors", 'correction="none"'
     ),
     "judged-by-clients": Property(
         "judged-by", "numbers that clients have measured", 'judged-by="server"'
     ),
     "secret-measurements": Property(
         "exchange",
-        "secrecy of what clients measure, as nobody but they has a whole network to judge",
+        "secrecy of what clients measure, as nobody but they has a whole network to evaluate",
         'exchange="direct" and no noise',
     ),
     "asked-once": Property(
@@ -92,7 +92,7 @@ PROPERTIES: Mapping[str, Property] = {
         "pretrain-examples", "start other than the prior", "pretrain-examples=0.0"
     ),
     "judged-heads": Property(
-        "judged-by", "clients that judge, as the server has no head", 'judged-by="clients"'
+        "judged-by", "clients that evaluate, as the server has no head", 'judged-by="clients"'
     ),
     "judged-clients": Property(
         "weighting", "judging of clients' models by the server", 'weighting="train-size"'
@@ -130,7 +130,7 @@ def _components() -> Iterator[type[Component]]:
 
 @dataclass(frozen=True)
 class Choice:
-    """What a key says, with what it declares.
+    """Choice of a key, with the properties that it declares.
 
     Attributes:
         key: The key.
@@ -178,7 +178,7 @@ def conflicts(choices: Sequence[Choice]) -> Iterator[str]:
 
 
 def _unknown_properties(choices: Sequence[Choice], known: Mapping[str, Property]) -> Iterator[str]:
-    """Yield what choices declare that is no property: a part of one's own may have slipped."""
+    """Yield what choices declare that is no property: a user-defined part may have slipped."""
     for choice in choices:
         for name in sorted((choice.has | choice.requires | choice.excludes) - known.keys()):
             guess = nearest(name, known)

@@ -23,7 +23,7 @@ somebody has given from one that stands there.
 """
 
 NOT_GIVEN = "(not given)"
-"""The value, likewise, of a key whose default is the empty string, which a person may give."""
+"""The same for a key whose default is the empty string, which a person may give."""
 
 
 @dataclass(frozen=True)

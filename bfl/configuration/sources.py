@@ -1,4 +1,4 @@
-"""Where configuration values come from: an app's pyproject.toml, TOML files, key=value pairs."""
+"""Sources of configuration values: an app's pyproject.toml, TOML files, key=value pairs."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from bfl.plugins import PluginPolicy, activate, named_plugins
 from bfl.texts import from_toml
 
 PAIRS = "key=value pairs"
-"""Where a value is from that stands in no file."""
+"""Source of a value that stands in no file."""
 
 GIVEN = "given.toml"
-"""Of a run's configuration, which its ``config.toml`` has in full, what somebody has given."""
+"""File of the values that somebody has given; a run's ``config.toml`` has all of them."""
 
 
 def read_toml(path: Path) -> dict[str, Any]:

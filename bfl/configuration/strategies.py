@@ -1,4 +1,4 @@
-"""What the key ``strategy`` names: a preset, or a pooling rule, a preset of ``pooling`` alone."""
+"""Meaning of the key ``strategy``: a preset, or a pooling rule, a preset of ``pooling`` alone."""
 
 from __future__ import annotations
 

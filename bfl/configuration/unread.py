@@ -1,4 +1,4 @@
-"""What is given in a configuration and read by nothing: a mistake, but no reason to refuse."""
+"""Find values that are given and that nothing reads: a warning, no reason to refuse."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _switched_off(configuration: Configuration, key: str) -> str:
 
 @dataclass(frozen=True)
 class Switch:
-    """What switches keys of every run off.
+    """Switch that turns off keys of a run.
 
     Attributes:
         reason: Says why nothing reads them in a run of a configuration; empty: something does.
@@ -148,7 +148,7 @@ def _if_batches_are_secret(configuration: Configuration) -> str:
 
 def _if_no_round_is_judged(configuration: Configuration) -> str:
     keys = configuration.keys
-    # Clients judge their last round, whatever else they do.
+    # Clients evaluate their last round, whatever else they do.
     judged = keys.evaluate_every or keys.server_data or keys.judged_by == "clients"
     return "" if judged else "evaluate-every is 0"
 
@@ -166,7 +166,7 @@ def _if_nobody_judges(configuration: Configuration) -> str:
 
 def _if_all_have_heads(configuration: Configuration) -> str:
     shared = configuration.shared
-    why = f"shared is '{shared.name}', so the server judges no final posterior"
+    why = f"shared is '{shared.name}', so the server evaluates no final posterior"
     return why if shared.partial else ""
 
 
@@ -175,7 +175,7 @@ def _if_judged_at_the_mean(configuration: Configuration) -> str:
 
 
 def _if_only_judged_at_the_mean(configuration: Configuration) -> str:
-    # What the server's own images weigh is judged by draws all the same.
+    # What the server's own images weigh is evaluated by draws all the same.
     return "" if configuration.keys.server_data else _if_judged_at_the_mean(configuration)
 
 

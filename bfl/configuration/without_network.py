@@ -1,4 +1,4 @@
-"""What does not go with a server that builds no network (``server-evaluates=false``)."""
+"""Refuse what a server without a network cannot do (``server-evaluates=false``)."""
 
 from __future__ import annotations
 

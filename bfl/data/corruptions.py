@@ -46,7 +46,7 @@ CORRUPTIONS: dict[str, tuple[Callable[[Images, float], Images], tuple[float, ...
     "contrast": (_flattened, (0.75, 0.5, 0.4, 0.3, 0.15)),
     "rotation": (_turned, (15.0, 30.0, 45.0, 60.0, 75.0)),
 }
-"""What each does, and how strongly: Gaussian noise, as a share of the range of pixels; a Gaussian
+"""Corruptions and their strengths: Gaussian noise, as a share of the range of pixels; a Gaussian
 blur, in 1/32 of the height; the factor of the deviations from an image's mean; degrees.
 
 Reference: Hendrycks and Dietterich (2019), "Benchmarking neural network robustness to common

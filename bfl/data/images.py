@@ -15,7 +15,7 @@ GREY_OF_RGB = (0.299, 0.587, 0.114)
 """Weights of red, green and blue (ITU-R BT.601), as Pillow has them."""
 
 AT_ONCE = 256
-"""So many images are resized at once: in float64 they take eight times their memory."""
+"""Number of images resized at once: in float64 they take eight times their memory."""
 
 
 def check_fits(count: int, shape: tuple[int, ...]) -> None:

@@ -23,7 +23,7 @@ SERVER_DAYS = 365
 """Days: as long as public authorities give at most, so that a lost key is not for ever."""
 
 CLOCK_TOLERANCE = timedelta(minutes=5)
-"""How far a clock may be behind the one of the machine that signs."""
+"""Tolerance for a clock that is behind the signing machine's."""
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 """Names of the server for its own processes, in each certificate."""
@@ -35,7 +35,7 @@ _LABEL = re.compile(r"(?!-)[a-z0-9-]{1,63}(?<!-)", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Authority:
-    """What signs the server's certificate; its own is what clients trust, and nothing else.
+    """Certificate authority of a federation: clients trust what it signs, and nothing else.
 
     Attributes:
         key: Its private key, elliptic-curve P-384.

@@ -1,4 +1,4 @@
-"""Which partition each of Flower's nodes may play: its key is bound to one by the list of clients.
+"""Bind each of Flower's nodes to the partition of its key in the list of clients.
 
 What a node says of itself, its ``partition-id``, is its own machine's word. Flower knows it by its
 key, and gives each key one node id; so the server's process writes down, when it registers a key,

@@ -1,4 +1,4 @@
-"""Who calls the server's door: a client of the list, by the signature of its call, or anybody."""
+"""Identify callers of the server's door: a client of the list, by its signature, or anybody."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ TOLERANCE = timedelta(seconds=305)
 """Flower takes signed times that are up to so old; the SuperLink looks more closely."""
 
 MOST_CHARACTERS = 2000
-"""Of such a header."""
+"""Greatest number of characters of such a header."""
 
 
 class KnownCallers:

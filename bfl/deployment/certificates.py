@@ -1,4 +1,4 @@
-"""Whether the server's certificate holds: chain, names and dates, before anything starts."""
+"""Check the server's certificate before anything starts: chain, names and dates."""
 
 from __future__ import annotations
 

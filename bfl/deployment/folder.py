@@ -1,4 +1,4 @@
-"""What lies where in a federation's folder.
+"""Layout of a federation's folder.
 
 - ``authority/``: its key and certificate; it stays on a machine of the operator's;
 - ``server/``: what goes to the server's machine;
@@ -37,7 +37,7 @@ class FederationFolder:
 
     @property
     def server(self) -> Path:
-        """What goes to the server's machine."""
+        """Folder that goes to the server's machine."""
         return self.path / SERVER
 
     def client(self, name: str) -> Path:

@@ -55,7 +55,7 @@ def _check_folder(path: Path) -> None:
     if not stat.S_ISDIR(status.st_mode):
         raise DataError(f"{path} is not a folder")
     if status.st_uid != os.geteuid():
-        raise DataError(f"{path} is of another user; allowed: a folder of one's own, or a new one")
+        raise DataError(f"{path} is of another user; allowed: a folder of your own, or a new one")
     mode = stat.S_IMODE(status.st_mode)
     if mode & 0o077:
         raise DataError(

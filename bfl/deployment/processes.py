@@ -18,7 +18,7 @@ PATIENCE = 2.5
 """Seconds for ending in good order: less than an interrupted command has for all."""
 
 MOST_REVIVALS, WITHIN = 5, 60.0
-"""How often, in so many seconds, a process that is kept alive may end."""
+"""Greatest number of ends of a process that is kept alive, and the seconds they are counted in."""
 
 QUIET = {"FLWR_TELEMETRY_ENABLED": "0", "FLWR_DISABLE_UPDATE_CHECK": "1"}
 
@@ -31,7 +31,7 @@ def command(name: str) -> str:
     """
     path = Path(sys.executable).parent / name
     if not path.is_file():
-        raise RunError(f"there is no command {name} beside {sys.executable}; install bfl there")
+        raise RunError(f"there is no command {name} next to {sys.executable}; install bfl there")
     return str(path)
 
 
@@ -72,7 +72,7 @@ class Processes(StoppedWhenLeft):
         self._revivals: dict[str, deque[float]] = {}
 
     def start(self, name: str, *words: str | Path, **more: str) -> None:
-        """Start a process that shows what it says beside what this one says.
+        """Start a process that shows what it says next to what this one says.
 
         Args:
             name: By which it is called in messages.

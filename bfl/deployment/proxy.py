@@ -37,11 +37,11 @@ from bfl.deployment.connections import (
 from bfl.deployment.settings import ServerSettings
 
 CALL_BYTES = 2**16
-"""Of a client's call; they have less than 2 kB, but for those below."""
+"""Greatest size in bytes of most of a client's calls, which take less than 2 kB."""
 
 MOST_BYTES = {"push-object": 2**24, "push-messages": 2**19}
-"""Of a client's calls that hold more: arrays travel in pieces of 5 MB, and a message is told by
-some 100 bytes for each."""
+"""Greatest size in bytes of a client's calls that hold more: arrays travel in pieces of 5 MB,
+and a message takes some 100 bytes for each."""
 
 UNKNOWN = b'{"code": 2004, "detail": "The call is not signed with a key of the list of clients."}'
 """To a caller that is not known to be a client, in the form in which a SuperNode shows it."""

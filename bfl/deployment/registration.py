@@ -96,7 +96,7 @@ def _bound(client: Client) -> BoundNode:
 
 
 def _json(said: str) -> dict[str, str]:
-    """Return the JSON object in what a command says, beside which there may be other lines."""
+    """Return the JSON object in what a command says, besides which there may be other lines."""
     begin, end = said.find("{"), said.rfind("}")
     try:
         answer = from_json(said[begin : end + 1])

@@ -8,10 +8,10 @@ from pathlib import Path
 from bfl.files import write_atomically
 
 ENVIRONMENT = Path("/opt/bfl")
-"""Where the units look for the environment that has bfl installed."""
+"""Place where the units look for the environment that has bfl installed."""
 
 FOLDERS = Path("/etc/bfl")
-"""Where the units look for the folders that ``bfl federation init`` makes."""
+"""Place where the units look for the folders that ``bfl federation init`` makes."""
 
 SCRIPT = """\
 #!/bin/sh
@@ -59,7 +59,7 @@ WantedBy=multi-user.target
 
 @dataclass(frozen=True)
 class Service:
-    """What is started on one machine.
+    """Service that is started on one machine.
 
     Attributes:
         role: The command: ``server`` or ``client``.

@@ -1,4 +1,4 @@
-"""What the server, and each client, is told by the files of its folder."""
+"""Settings of the server and of each client, read from the files of its folder."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ TASK_TIMEOUT = 86400.0
 
 @dataclass(frozen=True)
 class ServerSettings:
-    """How the server is reached.
+    """Address of the server and how it is reached.
 
     Attributes:
         hosts: The names and addresses by which clients call it; the first is what they are told.
@@ -151,7 +151,7 @@ class ServerSettings:
 
 @dataclass(frozen=True)
 class Identity:
-    """Who a client is, and whom it calls.
+    """Identity of a client, and the server that it calls.
 
     Attributes:
         name: Its name in the list of clients.
@@ -212,7 +212,7 @@ class Identity:
 
 @dataclass(frozen=True)
 class NodeSettings:
-    """What a client's machine alone decides.
+    """Settings that a client's machine alone decides.
 
     Attributes:
         dataset: Data of the client's own, with an absolute path; empty: its part of the run's.

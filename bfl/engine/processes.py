@@ -28,7 +28,7 @@ def with_parent(*words: str | Path) -> list[str]:
 
 
 class StoppedWhenLeft(ABC):
-    """What has started processes, and ends them where its ``with`` block ends, however it does."""
+    """Context manager that ends its processes when its ``with`` block ends, however it does."""
 
     @abstractmethod
     def stop(self) -> None:

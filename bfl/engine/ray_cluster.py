@@ -18,10 +18,10 @@ from typing import Any
 from bfl.errors import ConfigurationError, RunError
 
 NUMBERS = {"num_cpus": "CPU", "num_gpus": "GPU"}
-"""What an actor may ask for, and Ray's name for what a node has of it."""
+"""Resources that an actor may ask for, with Ray's names for them on a node."""
 
 OWN = "local"
-"""Ray's address for a Ray of one's own, also where another one is running already."""
+"""Ray's address for a Ray of your own, also where another one is running already."""
 
 LETTING_GO = 0.3
 """Seconds that those who wait for actors have to stop, once the raylet has died."""

@@ -37,12 +37,12 @@ class EngineRun:
 
     @property
     def ended(self) -> bool:
-        """Whether nobody shall wait for replies any longer."""
+        """True if nobody shall wait for replies any longer."""
         return bool(self._reason)
 
     @property
     def advice(self) -> str:
-        """What the user can do when the run ends early; empty when that is not known."""
+        """Advice to the user when the run ends early; empty when none is known."""
         return self._advice
 
     def advise(self, what_to_do: str) -> None:

@@ -1,4 +1,4 @@
-"""What the process of a study lets the one know that watches it: in which run it is, and its end.
+"""Report from a study's process to the one that watches it: its current run, and its end.
 
 The two share a page of memory, which outlives whatever may end the one process without a word.
 """
@@ -16,7 +16,7 @@ _LENGTH = 4
 
 @dataclass
 class Watched:
-    """What is known of a study's process, on both sides of a fork.
+    """State of a study's process, seen from both sides of a fork.
 
     Attributes:
         died: Runs in which an earlier process has died, with the reason.
@@ -44,7 +44,7 @@ class Watched:
 
     @property
     def is_over(self) -> bool:
-        """Whether the command has come to its end."""
+        """True if the command has come to its end."""
         return bool(self._read().get("over"))
 
     def _write(self, state: Mapping[str, object]) -> None:

@@ -1,1 +1,1 @@
-"""How a posterior is judged: predictions, metrics, uncertainties and their retention curves."""
+"""Evaluation of a posterior: predictions, metrics, uncertainties, retention curves."""

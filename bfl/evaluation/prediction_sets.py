@@ -1,4 +1,4 @@
-"""How large prediction sets are, and how often they hold the true class."""
+"""Size of prediction sets, and how often they hold the true class."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""What passes between server and clients, and what both keep from round to round."""
+"""Messages between server and clients, and the state that both keep from round to round."""

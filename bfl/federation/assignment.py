@@ -1,4 +1,4 @@
-"""What is given to clients by number, in the order of partition ids: ``mlp:2,lenet5:2,cnn2:6``."""
+"""Assignment to clients by number, in the order of partition ids: ``mlp:2,lenet5:2,cnn2:6``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What clients measure: its names, in a message and in a round's record; free of Flower."""
+"""Names of the clients' measurements, in messages and in rounds' records; free of Flower."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ NUM_EXAMPLES = "num-examples"
 """The one metric that a client has to send: its number of training examples."""
 
 NAMESPACE = "client/"
-"""What the names of all others begin with in a round's record. The server's own names have no
-slash, so nothing that a client sends can take the place of what the server knows."""
+"""Prefix of all other names in a round's record. The server's own names have no slash, so
+nothing that a client sends can take the place of what the server knows."""
 
 TRAIN_OBJECTIVE = "train-objective"
 """NLL + KL / N of the last epoch, in nats per example. Where the second part is large it hides the
@@ -25,16 +25,17 @@ TRAIN_DIVERGENCE = "train-divergence"
 TRAIN_SECONDS = "train-seconds"
 MEMORY = "memory"
 OWN_TEST = "test-"
-"""What the name of a metric of a client's posterior on test data of the node's own begins with."""
+"""Prefix of the names of metrics of a client's posterior on test data of the node's own."""
 
 TEST_ACCURACY = f"{OWN_TEST}accuracy"
 TEST_EXAMPLES = "test-examples"
 
 AT_LEAST_0 = frozenset({TRAIN_LIKELIHOOD, TRAIN_SECONDS, MEMORY, TEST_EXAMPLES})
-"""What is never below 0; a divergence is known up to a constant where a prior is no density."""
+"""Numbers that are never negative; a divergence is known up to a constant where a prior is no
+density."""
 
 MEME, PERSONAL = "meme-", "personal-"
-"""What the names of a metric of a client's two models on its own test data begin with."""
+"""Prefixes of the names of metrics of a client's two models on its own test data."""
 
 BETTER = "better-accuracy"
 """The greater of both models' accuracies."""
@@ -49,7 +50,7 @@ OF_EACH_CLIENT = (
     TEST_ACCURACY,
     TEST_EXAMPLES,
 )
-"""What a round's record keeps of each client; of others it has the mean over the clients alone."""
+"""Numbers that a round's record keeps of each client; of others it keeps their mean."""
 
 
 def of_judged_models(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""What clients say, as the server may print it: text of somebody else's."""
+"""Text from clients, made safe for the server to print."""
 
 from __future__ import annotations
 

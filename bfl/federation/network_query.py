@@ -1,4 +1,4 @@
-"""Which parameters the run's network has: asked of the clients by a server that builds none."""
+"""Query of the network's parameters, asked of the clients by a server that builds none."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ MOST_DIMENSIONS = 32
 
 @dataclass(frozen=True)
 class NetworkQuery:
-    """What the server asks.
+    """Query that the server sends.
 
     Attributes:
         configuration: The run's configuration, as JSON.

@@ -1,4 +1,4 @@
-"""What a node says of itself before the first round, as Flower's records."""
+"""Description that a node gives of itself before the first round, as Flower's records."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from bfl.federation.client_text import neutralized
 from bfl.federation.wire import CONFIG, VERSION, WIRE_FORMAT, WireFormatError, check_version
 
 PERSONAL_MODELS = "personal-models"
-"""What a query says where clients train personal models, which a node may have its own word for."""
+"""Entry of a query where clients train personal models, for which a node may have its own word."""
 
 
 @dataclass(frozen=True)
 class NodeDescription:
-    """What a node says of itself before the first round.
+    """Description of a node before the first round.
 
     Attributes:
         partition_id: Which client of the partition it plays.
@@ -50,12 +50,12 @@ class NodeDescription:
 
     @property
     def unfit(self) -> str:
-        """Why it cannot take part; empty: it can."""
+        """Reason why it cannot take part; empty: it can."""
         return next(filter(None, self._problems.values()), "")
 
     @property
     def _problems(self) -> dict[str, str]:
-        """What keeps it from taking part, by the names in a message."""
+        """Reasons that keep it from taking part, by their names in a message."""
         return {
             "plugins": self.plugins,
             "data": self.data,

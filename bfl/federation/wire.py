@@ -1,4 +1,4 @@
-"""What travels between server and clients, as Flower records; both sides read and write it here.
+"""Messages between server and clients, as Flower records; both sides read and write them here.
 
 A posterior is three contiguous arrays, however many layers the network has. The record names
 ``arrays``, ``config`` and ``metrics`` are those of Flower's own strategies, so that its mods find
@@ -24,7 +24,7 @@ from bfl.posteriors.posterior import VECTORS
 
 ARRAYS, CONFIG, METRICS = "arrays", "config", "metrics"
 BESIDE = "beside"
-"""The record of the arrays that the parts of a method send beside a posterior, both ways."""
+"""The record of the arrays that the parts of a method send besides a posterior, both ways."""
 
 TRAIN, CLOSE = "train", "train.close"
 """The types of messages that ask a client to train, and for sums over its data at the end."""
@@ -35,10 +35,10 @@ task does; it grows with every change that one side could misunderstand."""
 
 VERSION = "wire-format"
 PRIVATE = "private"
-"""What a query says where clients keep what they measure, their numbers of examples included."""
+"""Entry of a query where clients keep what they measure, their numbers of examples included."""
 
 NUM_CLASSES = "num-classes"
-"""How many classes the run has, in a task and in a query that asks of a node's own labels."""
+"""Number of classes of the run, in a task and in a query that asks of a node's own labels."""
 
 DATASET, DATA_DIR = "dataset", "data-dir"
 """The run's data set, in a query: a node looks for it, unless it has data of its own. Where it lies
@@ -156,7 +156,7 @@ def check_version(record: Mapping[str, Any], who: str) -> None:
 
 @dataclass(frozen=True)
 class TrainTask:
-    """What the server asks of one client in one round.
+    """Task of one client in one round.
 
     Attributes:
         server_round: The round, from 1.
@@ -171,7 +171,7 @@ class TrainTask:
             state the client takes up; 0: none yet, and the client begins anew.
         damping: By how much that round's change of the posterior was damped.
         test_examples: (M,) positions of the client's own test examples in the run's test data; None
-            where clients do not judge, or the node has data of its own.
+            where clients do not evaluate, or the node has data of its own.
     """
 
     server_round: int
@@ -234,7 +234,7 @@ class TrainTask:
 
 
 TASK_NAMES = frozenset({VERSION, *(each.name.replace("_", "-") for each in fields(TrainTask))})
-"""What the entries of a task are called, those with their default among them."""
+"""Names of the entries of a task, those with their default among them."""
 
 
 def _positions(packed: Any) -> Positions | None:
@@ -252,8 +252,8 @@ def train_content(
     Args:
         arrays: The posterior to begin with.
         task: What is asked.
-        more: Values of a ServerApp's own, for its own clients, beside those of the task.
-        beside: What the parts of the method send beside the posterior, if anything.
+        more: Values of a ServerApp's own, for its own clients, besides those of the task.
+        beside: What the parts of the method send besides the posterior, if anything.
 
     Raises:
         ConfigurationError: One of them has a name that a task has.
@@ -269,12 +269,12 @@ def train_content(
 
 
 def record_beside(arrays: Arrays) -> ArrayRecord | None:
-    """Return arrays by name as the record that travels beside a posterior; None without any."""
+    """Return arrays by name as the record that travels besides a posterior; None without any."""
     return vectors_to_arrays(arrays) if arrays else None
 
 
 def arrays_beside(content: RecordDict) -> dict[str, npt.NDArray[Any]]:
-    """Return what a message carries beside its posterior, by name; nothing if there is nothing.
+    """Return what a message carries besides its posterior, by name; nothing if there is nothing.
 
     Raises:
         TypeError: An array is not NumPy's, or the record holds none.
@@ -303,7 +303,7 @@ def reply_content(
     Args:
         posterior: The posterior, or what the run's exchange has made of it.
         metrics: They hold ``num-examples``, the client's number of training examples.
-        beside: The arrays that the parts of the method send beside the posterior.
+        beside: The arrays that the parts of the method send besides the posterior.
     """
     arrays = (
         posterior_to_arrays(posterior)

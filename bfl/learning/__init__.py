@@ -1,1 +1,1 @@
-"""What a client, or the server, does with data: networks, priors, optimizers, training."""
+"""Learning from data, on a client or the server: networks, priors, optimizers, training."""

@@ -1,4 +1,4 @@
-"""Which network parameter lies where in a posterior's vectors, and how it is initialised."""
+"""Manifest: where the network's parameters lie in a posterior's vectors, and how they begin."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from bfl.posteriors.posterior import Posterior
 from bfl.texts import from_json
 
 KernelInitialization = Literal["he-normal", "lecun-normal", "xavier-uniform"]
-"""How kernels, or the means of Gaussian ones, may begin."""
+"""Initializations of kernels, or of the means of Gaussian ones."""
 
 Initialization = KernelInitialization | Literal["he-normal-depthwise", "zeros", "ones"]
 
@@ -34,7 +34,7 @@ LEAST_DIMENSIONS: Mapping[Initialization, int] = {
     "zeros": 0,
     "ones": 0,
 }
-"""How many dimensions a tensor needs at least for its fans to be what an initialization means."""
+"""Least dimensions of a tensor for its fans to be what an initialization means."""
 
 
 @dataclass(frozen=True)

@@ -35,7 +35,7 @@ class NaturalParameters:
 
     @classmethod
     def of(cls, mean: Vector, variance: Vector) -> NaturalParameters:
-        """Return those of D Gaussians, from their means and positive variances, (D,) each."""
+        """Return D Gaussians' parameters, from their means and positive variances, (D,) each."""
         precision = 1.0 / variance.astype(np.float64)
         return cls(precision * mean.astype(np.float64), precision)
 
@@ -50,7 +50,7 @@ class NaturalParameters:
         )
 
     def __mul__(self, power: float) -> NaturalParameters:
-        """Return those of the densities to a power."""
+        """Return the natural parameters of the densities to a power."""
         return NaturalParameters(power * self.weighted_mean, power * self.precision)
 
     __rmul__ = __mul__

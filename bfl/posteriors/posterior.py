@@ -34,7 +34,7 @@ def _no_point() -> Vector:
 
 @dataclass(frozen=True)
 class Posterior:
-    """A mean-field Gaussian over D parameters, beside P parameters that have only a point value.
+    """A mean-field Gaussian over D parameters, besides P parameters that have only a point value.
 
     Batch normalisation's scale, offset and moving statistics are point parameters, and so are all
     the weights of deterministic and Monte Carlo dropout networks, where D is 0.
@@ -65,7 +65,7 @@ class Posterior:
 
     @property
     def known_sound(self) -> bool:
-        """Whether ``check`` has found the values sound, and nobody can have changed them since."""
+        """True if ``check`` has found the values sound, and nobody can have changed them since."""
         return self._found_sound and self._is_read_only
 
     @property

@@ -140,7 +140,7 @@ class HeterogeneousBayesian(Preset):
 
     A client's copy of the global model, the meme, is a Bayesian network: it begins at the received
     mean with fresh variances and is fitted to the likelihood to the power 1/T, with no prior
-    (``prior`` = "flat"). Beside it a client trains a personal model of any architecture, which
+    (``prior`` = "flat"). Besides it a client trains a personal model of any architecture, which
     learns from the meme and which the meme does not see: ``personalization`` = "none" leaves it out
     and changes nothing of the global model.
 

@@ -1,4 +1,4 @@
-"""Which data a run is made with, as far as they lie where the server does."""
+"""Digests of a run's data, as far as they lie where the server does."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def data_digests(
     Returns:
         ``train``, unless all nodes have data of their own; ``test``; and ``server``, the server's
         own images where what clients do without does not tell them: those of another data set, and
-        those that are held back beside images that nobody has.
+        those that are held back besides images that nobody has.
     """
     found = {}
     if not all(federation.own_examples.values()):

@@ -1,4 +1,4 @@
-"""Which client trains on which of the run's images."""
+"""Division of the run's images among the clients."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def own_test_positions(
     dataset: Dataset,
     partition: Sequence[Positions | None],
 ) -> list[Positions | None] | None:
-    """Return the test examples of each client; None where clients do not judge.
+    """Return the test examples of each client; None where clients do not evaluate.
 
     Args:
         configuration: The run's configuration.
@@ -144,8 +144,8 @@ def own_test_positions(
     if empty and (configuration.personalization.active or configuration.shared.partial):
         raise ConfigurationError(
             f"judged-by is 'clients', and the clients of partitions {', '.join(empty)} have no "
-            "test examples to judge models of their own with; allowed: more of them (test-examples "
-            f"is {configuration.keys.test_examples:g}), a more even partition, or "
+            "test examples to evaluate models of their own with; allowed: more of them "
+            f"(test-examples is {configuration.keys.test_examples:g}), a more even partition, or "
             'judged-by="server"'
         )
     return found

@@ -81,7 +81,7 @@ def evaluation(evaluator: Any) -> Callable[[int, ArrayRecord], MetricRecord | No
     Where logits are not finite, ``logits-not-finite`` stands in the metrics' place.
 
     Args:
-        evaluator: Judges a posterior, see ``bfl.experiments.run.evaluator``.
+        evaluator: Evaluates a posterior, see ``bfl.experiments.run.evaluator``.
     """
     every = evaluator.configuration.keys.evaluate_every
     if evaluator.configuration.shared.partial:  # the server has no head
@@ -110,7 +110,7 @@ def own_server(evaluator: Any) -> Server:
     """Return what the server can do with its own images and network; it takes no time to make.
 
     Args:
-        evaluator: Judges a posterior; it has the run's configuration, data and network.
+        evaluator: Evaluates a posterior; it has the run's configuration, data and network.
     """
     from bfl.experiments.run.server import NetworkServer
 
@@ -120,7 +120,7 @@ def own_server(evaluator: Any) -> Server:
 
 
 def judging(evaluator: Any) -> Callable[[ServerState], Mapping[str, float]]:
-    """Return what judges the predictive's models on the test images where that is due.
+    """Return what evaluates the predictive's models on the test images where that is due.
 
     Args:
         evaluator: As for ``own_server``.

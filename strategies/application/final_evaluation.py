@@ -1,4 +1,4 @@
-"""The end of a run: its final posterior judged, and what is known written and shown."""
+"""The end of a run: its final posterior evaluated, and what is known written and shown."""
 
 from __future__ import annotations
 
@@ -203,7 +203,7 @@ def last_ensemble(context: RunContext, posterior: Posterior) -> JudgedEnsemble |
 
     Args:
         context: The run.
-        posterior: That of the last round.
+        posterior: The posterior of the last round.
 
     Raises:
         NotFiniteError: The logits of no model are finite.
@@ -214,7 +214,7 @@ def last_ensemble(context: RunContext, posterior: Posterior) -> JudgedEnsemble |
     if last.posterior.digest() != posterior.digest():
         context.progress.say(
             f"the newest checkpoint that can be read is of round {last.server_round} and has "
-            "another posterior than the run has ended with: the ensemble is not judged"
+            "another posterior than the run has ended with: the ensemble is not evaluated"
         )
         return None
     state = ServerState.from_arrays(last.server_round, last.posterior, last.state)

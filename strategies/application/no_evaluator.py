@@ -1,4 +1,4 @@
-"""A server that judges no posterior: it builds no network, and does without TensorFlow."""
+"""A server that evaluates no posterior: it builds no network, and does without TensorFlow."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from strategies.preflight import text_for_clients
 
 @dataclass(frozen=True)
 class NoEvaluator:
-    """What a run's server knows of the network without one; it stands for the evaluator.
+    """Stand-in for the evaluator on a server that has no network.
 
     Attributes:
         configuration: The run's configuration.

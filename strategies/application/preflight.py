@@ -40,7 +40,7 @@ def check_before_start(configuration: Configuration, clients: int) -> None:
 
     Raises:
         ConfigurationError: The run's folder cannot be made or gone on with, the data cannot be
-            split as configured, they are too small for the model, a client that judges what it
+            split as configured, they are too small for the model, a client that evaluates what it
             alone has would get no test example, or a round has too few clients for its exchange.
         DataError: The data are not what their format promises.
     """
@@ -92,7 +92,7 @@ def client_sizes(configuration: Configuration, clients: int) -> tuple[int, ...]:
 
 
 def check_own_test_data(configuration: Configuration, dataset: Dataset, clients: int) -> None:
-    """Refuse to judge a client's own model of a simulation on no test data of the client's.
+    """Refuse to evaluate a client's own model of a simulation on no test data of the client's.
 
     Args:
         configuration: The configuration.
@@ -122,7 +122,7 @@ def check_own_images(
 ) -> None:
     """Raise if the server's own images do not serve who needs them, or are others' as well.
 
-    They are to be neither the clients' nor those that the run is judged on.
+    They are to be neither the clients' nor those that the run is evaluated on.
 
     Raises:
         ConfigurationError: Naming the key.
@@ -196,7 +196,7 @@ def lost_states(
 
 
 def check_privacy(configuration: Configuration) -> None:
-    """Raise if ε cannot be reckoned, or not even the first round is within a budget.
+    """Raise if ε cannot be computed, or not even the first round is within a budget.
 
     Raises:
         ConfigurationError: Naming the key and what would do.
@@ -222,7 +222,7 @@ def check_privacy(configuration: Configuration) -> None:
 
 
 def check_no_moving_statistics(configuration: Configuration, manifest: Manifest) -> None:
-    """Raise if clients would send statistics of their data beside what training moves.
+    """Raise if clients would send statistics of their data besides what training moves.
 
     Raises:
         ConfigurationError: Naming the first one.
@@ -244,21 +244,21 @@ def said_first(configuration: Configuration) -> list[str]:
 
 
 def unjudged_personal_models(configuration: Configuration) -> list[str]:
-    """Return what is to be said before the first round of personal models that nobody judges.
+    """Return what is to be said before the first round of personal models that nobody evaluates.
 
-    Only a client has its own: what the server judges is the global model.
+    Only a client has its own: the server evaluates the global model.
     """
     personalization = configuration.personalization
     if not personalization.active or configuration.keys.judged_by == "clients":
         return []
     what = (
-        "the global model alone is judged"
+        "the global model alone is evaluated"
         if personalization.trains_meme
-        else "what is judged is the global model, which nobody trains"
+        else "the global model is evaluated, which nobody trains"
     )
     return [
-        f"personalization is '{personalization.name}' and judged-by is 'server': nobody judges the "
-        f'clients\' personal models, and {what}; judged-by="clients" has each client judge its own'
+        f"personalization is '{personalization.name}' and judged-by is 'server': nobody evaluates "
+        f'the clients\' personal models, and {what}; judged-by="clients" has each client do so'
     ]
 
 

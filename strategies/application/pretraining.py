@@ -6,8 +6,8 @@ stopping strategy which monitors validation accuracy with a patience of 10 epoch
 
 The server has the images, and a node trains on them: that of partition 0 builds, traces and keeps
 the network for its own client, with the threads, the type and the compilation of the clients; the
-server's process has a network to judge with and none that trains. So the bits are a client's. In a
-deployment that node therefore has to hold the run's data set: where it has data of its own, the
+server's process has a network to evaluate with and none that trains. So the bits are a client's. In
+a deployment that node therefore has to hold the run's data set: where it has data of its own, the
 run is refused before anything is trained.
 
 The paper is silent on what the validation set is, on whether clients hold the same images as well,
@@ -17,8 +17,8 @@ posterior of the best epoch is kept. It does not name the prior either: a fixed 
 whatever the federation's is (setting ``pretrain-prior``), so that runs that differ in their prior
 alone begin with the same posterior. Were it the epoch before, the data would count once more every
 epoch, and nothing would hold the posterior back. The learning rate stays as it is (setting
-``pretrain-lr-decay``), and an epoch is judged with ``pretrain-mc-samples`` draws, as with few their
-noise is what would stop it.
+``pretrain-lr-decay``), and an epoch is evaluated with ``pretrain-mc-samples`` draws, as with few
+their noise is what would stop it.
 """
 
 from __future__ import annotations

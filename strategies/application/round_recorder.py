@@ -1,4 +1,4 @@
-"""What becomes of each finished round: its record, its checkpoint, and what a person sees."""
+"""Record each finished round: its numbers, its checkpoint, and what a person sees."""
 
 from __future__ import annotations
 

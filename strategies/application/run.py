@@ -163,7 +163,7 @@ def _opened(
 def _write_network(
     folder: RunFolder, configuration: Configuration, dataset: Dataset, *, judged: bool
 ) -> None:
-    """Write which network it is, and on how many threads the server judges it, if it does."""
+    """Write which network it is, and on how many threads the server evaluates it, if it does."""
     threads = _threads() if judged else None
     folder.write_network(NetworkDescription.of(configuration, dataset, threads).to_dict())
 
@@ -171,10 +171,10 @@ def _write_network(
 def _network(
     configuration: Configuration, dataset: Dataset, client_threads: int | None
 ) -> EvaluationNetwork | None:
-    """Return the network that the server judges posteriors with; None: it judges none.
+    """Return the network that the server evaluates posteriors with; None: it evaluates none.
 
     Raises:
-        ConfigurationError: It judges none, and something that is configured needs a network.
+        ConfigurationError: It evaluates none, and something that is configured needs a network.
     """
     if not configuration.keys.server_evaluates:
         refuse_without_network(configuration)
@@ -191,7 +191,7 @@ def _evaluator(
     network: EvaluationNetwork,
     own: ServerData | None,
 ) -> Any:
-    """Return what judges posteriors with the server's network."""
+    """Return what evaluates posteriors with the server's network."""
     from bfl.experiments.run.evaluator import Evaluator
 
     return Evaluator(configuration, dataset, network=network, server_data=own)
@@ -314,7 +314,7 @@ def _run_rounds(
 
 
 def _judges(context: RunContext) -> bool:
-    """Return whether the server judges posteriors with a network of its own."""
+    """Return whether the server evaluates posteriors with a network of its own."""
     return not isinstance(context.evaluator, NoEvaluator)
 
 

@@ -1,4 +1,4 @@
-"""What the rounds and the end of one run are made with."""
+"""Context of one run's rounds and of its end."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from strategies.privacy import PrivacyAccount, privacy_account
 
 @dataclass(frozen=True)
 class RunContext:
-    """What the rounds of one run are made with.
+    """Context of one run's rounds.
 
     Attributes:
         grid: Flower's grid.
         federation: The nodes.
         folder: The run's folder.
-        evaluator: Judges posteriors, or stands for what does; it has the run's configuration and
+        evaluator: Evaluates posteriors, or stands for what does; it has the run's configuration and
             data set.
         partition: The examples of each client; None for nodes with data of their own.
-        test_partition: Their test examples; None where clients do not judge.
+        test_partition: Their test examples; None where clients do not evaluate.
         progress: What a person sees.
         log: Where rounds are logged live.
         advice: What a person can do when the run ends early.

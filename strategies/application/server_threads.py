@@ -20,7 +20,7 @@ def start_tensorflow(configuration: Configuration, client_threads: int | None) -
 
     Args:
         configuration: The run's configuration.
-        client_threads: Those of clients in the same process; None: they have their own.
+        client_threads: The threads of clients in the same process; None: they have their own.
 
     Raises:
         ConfigurationError: The process computes with another number of threads.

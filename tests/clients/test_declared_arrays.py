@@ -73,7 +73,7 @@ def test_what_is_sent_beside_a_posterior_is_what_is_declared(
     assert concluded(Declaring())[0].keys() == {"path"}
     monkeypatch.setattr(Declaring, "sent", sent)
     said = refused(Declaring())
-    assert said.startswith(f"part 'declaring' sends {problem} beside its posterior")
+    assert said.startswith(f"part 'declaring' sends {problem}")
     assert said.endswith("its replies declare 'path' as float32 (3,)")
 
 
@@ -101,7 +101,7 @@ def test_no_part_of_any_kind_sends_what_it_has_not_declared(kind: Any) -> None:
         def conclude(self, state: Arrays, trained: Trained) -> tuple[Arrays, Arrays]:
             return {"examples": np.array([float(trained.examples)])}, state
 
-    assert "sends an array 'examples' beside its posterior" in refused(Talkative())
+    assert "sends an array 'examples'" in refused(Talkative())
     assert refused(Talkative()).endswith("its replies declare none")
 
 

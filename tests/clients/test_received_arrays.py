@@ -77,11 +77,12 @@ def test_what_is_declared_is_trained_with() -> None:
 def test_anything_else_is_refused_before_training(sent: Any, problem: str) -> None:
     """By a SuperNode too, which tells its server of no error but a public one."""
     said = reason(record_beside(sent))
-    assert said.startswith(f"RunError: the server has sent, beside the posterior, {problem}")
+    assert said.startswith("RunError: the server has sent")
+    assert problem in said
     assert said.endswith("declare 'control-mean' as float32 (3,), 'control-point' as float32 (2,)")
 
 
 def test_what_is_no_array_is_refused_in_words() -> None:
     broken = ArrayRecord({"control-mean": Array("float32", (3,), "numpy.ndarray", b"nothing")})
-    assert "RunError: the server has sent, beside the posterior: " in reason(broken)
+    assert "RunError: the server has sent" in reason(broken)
     assert "holds no arrays" in reason(ConfigRecord({"control-mean": 1.0}))

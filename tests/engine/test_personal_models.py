@@ -284,7 +284,7 @@ def test_personal_models_without_test_data_are_refused_before_an_engine_is_start
 ) -> None:
     """The draw of the split is made for it: the numbers of images alone would not tell."""
     few = {**values, "output-dir": str(tmp_path), "test-examples": 2, "judged-by": "clients"}
-    with pytest.raises(ConfigurationError, match="have no test examples to judge models"):
+    with pytest.raises(ConfigurationError, match="test-examples is 2"):
         check_before_start(resolve(few), CLIENTS)
     check_before_start(resolve({**few, "judged-by": "server"}), CLIENTS)
     check_before_start(resolve({**few, "personalization": "none"}), CLIENTS)

@@ -96,16 +96,15 @@ def test_a_part_sends_the_arrays_that_it_declares(
     assert play(Telling())[1:] == ([], 4)
     monkeypatch.setattr(Telling, "told", sent)
     _, told, trained = play(Telling())
-    assert told == [
-        f"ConfigurationError: part 'telling' broadcasts {problem} beside the posterior, and its "
-        "sent declares 'path' as float32 (3,)"
-    ]
+    (line,) = told
+    assert line.startswith(f"ConfigurationError: part 'telling' broadcasts {problem}")
+    assert line.endswith("'path' as float32 (3,)")
     assert trained == 0
 
 
 def test_a_part_that_declares_nothing_sends_nothing() -> None:
     _, told, trained = play(Undeclared())
-    assert "part 'undeclared' broadcasts an array 'path' beside the posterior" in told[0]
+    assert "part 'undeclared' broadcasts an array 'path'" in told[0]
     assert told[0].endswith("its sent declares none")
     assert trained == 0
 
@@ -130,7 +129,7 @@ def test_no_client_alone_makes_the_next_broadcast_impossible() -> None:
     """It is refused as any other bad update is, and the run goes on."""
     rounds, told, _ = play(Growing(), rounds=3, hostile=100.0)
     assert [done.metrics["refused"] for done in rounds] == [1, 1, 1]
-    assert told[0].startswith("round 1, client 2: update refused: with the arrays beside")
+    assert told[0].startswith("round 1, client 2: update refused")
     assert (
         "part 'growing' broadcasts what clients refuse: path has 3 of 3 values outside" in told[0]
     )

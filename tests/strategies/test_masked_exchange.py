@@ -235,7 +235,7 @@ def test_noised_updates_that_leave_the_range_are_held_in_it_and_pooled():
         ({"weighting": "maximum-discrepancy"}, "weights that do not depend on what clients send"),
         ({"weighting": "distance-to-fixed-point"}, "weights that do not depend on"),
         ({"defence": "winsorization"}, "goes with no change of what clients have sent"),
-        ({"strategy": "scaffold"}, "goes with no array that clients send beside their posteriors"),
+        ({"strategy": "scaffold"}, "correction"),
         ({"strategy": "fedbe", "server-data": "held-back"}, "no look at single clients' models"),
         ({"predictive": "ensemble"}, "no look at single clients' models"),
         ({"judged-by": "clients"}, "no numbers that clients have measured"),
@@ -257,7 +257,7 @@ def test_what_needs_single_updates_is_refused_before_anything_starts(given, said
         ({"rule": "nwa", "predictive": "ensemble"}, "no look at single clients' models"),
         (
             {"rule": "nwa", "weighting": "equal", "parts": (Scaffold(),)},
-            "no array that clients send beside",
+            "no array that clients send",
         ),
         (
             {"rule": "nwa", "partition": None},

@@ -21,14 +21,14 @@ ENTRIES = 262144
 
 
 class Defence(Component):
-    """What is done to the clients' posteriors before they are weighted and pooled.
+    """Change of the clients' posteriors before they are weighted and pooled.
 
     It changes posteriors and leaves the rule alone, so every defence goes with every rule.
     """
 
     @property
     def idle(self) -> bool:
-        """Whether posteriors are pooled as they are sent, so that none waits for the others'."""
+        """True if posteriors are pooled as they are sent, so that none waits for the others'."""
         return False
 
     def has(self) -> frozenset[str]:

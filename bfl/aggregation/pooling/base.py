@@ -1,4 +1,4 @@
-"""What a pooling rule is: an encoding into statistics that can be summed, and its decoding.
+"""Base of pooling rules: encode into statistics that can be summed, and decode the sums.
 
 A rule sees one block of parameters at a time, in float64. It turns a client's means and variances
 into a few statistics, already multiplied by the client's weight; the accumulator sums them; the
@@ -25,7 +25,7 @@ EPSILON = float(np.finfo(np.float64).eps)
 
 @dataclass(frozen=True)
 class Block:
-    """What a rule may know about a block of B parameters besides the clients' posteriors.
+    """Context of a block of B parameters that a rule may use besides the clients' posteriors.
 
     All but ``spare`` is read-only, and the same for all clients.
 
@@ -37,7 +37,7 @@ class Block:
         previous_variance: (B,) its variances.
         unrounded_mean: (B,) its means as they were pooled, when they are known and the rule
             ``keeps_unrounded``.
-        unrounded_variance: (B,) likewise its variances.
+        unrounded_variance: (B,) its variances in the same case.
         spare: (2, B) numbers of no meaning: room for arrays of the rule's own, where making new
             ones would take longer than filling them.
         generator: The client's random generator for this block, while a ``stochastic`` rule
@@ -57,7 +57,7 @@ class Block:
 
 @dataclass(frozen=True)
 class Totals:
-    """What was added, all parameters alike.
+    """Totals over the clients that were added, the same for all parameters.
 
     Attributes:
         count: The number of clients with a positive weight.

@@ -73,6 +73,6 @@ class DistributedWeightConsolidationRule(ConflationRule):
         if count and self.negative_precision == "error":
             raise PosteriorError(
                 f"the pooled precision is not positive for at least {count} parameters: the "
-                "clients' variances are too large beside the previous global ones; "
+                "clients' variances are too large compared with the previous global ones; "
                 'negative-precision = "conflation" pools such parameters by conflation'
             )

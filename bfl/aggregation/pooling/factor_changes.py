@@ -105,7 +105,7 @@ def _previous(block: Block) -> tuple[Array, Array]:
 
 
 def _sent(block: Block) -> tuple[Array, Array]:
-    """Return those of what clients were sent of it, (B,) each; 0 if there is none."""
+    """Return the natural parameters that clients were sent of it, (B,) each; 0 without any."""
     if block.previous_mean is None or block.previous_variance is None:
         nothing = np.zeros_like(block.reference)
         return nothing, nothing

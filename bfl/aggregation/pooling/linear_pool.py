@@ -26,7 +26,7 @@ class LinearPoolRule(PoolingRule):
 
     Three statistics are summed around a reference c, and not the two, μ and σ² + μ², that the
     formula suggests. With two, the average of the variances is recovered as a difference of large
-    numbers: a σ of 1e-8 beside a μ of 1 is lost even in float64, and the result may fall below the
+    numbers: a σ of 1e-8 next to a μ of 1 is lost even in float64, and the result may fall below the
     average of the variances or below 0. With three, that average is a sum of its own, and the
     disagreement, which is a difference around c, is not let below 0; where rounding alone could
     have made it, it is 0. Its absolute error is a few float64 epsilons times (μ − c)².

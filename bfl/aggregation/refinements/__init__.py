@@ -14,7 +14,7 @@ from bfl.registry import Component, Registry
 
 @dataclass(frozen=True)
 class Refined:
-    """What a refinement gives.
+    """Result of a refinement.
 
     Attributes:
         posterior: The global posterior that the next round begins with.
@@ -26,7 +26,7 @@ class Refined:
 
 
 class Refinement(Component, UsesServer, ABC):
-    """What the server makes of a pooled posterior beyond pooling.
+    """Change that the server makes to a pooled posterior.
 
     It keeps nothing from round to round and draws by (seed, round) alone, so that a round that is
     interrupted gives the same result when it is made again.
@@ -34,12 +34,12 @@ class Refinement(Component, UsesServer, ABC):
 
     @property
     def needs_models(self) -> bool:
-        """Whether it needs the models of all clients of a round at once, held in memory."""
+        """True if it needs the models of all clients of a round at once, held in memory."""
         return False
 
     @property
     def keeps_pooled_round(self) -> bool:
-        """Whether the pooled round is kept while it is refined, so that a kill costs no more."""
+        """True if the pooled round is kept while it is refined, so that a kill costs no more."""
         return self.needs_server or self.needs_models
 
     def has(self) -> frozenset[str]:

@@ -103,12 +103,12 @@ class Distillation(EnsembleMembers, Refinement):
 
     @property
     def needs_models(self) -> bool:
-        """Whether it has teachers: nothing is asked of the clients where labels are learnt."""
+        """True if it has teachers: where labels are learnt, clients are asked for nothing."""
         return self.distillation_targets != "labels"
 
     @property
     def samples_members(self) -> bool:
-        """Whether a teacher is a sample."""
+        """True if a teacher is a sample."""
         return self.needs_models and super().samples_members
 
     def requires(self) -> frozenset[str]:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 @dataclass(frozen=True, eq=False)
 class DistillationPlan:
-    """How a student is trained.
+    """Plan by which a student is trained.
 
     Attributes:
         batch_size: Images in a step, B.

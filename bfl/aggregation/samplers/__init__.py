@@ -139,7 +139,7 @@ class NormalizedDifferences(WeightedSampler):
     ū = Σ_k ω_k u_k, v = max(Σ_k ω_k u_k² − ū², floor), s = ``sample-scale``, floor =
     ``sample-variance-floor``. A tensor that a client has not moved has u_k = 0.
 
-    Source: the code beside Chen and Chao (2021), https://github.com/hongyouc/FedBE, which weights
+    Source: the code of Chen and Chao (2021), https://github.com/hongyouc/FedBE, which weights
     clients equally and has s = 0.1 and a floor of 1e-5: the defaults here.
     """
 
@@ -180,7 +180,7 @@ class NormalizedDifferences(WeightedSampler):
 
 @samplers.register("pooled-posterior")
 class PooledPosterior(Sampler):
-    """Draws θ ~ q from the pooled posterior, beside its point parameters.
+    """Draws θ ~ q from the pooled posterior, besides its point parameters.
 
     What FedBE's Gaussian stands in for where clients have no posterior of their own: here the
     spread is that of the clients' posteriors, as the pooling rule makes it, times

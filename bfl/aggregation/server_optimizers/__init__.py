@@ -16,7 +16,7 @@ from bfl.registry import Component, Registry
 
 Array = npt.NDArray[np.float64]
 State = Mapping[str, npt.NDArray[Any]]
-"""What an optimizer keeps from round to round: arrays by name, for checkpoints."""
+"""Arrays that an optimizer keeps from round to round, by name, for checkpoints."""
 
 
 class ServerOptimizer(Component, ABC):
@@ -39,7 +39,7 @@ class ServerOptimizer(Component, ABC):
 
     @property
     def idle(self) -> bool:
-        """Whether the step that is made is the one to the pool, so that nothing is computed."""
+        """True if the step is the one to the pool, so that nothing is computed."""
         return False
 
     def has(self) -> frozenset[str]:
@@ -250,7 +250,7 @@ class Momentum(ServerOptimizer):
 
     @property
     def idle(self) -> bool:
-        """Whether momentum is 0 and the rate 1."""
+        """True if momentum is 0 and the rate 1."""
         return self.server_momentum == 0.0 and self.server_learning_rate == 1.0
 
     def init(self, size: int) -> State:

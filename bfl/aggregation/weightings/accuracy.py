@@ -20,7 +20,7 @@ class Accuracy(ServerWeighting):
     """A client model's accuracy on the server's own images, normalised: ABAVG.
 
     ω_k = A_k / Σ A_j with A_k the share of the server's images that client k's model classifies
-    correctly. A model is judged at its mean, as a network of points without dropout, or by draws
+    correctly. A model is evaluated at its mean, as a network of points without dropout, or by draws
     from it (``accuracy-at``), the same for all clients. Of logits that are not finite none is
     correct: at its mean those of an image; a model of which a draw has any classifies no image
     correctly. Where no model classifies any correctly, all have the same weight.
@@ -32,7 +32,7 @@ class Accuracy(ServerWeighting):
 
     accuracy_at: Literal["mean", "draws"] = Field(
         "mean",
-        description="whether weights by accuracy judge a client's posterior at its mean or by "
+        description="whether weights by accuracy evaluate a client's posterior at its mean or by "
         "evaluate-mc-samples draws from it",
     )
 
@@ -40,7 +40,7 @@ class Accuracy(ServerWeighting):
         """Return the accuracies (K,), or ones if all are 0."""
         _, labels = labelled_images(server.server.data)
         if self.accuracy_at == "draws":
-            # One key for all: which draws a client is judged by does not depend on its place.
+            # One key for all: which draws a client is evaluated by does not depend on its place.
             keyed = ("weighting", server.server_round)
             accuracies = np.array([_by_draws(p, server, labels, keyed) for p in posteriors])
         else:

@@ -1,4 +1,4 @@
-"""What a weighting is: a number per client from its posterior or its number of examples."""
+"""Base of weightings: a number per client from its posterior or its number of examples."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ class ServerWeighting(Weighting):
     needs_server: ClassVar[bool] = True
 
     def has(self) -> frozenset[str]:
-        """Return that the server judges clients' models, for which they have to be whole."""
+        """Return that the server evaluates clients' models, for which they have to be whole."""
         return super().has() | {"judged-clients"}
 
     @abstractmethod

@@ -1,4 +1,4 @@
-"""How many clients the weights amount to, and how much one of them has."""
+"""Concentration of the weights: the effective number of clients and the largest share."""
 
 from __future__ import annotations
 

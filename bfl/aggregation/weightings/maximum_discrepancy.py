@@ -16,8 +16,9 @@ from bfl.posteriors.posterior import Posterior
 class MaximumDiscrepancy(Weighting):
     """The inverse divergence of a client from the nearest other one, normalised.
 
-    γ_k = max over j ≠ k of 1/KL[q_k ‖ q_j], ω_k = γ_k / Σ γ_j: clients that are extreme beside the
-    others count little. Equation (20) lets j be k, whose divergence is 0; that j is left out here.
+    γ_k = max over j ≠ k of 1/KL[q_k ‖ q_j], ω_k = γ_k / Σ γ_j: clients that are extreme compared
+    with the others count little. Equation (20) lets j be k, whose divergence is 0; that j is left
+    out here.
 
     Source: Fischer et al. (2024), section 2.6.3, equation (20), after Koliander et al. (2022).
     """

@@ -21,7 +21,7 @@ CALLED = {
     "test_images": "x_test",
     "test_labels": "y_test",
 }
-"""What an archive calls the arrays of a data set."""
+"""Names of a data set's arrays in an archive."""
 
 
 @dataset_sources.register("npz")

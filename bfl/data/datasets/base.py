@@ -1,4 +1,4 @@
-"""What a data set is, and what a source of data sets has to do."""
+"""Base of data sets and of their sources."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from bfl.registry import Component, Registry
 from bfl.texts import printable
 
 _NAMED = 10
-"""So many absent classes are named."""
+"""Greatest number of absent classes that a message names."""
 
 Images = npt.NDArray[np.uint8]
 Labels = npt.NDArray[np.int64]
@@ -85,12 +85,12 @@ class Dataset:
 
     @cached_property
     def train_digest(self) -> str:
-        """Which training images and labels these are; reckoned once."""
+        """Digest of the training images and labels, computed once."""
         return digest_of(self.train_images, self.train_labels)
 
     @cached_property
     def test_digest(self) -> str:
-        """Which test images and labels these are; reckoned once."""
+        """Digest of the test images and labels, computed once."""
         return digest_of(self.test_images, self.test_labels)
 
     def task_of_each(self, clients: int) -> tuple[Task, ...]:
@@ -199,7 +199,7 @@ def _labels_problem(
 
 
 class DatasetSource(Component):
-    """Where data sets come from: what stands before the colon in the key ``dataset``.
+    """Source of data sets: the word before the colon in the key ``dataset``.
 
     Attributes:
         location_form: What has to stand behind the colon (``PATH``), or nothing.

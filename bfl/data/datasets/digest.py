@@ -1,4 +1,4 @@
-"""Which images and labels these are, bit for bit."""
+"""Digest of images and labels, bit for bit."""
 
 from __future__ import annotations
 

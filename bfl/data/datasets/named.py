@@ -1,4 +1,4 @@
-"""What the named data sets share: an archive in ``data-dir``, else the Hugging Face hub."""
+"""Named data sets: from an archive in ``data-dir``, else from the Hugging Face hub."""
 
 from __future__ import annotations
 

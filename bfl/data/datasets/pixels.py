@@ -123,7 +123,7 @@ def _check_range(
 def _check_scale(name: str, images: Array, highest: float, unit: Mapping[str, bool]) -> None:
     """Refuse floats that are read as 0 to 255 for a value above 1 here or there, and look not so.
 
-    Such are most of them within [0, 1], and not whole.
+    Suspicious are floats of which most lie within [0, 1] and are not whole.
     """
     if not looks_unit(images):
         return

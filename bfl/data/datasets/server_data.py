@@ -144,7 +144,7 @@ def load_server_data(
     if unused:
         key = "unused-examples"
         count = held_back(unused, key).size + held.size
-        beside = f"{key} beside server-examples" if held.size else key
+        beside = f"{key} besides server-examples" if held.size else key
         nobodys = without(held_back(float(count), beside), held)
     labels = source.train_labels[own] if labelled else None
     return ServerData(source.train_images[own], labels, held, nobodys)
@@ -172,7 +172,7 @@ def check_no_overlap(data: ServerData, dataset: Dataset, clients: Labels, word: 
 
 
 def check_no_test_images(data: ServerData, dataset: Dataset, word: str) -> None:
-    """Raise if some of the server's images are those that the run is judged on, bit for bit.
+    """Raise if some of the server's images are those that the run is evaluated on, bit for bit.
 
     Args:
         data: The server's own images.
@@ -187,7 +187,7 @@ def check_no_test_images(data: ServerData, dataset: Dataset, word: str) -> None:
     if both:
         raise ConfigurationError(
             f"server-data is '{word}', and {both} of its {len(data.images)} images are test images "
-            f"of dataset {dataset.name}: the run would be judged on what it has learnt from, or "
+            f"of dataset {dataset.name}: the run would be evaluated on what it has learnt from, or "
             f"has been picked by; allowed: '{HELD_BACK}', or a data set without them"
         )
 

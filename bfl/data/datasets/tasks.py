@@ -65,7 +65,7 @@ class Tasks(DatasetSource):
         )
 
     def files(self, location: str, data_dir: Path | None) -> tuple[Path, ...]:
-        """Return those of all data sets."""
+        """Return the files of all data sets."""
         sources = self._sources(location, data_dir)
         return tuple(path for source, rest, _ in sources for path in source.files(rest, data_dir))
 

@@ -1,4 +1,4 @@
-"""What data sets share that are another one with other images."""
+"""Base of data sets that are another one with changed images."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class TransformedSource(DatasetSource):
         return f"{location.partition(':')[0]}:{source.name}{behind_colon}"
 
     def files(self, location: str, data_dir: Path | None) -> tuple[Path, ...]:
-        """Return those of the other data set."""
+        """Return the other data set's files."""
         source, rest, _ = self._other(location, data_dir)
         return source.files(rest, data_dir)
 

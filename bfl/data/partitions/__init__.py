@@ -1,4 +1,4 @@
-"""How the training data are spread over the clients, picked by the key ``partition``.
+"""Partitions of the training data over the clients, picked by the key ``partition``.
 
 - ``base``: what a partition is, and the registry.
 - ``iid``, ``shards``, ``dirichlet``, ``step``: the partitions.

@@ -1,4 +1,4 @@
-"""What a partition of the training data over the clients is."""
+"""Base of partitions of the training data over the clients."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Partition(Component):
     """
 
     disjoint: ClassVar[bool] = True
-    """Whether no example stands twice, with two clients or with one."""
+    """True if no example stands twice, with two clients or with one."""
 
     def has(self) -> frozenset[str]:
         """Return whether an example may stand twice."""

@@ -12,7 +12,7 @@ from bfl.data.partitions.base import Indices, Partition, partitions
 from bfl.errors import ConfigurationError
 
 MAX_SEEDS = 50
-"""How many seeds are tried; the library draws eleven times with each."""
+"""Number of seeds that are tried; the library draws eleven times with each."""
 
 
 @partitions.register("dirichlet", aliases=("distribution-based-label-imbalance",))

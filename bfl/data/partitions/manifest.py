@@ -1,4 +1,4 @@
-"""What a run keeps of its partition: the table of clients and classes, and a digest."""
+"""Record of a run's partition: the table of clients and classes, and a digest."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bfl.data.partitions.base import Indices
 
 @dataclass(frozen=True)
 class PartitionManifest:
-    """How many examples of which class each client holds, and digests of which ones.
+    """Numbers of examples by client and class, and digests of the examples.
 
     Attributes:
         num_examples: The number of examples of each client (K,).

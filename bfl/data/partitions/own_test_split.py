@@ -23,9 +23,9 @@ def own_test_split(
     test data have the mixture of classes of the training data, a client's test examples have that
     of its training examples, up to rounding; where there are few of them, a client may get none.
 
-    Source: HBFL (2023), section 5, judges personal models on the clients' own test data; the code
-    of federated mutual learning (Shen et al. 2020) draws them with the proportions of the training
-    data, some of them for several clients.
+    Source: HBFL (2023), section 5, evaluates personal models on the clients' own test data; the
+    code of federated mutual learning (Shen et al. 2020) draws them with the proportions of the
+    training data, some of them for several clients.
 
     Args:
         train_labels: The labels (N,) of all training examples, integers from 0.

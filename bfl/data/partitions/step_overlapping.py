@@ -21,7 +21,7 @@ class StepOverlapping(Step):
     class, which no other client has on top of its shards; but they lie in some shard as well, so
     such an image stands with two clients, or twice with one.
 
-    Source: the code beside Chen and Chao (2021), https://github.com/hongyouc/FedBE, whose paper has
+    Source: the code of Chen and Chao (2021), https://github.com/hongyouc/FedBE, whose paper has
     the partition ``step``. There the server's images are taken out of the shards, which so differ a
     little in size, and 10 examples of each class go to every client.
     """

@@ -75,7 +75,7 @@ def kept(pool: Any, engine_run: EngineRun) -> Iterator[None]:
 
 
 class _PoolOfRun:
-    """What Flower's backend takes for its pool: the kept one, as long as the run goes on.
+    """Pool of actors for Flower's backend: the kept one, as long as the run goes on.
 
     Flower waits for an actor with ``ray.get``, which returns neither when the raylet has died nor
     when Ray has been shut down.

@@ -21,7 +21,7 @@ OWN_SERVER = "strategies.application.server_app:app"
 """The ServerApp by which this project's own app is known."""
 
 SETTINGS = "plugin-settings"
-"""The key whose text has settings that Flower does not know, those of parts of one's own."""
+"""The key whose text has settings that Flower does not know, those of user-defined parts."""
 
 PACKAGE = Path(__file__).resolve().parent.parent.parent
 """The folder of the package bfl."""
@@ -34,7 +34,7 @@ class FlowerApp:
     Attributes:
         folder: The folder that holds the pyproject.toml.
         server: The ServerApp as ``module:attribute``.
-        client: The ClientApp likewise.
+        client: The ClientApp as ``module:attribute``.
         defaults: All keys with their defaults, flat: those that it declares and, for this project's
             own app, those of parts that its pyproject.toml does not know.
         declared: Those that it declares, the only ones that ``flwr run`` takes.
@@ -84,7 +84,7 @@ class FlowerApp:
         """
         known = dict(self.defaults)
         if self.server == OWN_SERVER:
-            # Parts of one's own bring keys of their own.
+            # User-defined parts bring keys of their own.
             activate(named_plugins(overrides))
             known = {**unset_values(), **known}
         for key in overrides:
@@ -110,7 +110,7 @@ class FlowerApp:
         return load_app(self.server, LoadServerAppError, str(self.folder))
 
     def load_client(self) -> Any:
-        """Return the ClientApp likewise.
+        """Return the ClientApp.
 
         Raises:
             Exception: Flower's LoadClientAppError.

@@ -1,4 +1,4 @@
-"""How long Flower's processes wait before they look again: shorter while there is work.
+"""Pauses of Flower's processes before they look again: shorter while there is work.
 
 It imports nothing of bfl: the process that plays a client's tasks takes it as a file.
 """

@@ -73,7 +73,7 @@ class RayEngine:
 
     @property
     def alive(self) -> bool:
-        """Whether another run can be made."""
+        """True if another run can be made."""
         return not self._death
 
     def run(

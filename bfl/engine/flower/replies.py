@@ -85,7 +85,7 @@ class _Reply:
         pull: Returns the bytes of a piece, or raises as Flower does.
         confirm: Tells the SuperLink that it may forget the reply.
         most_bytes: See ``Replies.look``.
-        patience: Likewise.
+        patience: See ``Replies.look``.
     """
 
     def __init__(

@@ -56,7 +56,7 @@ class Task:
 
 @dataclass(frozen=True)
 class NodePort:
-    """Where a SuperNode's own processes reach it.
+    """Port at which a SuperNode's own processes reach it.
 
     Attributes:
         address: Its port for them, on loopback.

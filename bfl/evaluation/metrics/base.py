@@ -45,7 +45,7 @@ def exact_mean(values: FloatArray) -> float:
 
 
 ROUNDING = 1e-6
-"""How far beyond its bounds a metric of rounded probabilities may lie."""
+"""Tolerance beyond its bounds for a metric of rounded probabilities."""
 
 
 class Metric(Component):

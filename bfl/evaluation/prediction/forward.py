@@ -78,7 +78,7 @@ class ForwardPass:
             point: (P,) values of the point parameters.
             images: uint8 images.
             seed: The run's seed.
-            labels: What keys dropout masks beside the seed.
+            labels: What keys dropout masks besides the seed.
         """
         self.network.load_values(self.manifest, values, point)
         self._folded.update()

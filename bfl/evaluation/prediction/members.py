@@ -1,4 +1,4 @@
-"""What an ensemble predicts, one member at a time, without those that predict nothing."""
+"""Predictions of an ensemble, one member at a time, without those that are not finite."""
 
 from __future__ import annotations
 

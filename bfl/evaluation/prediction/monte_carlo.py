@@ -31,9 +31,9 @@ def drawn_values(
     Args:
         posterior: q(θ).
         seed: The run's seed.
-        labels: What keys the draws beside the seed.
+        labels: What keys the draws besides the seed.
         sample: m, from 0.
-        parametrization: That of the network, which may compute with other variances.
+        parametrization: The network's, which may compute with other variances.
     """
     normal = randomness.generator(seed, "weights", *labels, sample)
     noise = normal.standard_normal(posterior.size, np.float32)
@@ -78,7 +78,7 @@ class Predictor:
 
     @property
     def traces(self) -> int:
-        """How often what predicts with draws has been traced."""
+        """Number of times that the prediction with draws has been traced."""
         return self._drawn.traces
 
     def predict(
@@ -99,7 +99,7 @@ class Predictor:
             images: uint8 images.
             samples: M.
             seed: The run's seed.
-            labels: What keys the draws beside the seed, for instance ``("evaluate", round)``.
+            labels: What keys the draws besides the seed, for instance ``("evaluate", round)``.
         """
         varies = self.network.inference.stochastic_prediction or posterior.size > 0
         parametrization = self._of.inference.parametrization
@@ -140,7 +140,7 @@ class Predictor:
 
     @cached_property
     def _at_mean(self) -> ForwardPass:
-        """What predicts without any draw: the same where a draw of the weights is all there is."""
+        """Forward pass without any draw: the same where a draw of the weights is all there is."""
         if not self.network.inference.stochastic_prediction:
             return self._drawn
         points = build_network_of_points(self._of, *self._points)
@@ -148,6 +148,6 @@ class Predictor:
 
     @cached_property
     def _features(self) -> ForwardPass:
-        """What ends before the last layer."""
+        """Forward pass that ends before the last layer."""
         points = build_network_of_points(self._of, *self._points)
         return ForwardPass(self.manifest, points, self._drawn.batch_size, features=True)

@@ -14,7 +14,7 @@ IntArray = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class Predictions:
-    """What M samples p̂_m of the class probabilities say about each of N examples.
+    """Predictions for N examples from M samples p̂_m of the class probabilities.
 
     Source: Fischer et al. (2024), section 2.3, Eqs. 7 and 9.
 

@@ -1,4 +1,4 @@
-"""Predictives: what predicts when a round is judged.
+"""Predictives: what predicts when a round is evaluated.
 
 - ``base``: what a predictive is, and the registry ``predictives``.
 - every other module: one predictive.

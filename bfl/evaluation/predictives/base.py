@@ -1,4 +1,4 @@
-"""What a predictive is: which models predict beside the global posterior."""
+"""Base of predictives: the models that predict besides the global posterior."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Arrays = Mapping[str, npt.NDArray[Any]]
 
 
 class Predictive(Component, ABC):
-    """What predicts, beside the global posterior, when a round is judged.
+    """Models that predict, besides the global posterior, when a round is evaluated.
 
-    What it keeps of a round goes into the round's checkpoint, so that a run that is resumed judges
-    the same models.
+    What it keeps of a round goes into the round's checkpoint, so that a run that is resumed
+    evaluates the same models.
 
     Attributes:
         needs_models: Whether it needs the models of all clients of a round at once.
@@ -33,11 +33,11 @@ class Predictive(Component, ABC):
 
     @property
     def idle(self) -> bool:
-        """Whether nothing predicts beside the posterior, so that it asks for no network."""
+        """True if nothing predicts besides the posterior, so that it asks for no network."""
         return False
 
     def has(self) -> frozenset[str]:
-        """Return whether the server has clients' models judged, one by one and whole."""
+        """Return whether the server has clients' models evaluated, one by one and whole."""
         return frozenset({"judged-ensemble", "single-models"} if self.needs_models else ())
 
     def keep(self, context: RoundContext) -> Arrays:
@@ -54,7 +54,7 @@ class Predictive(Component, ABC):
         seed: int,
         server_round: int,
     ) -> Iterator[Member] | None:
-        """Return the models whose mean predictions are judged; None for none but the posterior.
+        """Return the models whose mean predictions are evaluated; None for none but the posterior.
 
         Args:
             kept: What ``keep`` has returned for the round.

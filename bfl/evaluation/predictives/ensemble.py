@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 @predictives.register("ensemble")
 class EnsemblePredictive(EnsembleMembers, Predictive):
-    """The mean predictions of the ensemble that a round's clients make, beside the posterior's.
+    """The mean predictions of the ensemble that a round's clients make, besides the posterior's.
 
-    Its metrics stand beside the posterior's as ``ensemble-NAME``. The checkpoint of a round gets
+    Its metrics stand besides the posterior's as ``ensemble-NAME``. The checkpoint of a round gets
     the clients' models.
 
     Source: Chen and Chao (2021), FedBE, equation (4) and Fig. 3, in which federated

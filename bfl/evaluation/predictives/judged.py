@@ -1,4 +1,4 @@
-"""What an ensemble predicts, judged: its own numbers, and its members one by one."""
+"""Evaluation of an ensemble: its own numbers, and its members one by one."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from bfl.evaluation.prediction.members import MemberPredictions
 from bfl.evaluation.uncertainty import mean_uncertainties
 
 ENSEMBLE = "ensemble-"
-"""What stands before the name of each number of an ensemble."""
+"""Prefix of the name of each number of an ensemble."""
 
 MEMBER = "member"
 BEST = "best-member"
 KINDS = {"sample": "samples", "client": "clients"}
-"""The members that are judged together as well, by what their names begin with."""
+"""The members that are evaluated together as well, by what their names begin with."""
 
 HISTOGRAM_BINS = 10
 
@@ -161,7 +161,7 @@ def of_a_posterior(number: str) -> str:
 def judge_ensemble(
     members: Iterable[tuple[str, npt.NDArray[Any]]], labels: npt.NDArray[np.int64]
 ) -> JudgedEnsemble:
-    """Return an ensemble's judgement, of one member at a time.
+    """Return an ensemble's evaluation, of one member at a time.
 
     Args:
         members: Names and logits (N, C).

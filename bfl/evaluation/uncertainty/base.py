@@ -12,7 +12,7 @@ from bfl.registry import Component, Registry
 
 
 class Uncertainty(Component):
-    """How uncertain each prediction is.
+    """Uncertainty of each prediction.
 
     Attributes:
         retention: Whether retention curves are computed by this uncertainty. One that ranks the

@@ -1,4 +1,4 @@
-"""What sorting by an uncertainty gains over not sorting."""
+"""Gain of sorting by an uncertainty over not sorting."""
 
 from __future__ import annotations
 

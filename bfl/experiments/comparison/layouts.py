@@ -36,7 +36,7 @@ CHARACTERS = 40
 
 @dataclass(frozen=True)
 class Layout:
-    """What one panel shows.
+    """Layout of one panel.
 
     Attributes:
         run: What the run is called.

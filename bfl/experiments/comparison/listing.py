@@ -65,7 +65,7 @@ class ListedRun:
 
     @property
     def has_begun(self) -> bool:
-        """Whether there is anything of it."""
+        """True if there is anything of it."""
         return self.result is not None or self.folder.holds(CONFIG)
 
     @property

@@ -61,7 +61,7 @@ def overlay(runs: Mapping[str, ListedRun]) -> bytes | None:
 
 
 def has_curves(run: ListedRun) -> bool:
-    """Return whether there is anything to draw of a run: not where the server has judged nothing.
+    """Return whether a run has curves to draw: none where the server has evaluated nothing.
 
     Raises:
         DataError: A file of the run is corrupt.

@@ -1,4 +1,4 @@
-"""What a run leaves behind, and how it is shown.
+"""Results of a run, and how they are shown.
 
 - ``run_folder``: the files of one run; ``files``, ``round_log``, ``arrays``: how these are written
   and read.

@@ -18,7 +18,7 @@ from bfl.experiments.results.run_folder import BEST_POSTERIOR, RunFolder
 from bfl.posteriors import Manifest, Posterior
 
 VALIDATION = "validation-"
-"""What stands before the names of metrics on the server's own images."""
+"""Prefix of the names of metrics on the server's own images."""
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class BestPosterior:
         place may be worse.
 
         Args:
-            posterior: That of the checkpoint, or the one that the first round begins with.
+            posterior: The checkpoint's, or the one that the first round begins with.
 
         Raises:
             RunError: A file cannot be written or removed.

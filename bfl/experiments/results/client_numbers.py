@@ -1,4 +1,4 @@
-"""Which values the numbers can have that clients measure of themselves and of their models."""
+"""Ranges of the numbers that clients measure of themselves and of their models."""
 
 from __future__ import annotations
 

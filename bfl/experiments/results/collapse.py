@@ -21,7 +21,7 @@ def collapse(numbers: Mapping[str, Any], samples: int) -> str | None:
     It has when one of these holds, of those that the numbers tell:
 
     - the mean epistemic uncertainty is at most 1/1,000 of the whole, aleatoric and epistemic (Eq. 9
-      of Fischer et al. 2024), judged with at least two Monte Carlo samples (one has none);
+      of Fischer et al. 2024), evaluated with at least two Monte Carlo samples (one has none);
     - more than half of all standard deviations lie at ``scale-floor``.
 
     Args:

@@ -28,7 +28,7 @@ FAMILY = ("vendor_id", "cpu family", "model", "stepping", "CPU implementer", "CP
 """The kernel's names for what kind of processor it is, of x86 and of ARM."""
 
 VECTORS = re.compile("avx|amx|fma|f16c|sse4|asimd|neon|sve|bf16|i8mm")
-"""How the kernel's names of vector instructions begin."""
+"""Prefixes of the kernel's names of vector instructions."""
 
 ONEDNN = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "TF_ENABLE_ONEDNN_OPTS")
 """Variables by which TensorFlow's oneDNN uses fewer instructions; without them, all it knows."""

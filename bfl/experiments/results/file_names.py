@@ -18,7 +18,7 @@
 | ``best-posterior.npz`` | that of the best round so far, with the round, and metric and value |
 | ``predictions.npz`` | labels, mean probabilities and uncertainties of the test examples |
 | ``metrics.json`` | metrics, mean uncertainties and retention areas; written last of all |
-| ``clients.json`` | how each client's models do on its own test data; where clients judge |
+| ``clients.json`` | how each client's models do on its own test data; where clients evaluate |
 | ``foreign.json`` | how well each uncertainty tells foreign images (``ood-dataset``) |
 | ``corruptions.json`` | metrics of corrupted test images by strength (``corruptions``) |
 | ``retention.json`` | retention curves on a grid of percents, with their areas |
@@ -66,8 +66,8 @@ FINAL_RESULTS = (
     CLOSING,
     POSTERIOR,
 )
-"""What the end of a run leaves, but for its figures. What says that it is finished is removed first
-and written last."""
+"""Results of the end of a run, without its figures. The file that says that it is finished is
+removed first and written last."""
 
 FILES_OF_A_BEGUN_RUN = (
     CONFIG,

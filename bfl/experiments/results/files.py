@@ -27,7 +27,7 @@ from bfl.texts import decoded, from_json, from_toml
 Arrays = Mapping[str, npt.NDArray[Any]]
 
 CORRUPT = (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error)
-"""What NumPy, zip, JSON and TOML raise when a file is cut off or of another kind."""
+"""Errors that NumPy, zip, JSON and TOML raise when a file is cut off or of another kind."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Foreign images beside test images: how well each uncertainty tells them apart."""
+"""Foreign images next to test images: how well each uncertainty tells them apart."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def write_foreign(
     Args:
         folder: The run's folder.
         test: As for ``judged_foreign``.
-        foreign: Likewise.
-        settings: Likewise.
+        foreign: As for ``judged_foreign``.
+        settings: As for ``judged_foreign``.
 
     Returns:
         ``ood-NAME-auroc``, ``ood-NAME-aupr`` and ``ood-NAME-fpr95`` of each source.
@@ -68,7 +68,7 @@ def judged_foreign(
     Args:
         test: The predictions for the test images: the run's under "", and those before its closing
             under ``BEFORE_CLOSING`` where they are others.
-        foreign: The name of each foreign source, whether it is near, and its predictions, likewise.
+        foreign: The name of each foreign source, whether it is near, and its predictions.
         settings: The configuration, of which each uncertainty takes its own keys.
     """
     inside = _measured(test, settings)

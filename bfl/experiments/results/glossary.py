@@ -1,4 +1,4 @@
-"""What the numbers of a run mean, from what metrics and uncertainties say of themselves."""
+"""Glossary of a run's numbers, from the docstrings of metrics and uncertainties."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _DERIVED = """## Made from these
 - `validation-NAME`: a metric or mean uncertainty of the server's own images (`server-data`) in
   place of the test data, in `rounds.jsonl`.
 - `meme-NAME`, `personal-NAME`: with `judged-by="clients"`, a metric of a client's copy of the
-  global model after training, and of its personal model, on the client's own test split; beside
+  global model after training, and of its personal model, on the client's own test split; besides
   them `better-accuracy`, the greater accuracy of the two. `rounds.jsonl` has them client by client
   under `per-client`, `clients.json` the last and of accuracies the best of all rounds, with
   `global-NAME`, those of the final network, and `metrics.json` their means over the clients,
@@ -52,7 +52,7 @@ _DERIVED = """## Made from these
   the class that has the least. `conformal-by-class-…`: of sets by a threshold for each class.
 - `ood-NAME-auroc`, `-aupr`, `-fpr95`: how well one score tells foreign images (`ood-dataset`) from
   test images, see `foreign.json`. Yang et al. (2022), "OpenOOD".
-- `ensemble-NAME`: any of these of the ensemble that predicts beside the posterior
+- `ensemble-NAME`: any of these of the ensemble that predicts besides the posterior
   (`predictive="ensemble"`). Of its members, each judged by itself: `ensemble-member-accuracy` and
   `ensemble-best-member-accuracy`, the mean and the greatest; `ensemble-samples-NAME` and
   `ensemble-clients-NAME`, the mean accuracy and calibration error of samples and of clients. Chen
@@ -61,10 +61,10 @@ _DERIVED = """## Made from these
   of the first draw with any are not finite, as values of the model are too large, or of all members
   of an ensemble; in place of the metrics of these predictions.
 - `ensemble-left-out`, `distillation-left-out`: how many models are left out of the ensemble that is
-  judged, or that teaches, as their logits are not finite; where there are any.
+  evaluated, or that teaches, as their logits are not finite; where there are any.
 - `epsilon`: ε of the rounds so far at δ = `privacy-delta`, of the client that was asked most often,
   where updates or their sum have privacy's noise; see privacy.md. Balle and Wang (2018).
-- `example-epsilon`: ε, likewise, of a single example at δ = `example-delta`, of the client that has
+- `example-epsilon`: ε of a single example at δ = `example-delta`, of the client that has
   made most steps, where training is private (`example-privacy`). Mironov, Talwar and Zhang (2019).
 - `degree-of-spread`: the norm of all standard deviations, √Σ_d σ_d², without a better side. Ozer et
   al. (2022), section 4.
@@ -77,7 +77,7 @@ _TERMS = """
   *global* one is the server's, which a *round* sends to *clients* and makes anew of theirs.
 - *pool*, *weight*: the one posterior that a rule makes of the clients', and what each counts in it.
 - *partition id*: which client, from 0; what its *partition* of the training data is.
-- *prior*: what a variational client's loss compares its posterior with, KL[q ‖ p] beside the
+- *prior*: what a variational client's loss compares its posterior with, KL[q ‖ p] besides the
   negative log-likelihood. *Cavity*: the global posterior without the client's own *factor*, its
   share in the product of prior and factors that the global posterior is in partitioned variational
   inference; *damping* is the share of a factor's change that a round makes.

@@ -1,4 +1,4 @@
-"""Which run a folder holds, and which server writes to it."""
+"""Identity of the run that a folder holds, and of the server that writes to it."""
 
 from __future__ import annotations
 

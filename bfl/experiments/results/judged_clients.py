@@ -1,4 +1,4 @@
-"""How each client's models do on its own test data, best and last: ``clients.json``."""
+"""Results of each client's models on its own test data, best and last: ``clients.json``."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from bfl.federation.client_metrics import (
 )
 
 CLIENTS = "clients-"
-"""What the names of means over the clients begin with."""
+"""Prefix of the names of means over the clients."""
 
 IMPOSSIBLE = "impossible-"
-"""What the names of numbers begin with that a client has said, and that cannot be."""
+"""Prefix of the names of impossible numbers that clients have reported."""
 
 Positions = npt.NDArray[np.int64]
 
@@ -48,8 +48,8 @@ def judged_clients(
         judge: Gives the numbers of the final global network, closed if it is, on some of all test
             examples; None where the server has no head to predict with.
         test_partition: The test examples of each client; None for one with data of its own.
-        due: Tells whether clients judge their models after a round; what one says of another round
-            is passed over, or it alone would have more rounds to be the best in.
+        due: Tells whether clients evaluate their models after a round; what one says of another
+            round is passed over, or it alone would have more rounds to be the best in.
         models: Those that clients have, of ``MEME`` and ``PERSONAL``; what one says of another is
             passed over as well.
 
@@ -90,7 +90,7 @@ def drop_judgements(files: Files, due: Callable[[int], bool]) -> None:
 
     Args:
         files: The run's folder.
-        due: Tells whether clients judge their models after a round.
+        due: Tells whether clients evaluate their models after a round.
 
     Raises:
         DataError: The records are corrupt.

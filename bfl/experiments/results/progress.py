@@ -1,4 +1,4 @@
-"""What a person sees while a federation runs: a line a round, and a bar in a terminal."""
+"""Progress of a federation for people: a line a round, and a bar in a terminal."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ _SHOWN = {
 }
 
 _HIDDEN_AT_0 = frozenset({"failures"})
-"""What there is normally nothing of; any other number is shown, 0 as well."""
+"""Numbers that are normally 0 and hidden then; any other number is shown, 0 as well."""
 
 
 class Follower(Protocol):
-    """Who follows a run and shows it in a way of its own, as a study does.
+    """Follower of a run that shows it in its own way, as a study does.
 
     Attributes:
         console: Where the run's lines go.

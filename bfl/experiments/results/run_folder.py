@@ -67,7 +67,7 @@ __all__ = [
 ]
 
 FINAL_EVALUATION = "final evaluation"
-"""How a warning begins that is about the final posterior, and not about a round's."""
+"""Prefix of warnings about the final posterior, and not about a round's."""
 
 
 @dataclass(frozen=True)
@@ -167,7 +167,7 @@ class RunFolder(Files):
         """
         text = tomli_w.dumps(plain(config))
         # The configuration last: a run killed here is to be given more rounds again. With the
-        # new one beside the old results it would pass for a finished run of as many.
+        # new one next to the old results it would pass for a finished run of as many.
         self._drop_final_results()
         self.write(CONFIG, text.encode())
 

@@ -24,7 +24,7 @@ from bfl.experiments.results.run_folder import RunFolder
 from bfl.posteriors import Posterior
 
 RANDOM = "random"
-"""What stands for an order at random among the uncertainties of ``retention.json``."""
+"""Name of a random order among the uncertainties of ``retention.json``."""
 
 # One percent to all of the data: what a figure can show, and small enough for a text file. The
 # exact curve has as many points as examples; predictions.npz holds what it is made from.

@@ -59,12 +59,12 @@ def metrics_table(metrics: Mapping[str, float], samples: int | None = None) -> T
     Args:
         metrics: See ``bfl.experiments.results.summary.summarize``.
         samples: The Monte Carlo samples of the final evaluation; those of the rounds are fewer. Not
-            named where the server has judged nothing: it gives every registered metric.
+            named where the server has evaluated nothing: it gives every registered metric.
     """
     title = f"Final metrics, {samples} Monte Carlo samples" if samples else "Final metrics"
     # The clients' means are of the rounds' evaluations, and so of other samples.
     if not any(name in metrics for name in registered_metrics.names()):
-        title = "Final metrics; the server has judged nothing"
+        title = "Final metrics; the server has evaluated nothing"
     table = Table(title=title, title_justify="left", header_style="bold")
     table.add_column("metric")
     table.add_column("value", justify="right")

@@ -1,4 +1,4 @@
-"""A run as it is configured: started, named, gone on with, trained and judged.
+"""A run as it is configured: started, named, gone on with, trained and evaluated.
 
 What it leaves behind, which knows nothing of configurations, is ``experiments.results``.
 
@@ -7,7 +7,7 @@ What it leaves behind, which knows nothing of configurations, is ``experiments.r
 - ``resume``: a run's folder, new or begun, and its checkpoints.
 - ``network``: what predicting with a run's posterior takes besides.
 - ``trainer``: the trainer that a configuration describes.
-- ``evaluator``: what judges a run's posteriors.
+- ``evaluator``: what evaluates a run's posteriors.
 
 Importing this package does not import TensorFlow; ``evaluator`` does.
 """

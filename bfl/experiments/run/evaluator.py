@@ -27,7 +27,7 @@ Positions = npt.NDArray[np.int64]
 
 @dataclass(frozen=True)
 class EvaluationNetwork:
-    """A run's network, built to judge with: it takes seconds, and knows nothing of the clients.
+    """A run's network, built to evaluate with: it takes seconds, and knows nothing of the clients.
 
     Attributes:
         initial: The global posterior that the run begins with.
@@ -60,7 +60,7 @@ class EvaluationNetwork:
 class Evaluator:
     """Judges posteriors of a run's network on the test set.
 
-    Where clients keep heads of their own (``shared``), it has none and judges nothing: it knows
+    Where clients keep heads of their own (``shared``), it has none and evaluates nothing: it knows
     what travels.
 
     Attributes:
@@ -105,12 +105,12 @@ class Evaluator:
     ) -> Predictions:
         """Return the predictions of M samples for the test set, or for other images.
 
-        Where the run is judged at the posterior's mean (``evaluate-at``), those of that one model.
+        In a run that is evaluated at the posterior's mean (``evaluate-at``), M is 1.
 
         Args:
             posterior: The posterior.
             samples: M.
-            purpose: What keys the draws beside the seed: the round, or ``"final"``.
+            purpose: What keys the draws besides the seed: the round, or ``"final"``.
             images: Images (N, H, W, C) other than the test set's.
             closed: What the closing round has found of the posterior's network.
         """
@@ -148,7 +148,7 @@ class Evaluator:
 
     @property
     def validates(self) -> bool:
-        """Whether there are labelled images of the server's own."""
+        """True if there are labelled images of the server's own."""
         return self.server_data is not None and self.server_data.labels is not None
 
     def validation_metrics(self, posterior: Posterior, server_round: int) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""What predicting with a run's posterior takes besides it: ``network.json``, written at the start.
+"""Description of a run's network for predictions: ``network.json``, written at the start.
 
 With ``posterior.npz`` it is enough to predict on another machine, without the training data and
 whatever has become of the keys that do not concern prediction.
@@ -28,11 +28,11 @@ FORMAT = 1
 """The number of this file's layout."""
 
 SCALING = {"divide-by": 127.5, "subtract": 1.0}
-"""What the network does to pixels of 0 to 255: ``normalized_images`` of ``networks.network``."""
+"""Scaling of pixels of 0 to 255 in the network: ``normalized_images`` of ``networks.network``."""
 
 EVALUATE_AT = "evaluate-at"
 KEYS = ("model", "inference", "seed", "mc-samples", "evaluate-precision", EVALUATE_AT)
-"""The keys that prediction depends on, beside the settings of the model and of the inference, and
+"""The keys that prediction depends on, besides the settings of the model and of the inference, and
 the plugins that have these."""
 
 VERSIONS = ("bfl", "python", "tensorflow", "tensorflow-probability", "tf-keras", "numpy")
@@ -40,7 +40,7 @@ VERSIONS = ("bfl", "python", "tensorflow", "tensorflow-probability", "tf-keras",
 
 @dataclass(frozen=True)
 class NetworkDescription:
-    """What predicting with a run's posterior takes besides it.
+    """Description of a run's network: all that predictions take besides the posterior.
 
     Attributes:
         image_shape: Height, width and channels of an image.
@@ -125,7 +125,7 @@ class NetworkDescription:
 
     @property
     def at_mean(self) -> bool:
-        """Whether the run's posterior is judged at its mean, as a network of points."""
+        """True if the run's posterior is evaluated at its mean, as a network of points."""
         return self.keys[EVALUATE_AT] == "mean"
 
     @property
@@ -140,7 +140,7 @@ class NetworkDescription:
 
     @property
     def inference(self) -> Inference:
-        """What the network's weights are.
+        """Inference: the form of the network's weights.
 
         Raises:
             ConfigurationError: This version of bfl does not know it, or one of its settings.
@@ -192,7 +192,7 @@ def _from_data(folder: RunFolder) -> NetworkDescription:
     except BflError as error:
         raise DataError(
             f"{folder.path} has no {NETWORK}: it was made by a version of bfl that did not write "
-            f"down beside {POSTERIOR} what the images and classes are, and they cannot be read "
+            f"down besides {POSTERIOR} what the images and classes are, and they cannot be read "
             f"from its data set '{saved.get('dataset')}' either ({error}). Bring the data set "
             "back, or repeat the run from its config.toml"
         ) from error

@@ -63,7 +63,7 @@ def keys_of_the_end() -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """Where a run stands after a round.
+    """State of a run after a round.
 
     Attributes:
         server_round: The round that is over.

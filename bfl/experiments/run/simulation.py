@@ -1,4 +1,4 @@
-"""What a simulation is started with: its backend and its clients; and what is refused before."""
+"""Backend and clients that a simulation starts with, and its refusals."""
 
 from __future__ import annotations
 

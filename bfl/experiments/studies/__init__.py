@@ -9,7 +9,7 @@
 - ``merging``, ``growing``: results of several machines put together, of a study that has grown.
 - ``comparisons``: finished runs in pairs; ``images``: how exactly test images tell an accuracy.
 - ``expected_orders``: the orders that a file declares; ``orders``: which of them are found.
-- ``table``, ``formats``: ours beside the published numbers, as Markdown, CSV and LaTeX.
+- ``table``, ``formats``: ours next to the published numbers, as Markdown, CSV and LaTeX.
 - ``figures``: a study's figures, one per file, found by registration.
 """
 

@@ -44,7 +44,7 @@ RESAMPLES = 99_999
 """Permutations that are drawn, by a fixed seed, where there are more."""
 
 CONFIDENCE = 0.95
-"""Confidence of the interval that stands beside a difference."""
+"""Confidence of the interval that stands next to a difference."""
 
 VERDICTS = {"found": 0, "contradicted": 1, "suggestive": 2, "open": 6}
 """The verdicts, each with the colour that a forest plot draws it in."""
@@ -286,7 +286,7 @@ def claims_markdown(table: pd.DataFrame, decimals: Mapping[str, int]) -> str:
 
 
 def forest_plot(table: pd.DataFrame) -> bytes:
-    """Return a PNG of a page's claims: a panel a metric, a line a claim, beside the published.
+    """Return a PNG of a page's claims: a panel a metric, a line a claim, next to the published.
 
     Differences are drawn to the side that the claim says is better, left or right of 0.
     """

@@ -1,4 +1,4 @@
-"""What a study's tables show: numbers of the runs, in the units of the published table."""
+"""Columns of a study's tables: numbers of the runs, in the units of the published table."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Column(pydantic.BaseModel):
 
     @property
     def higher_is_better(self) -> bool | None:
-        """Which way is up; None: there is no better side."""
+        """True if higher is better; None: no side is better."""
         # Of an ensemble and of its members it is the way of the same number of a posterior.
         number = of_a_posterior(self.metric).removeprefix(BEFORE_CLOSING)
         if found := _OF_FOREIGN.fullmatch(number):
@@ -100,7 +100,7 @@ class Column(pydantic.BaseModel):
 
     @property
     def heading(self) -> str:
-        """What stands above the column."""
+        """Heading of the column."""
         return self.title or self.metric
 
 

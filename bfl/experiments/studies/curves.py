@@ -12,13 +12,13 @@ from bfl.evaluation.predictives.judged import ENSEMBLE
 from bfl.posteriors.floor import FRACTION_AT_FLOOR
 
 BEST = "best-"
-"""What the names of metrics in a run's best evaluated round begin with."""
+"""Prefix of the names of metrics in a run's best evaluated round."""
 
 MEAN = "mean-"
-"""What the names of means over the evaluated rounds begin with."""
+"""Prefix of the names of means over the evaluated rounds."""
 
 OF_POOLING = (SPREAD, DISTANCE)
-"""What a round says of its pool, and results keep beside its metrics."""
+"""Numbers that a round says of its pool, and that results keep besides its metrics."""
 
 _ROUNDS_TO = re.compile(r"rounds-to-([a-z-]+)-([0-9]+(?:\.[0-9]+)?)")
 ROUNDS_TO_FORM = "rounds-to-METRIC-VALUE, such as rounds-to-accuracy-0.5"
@@ -85,7 +85,7 @@ def number_of_curves(name: str, rounds: Rounds) -> float | None:
         name: ``best-METRIC``, the metric of the best evaluated round, NaN where none has a finite
             one; ``rounds-to-METRIC-VALUE``, the first evaluated round whose metric is as good as
             the value, infinite where none is; ``mean-log-precision-spread`` or
-            ``mean-distance-from-average``, the mean over the evaluated rounds, likewise;
+            ``mean-distance-from-average``, the mean over the evaluated rounds;
             ``fraction-at-scale-floor``, that of the last evaluated round; ``METRIC-at-round-N``,
             that of round N if it is evaluated.
         rounds: Their ``round`` and metrics.

@@ -1,4 +1,4 @@
-"""How long a study still takes, from what its runs have taken so far."""
+"""Time left of a study, estimated from the runs made so far."""
 
 from __future__ import annotations
 

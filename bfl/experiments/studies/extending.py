@@ -103,7 +103,7 @@ def _lineage(path: Path, below: tuple[Path, ...]) -> list[_Part]:
     found: dict[Path, _Part] = {}
     for name in _names(path, own.pop(EXTENDS, [])):
         beside = path.parent / given_path(name, f"study {path}: extends")
-        # A link to a file extends what is beside the file.
+        # A link to a file extends what lies next to the file.
         other = beside if beside.exists() else path.resolve().parent / name
         if not other.is_file():
             raise ConfigurationError(

@@ -31,7 +31,7 @@ from bfl.texts import from_json
 STUDY_JSON, RUNS_JSONL, RUNS_GZ = "study.json", "runs.jsonl", "runs.jsonl.gz"
 FIGURES = "figures"
 FAILED = "failed"
-"""Where a run stands whose last attempt has failed, see ``state``."""
+"""State of a run whose last attempt has failed, see ``state``."""
 
 LARGE = 1_000_000
 """Bytes of results above which merging compresses them."""

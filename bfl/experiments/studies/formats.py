@@ -122,7 +122,7 @@ def by_seed(table: StudyTable) -> str:
 
 
 def by_client(table: StudyTable) -> str:
-    """Return the clients of the finished runs as CSV, one line each; nothing where none judge."""
+    """Return the clients of the finished runs as CSV, one line each; empty where none evaluate."""
     import pandas as pd
 
     rows = [

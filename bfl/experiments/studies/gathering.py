@@ -1,4 +1,4 @@
-"""What a study's runs have given: gathered from folders, and put together of several machines."""
+"""Results of a study's runs, gathered from folders and from several machines."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ DEFAULT_CLIENTS = 10
 """The number of clients of a run whose study does not say: that of ``flower-simulation``."""
 
 RESULTS = Path("docs") / "results"
-"""Where a checkout keeps the results of its studies."""
+"""Folder of a checkout that keeps the results of its studies."""
 
 
 @dataclass(frozen=True)
 class StudyResults:
-    """What a study's runs have given.
+    """Results of a study's runs.
 
     Attributes:
         finished: The results of the runs that are over, by name.
-        begun: Those of the runs that are not, as far as they have come.
+        begun: The results of the runs that go on, as far as they have come.
         states: Where each run stands that is not over, in words.
     """
 

@@ -5,7 +5,7 @@
 | ``<!-- claims STUDY … -->`` | claims of a page's studies, tested together, and their forest plot |
 | ``<!-- table STUDY -->`` | a study's table |
 
-STUDY is the folder of a study's results beside the page. A section ends with ``<!-- end -->``.
+STUDY is the folder of a study's results next to the page. A section ends with ``<!-- end -->``.
 """
 
 from __future__ import annotations

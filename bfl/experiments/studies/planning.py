@@ -151,7 +151,7 @@ def plan(
 
 
 class _Reasons:
-    """Why runs are refused: each reason once, with the runs it holds for.
+    """Reasons why runs are refused: each once, with the runs it holds for.
 
     Args:
         runs: The number of all runs.

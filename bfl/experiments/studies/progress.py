@@ -1,4 +1,4 @@
-"""What a person sees while a study runs: a line a run, and in a terminal two bars."""
+"""Progress of a study for people: a line a run, and in a terminal two bars."""
 
 from __future__ import annotations
 

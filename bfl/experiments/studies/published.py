@@ -73,8 +73,8 @@ def read_published(
         columns: What is taken from it.
         label_columns: The columns of the study's labels.
         leave_out: Labels by column; lines that have all labels of one of these are left out.
-        fractions: Likewise; lines whose spread is printed as a fraction of 1 where the value is in
-            percent, or in what else ``scale`` makes of it.
+        fractions: Labels in the same form; lines whose spread is printed as a fraction of 1 where
+            the value is in percent, or in what else ``scale`` makes of it.
         text: The file's content; None: it is read.
 
     Raises:

@@ -94,7 +94,7 @@ def _study(read: ExtendedFile, published: str | None, policy: PluginPolicy) -> S
         file = _File(**read.tables)
     except pydantic.ValidationError as error:
         raise _refused(read, _shape_problems(error)) from error
-    # An axis may be a key of a part of one's own.
+    # An axis may be a key of a user-defined part.
     activate(named_plugins(file.base), policy)
     problems: list[str] = []
     axes = tuple(_axis(name, values, problems) for name, values in file.axes.items())

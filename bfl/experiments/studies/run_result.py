@@ -14,7 +14,7 @@
 | ``data`` | digests of the training, test and server's images |
 | ``environment`` | versions, machine, commit, and whether the latter can be found |
 | ``posterior-sha256`` | the SHA-256 of the posterior that the run ended with |
-| ``clients`` | how each client's models do on its own test data, where they judge |
+| ``clients`` | how each client's models do on its own test data, where they evaluate |
 | ``lost`` | how often, over all rounds, clients failed or were refused |
 | ``rounds``, ``retention`` | the learning and retention curves, to seven digits |
 """
@@ -63,33 +63,33 @@ CHANGED, NOT_FOUND = "git-changed", "git-not-found"
 """The keys that say that its tree had other changes, and that no history has the commit."""
 
 GAIN = "retention-gain-"
-"""What the names of gains begin with, which runs keep with their retention curves."""
+"""Prefix of the names of gains, which runs keep with their retention curves."""
 
 LOST = ("failures", "refused")
-"""What a round's record has of the clients that were asked and are not in its pool."""
+"""Numbers of a round's clients that were asked and are not in its pool."""
 
 _DATA_KEYS = ("dataset", "server-data")
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """What a run has given.
+    """Results of one run.
 
     Attributes:
         name: The run's name within its study.
         configuration: The keys that the result depends on, see ``portable``.
         metrics: The final numbers; none of a run that has only begun, nor of one in which nobody
-            has judged.
+            has evaluated.
         rounds: The evaluated rounds: ``round``, the metrics of each, and what it says of its pool.
         retention: The content of ``retention.json``; empty where there is none.
-        seconds: Those of all rounds.
+        seconds: The seconds of all rounds.
         partition: A digest of who holds which data; empty where it is not known.
         environment: On what it was made.
         data: Digests of the data that it was made with, by what they are for; empty where they are
             not known.
         made_as: The run whose computation this is; empty: its own.
         clients: What ``clients.json`` has of each client, by partition id as text; empty where
-            clients have not judged.
+            clients have not evaluated.
         lost: How often clients failed or were refused, summed over all rounds, where it is not 0;
             None where it is not known, as of results from before it was kept.
         posterior: The SHA-256 of the posterior that it ended with; empty where it is not known.

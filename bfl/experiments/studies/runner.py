@@ -32,7 +32,7 @@ class Engine(Protocol):
 
     @property
     def alive(self) -> bool:
-        """Whether another run can be made."""
+        """True if another run can be made."""
 
     def run(self, overrides: Mapping[str, Any], num_supernodes: int, engine_run: EngineRun) -> None:
         """Run the app once, with some keys set, on so many clients."""
@@ -67,7 +67,7 @@ class SerialEngine:
 
 @dataclass
 class Outcome:
-    """What has become of a study's runs.
+    """Outcome of a study's runs.
 
     Attributes:
         made: Runs that have come to their end now.

@@ -22,17 +22,17 @@ EXAMPLES = ("train-examples", "test-examples")
 COUNTS = ("rounds", "local-epochs", "mc-samples", "evaluate-mc-samples")
 IMAGE_SIDE, MODEL = "image-side", "model"
 REDUCIBLE = (*COUNTS, *EXAMPLES, SEEDS, IMAGE_SIDE, MODEL)
-"""What can be reduced: configuration keys, the number of seeds, the side of the images; and the
-model, which takes the place of the study's."""
+"""Quantities that can be reduced: configuration keys, the number of seeds, the side of the
+images; and the model, which takes the place of the study's."""
 
 IN_FILE = "at the scale of the study's file"
-"""What is said of a study that is not scaled down."""
+"""Words for a study that is not scaled down."""
 
 MORE_SEEDS = "more seeds than the study's file has"
-"""What is said of a study that has further seeds."""
+"""Words for a study that has further seeds."""
 
 GROWING = ("rounds", SEEDS)
-"""What may become more in a study that has begun; runs that are there are gone on with."""
+"""Quantities that may grow in a study that has begun; its runs are gone on with."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +70,7 @@ class Scale:
 
     @property
     def suffix(self) -> str:
-        """What the name of a scaled study's folder ends with.
+        """Suffix of a scaled study's folder.
 
         Seeds and rounds are not in it: with more of them the study goes on from what there is.
         """
@@ -161,7 +161,7 @@ class ScaledStudy:
 
     @property
     def said(self) -> str:
-        """What is said of the scale: the reduction, or what the file itself leaves of the images.
+        """Description of the scale: the reduction, or what the file itself leaves of the images.
 
         A file may be a reduction of its own, so a study that is not scaled down is not called full.
         """
@@ -251,7 +251,7 @@ def reduced_examples(now: float, amount: float, key: str) -> float:
 
     Args:
         now: Its value: 0 all, below 1 a share, from 1 a number.
-        amount: The reduction, likewise.
+        amount: The reduction, in the same form.
         key: The key, for the message.
 
     Raises:

@@ -1,4 +1,4 @@
-"""What a study is: a base configuration, axes and rows, which expand to runs with stable names."""
+"""Study: a base configuration, axes and rows, which expand to runs with stable names."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Cell:
-    """What one line of a table is about: a row and a choice of each axis but the seeds.
+    """Line of a table: a row and a choice of each axis but the seeds.
 
     Attributes:
         labels: Their labels by column.

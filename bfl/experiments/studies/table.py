@@ -210,7 +210,7 @@ def _listed(texts: Sequence[str]) -> str:
 
 
 def shown(table: StudyTable) -> pd.DataFrame:
-    """Return the table as people read it: each number with its spread, beside the published."""
+    """Return the table as people read it: each number with its spread, next to the published."""
     columns: dict[str, Any] = {n: table.frame[n] for n in table.study.label_columns}
     lines = table.frame.to_dict("records")
     columns["runs"] = [f"{line['runs_done']} of {line['runs']}" for line in lines]

@@ -1,4 +1,4 @@
-"""What a tracker is: where the rounds of a run are logged while it goes on."""
+"""Base of trackers, which log the rounds of a run while it goes on."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class Tracking(ABC):
 
 
 class Tracker(Component):
-    """Where the rounds of a run are logged while it goes on.
+    """Log of a run's rounds while it goes on.
 
     Attributes:
         package: The package that it needs and that bfl does not always bring along.

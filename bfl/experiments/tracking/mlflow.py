@@ -19,7 +19,7 @@ EXPERIMENT = "bfl"
 """The experiment, unless MLFLOW_EXPERIMENT_NAME says another."""
 
 _MOST_PARAMETERS, _MOST_METRICS = 100, 1000
-"""So many MLflow takes at a time."""
+"""Greatest numbers of parameters and of metrics that MLflow takes at a time."""
 
 
 class _MlflowRun(Tracking):
@@ -94,7 +94,7 @@ def _parts(entries: Iterable[Any], most: int) -> Iterable[list[Any]]:
 
 @trackers.register("mlflow")
 class MlflowTracker(Tracker):
-    """A run of MLflow at MLFLOW_TRACKING_URI, else in ``mlflow.db`` beside the run's folder."""
+    """A run of MLflow at MLFLOW_TRACKING_URI, else in ``mlflow.db`` next to the run's folder."""
 
     package: ClassVar[str] = "mlflow"
 

@@ -13,10 +13,10 @@ import tomli_w
 from bfl.experiments.tracking.base import TrackedRun, Tracker, Tracking, trackers
 
 FOLDER = "tensorboard"
-"""Where in a run's folder the event files lie."""
+"""Folder of the event files in a run's folder."""
 
 FINAL = "final/"
-"""What stands before the names of the final metrics."""
+"""Prefix of the names of the final metrics."""
 
 
 class _EventFiles(Tracking):

@@ -16,16 +16,16 @@ from bfl.registry import Component, Registry
 
 
 class Attack(Component):
-    """What a hostile client sends in place of the posterior that it has learned.
+    """Attack: the posterior that a hostile client sends in place of the one it has learned.
 
     It is told apart from what an honest client would have sent, so it goes with no part whose
-    client reckons what it keeps from what it has sent: from its second round on such a client
+    client computes what it keeps from what it has sent: from its second round on such a client
     would not train honestly before it lies, and what is measured would be another attack.
     """
 
     @property
     def idle(self) -> bool:
-        """Whether it sends what was learned, so that no client is a hostile one."""
+        """True if it sends what was learned, so that no client is hostile."""
         return False
 
     def has(self) -> frozenset[str]:

@@ -14,19 +14,19 @@ from bfl.posteriors.posterior import VECTORS
 from bfl.registry import Component, Registry
 
 Vectors = Mapping[str, npt.NDArray[Any]]
-"""What travels of a posterior: one-dimensional arrays by name."""
+"""Vectors of a posterior that travel: one-dimensional arrays by name."""
 
 
 class Exchange(Component):
     """Says how clients' updates reach the pool.
 
-    What is pooled, and what parts that keep something on clients reckon with, is what ``unpack``
+    What is pooled, and what parts that keep something on clients use, is what ``unpack``
     makes of what ``pack`` gives: on both sides the same, whatever is lost on the way.
     """
 
     @property
     def secure_sums(self) -> SecureSums | None:
-        """How clients add up their updates, where the server learns sums alone; None: it sees each.
+        """Settings of secure sums, where the server learns sums alone; None: it sees each update.
 
         Sums go by messages of their own (``bfl.federation.secure_aggregation``), and nothing is
         packed.

@@ -23,7 +23,7 @@ from bfl.registry import Component, Registry
 
 
 class Outgoing(Component, ABC):
-    """What is done to what a client has learned before it is sent, and to the clients' pool.
+    """Change of a client's update before it is sent, and of the clients' pool.
 
     It works on the update's difference from what was received, a vector of means, points and
     logarithms of standard deviations (``bfl.federation.privacy.difference``).
@@ -39,26 +39,26 @@ class Outgoing(Component, ABC):
 
     @property
     def active(self) -> bool:
-        """Whether it does anything, as it is set."""
+        """True if it does anything, as it is set."""
         return True
 
     @property
     def private(self) -> bool:
-        """Whether nothing but what the chain gives may leave a client: no number it measured."""
+        """True if nothing but the chain's output may leave a client: no number it measured."""
         return False
 
     @property
     def draws(self) -> bool:
-        """Whether ``change`` draws random numbers."""
+        """True if ``change`` draws random numbers."""
         return False
 
     @property
     def draws_on_pool(self) -> bool:
-        """Whether ``change_pool`` draws random numbers: the noise is the server's."""
+        """True if ``change_pool`` draws random numbers: the noise is the server's."""
         return False
 
     def mechanism(self) -> Mechanism | None:
-        """Return what an account reckons with; None: there is no noise, and no ε."""
+        """Return what an account uses; None: there is no noise, and no ε."""
         return None
 
     @abstractmethod
@@ -96,7 +96,7 @@ class AsLearned(Outgoing):
 
     @property
     def active(self) -> bool:
-        """Whether it does anything: no."""
+        """False: it does nothing."""
         return False
 
     def change(self, difference: Array, normals: Normals) -> Array:
@@ -108,7 +108,7 @@ CLIPPED = "clipped-updates"
 """The property of a part that bounds the length of differences."""
 
 ROUNDINGS = 8
-"""How often a difference that rounding has led out of a bound is made a little shorter."""
+"""Number of times that a difference which rounding has led out of a bound is shortened."""
 
 
 def order_problem(chain: Sequence[Outgoing]) -> str:
@@ -232,7 +232,7 @@ ClipNorm = Annotated[
 ]
 
 INSIDE = 1.0 - 2.0**-40
-"""What keeps rounding from leading out of the bound again."""
+"""Factor that keeps rounding from leading out of the bound again."""
 
 
 @outgoing_parts.register("clip")
@@ -266,7 +266,7 @@ class Clip(Outgoing):
 
 
 SENSITIVITY = {"replace": 2.0, "zero-out": 1.0}
-"""How far a clipped difference can move between two neighbours, in units of the clip norm."""
+"""Distance that a clipped difference can move between two neighbours, in units of the clip norm."""
 
 
 @outgoing_parts.register("noise")
@@ -310,27 +310,27 @@ class Noise(Outgoing):
 
     @property
     def active(self) -> bool:
-        """Whether there is any noise."""
+        """True if there is any noise."""
         return self.noise_multiplier > 0.0
 
     @property
     def private(self) -> bool:
-        """Whether clients send no other number: where there is noise."""
+        """True if there is noise: clients then send no other number."""
         return self.active
 
     @property
     def draws(self) -> bool:
-        """Whether clients add it."""
+        """True if clients add the noise."""
         return self.active and not self.by_server
 
     @property
     def draws_on_pool(self) -> bool:
-        """Whether the server adds it."""
+        """True if the server adds the noise."""
         return self.active and self.by_server
 
     @property
     def by_server(self) -> bool:
-        """Whether it is the server that adds it."""
+        """True if the server adds the noise."""
         return self.noise_at == "server"
 
     def has(self) -> frozenset[str]:
@@ -347,7 +347,7 @@ class Noise(Outgoing):
         return frozenset({"clipped-updates", "uniform-weights", *own})
 
     def excludes(self) -> frozenset[str]:
-        """Return what would tell of a client's data beside its noised difference."""
+        """Return what would tell of a client's data besides its noised difference."""
         if not self.active:
             return frozenset()
         # What is made of noised updates is no release more; of the server's sum there is one, and
@@ -372,7 +372,7 @@ class Noise(Outgoing):
         return np.asarray(difference + scale * normals.standard_normal(difference.size))
 
     def mechanism(self) -> Mechanism | None:
-        """Return what an account reckons with: a round is one release, whatever was trained."""
+        """Return what an account computes with: a round is one release, whatever was trained."""
         if not self.active:
             return None
         return Mechanism(

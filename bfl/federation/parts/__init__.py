@@ -1,4 +1,4 @@
-"""What a part of a method is: what it keeps, sends and folds, on the server and on a client.
+"""Parts of a method: what they keep, send and fold, on the server and on a client.
 
 - ``part``: the two halves of a part, and the numbers and declarations they work with.
 - ``replies``: what either half sends, and what a client keeps, held to what is declared.

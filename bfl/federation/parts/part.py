@@ -43,16 +43,16 @@ from bfl.registry import Component
 _STATE_NAME = re.compile("[A-Za-z0-9_-]*")
 
 Arrays = Mapping[str, npt.NDArray[Any]]
-"""Arrays by name: a state, or what travels beside a posterior."""
+"""Arrays by name: a state, or what travels besides a posterior."""
 
 GREATEST_BESIDE = 1e6
-"""The greatest absolute value beside a posterior, unless it is declared otherwise: far beyond any
+"""The greatest absolute value besides a posterior, unless it is declared otherwise: far beyond any
 gradient or momentum that training survives, and far from what overflows in training with it."""
 
 
 @dataclass(frozen=True)
 class DeclaredArray:
-    """An array that travels beside a posterior, from a client or from the server.
+    """An array that travels besides a posterior, from a client or from the server.
 
     One with a value outside its bounds is refused: a client's, and its update with it; the
     server's, and the client does not train. Whoever declares wider bounds of what clients send sees
@@ -96,7 +96,7 @@ class DeclaredArray:
 
 @dataclass(frozen=True)
 class Counts:
-    """How many clients there were in a round.
+    """Numbers of clients in a round.
 
     Attributes:
         asked: How many were asked to train.
@@ -113,12 +113,12 @@ class Counts:
 
 @dataclass(frozen=True)
 class Trained:
-    """What a client's local training was and gave, for the parts that reckon with it.
+    """Local training of a client, for the parts that compute with it.
 
     Attributes:
         received: The global posterior that the client was sent.
         sent: The posterior that it sends back, after everything that is done to it on its way out.
-        broadcast: What the server has sent beside the posterior.
+        broadcast: What the server has sent besides the posterior.
         examples: The client's number of examples N.
         steps: The number of steps that it made.
         learning_rate: The rate η of each of them.
@@ -176,7 +176,7 @@ class Part(Component):
         return self.state_name if self.keeps_on_clients else ""
 
     def has(self) -> frozenset[str]:
-        """Return whether its clients send anything beside their posteriors."""
+        """Return whether its clients send anything besides their posteriors."""
         replies = type(self).replies is not Part.replies
         return frozenset({"sent-beside"}) if replies else frozenset()
 
@@ -190,7 +190,7 @@ class Part(Component):
         return {}
 
     def broadcast(self, state: Arrays) -> Arrays:
-        """Return what all clients of a round are sent beside the posterior, by unique names.
+        """Return what all clients of a round are sent besides the posterior, by unique names.
 
         These are the arrays that ``sent`` declares, no more and no fewer, in every round.
         """
@@ -201,7 +201,7 @@ class Part(Component):
         return ()
 
     def replies(self, posterior: Posterior) -> tuple[DeclaredArray, ...]:
-        """Return what every client sends beside its posterior; ``posterior`` gives the sizes."""
+        """Return what every client sends besides its posterior; ``posterior`` gives the sizes."""
         return ()
 
     def fold(self, state: Arrays, combined: Arrays, counts: Counts) -> Arrays:
@@ -219,7 +219,7 @@ class Part(Component):
         return {}
 
     def conclude(self, state: Arrays, trained: Trained) -> tuple[Arrays, Arrays]:
-        """Return what the client sends beside its posterior, and what it keeps until it is pooled.
+        """Return what the client sends besides its posterior, and what it keeps until it is pooled.
 
         What is sent are the arrays that ``replies`` declares, no more and no fewer.
 

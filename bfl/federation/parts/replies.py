@@ -1,4 +1,4 @@
-"""What the halves of a part send, and what a client keeps, held to what the part has declared."""
+"""Check what the halves of a part send, and what a client keeps, against its declaration."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def check_concluded(part: Part, sent: Arrays, kept: Arrays, received: Posterior)
 
     Args:
         part: The part.
-        sent: What it sends beside the posterior.
+        sent: What it sends besides the posterior.
         kept: What it keeps.
         received: The posterior that the client was sent, which gives the sizes.
 
@@ -32,7 +32,7 @@ def check_concluded(part: Part, sent: Arrays, kept: Arrays, received: Posterior)
     problem = named_problem(sent, part.replies(received))
     if problem:
         refusal = ConfigurationError(
-            f"part '{part.name}' sends {problem} beside its posterior, and its replies declare "
+            f"part '{part.name}' sends {problem} besides its posterior, and its replies declare "
             f"{_declared(part.replies(received))}"
         )
         raise public(refusal)
@@ -49,7 +49,7 @@ def check_broadcast(part: Part, sent: Arrays, posterior: Posterior) -> None:
 
     Args:
         part: The part.
-        sent: What it sends beside the posterior.
+        sent: What it sends besides the posterior.
         posterior: The global posterior, which gives the sizes.
 
     Raises:
@@ -60,7 +60,7 @@ def check_broadcast(part: Part, sent: Arrays, posterior: Posterior) -> None:
     declared = part.sent(posterior)
     if problem := named_problem(sent, declared):
         raise ConfigurationError(
-            f"part '{part.name}' broadcasts {problem} beside the posterior, and its sent declares "
+            f"part '{part.name}' broadcasts {problem} besides the posterior, and its sent declares "
             f"{_declared(declared)}"
         )
     if problem := _values_problem(sent, declared):
@@ -72,7 +72,7 @@ def check_received(parts: Iterable[Part], received: Arrays, posterior: Posterior
 
     Args:
         parts: The parts of the method.
-        received: What came beside the posterior.
+        received: What came besides the posterior.
         posterior: The posterior that came, which gives the sizes.
 
     Raises:
@@ -83,7 +83,7 @@ def check_received(parts: Iterable[Part], received: Arrays, posterior: Posterior
     problem = named_problem(received, declared) or _values_problem(received, declared)
     if problem:
         refusal = RunError(
-            f"the server has sent, beside the posterior, {problem}; the parts of the method "
+            f"the server has sent, besides the posterior, {problem}; the parts of the method "
             f"declare {_declared(declared)}"
         )
         raise public(refusal)

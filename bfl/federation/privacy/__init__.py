@@ -1,4 +1,4 @@
-"""What differential privacy rests on: an update as one vector, its noise, and the accountant.
+"""Basis of differential privacy: an update as one vector, its noise, and the accountant.
 
 - ``difference``: an update's difference from what was received, as one vector and back.
 - ``normals``: where random numbers come from; the system's own randomness.

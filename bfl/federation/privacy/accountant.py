@@ -10,16 +10,16 @@ from typing import Any
 from bfl.errors import ConfigurationError
 
 EPSILON = "epsilon"
-"""What ε of clients is called in a round's record and among a run's metrics."""
+"""Name of the clients' ε in a round's record and among a run's metrics."""
 
 EXAMPLE_EPSILON = "example-epsilon"
-"""What ε of single examples is called there."""
+"""Name of single examples' ε in the same places."""
 
 ORDERS = (*range(2, 65), 80, 96, 128, 192, 256, 512, 1024)
 """The orders of Rényi divergences."""
 
 GRID = 2_000
-"""Into how many parts ε is divided where privacy losses are reckoned on a grid."""
+"""Into how many parts ε is divided where privacy losses are computed on a grid."""
 
 MULTIPLIERS = (1e-3, 1e6)
 """Between which a multiplier of the noise is looked for."""
@@ -29,14 +29,14 @@ def check_accountant(multiplier_key: str) -> None:
     """Raise unless the accountant is installed.
 
     Args:
-        multiplier_key: The key whose noise it is to reckon.
+        multiplier_key: The key whose noise it is to compute.
 
     Raises:
         ConfigurationError: Saying how to install it.
     """
     if importlib.util.find_spec("dp_accounting") is None:
         raise ConfigurationError(
-            f"{multiplier_key} is above 0, the package dp-accounting reckons ε of such noise, and "
+            f"{multiplier_key} is above 0, the package dp-accounting computes ε of such noise, and "
             f"it is not installed; install bfl[privacy], or set {multiplier_key} to 0"
         )
 

@@ -10,10 +10,10 @@ from bfl.posteriors import Posterior
 Array = npt.NDArray[np.float64]
 
 GREATEST_VALUE = 1e30
-"""Where means and points are held: noise leads no value out of float32."""
+"""Bound of means and points: noise leads no value out of float32."""
 
 GREATEST_LOG_VARIANCE = 80.0
-"""Where |log σ²| is held: e^−80 and e^80 are normal numbers of float32."""
+"""Bound of |log σ²|: e^−80 and e^80 are normal numbers of float32."""
 
 
 def difference(received: Posterior, learned: Posterior) -> Array:

@@ -1,4 +1,4 @@
-"""Which rounds have been begun, written before anybody is asked: a crash forgets no release."""
+"""Ledger of begun rounds, written before anybody is asked: a crash forgets no release."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a part tells an account of the noise that it adds."""
+"""Mechanism: what a part tells an account of the noise that it adds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where the random numbers of privacy come from: its noise, and which batches are drawn."""
+"""Random numbers of privacy: its noise, and the batches that are drawn."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ Array = npt.NDArray[np.float64]
 
 
 MOST_HALVINGS = 1000
-"""Of 1/2: what is left is 37 standard deviations out, and the least that float64 has in full."""
+"""Greatest number of halvings of 1/2: what is left is 37 standard deviations out, and the least
+that float64 has in full."""
 
 
 class Normals(Protocol):

@@ -1,4 +1,4 @@
-"""How far rounding can carry a pooled posterior, known before anybody trains."""
+"""Bound of the rounding of a pooled posterior, known before anybody trains."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from bfl.federation.secure_aggregation.value_range import ValueRange, agreed_exp
 from bfl.posteriors import Posterior
 
 MEAN_ERROR = 0.01
-"""What is promised of a pooled mean, in its pooled standard deviations."""
+"""Greatest error of a pooled mean, in its pooled standard deviations."""
 
 VARIANCE_ERROR = 1e-3
-"""What is promised of a pooled variance, as a share of it."""
+"""Greatest error of a pooled variance, as a share of it."""
 
 
 def check_accuracy(
@@ -82,7 +82,7 @@ def greatest_errors(
         allowed: The range of the clients' posteriors.
         previous: The previous global posterior.
         weights: The weights of all clients that are asked.
-        left: Those of the clients that stay; all, if it is not said.
+        left: The weights of the clients that stay; all by default.
     """
     around, corners = allowed.corners(previous)
     exponents = agreed_exponents(rule, allowed, previous, weights)

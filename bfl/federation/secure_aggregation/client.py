@@ -51,7 +51,7 @@ ADVERTISED, SHARED, MASKED, CONFIRMED = "advertised", "shared", "masked", "confi
 
 @dataclass(frozen=True)
 class ClientSecrets(Fields):
-    """What a client keeps between two messages of a round; it never leaves it.
+    """Secrets that a client keeps between two messages of a round; they never leave it.
 
     Attributes:
         stage: What it has done last.
@@ -63,14 +63,14 @@ class ClientSecrets(Fields):
         near: The neighbourhood by which its secrets are shared, in words.
         clients: All who take part.
         neighbours: Its neighbours.
-        encryption_keys: Their public keys, in this order.
-        masking_keys: Likewise.
+        encryption_keys: Their public encryption keys, in this order.
+        masking_keys: Their public masking keys.
         own_share: Its own share of ``own_mask``.
         sharers: All who have sent shares.
-        senders: Those of them who are its neighbours.
+        senders: Its neighbours among them.
         boxes: What they have sealed for it.
-        own_masks: The digests of what is in them.
-        masking_digests: Likewise.
+        own_masks: The digests of the own masks' shares in them.
+        masking_digests: The digests of the masking keys' shares in them.
         told: The digest of what it was told with its task.
         survivors: Whose masked vectors have come.
     """
@@ -97,7 +97,7 @@ class ClientSecrets(Fields):
 
     @property
     def threshold_members(self) -> int:
-        """How many hold shares of its secrets: itself and its neighbours."""
+        """Number of holders of shares of its secrets: itself and its neighbours."""
         return len(self.neighbours) + 1
 
     def key(self, neighbour: int, purpose: str) -> bytes:

@@ -1,4 +1,4 @@
-"""What can go wrong with secure aggregation."""
+"""Errors of secure aggregation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who clients are to each other: signatures under their keys, where they can be checked."""
+"""Identities of clients for each other: signatures under their keys, where they can be checked."""
 
 from __future__ import annotations
 

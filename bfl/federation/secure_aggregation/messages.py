@@ -1,4 +1,4 @@
-"""What clients and server say to each other, as plain fields; nothing here knows how it travels.
+"""Messages of clients and server, as plain fields; nothing here knows how they travel.
 
 | stage | from the server | from a client |
 | --- | --- | --- |
@@ -85,10 +85,10 @@ class Roster(Fields):
     Attributes:
         label: What the attempt is called.
         clients: All who have sent keys, sorted.
-        neighbours: Those of them who are its neighbours, sorted.
-        encryption: Their keys, in this order.
-        masking: Likewise.
-        signatures: Likewise.
+        neighbours: Its neighbours among them, sorted.
+        encryption: The neighbours' encryption keys, in this order.
+        masking: Their masking keys.
+        signatures: Their signatures.
     """
 
     label: str
@@ -107,7 +107,7 @@ class Shares(Fields):
         receivers: The neighbours.
         boxes: What is sealed for each.
         own_masks: The digest of each share of its own mask's secret, in the order of the shares.
-        masking: Likewise of its masking key's.
+        masking: The digest of each share of its masking key's secret.
         refused: The neighbours whose keys are not signed as they have to be; then the rest is
             empty.
     """
@@ -126,10 +126,10 @@ class Delivery(Fields):
     Attributes:
         label: What the attempt is called.
         sharers: All who have sent shares, sorted.
-        senders: Those of them who are neighbours.
+        senders: The neighbours among them.
         boxes: What each has sealed for this client.
-        own_masks: The digest of the share of each one's own mask's secret.
-        masking: Likewise of its masking key's.
+        own_masks: The digest of the share of each sender's own mask's secret.
+        masking: The digest of the share of each sender's masking key's secret.
     """
 
     label: str
@@ -155,7 +155,7 @@ class Survivors(Fields):
 
 @dataclass(frozen=True)
 class Confirmations(Fields):
-    """What clients have been told of who takes part, for each other.
+    """Confirmations for the clients of who takes part.
 
     Attributes:
         label: What the attempt is called.

@@ -1,4 +1,4 @@
-"""Who exchanges masks with whom: everybody, or, of many clients, each with some."""
+"""Neighbours that exchange masks: everybody, or, of many clients, each with some."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import numpy as np
 from bfl import randomness
 
 FEWEST_CLIENTS = 3
-"""Of two, each knows the other's update from the sum and its own."""
+"""Least number of clients: of two, each knows the other's update from the sum and its own."""
 
 
 @dataclass(frozen=True)
 class Neighbourhood:
-    """How many clients share a client's secrets, and how many of them can give them back.
+    """Numbers of clients that share a client's secrets, and of those that can give them back.
 
     Attributes:
         neighbours: How many other clients each client exchanges masks with; all, if there are no

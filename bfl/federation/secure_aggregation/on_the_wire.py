@@ -17,7 +17,7 @@ from bfl.federation.secure_aggregation.messages import Delivery, Fields
 from bfl.federation.wire import ARRAYS, CONFIG, METRICS, VERSION, WIRE_FORMAT, check_version
 
 ADVERTISE_KEYS, SHARE_KEYS, CONFIRM, UNMASK = "advertise_keys", "share_keys", "confirm", "unmask"
-"""The kinds of messages beside ``train``, whose reply is the masked vector: Flower's ``train.``
+"""The kinds of messages besides ``train``, whose reply is the masked vector: Flower's ``train.``
 with one of these behind it."""
 
 SECURE = "secure-aggregation"
@@ -32,7 +32,7 @@ SAME_WEIGHT = 1e-9
 
 @dataclass(frozen=True)
 class MaskedTask(Fields):
-    """What a client is told with its task where it is to send a masked vector.
+    """Part of a client's task that asks for a masked vector.
 
     Attributes:
         label: See ``Delivery``.
@@ -42,8 +42,9 @@ class MaskedTask(Fields):
         own_masks: See ``Delivery``.
         masking: See ``Delivery``.
         weight: The client's weight, as 8 bytes of float64: the very number that the server knows.
-        total: The sum of all clients' γ, likewise: the weight is the client's own γ over it.
-        exponents: Those of the statistics and, last, of the point parameters.
+        total: The sum of all clients' γ, in the same form: the weight is the client's own γ over
+        it.
+        exponents: The exponents of the statistics and, last, of the point parameters.
     """
 
     label: str
@@ -119,7 +120,7 @@ def is_share(weight: float, gamma: float, total: float) -> bool:
 
 
 def stage_content(fields: Fields, configuration: str) -> RecordDict:
-    """Return the content of a message to a client, beside the one that asks it to train."""
+    """Return the content of a message to a client, besides the one that asks it to train."""
     config = ConfigRecord({VERSION: WIRE_FORMAT, "configuration": configuration})
     return RecordDict({CONFIG: config, SECURE: record_of(fields)})
 

@@ -161,7 +161,7 @@ class SecureSum:
 
         Raises:
             TooFewClientsError: Too few have sent shares.
-            UnusableClientsError: Likewise, since many refuse the keys of some.
+            UnusableClientsError: Too few have, since many refuse the keys of some.
         """
         sharers = sorted(self._boxes)
         try:
@@ -200,7 +200,7 @@ class SecureSum:
 
     @property
     def survivors(self) -> list[int]:
-        """Whose vectors are in the sum, sorted."""
+        """Clients whose vectors are in the sum, sorted."""
         return sorted(self._survivors)
 
     def asked_to_confirm(self) -> dict[int, Survivors]:

@@ -1,4 +1,4 @@
-"""What clients and server of a masked exchange have to agree on."""
+"""Settings on which clients and server of a masked exchange have to agree."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bfl.federation.secure_aggregation.value_range import ValueRange
 
 @dataclass(frozen=True)
 class SecureSums:
-    """How clients add up what the server may only know the sum of.
+    """Settings by which clients add up what the server may only know the sum of.
 
     Attributes:
         value_range: Which posteriors clients may send.

@@ -1,4 +1,4 @@
-"""What all clients of a masked round have to be told alike, as one digest.
+"""Digest of what all clients of a masked round have to be told alike.
 
 A server that tells one client something else than the others, another model to begin with or a
 grid on which the others' statistics are nothing, reads that client's update in the sum. So masks
@@ -28,7 +28,7 @@ OF_ONE_CLIENT = {
     "test-examples",
     "run-folder",
 }
-"""What a task says to one client alone, or to those that look where the server has the data."""
+"""Entries of a task for one client alone, or for those that look where the server has the data."""
 
 
 def told_digest(
@@ -45,7 +45,7 @@ def told_digest(
 
     Args:
         content: The message that asks a client to train.
-        exponents: Those of the statistics and, last, of the point parameters.
+        exponents: The exponents of the statistics and, last, of the point parameters.
         total: The sum of all clients' γ, which makes weights of them.
         without_paths: Makes of a run's configuration the one without where data lie.
     """

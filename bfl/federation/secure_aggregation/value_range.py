@@ -19,12 +19,12 @@ from bfl.posteriors.posterior import Vector
 Array = npt.NDArray[np.float64]
 
 INSIDE = 1.0 - 2.0**-30
-"""What keeps the rounding of a difference from the previous mean from leading out of the reach."""
+"""Factor that keeps the rounding of a difference from the previous mean within the reach."""
 
 
 @dataclass(frozen=True)
 class ValueRange:
-    """Which posteriors a client may send.
+    """Range of the posteriors that a client may send.
 
     Attributes:
         reach: How far a mean may be from the previous global mean.

@@ -1,4 +1,4 @@
-"""What outlives a round: snapshots of named arrays, of the server and of clients alike."""
+"""State that outlives a round: snapshots of named arrays, of the server and of clients alike."""
 
 from bfl.federation.state.snapshots import Arrays, Snapshots
 

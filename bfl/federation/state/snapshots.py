@@ -41,8 +41,8 @@ class Snapshots:
     latest ones a damaged one is passed over with a warning, and the one before it is used.
 
     A file's name has the round and, behind it, its place in the order of writing. Which ones are
-    kept goes by the latter: an owner that begins again at a low round, beside the snapshots that an
-    interrupted try has left, does not lose what it has just written.
+    kept goes by the latter: an owner that begins again at a low round, besides the snapshots that
+    an interrupted try has left, does not lose what it has just written.
 
     Args:
         folder: Where they lie; it is made when the first one is saved.

@@ -26,7 +26,7 @@ class Workload(Component, ABC):
 
     @property
     def varies(self) -> bool:
-        """Whether clients may make another number of epochs than ``local-epochs``."""
+        """True if clients may make another number of epochs than ``local-epochs``."""
         return True
 
     @abstractmethod
@@ -56,7 +56,7 @@ class DrawnWorkload(Workload):
     )
 
     def labels(self, server_round: int) -> tuple[str | int, ...]:
-        """Return what keys the draws of a round, beside the seed."""
+        """Return what keys the draws of a round, besides the seed."""
         return ("workload", server_round) if self.epochs_drawn == "each-round" else ("workload",)
 
 

@@ -29,11 +29,11 @@ class Correction(Part, ABC):
 
     @property
     def needs_full_gradient(self) -> bool:
-        """Whether ``conclude`` needs the gradient over all examples at the received posterior."""
+        """True if ``conclude`` needs the gradient over all examples at the received posterior."""
         return False
 
     def has(self) -> frozenset[str]:
-        """Return whether it looks at all examples at once, beside what it sends."""
+        """Return whether it looks at all examples at once, besides what it sends."""
         return super().has() | ({"full-gradient"} if self.needs_full_gradient else frozenset())
 
     @abstractmethod
@@ -42,7 +42,7 @@ class Correction(Part, ABC):
 
         Args:
             state: The client's state.
-            broadcast: What the server has sent beside the posterior.
+            broadcast: What the server has sent besides the posterior.
             received: The global posterior, which gives the sizes.
         """
 

@@ -71,7 +71,7 @@ class Scaffold(Correction):
 
     @property
     def needs_full_gradient(self) -> bool:
-        """Whether the option is I."""
+        """True if the option is I."""
         return self.scaffold_option == "I"
 
     def begin_server(self, posterior: Posterior, clients: int) -> Arrays:

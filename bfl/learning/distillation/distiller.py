@@ -110,7 +110,7 @@ class Distiller:
         )
 
     def cross_entropy(self, images: Images, task: DistillationTask) -> float:
-        """Return that of the network as it is to a task's targets, in nats per image.
+        """Return the network's cross-entropy to a task's targets, in nats per image.
 
         Without augmentation, and as the network predicts.
         """

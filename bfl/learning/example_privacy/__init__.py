@@ -19,24 +19,24 @@ from bfl.federation.privacy.normals import Array, Draws
 from bfl.registry import Component, Registry
 
 INSIDE = 1.0 - 2.0**-40
-"""What keeps rounding from leading out of the bound, in float64."""
+"""Factor that keeps rounding from leading out of the bound, in float64."""
 
 
 class ExamplePrivacy(Component):
-    """How a client's local training protects each of its examples."""
+    """Protection of single examples in a client's local training."""
 
     @property
     def active(self) -> bool:
-        """Whether training is any other than without it."""
+        """True if training is any other than without it."""
         return False
 
     @property
     def private(self) -> bool:
-        """Whether no number that a client has measured may leave it beside its update."""
+        """True if no number that a client has measured may leave it besides its update."""
         return False
 
     def mechanism(self) -> Mechanism | None:
-        """Return what an account reckons with; None: there is no ε."""
+        """Return what an account uses; None: there is no ε."""
         return None
 
 
@@ -49,7 +49,7 @@ class PrivateGradients(ExamplePrivacy, ABC):
         (Σ_n f(‖g_n‖) g_n + N(0, (z C)²)) / (q N) + ∇R / N,
 
     with g_n the gradient of what the objective sums over examples, by all trained variables
-    together, f(‖g‖) ‖g‖ ≤ C, and R what it has beside the examples, such as KL[q ‖ p]: R looks at
+    together, f(‖g‖) ‖g‖ ≤ C, and R what it has besides the examples, such as KL[q ‖ p]: R looks at
     no data, and takes neither bound nor noise. An epoch has as many steps as visit each example
     once on average, 1/q to the nearest.
 
@@ -90,12 +90,12 @@ class PrivateGradients(ExamplePrivacy, ABC):
 
     @property
     def active(self) -> bool:
-        """Whether there is a bound or noise."""
+        """True if there is a bound or noise."""
         return self.example_clip_norm > 0.0 or self.private
 
     @property
     def private(self) -> bool:
-        """Whether there is noise."""
+        """True if there is noise."""
         return self.example_noise_multiplier > 0.0
 
     def has(self) -> frozenset[str]:
@@ -159,7 +159,7 @@ class PrivateGradients(ExamplePrivacy, ABC):
         return epochs * max(1, round(1.0 / self.example_sampling_rate))
 
     def mechanism(self) -> Mechanism | None:
-        """Return what an account reckons with: each step is a release; None without noise."""
+        """Return what an account computes with: each step is a release; None without noise."""
         if not self.private:
             return None
         rate, delta = self.example_sampling_rate, self.example_delta

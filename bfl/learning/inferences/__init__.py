@@ -36,14 +36,14 @@ class Inference(Component):
     """
 
     gaussian: ClassVar[bool] = False
-    """Whether it learns a Gaussian posterior over the weights."""
+    """True if it learns a Gaussian posterior over the weights."""
 
     predictor: ClassVar[str]
     """The inference whose network predicts with one drawn θ: a layer of plain weights suffices
     once the weights have been drawn."""
 
     stochastic_prediction: ClassVar[bool] = True
-    """Whether two predictions differ, so that more than one Monte Carlo sample makes sense."""
+    """True if two predictions differ, so that more than one Monte Carlo sample makes sense."""
 
     initial_means: KernelInitialization = Field(
         "he-normal",
@@ -88,7 +88,7 @@ class Inference(Component):
 
     @property
     def parametrization(self) -> Parametrization:
-        """What its networks hold for the variances of Gaussian parameters."""
+        """Parametrization of the variances of Gaussian parameters in its networks."""
         return SOFTPLUS
 
 
@@ -184,14 +184,14 @@ class VariationalInference(Inference):
 
     @property
     def parametrization(self) -> Parametrization:
-        """What training moves in place of variances."""
+        """Parametrization of the variances in training."""
         if self.scale_parametrization == "softplus":
             return SOFTPLUS
         return LogVariance(self.log_variance_clamp)
 
     @property
     def form(self) -> Form:
-        """What the weights of its layers are."""
+        """Form of its layers' weights."""
         from bfl.learning.networks.layers import Form
 
         return Form(self.parametrization, self.biases == "point", self.initial_means)

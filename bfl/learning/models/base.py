@@ -1,4 +1,4 @@
-"""What a model architecture is, and how a word of the configuration names one."""
+"""Base of model architectures, and their names in a configuration."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ class Architecture(Component):
     """The smallest height and width of an image that it takes."""
 
     compilable: ClassVar[bool] = True
-    """Whether XLA can compile a training step of it, deterministically."""
+    """True if XLA can compile a training step of it, deterministically."""
 
     @property
     def convolutional(self) -> bool:
-        """Whether layers come before its first dense one; a test compares with what is built."""
+        """True if layers come before its first dense one; a test compares with what is built."""
         return True
 
     def has(self) -> frozenset[str]:

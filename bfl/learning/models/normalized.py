@@ -1,4 +1,4 @@
-"""What networks with normalisation share: which one, and its settings."""
+"""Base of networks with normalisation: its kind and settings."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class NormalizedNetwork(ScaledInputs):
     """
 
     channels_divisor: ClassVar[int]
-    """What divides the number of channels of all convolutions."""
+    """Divisor of the number of channels of all convolutions."""
 
     normalization: Literal["batch", "group"] = Field(
         "batch",

@@ -1,4 +1,4 @@
-"""What plain networks share: convolutions in a row, then dense layers in a row."""
+"""Plain networks: convolutions in a row, then dense layers in a row."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class PlainNetwork(ScaledInputs):
 
     @property
     def convolutional(self) -> bool:
-        """Whether it has convolutions."""
+        """True if it has convolutions."""
         return bool(self.layers())
 
     def layers(self) -> tuple[Convolution, ...]:

@@ -1,4 +1,4 @@
-"""What networks share whose first layer takes images in a range that a setting names."""
+"""Base of networks whose first layer takes images in a range that a setting names."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class ScaledInputs(Architecture):
     channel_deviations: str = Field(
         "",
         validate_default=True,  # given or not, it is to go with the other two
-        description="standard deviations of an image's channels, likewise",
+        description="standard deviations of an image's channels, in the same form",
     )
 
     @field_validator("channel_means")

@@ -31,7 +31,7 @@ def _signs(shape: Any, dtype: Any) -> Any:
 
 @dataclass(frozen=True)
 class Form:
-    """What the weights of a variational layer are.
+    """Form of a variational layer's weights.
 
     Attributes:
         parametrization: What stands for the variances.

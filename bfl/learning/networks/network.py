@@ -121,7 +121,8 @@ class Network:
         """Set the weights of a network of points: one draw of the Gaussian ones, and the rest.
 
         Args:
-            manifest: That of the network whose parameters are given; the names are the same.
+            manifest: The manifest of the network whose parameters are given; the names are the
+            same.
             values: (D,) values of its Gaussian parameters.
             point: (P,) values of its point parameters.
         """
@@ -265,7 +266,7 @@ def build_network(
 
 
 # By itself, since a cache tells a default from the same value given. Room for the architectures of
-# a federation's personal models, beside the global one.
+# a federation's personal models, besides the global one.
 @lru_cache(maxsize=32)
 def _built_network(role: str, *network: Any) -> Network:
     return Network(*network)

@@ -1,4 +1,4 @@
-"""What a variational layer holds in place of a variance: ρ with σ = ε + softplus(ρ), or log σ²."""
+"""Parametrizations of a layer's variances: ρ with σ = ε + softplus(ρ), or log σ²."""
 
 from __future__ import annotations
 

@@ -9,10 +9,10 @@ from bfl.learning.networks.keys import next_seed
 from bfl.learning.networks.layers import VariationalLayer
 
 LEAST_VARIANCE = 1e-8
-"""What stands in for the variance of a bias that is a point; as in the code of Ozer et al."""
+"""Variance of a bias that is a point; as in the code of Ozer et al."""
 
 SMALLEST_VARIANCE = 1e-36
-"""What the variance of an output is at least: far below any that a float32 mean would show."""
+"""Least variance of an output: far below any that a float32 mean would show."""
 
 
 class LocallyReparameterizedLayer(VariationalLayer):

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SoftLabels:
-    """Another network's predictions, with which a step compares beside the labels.
+    """Another network's predictions, with which a step compares besides the labels.
 
     Attributes:
         logits: (B, classes) of the other network; no gradient goes through them.
@@ -45,14 +45,14 @@ class SoftLabels:
 
 @dataclass(frozen=True)
 class Step:
-    """What the terms see of a step; all but the network are tensors of the graph.
+    """Training step as the terms see it; all but the network are tensors of the graph.
 
     Attributes:
         network: The network that is trained.
         logits: (B, classes), float32.
         labels: (B,), int32.
         weights: (B,), 1 for the batch's examples and 0 for those that only fill it up.
-        soft_labels: What the logits are compared with beside the labels, if anything.
+        soft_labels: What the logits are compared with besides the labels, if anything.
     """
 
     network: Network
@@ -63,7 +63,7 @@ class Step:
 
     @cached_property
     def loss(self) -> Any:
-        """What stands for −log p(y | x, θ) in an objective, summed over the batch's examples.
+        """Term for −log p(y | x, θ) in an objective, summed over the batch's examples.
 
         It is that, or with soft labels of a share s, 1 − s times that and s times the divergence
         from them.
@@ -115,7 +115,7 @@ class Term(Part):
 
     @property
     def active(self) -> bool:
-        """Whether it adds anything; if not, no step computes it."""
+        """True if it adds anything; if not, no step computes it."""
         return True
 
     def inputs(self, manifest: Manifest, received: Posterior) -> Arrays:
@@ -154,16 +154,16 @@ class EvidenceLowerBound(Term):
 
 
 WEIGHTS = ("/kernel", "/scale")
-"""How the names of tensors end that PyTorch calls weights."""
+"""Endings of the names of tensors that PyTorch calls weights."""
 
 
 @objectives.register("proximal")
 class Proximal(Term):
     """Holds a client near what it has received: a distance times ``proximal-mu`` = µ.
 
-    - Point values that training moves by their gradient: µ/2 ‖w − w_received‖² beside the mean loss
-      per example, as in the paper. Moving statistics are not held.
-    - Gaussians: µ KL[q ‖ q_received] beside the sum of the losses, so µ KL / N per example, the
+    - Point values that training moves by their gradient: µ/2 ‖w − w_received‖² besides the mean
+      loss per example, as in the paper. Moving statistics are not held.
+    - Gaussians: µ KL[q ‖ q_received] besides the sum of the losses, so µ KL / N per example, the
       scale on which the prior stands: KL[q ‖ p] + µ KL[q ‖ q_received] is, up to a constant, 1 + µ
       times the divergence from the geometric mean of p and of q_received to the power µ. So µ says
       how often the received posterior counts where the prior counts once. For a mean it is the
@@ -189,7 +189,7 @@ class Proximal(Term):
 
     @property
     def active(self) -> bool:
-        """Whether µ is not 0."""
+        """True if µ is not 0."""
         return self.proximal_mu > 0
 
     def requires(self) -> frozenset[str]:

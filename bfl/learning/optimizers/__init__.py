@@ -1,4 +1,4 @@
-"""Optimizers of local training: the state beside every variable, and the step of both."""
+"""Optimizers of local training: the state besides every variable, and the step of both."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Optimizer(Component):
     """A way of changing variables along their gradients."""
 
     slots: ClassVar[tuple[str, ...]] = ()
-    """Names of the vectors that it keeps beside the variables, from step to step; a client with
+    """Names of the vectors that it keeps besides the variables, from step to step; a client with
     ``optimizer-state="keep"`` stores them under these names."""
 
     def regularized(
@@ -43,7 +43,7 @@ class Optimizer(Component):
     ) -> list[Any]:
         """Return the gradients with what the optimizer itself adds to the objective's.
 
-        A plain step goes along them: to a method that reckons with gradients, weight decay is a
+        A plain step goes along them: to a method that uses gradients, weight decay is a
         part of the gradient.
         """
         return list(gradients)

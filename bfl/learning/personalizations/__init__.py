@@ -1,4 +1,4 @@
-"""Personalizations: models of its own that a client trains beside the global one's copy.
+"""Personalizations: models of its own that a client trains besides the global one's copy.
 
 The copy of the global model that a client trains and sends back is called the *meme*, as in the
 methods' papers. The personal model may have any architecture. It lives on its client from round to
@@ -84,7 +84,7 @@ class Model(Protocol):
 
         Args:
             passed: The pass.
-            soft_labels: What the logits are compared with beside the labels.
+            soft_labels: What the logits are compared with besides the labels.
         """
 
 
@@ -116,7 +116,7 @@ class Personalization(Part):
 
     @property
     def models(self) -> frozenset[str]:
-        """Which trained models a client has to judge, of ``MEME`` and ``PERSONAL``."""
+        """Trained models that a client has to evaluate, of ``MEME`` and ``PERSONAL``."""
         return frozenset({MEME} if self.trains_meme else ()) | (
             {PERSONAL} if self.active else set()
         )
@@ -149,7 +149,7 @@ class PersonalModel(Personalization):
 
     @property
     def assignment(self) -> Assignment:
-        """Which client has which architecture."""
+        """Architectures of the clients' personal models."""
         return Assignment.parse(self.personal_models)
 
     def step(self, both: BothModels) -> Any:

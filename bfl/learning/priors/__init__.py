@@ -23,7 +23,7 @@ LEAST_PRECISION = 1e-30
 
 @dataclass(frozen=True)
 class Standardized:
-    """What both forms are to a network: all vectors (D,), or numbers that stand for all.
+    """Prior as both forms show it to a network: vectors (D,), or numbers that stand for all.
 
     KL[q ‖ p] = Σ ½ (g (σ² + (μ − c)²) / r² − 1) − log(σ / r) − s (μ − c), and a constant.
 
@@ -130,7 +130,7 @@ def _natural(name: str, arrays: Arrays) -> NaturalParameters:
 
 @priors.register("cavity")
 class CavityPrior(Prior):
-    """What all other clients and the prior say: the global posterior over the client's own factor.
+    """Cavity of all other clients and the prior: the global posterior over the client's own factor.
 
     The client keeps a factor t_k, which begins by saying nothing, so that the global posterior is
     the product of the prior and all factors. Its prior in a round is q / t_k. It sends q_k; once

@@ -2,7 +2,7 @@
 
 What stays is the client's *head*. It lives on its client from round to round, is never sent, and is
 state like any other: what a round has made of it counts once the server has pooled the round's
-update. So clients may have different classes, and the server, which has no head, judges nothing.
+update. So clients may have different classes, and the server, which has no head, evaluates nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class Division:
-    """Which of a network's parameters travel.
+    """Division of a network's parameters into those that travel and those that stay.
 
     Attributes:
         manifest: All of them.
@@ -46,7 +46,7 @@ class Division:
 
     @cached_property
     def _masks(self) -> dict[str, Mask]:
-        """Which values of each of a posterior's vectors travel."""
+        """Masks of the values that travel, for each of a posterior's vectors."""
 
         def mask(*, gaussian: bool) -> Mask:
             pairs = zip(self.manifest, self.travels, strict=True)
@@ -126,7 +126,7 @@ class PartlyShared(SharedParameters):
         return frozenset({"judged-heads"})
 
     def excludes(self) -> frozenset[str]:
-        """Return what would need a whole network on the server, or leave nobody who judges."""
+        """Return what would need a whole network on the server, or leave nobody who evaluates."""
         server = {"pre-training", "refined-pool", "judged-ensemble", "judged-clients"}
         return frozenset({"secret-measurements", *server})
 

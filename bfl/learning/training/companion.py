@@ -1,4 +1,4 @@
-"""A personal model in training beside the meme: both on one mini-batch, in one graph."""
+"""A personal model in training besides the meme: both on one mini-batch, in one graph."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OPTIMIZER = "optimizer-"
 
 @dataclass(frozen=True)
 class PersonalNetwork:
-    """What a trainer of two models is made of beside the meme.
+    """Personal network of a trainer of two models, besides the meme.
 
     Attributes:
         personalization: How both take their steps.

@@ -107,12 +107,12 @@ class Learner:
         """Return the gradient of the objective per example on one batch, and what was measured.
 
         Measured are (4,): the batch's summed NLL, the sum of the terms' values over its examples,
-        the divergence, and the sum of what the terms' values have beside the examples.
+        the divergence, and the sum of what the terms' values have besides the examples.
 
         Args:
             passed: The pass over the batch's images.
             batch: The batch.
-            soft_labels: What the logits are compared with beside the labels.
+            soft_labels: What the logits are compared with besides the labels.
         """
         with passed.tape:
             step = Step(self.network, passed.logits, batch.labels, batch.weights, soft_labels)
@@ -137,10 +137,10 @@ class Learner:
         return self._gradient(passed.tape, summed), tf.stack([step.negative_log_likelihood, summed])
 
     def shared_gradients(self, count: Any) -> tuple[list[Any], Any]:
-        """Return the gradient per example of what the objective has beside any examples.
+        """Return the gradient per example of what the objective has besides any examples.
 
         The terms see a batch of none. Measured are (2,): the divergence, and the sum of what the
-        terms' values have beside the examples.
+        terms' values have besides the examples.
 
         Args:
             count: The client's number of examples N.
@@ -154,7 +154,7 @@ class Learner:
         return self._gradient(tape, objective), tf.stack([step.divergence, shared])
 
     def _values(self, step: Step, count: Any) -> tuple[Any, Any]:
-        """Return what the terms sum over a step's examples, and what they have beside them."""
+        """Return what the terms sum over a step's examples, and what they have besides them."""
         values = [term.value(step, count) for term in self.terms]
         summed = [value.summed for value in values if value.summed is not None]
         shared = [value.shared for value in values if value.shared is not None]
@@ -178,7 +178,7 @@ class Learner:
 
 
 def tempered(shared: Any, temperature: float) -> Any:
-    """Return T times what an objective has beside the likelihood; at T = 1 the same tensor."""
+    """Return T times what an objective has besides the likelihood; at T = 1 the same tensor."""
     return shared if temperature == 1.0 else temperature * shared
 
 

@@ -1,4 +1,4 @@
-"""A network's trainable variables with what an optimizer keeps beside them."""
+"""A network's trainable variables with what an optimizer keeps besides them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What one client has to do in one round, and what came out."""
+"""Task of one client in one round, and its result."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ IntArray = npt.NDArray[np.integer[Any]]
 
 @dataclass(frozen=True)
 class PersonalTask:
-    """What one client's personal model does in one round.
+    """Task of one client's personal model in one round.
 
     Attributes:
         state: What the client has kept of it; empty: it begins as its network does.
@@ -38,7 +38,7 @@ class PersonalTask:
 
 @dataclass(frozen=True)
 class LocalTask:
-    """What one client has to do in one round.
+    """Task of one client in one round.
 
     Attributes:
         received: The global posterior.
@@ -46,7 +46,7 @@ class LocalTask:
         examples: (N,) positions of the client's examples in the data set.
         epochs: E.
         learning_rate: η of this round.
-        key_labels: What keys the randomness beside the seed: round and partition id.
+        key_labels: What keys the randomness besides the seed: round and partition id.
         seed: The run's seed.
         optimizer_state: The optimizer's vectors and number of steps, as an earlier
             ``LocalResult`` has them; empty to begin anew.
@@ -76,7 +76,7 @@ class LocalTask:
 
 @dataclass(frozen=True)
 class LocalResult:
-    """What came out: the client's posterior and its means over the last epoch.
+    """Result of one client: its posterior and its means over the last epoch.
 
     Attributes:
         posterior: The client's posterior.
@@ -105,12 +105,12 @@ class LocalResult:
     personal: Arrays = field(default_factory=dict)
 
     def trained(self, task: LocalTask, sent: Posterior, broadcast: Arrays) -> Trained:
-        """Return what the parts of a method reckon with after training.
+        """Return what the parts of a method use after training.
 
         Args:
             task: What was to be done.
             sent: The posterior that goes back to the server.
-            broadcast: What the server has sent beside the posterior.
+            broadcast: What the server has sent besides the posterior.
         """
         return Trained(
             received=task.received,

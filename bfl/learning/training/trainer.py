@@ -56,7 +56,7 @@ class LocalTrainer:
         correction: What is added to the gradients; None for nothing.
         temperature: T.
         rate_decay: What the learning rate is multiplied by after each step.
-        personal: A personal model that is trained beside the network; None for none.
+        personal: A personal model that is trained besides the network; None for none.
         example_privacy: What protects single examples; None for nothing.
         compiled: Whether XLA compiles a training step; one that protects examples it never does.
     """
@@ -179,7 +179,7 @@ class LocalTrainer:
 
         One pass over the examples in their own order, in batches and in training mode as the steps
         are, so with the batches' own statistics; no example is left out. Weights, dropout and
-        augmentation are drawn as for a step, once for each batch, keyed by "gradient" beside the
+        augmentation are drawn as for a step, once for each batch, keyed by "gradient" besides the
         task's labels. Weight decay is a part of it; offsets are not.
         """
         count = int(task.examples.size)

@@ -1,4 +1,4 @@
-"""What a task gives a training step, in variables: no task traces the step anew."""
+"""Variables that hand a task to a training step: no task traces the step anew."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class TermInputs:
 
 
 class Offsets:
-    """What a correction adds to the gradients of means and point values, in variables."""
+    """Offsets that a correction adds to the gradients of means and point values, in variables."""
 
     def __init__(self, network: Network) -> None:
         trained = {id(variable) for variable in network.trainable_variables}

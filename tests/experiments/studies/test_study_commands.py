@@ -48,7 +48,7 @@ REFUSED: list[tuple[str, str, str]] = [
     (
         "a client with a personal model and no test image",
         STUDY.replace('"nwa"', '"hbfl"\njudged-by = "clients"\ntest-examples = 2.0'),
-        "have no test examples to judge models of their own with",
+        "test-examples is 2",
     ),
     (
         "a masked sum of too few clients",

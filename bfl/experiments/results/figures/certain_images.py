@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
 
 GAP = 0.12
-"""What lies between two images, as a share of their width."""
+"""Gap between two images, as a share of their width."""
 
 LONGEST_NAME = 10
 """Characters of a class's name that fit below an image."""

@@ -1,4 +1,4 @@
-"""What each client has measured, round by round."""
+"""Measurements of each client, round by round."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ PANELS = {
     f"{PERSONAL}accuracy": "personal model's accuracy (%)",
     f"{MEME}accuracy": "meme's accuracy (%)",
 }
-"""What is drawn, one panel each where clients have it, and what it is called."""
+"""Panels, drawn where clients have measured the number, and their titles."""
 
 PERCENTS = {"weight", TEST_ACCURACY, f"{PERSONAL}accuracy", f"{MEME}accuracy"}
 
@@ -62,9 +62,9 @@ class ClientCurves(Figure):
 
     The negative log-likelihood is that per training example, the divergence from the prior the
     whole one, both of the client's last epoch. Where clients have test data of their own, their
-    accuracy on them as well; where they judge, those of their personal models and of their copies
-    of the global model, the memes. Clients of a heterogeneous partition that learn what the others
-    do not show here, as do stragglers.
+    accuracy on them as well; where they evaluate, those of their personal models and of their
+    copies of the global model, the memes. Clients of a heterogeneous partition that learn what the
+    others do not show here, as do stragglers.
 
     Reference:
         Fischer et al. (2024), Eq. 6 (likelihood and divergence) and section 2.6 (the weights); Yang

@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
 
 WRITTEN = 20
-"""Up to so many classes have their numbers written into the cells, and all their names beside."""
+"""Up to so many classes have their numbers written into the cells, and all their names besides."""
 
 
 @figures.register("confusion-matrix")
 class ConfusionMatrix(Figure):
-    """How many test examples of each class are taken for which; the colour is the share of a row.
+    """Test examples by true and predicted class; the colour is the share of a row.
 
     Reference:
         Kohavi and Provost (1998), "Glossary of terms", Machine Learning 30.

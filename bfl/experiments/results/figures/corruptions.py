@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @figures.register("corruptions")
 class CorruptionsFigure(Figure):
-    """How accuracy, likelihood and calibration change as test images are corrupted more and more.
+    """Accuracy, likelihood and calibration as test images are corrupted more and more.
 
     Strength 0 are the test images themselves. A network that knows what it does not know becomes
     less certain as it becomes less accurate, and its calibration error stays low.

@@ -1,4 +1,4 @@
-"""Foreign images beside test images, by one score."""
+"""Foreign images next to test images, by one score."""
 
 from __future__ import annotations
 

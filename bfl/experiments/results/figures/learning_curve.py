@@ -31,8 +31,8 @@ FEW_ROUNDS = 30
 class LearningCurve(Figure):
     """Accuracy and negative log-likelihood of the global model after each evaluated round.
 
-    The likelihood on the clients' training data, while they train, is drawn beside that on the test
-    data; what training pays for the divergence from the prior, KL / N, has a panel of its own.
+    The likelihood on the clients' training data, while they train, is drawn next to that on the
+    test data; what training pays for the divergence from the prior, KL / N, has a panel of its own.
 
     Reference:
         Fischer et al. (2024), section 3.3 (the metrics).
@@ -68,7 +68,7 @@ class LearningCurve(Figure):
 
 
 def _samples(folder: RunFolder) -> str:
-    """Return with how many Monte Carlo samples rounds are judged; the final metrics have more."""
+    """Return the number of Monte Carlo samples of a round; the final metrics have more."""
     samples = folder.config().get("evaluate-mc-samples") if folder.holds(CONFIG) else None
     return f", {samples} Monte Carlo samples a round" if samples else ""
 

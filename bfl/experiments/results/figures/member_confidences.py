@@ -1,4 +1,4 @@
-"""What an ensemble's members predict right and wrong, by confidence."""
+"""Right and wrong predictions of an ensemble's members, by confidence."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class MemberConfidences(Figure):
     """
 
     def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
-        """Return the figure, or None when the run has judged no samples and no clients."""
+        """Return the figure, or None when the run has evaluated no samples and no clients."""
         found = folder.ensemble().get(CONFIDENCES, {}) if folder.holds(ENSEMBLE) else {}
         if not found:
             return None

@@ -1,4 +1,4 @@
-"""Who holds how much of which class."""
+"""Numbers of examples by client and class."""
 
 from __future__ import annotations
 

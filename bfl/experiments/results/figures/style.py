@@ -1,4 +1,4 @@
-"""What the figures have in common: colours, type, axes and the line that names the run."""
+"""Style of the figures: colours, type, axes and the line that names the run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TITLE_KEYS = (
 """The keys that a figure's title has, line by line."""
 
 CHARACTERS_AN_INCH = 12
-"""How much of a title goes beside each other."""
+"""Number of a title's characters that fit in an inch."""
 
 _STYLE = {
     "font.size": 9.0,

@@ -1,4 +1,4 @@
-"""The uncertainty of right predictions beside that of wrong ones."""
+"""The uncertainty of right predictions next to that of wrong ones."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ BINS = 24
 
 @figures.register("uncertainty-of-errors")
 class UncertaintyOfErrors(Figure):
-    """How uncertain the right predictions are and how uncertain the wrong ones, by uncertainty.
+    """Uncertainties of the right predictions and of the wrong ones, by measure.
 
     The number in a panel is the area under the receiver operating characteristic: the probability
     that a wrong prediction is more uncertain than a right one, ties counted half. 0.5 says nothing

@@ -42,7 +42,7 @@ PANELS_A_LINE = 4
 """Panels beside each other, at most."""
 
 MARKERS = ("o", "s", "D", "^", "v", "P")
-"""What numbers beside each other are drawn as."""
+"""Markers that tell apart several numbers in one panel."""
 
 LEAST_WIDTH, LEAST_HEIGHT = 6.0, 4.5
 """Inches that a figure is wide and high, at least."""
@@ -74,7 +74,7 @@ class Curve:
 
 @dataclass(frozen=True)
 class Overlay:
-    """What a figure of a study draws from.
+    """Data that a study's figure draws from.
 
     Attributes:
         results: What the study's runs have given.

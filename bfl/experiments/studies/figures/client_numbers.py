@@ -1,4 +1,4 @@
-"""How the models of each client do on its own test data, client by client."""
+"""Results of each client's models on its own test data, client by client."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class ClientNumbers(StudyFigure):
     def _has_one_axis(self) -> Self:
         if self.otherwise and _quantity(self.otherwise) != _quantity(self.metric):
             raise ValueError(
-                f"otherwise is {self.otherwise!r} beside metric = {self.metric!r}, which share an "
+                f"otherwise is {self.otherwise!r} besides metric = {self.metric!r}, which share an "
                 f"axis; allowed: a number whose name ends in '{_quantity(self.metric)}'"
             )
         return self

@@ -34,7 +34,7 @@ class LearningCurves(StudyFigure):
 
     Of a line of which no run is finished, those that have begun are shown as far as they all have
     come. With ``ensemble`` the same of the
-    ensemble that is judged beside the posterior is drawn as well, thin.
+    ensemble that is evaluated besides the posterior is drawn as well, thin.
 
     Reference:
         Fischer et al. (2024), Figs. 3, 5, 8 and 9; Chen and Chao (2021), Fig. 3, with ``ensemble``.
