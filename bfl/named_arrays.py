@@ -8,21 +8,21 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def under(prefix: str, arrays: Mapping[str, T]) -> dict[str, T]:
+def add_prefix(prefix: str, arrays: Mapping[str, T]) -> dict[str, T]:
     """Return a group's arrays with the prefix before their names.
 
     Example:
-        >>> under("optimizer.", {"momentum": 1})
+        >>> add_prefix("optimizer.", {"momentum": 1})
         {'optimizer.momentum': 1}
     """
     return {f"{prefix}{name}": array for name, array in arrays.items()}
 
 
-def behind(prefix: str, arrays: Mapping[str, T]) -> dict[str, T]:
+def strip_prefix(prefix: str, arrays: Mapping[str, T]) -> dict[str, T]:
     """Return the group that ``under`` has put among others.
 
     Example:
-        >>> behind("optimizer.", {"optimizer.momentum": 1, "mean": 2})
+        >>> strip_prefix("optimizer.", {"optimizer.momentum": 1, "mean": 2})
         {'momentum': 1}
     """
     found = (item for item in arrays.items() if item[0].startswith(prefix))

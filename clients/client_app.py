@@ -63,10 +63,10 @@ from bfl.learning.training import LocalResult, LocalTask
 from bfl.plugins import activate
 from bfl.posteriors import Manifest, Posterior
 from clients.closing import closed
+from clients.evaluation import evaluated_metrics
 from clients.examples import client_examples, data_problem, label_problem, labels_and_classes
 from clients.guard import deadline, reason_for_server, reports_errors
 from clients.heads import Head
-from clients.judging import judged_metrics
 from clients.masked import (
     advertised,
     checked_task,
@@ -84,7 +84,7 @@ from clients.part_states import (
     keeps_state,
     named_optimizer,
     optimizer_arrays,
-    received_beside,
+    received_extras,
     taken_up,
 )
 from clients.personal import kept_of_model, personal_model, personal_model_problem, personal_task
@@ -222,7 +222,7 @@ def _train(
     arrays: Any = message.content[ARRAYS]
     from_server = posterior_from_arrays(arrays, _variance_not_sent(configuration))
     parts = configuration.parts
-    beside = received_beside(message.content, parts, from_server)
+    extras = received_extras(message.content, parts, from_server)
     keeps_optimizer = keys.optimizer_state == "keep"
     store = client_state(context, node, task) if keeps_optimizer or keeps_state(parts) else None
     kept = taken_up(store, task)
@@ -246,7 +246,7 @@ def _train(
         keeps_optimizer=keeps_optimizer,
         personal=personal_task(configuration, task, states, model),
         draws=None if node.simulated else SystemNormals(),
-        **_of_parts(configuration, states, received, beside, trainer.network),
+        **_of_parts(configuration, states, received, extras, trainer.network),
     )
     result = trainer.train(data.images, labels, local_task)
     metrics = _measured(configuration, task, node, trainer, model, result, local_task, started)
@@ -254,7 +254,7 @@ def _train(
     outgoing = _outgoing(configuration, task, learnt, from_server, head.manifest, node)
     packed, posterior = _packed(configuration, outgoing, from_server)
     trained = replace(
-        result.trained(local_task, posterior, beside),
+        result.trained(local_task, posterior, extras),
         received=from_server,
         head=stays,
         personal=kept_of_model(configuration, result, model),
@@ -303,11 +303,11 @@ def _measured(
         return private_metrics(task, node, configuration)
     family = personal_architecture(configuration, model)
     models = (result.posterior, result.personal)
-    judged = judged_metrics(configuration, task, node, trainer, family, models)
+    evaluated = evaluated_metrics(configuration, task, node, trainer, family, models)
     return {
         **training_metrics(result, int(local_task.examples.size), started),
-        **own_test_metrics(node, configuration, task, result.posterior, judged),
-        **judged,
+        **own_test_metrics(node, configuration, task, result.posterior, evaluated),
+        **evaluated,
     }
 
 
@@ -354,7 +354,7 @@ def _of_parts(
     configuration: Configuration,
     states: PartStates,
     received: Posterior,
-    beside: Arrays,
+    extras: Arrays,
     network: Network,
 ) -> dict[str, Any]:
     """Return what the parts of the method say of a local task."""
@@ -366,7 +366,7 @@ def _of_parts(
             received,
             lambda: network.initial_posterior(configuration.keys.seed),
         ),
-        "offsets": correction.checked_offsets(states.of_part(correction), beside, received),
+        "offsets": correction.checked_offsets(states.of_part(correction), extras, received),
     }
 
 

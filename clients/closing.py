@@ -19,7 +19,7 @@ from bfl.federation.wire import (
     ARRAYS,
     Positions,
     TrainTask,
-    arrays_beside,
+    extra_arrays,
     posterior_from_arrays,
     reply_content,
 )
@@ -67,7 +67,7 @@ def closed(
     trained = seen(examples)
     vector = measured(
         configuration.closing,
-        arrays_beside(message.content),
+        extra_arrays(message.content),
         trained,
         seen(kept) if kept.size else trained,
     )

@@ -29,7 +29,7 @@ def own_test_metrics(
     configuration: Configuration,
     task: TrainTask,
     posterior: Posterior,
-    judged: Mapping[str, float | int],
+    evaluated: Mapping[str, float | int],
 ) -> dict[str, float | int]:
     """Return the accuracy of a trained posterior on the client's own test images, and their number.
 
@@ -40,17 +40,20 @@ def own_test_metrics(
         configuration: The run's configuration.
         task: The round's task.
         posterior: What the client has learnt.
-        judged: What ``judged_metrics`` has measured in this round, where clients evaluate.
+        evaluated: What ``evaluated_metrics`` has measured in this round, where clients evaluate.
     """
     keys = configuration.keys
-    # Without all of its network at the server a client evaluates by itself (clients.judging).
+    # Without all of its network at the server a client evaluates by itself (clients.evaluation).
     if configuration.shared.partial:
         return {}
     if not node.dataset or not keys.evaluate_every or task.server_round % keys.evaluate_every:
         return {}
     # The same posterior on the same images, which need not be predicted twice.
-    if f"{MEME}accuracy" in judged:
-        return {TEST_ACCURACY: judged[f"{MEME}accuracy"], TEST_EXAMPLES: judged[TEST_EXAMPLES]}
+    if f"{MEME}accuracy" in evaluated:
+        return {
+            TEST_ACCURACY: evaluated[f"{MEME}accuracy"],
+            TEST_EXAMPLES: evaluated[TEST_EXAMPLES],
+        }
     own = cached_dataset(node.dataset, "")
     evaluator = _evaluator(own, task.configuration, task.num_classes, node.plugins)
     labels = evaluator.dataset.test_labels

@@ -10,8 +10,8 @@ from flwr.app import RecordDict
 
 from bfl.errors import LostStateError, RunError, public
 from bfl.federation.parts import Arrays, Part, Trained, check_concluded, check_received
-from bfl.federation.wire import TrainTask, arrays_beside
-from bfl.named_arrays import behind, under
+from bfl.federation.wire import TrainTask, extra_arrays
+from bfl.named_arrays import add_prefix, strip_prefix
 from bfl.posteriors import Posterior
 from clients.state import ClientState
 
@@ -52,7 +52,7 @@ class PartStates:
                 states[name] = {**states.get(name, {}), **part.begin_client(received)}
                 continue
             # Of parts that share a state, each takes up what the one before has made of it.
-            mine = states[name] if name in states else behind(f"{_PREFIX}{name}.", kept)
+            mine = states[name] if name in states else strip_prefix(f"{_PREFIX}{name}.", kept)
             states[name] = part.commit(mine, task.damping)
         return cls(parts, states)
 
@@ -72,14 +72,14 @@ class PartStates:
         sent: dict[str, Any] = {}
         kept: dict[str, npt.NDArray[Any]] = {}
         for part in self._parts:
-            beside, state = part.conclude(self.of_part(part), trained)
-            check_concluded(part, beside, state, trained.received)
-            sent.update(beside)
-            kept |= under(f"{_PREFIX}{part.client_state_name}.", state)
+            extras, state = part.conclude(self.of_part(part), trained)
+            check_concluded(part, extras, state, trained.received)
+            sent.update(extras)
+            kept |= add_prefix(f"{_PREFIX}{part.client_state_name}.", state)
         return sent, kept
 
 
-def received_beside(content: RecordDict, parts: Sequence[Part], received: Posterior) -> Arrays:
+def received_extras(content: RecordDict, parts: Sequence[Part], received: Posterior) -> Arrays:
     """Return what the server has sent besides the posterior, as the method's parts declare it.
 
     Args:
@@ -91,7 +91,7 @@ def received_beside(content: RecordDict, parts: Sequence[Part], received: Poster
         RunError: Something else has come.
     """
     try:
-        arrays = arrays_beside(content)
+        arrays = extra_arrays(content)
     except Exception as error:  # whatever NumPy makes of bytes that the server has chosen
         raise public(RunError(f"the server has sent, besides the posterior: {error}")) from error
     check_received(parts, arrays, received)
@@ -124,9 +124,9 @@ def taken_up(store: ClientState | None, task: TrainTask) -> Arrays:
 
 def named_optimizer(state: Arrays) -> dict[str, npt.NDArray[Any]]:
     """Return the optimizer's arrays under the names by which they are kept."""
-    return under(_OPTIMIZER, state)
+    return add_prefix(_OPTIMIZER, state)
 
 
 def optimizer_arrays(kept: Arrays) -> dict[str, npt.NDArray[Any]]:
     """Return what the optimizer kept; nothing if it begins anew."""
-    return behind(_OPTIMIZER, kept)
+    return strip_prefix(_OPTIMIZER, kept)

@@ -11,9 +11,9 @@ from flwr.app import ArrayRecord, ConfigRecord, Message
 from flwr.serverapp import Grid
 
 from bfl.learning.networks.parametrizations import SOFTPLUS, Parametrization
-from strategies.exchange import UsableReplies
 from strategies.federation import discover
-from strategies.flower_clients import FlowerClients, Patience, TaskTemplate
+from strategies.flower_clients import FlowerClients, RetryPolicy, TaskTemplate
+from strategies.messaging import UsableReplies
 from strategies.pooled_round import PooledRounds
 from strategies.preflight import (
     check_exchange,
@@ -128,7 +128,7 @@ def begin_course(
             run_key=strategy.run.key,
             calibration_share=known.keys.calibration_share if known else 0.0,
         ),
-        Patience(timeout, strategy.min_clients, strategy.round_retries),
+        RetryPolicy(timeout, strategy.min_clients, strategy.round_retries),
         max_examples=strategy.max_examples,
         manifest=strategy.manifest,
         warn=warnings.of_client,

@@ -15,7 +15,7 @@ from bfl.errors import ConfigurationError, RunError
 from bfl.federation.client_text import neutralized
 from bfl.federation.node_description import PERSONAL_MODELS, NodeDescription
 from bfl.federation.wire import DATA_DIR, DATASET, NUM_CLASSES, PRIVATE
-from strategies.exchange import Outstanding
+from strategies.messaging import Outstanding
 
 AGAIN_AFTER_FAILURE = 5.0
 """Seconds after which a node is asked again that has answered with an error."""

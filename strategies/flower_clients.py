@@ -15,23 +15,23 @@ from bfl.federation.client_text import neutralized
 from bfl.federation.wire import (
     Positions,
     TrainTask,
+    extras_record,
     posterior_to_arrays,
-    record_beside,
     train_content,
 )
 from bfl.posteriors import Manifest
 from strategies.examples import ExampleCounts
-from strategies.exchange import UsableReplies, exchange_with_retries
 from strategies.federation import Federation
 from strategies.masked_clients import MaskedAttempt, with_attempts
+from strategies.messaging import UsableReplies, exchange_with_retries
 from strategies.pool_sums import ClientsSum, WantedSum
-from strategies.tally import mean_metrics
+from strategies.round_statistics import mean_metrics
 from strategies.training_request import TrainingRequest
 from strategies.updates import ClientUpdate, in_order, measured, usable_updates
 
 
 @dataclass(frozen=True)
-class Patience:
+class RetryPolicy:
     """Limits of waiting for clients: for how long, and for how few.
 
     Attributes:
@@ -125,7 +125,7 @@ class FlowerClients:
         grid: Grid,
         federation: Federation,
         template: TaskTemplate,
-        patience: Patience,
+        patience: RetryPolicy,
         *,
         max_examples: int,
         manifest: Manifest | None,
@@ -312,7 +312,7 @@ class FlowerClients:
         """Return what each client is sent, by partition id."""
         # One record for all: the clients of a round are sent the same.
         arrays = posterior_to_arrays(request.posterior, request.vectors)
-        beside = record_beside(request.broadcast)
+        extras = extras_record(request.broadcast)
         return {
             partition_id: train_content(
                 arrays,
@@ -322,7 +322,7 @@ class FlowerClients:
                     damping=request.damping[partition_id],
                 ),
                 self.more,
-                beside,
+                extras,
             )
             for partition_id in request.partition_ids
         }

@@ -39,8 +39,8 @@ from bfl.federation.secure_aggregation.on_the_wire import (
 from bfl.federation.secure_aggregation.server import SecureSum
 from bfl.federation.secure_aggregation.told import told_digest
 from bfl.federation.wire import TRAIN
-from strategies.exchange import exchange
 from strategies.federation import Federation
+from strategies.messaging import exchange
 from strategies.pool_sums import ClientsSum, WantedSum
 
 Told = Callable[[int, str], None]

@@ -14,7 +14,7 @@ from bfl.aggregation.server_optimizers import ServerOptimizer
 from bfl.aggregation.weightings import Weighting
 from bfl.closing import Closing, closings
 from bfl.configuration import Configuration
-from bfl.configuration.kinds import KINDS
+from bfl.configuration.component_slots import SLOTS
 from bfl.errors import ConfigurationError
 from bfl.evaluation.predictives import Predictive
 from bfl.evaluation.predictives.posterior import PosteriorPredictive
@@ -84,7 +84,7 @@ class Method:
         Raises:
             ConfigurationError: There is no part of a name.
         """
-        registries = {kind.attribute: kind.registry for kind in KINDS}
+        registries = {kind.attribute: kind.registry for kind in SLOTS}
         parts = {
             name: registries[name].create(part) if isinstance(part, str) else part
             for name, part in given.items()
@@ -100,7 +100,7 @@ class Method:
     @classmethod
     def _kinds(cls) -> list[str]:
         """Return the fields that are kinds of parts, of which there is one."""
-        kinds = {kind.attribute for kind in KINDS if not kind.chain}
+        kinds = {kind.attribute for kind in SLOTS if not kind.chain}
         return [declared.name for declared in fields(cls) if declared.name in kinds]
 
     @property
@@ -126,7 +126,7 @@ class Method:
                 states[part.state_name] = {**states.get(part.state_name, {}), **begun}
         return states
 
-    def sent_beside(self, states: Mapping[str, Arrays], posterior: Posterior) -> Arrays:
+    def sent_extras(self, states: Mapping[str, Arrays], posterior: Posterior) -> Arrays:
         """Return what all clients of a round are sent besides the posterior.
 
         Raises:

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from bfl.aggregation.client_models import ClientModels
 from bfl.federation.state import Snapshots
-from bfl.named_arrays import behind, under
+from bfl.named_arrays import add_prefix, strip_prefix
 from bfl.posteriors import Manifest, Posterior
 from bfl.texts import from_json
 from strategies.server_state import ServerState
@@ -31,7 +31,7 @@ class PooledRound:
     Attributes:
         state: Where the federation stands, with the pooled posterior.
         metrics: What clients and pooling have measured.
-        clients: One entry for each client pooled, see ``strategies.tally``.
+        clients: One entry for each client pooled, see ``strategies.round_statistics``.
         models: The clients' models, where a part needs them.
     """
 
@@ -44,9 +44,9 @@ class PooledRound:
         """Return all but the round as arrays by name."""
         report = json.dumps({"metrics": self.metrics, "clients": list(self.clients)})
         return {
-            **under(_POSTERIOR, self.state.posterior.vectors()),
-            **under(_STATE, self.state.to_arrays()),
-            **under(_MODELS, self.models.to_arrays() if self.models else {}),
+            **add_prefix(_POSTERIOR, self.state.posterior.vectors()),
+            **add_prefix(_STATE, self.state.to_arrays()),
+            **add_prefix(_MODELS, self.models.to_arrays() if self.models else {}),
             _REPORT: np.frombuffer(report.encode(), np.uint8),
         }
 
@@ -59,10 +59,13 @@ class PooledRound:
         Raises:
             KeyError: An array is missing.
         """
-        posterior, models = Posterior(**behind(_POSTERIOR, arrays)), behind(_MODELS, arrays)
+        posterior, models = (
+            Posterior(**strip_prefix(_POSTERIOR, arrays)),
+            strip_prefix(_MODELS, arrays),
+        )
         report = from_json(arrays[_REPORT].tobytes())
         return cls(
-            state=ServerState.from_arrays(server_round, posterior, behind(_STATE, arrays)),
+            state=ServerState.from_arrays(server_round, posterior, strip_prefix(_STATE, arrays)),
             metrics=report["metrics"],
             clients=report["clients"],
             models=ClientModels.from_arrays(models, manifest) if models else None,
@@ -112,7 +115,7 @@ class PooledRounds:
 
     def _digest(self, begun: ServerState) -> npt.NDArray[np.uint8]:
         found = hashlib.sha256(self._run.encode())
-        vectors = under(_POSTERIOR, begun.posterior.vectors())
+        vectors = add_prefix(_POSTERIOR, begun.posterior.vectors())
         for name, array in sorted({**vectors, **begun.to_arrays()}.items()):
             found.update(f"{name} {array.dtype.str} {array.shape} ".encode())
             found.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)

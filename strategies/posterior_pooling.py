@@ -40,7 +40,7 @@ from bfl.posteriors import Manifest
 from bfl.posteriors.floor import SCALE_FLOOR
 from strategies.closing import CLOSING, close
 from strategies.course import Course, begin_course
-from strategies.exchange import answered, exchange
+from strategies.messaging import answered, exchange
 from strategies.method import Method
 from strategies.preflight import initial_posterior
 from strategies.privacy import PoolNoise
@@ -316,8 +316,8 @@ class PosteriorPooling(Strategy):
 
     def _recorded(self, course: Course, seconds: float, evaluated: Mapping[str, Any]) -> bool:
         """Tell whoever looks on of the round that is over; return whether it is the last."""
-        judged, report = self.run.judge(course.state), course.report
-        metrics: dict[str, Any] = {**report.metrics, **evaluated, **judged}
+        of_models, report = self.run.evaluate_models(course.state), course.report
+        metrics: dict[str, Any] = {**report.metrics, **evaluated, **of_models}
         course.warnings.of_numbers(course.state.server_round, metrics)
         finished = Round(course.state, metrics, seconds, report.clients)
         return bool(self.on_round and self.on_round(finished))

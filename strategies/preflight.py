@@ -16,7 +16,7 @@ from bfl.aggregation.server import Server
 from bfl.aggregation.server_optimizers import ServerOptimizer
 from bfl.aggregation.weightings import Weighting
 from bfl.configuration import Configuration, contradictions, resolve
-from bfl.configuration.kinds import KINDS, base_of
+from bfl.configuration.component_slots import SLOTS, base_of
 from bfl.data.datasets.server_data import HELD_BACK
 from bfl.engine.resources import available_memory
 from bfl.errors import ConfigurationError, PosteriorError
@@ -256,7 +256,7 @@ def check_declarations(
     """
     clients = configuration or resolve({}, check_data=False, check_parts=False)
     picked: dict[str, Any] = method.picked()
-    for kind in KINDS:
+    for kind in SLOTS:
         mine = tuple(part for part in method.parts if isinstance(part, base_of(kind)))
         if mine and kind.key == kind.registry.kind:
             picked[kind.attribute] = mine if kind.chain else mine[0]
@@ -273,9 +273,9 @@ def check_declarations(
         keys["server_data"] = clients.keys.server_data or HELD_BACK
         keys["server_labels"] = data.labels is not None
     together = replace(clients, keys=clients.keys.model_copy(update=keys), **picked)
-    known = [kind for kind in KINDS if configuration or kind.attribute in picked]
+    known = [kind for kind in SLOTS if configuration or kind.attribute in picked]
     # Without a part there is none of its kind on the server; on the clients there may be any.
-    absent = [kind for kind in KINDS if kind not in known and issubclass(base_of(kind), Part)]
+    absent = [kind for kind in SLOTS if kind not in known and issubclass(base_of(kind), Part)]
     problems = contradictions(together, known, absent)
     if problems:
         raise ConfigurationError("\n".join(problems))

@@ -27,8 +27,8 @@ from strategies.method import Method
 from strategies.pool_sums import ClientsSum, WantedSum, pool_sums, wanted_sum
 from strategies.pool_updates import pool_updates
 from strategies.pooled_round import PooledRound, PooledRounds
+from strategies.round_statistics import PooledClient, RoundStatistics
 from strategies.server_state import ServerState
-from strategies.tally import PooledClient, Tally
 from strategies.training_request import TrainingRequest, beyond_float32, training_request
 from strategies.updates import ClientUpdate
 
@@ -73,7 +73,7 @@ class RoundReport:
 
     Attributes:
         metrics: What clients and pooling have measured.
-        clients: One entry for each client pooled, see ``strategies.tally``.
+        clients: One entry for each client pooled, see ``strategies.round_statistics``.
     """
 
     metrics: dict[str, float]
@@ -227,7 +227,7 @@ def pooled_round(
     def add(update: ClientUpdate, weight: float) -> None:
         if method.needs_models:
             kept.append(update)
-        combination.add(update.beside, weight)
+        combination.add(update.extras, weight)
         if spread:
             spread.add(update.posterior, weight)
 
@@ -266,7 +266,7 @@ def _pooled(
     seed: int,
     on_weighed: Callable[[ClientUpdate, float], None],
     server: Server | None,
-) -> tuple[Pooled, Tally]:
+) -> tuple[Pooled, RoundStatistics]:
     """Have clients train and return what they pool to, by single updates or by their sum.
 
     With it comes what is counted of them.
@@ -282,7 +282,7 @@ def _pooled(
         added_up = clients.add_up(request, wanted)
         unseen = tuple(PooledClient(i, sizes[i]) for i in added_up.partition_ids)
         pooled = pool_sums(method.pooling, wanted, added_up, previous, state.unrounded)
-        return pooled, Tally(len(asked), 0, unseen)
+        return pooled, RoundStatistics(len(asked), 0, unseen)
     refused: list[int] = []
     seen: list[PooledClient] = []
 
@@ -307,7 +307,7 @@ def _pooled(
         on_weighed=weighed,
         server=ServerRound(server, number) if server else None,
     )
-    return pooled, Tally(len(asked), len(refused), tuple(seen))
+    return pooled, RoundStatistics(len(asked), len(refused), tuple(seen))
 
 
 def _in_float64(posterior: Posterior) -> Posterior:

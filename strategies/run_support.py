@@ -12,7 +12,7 @@ from strategies.federation import Federation
 from strategies.server_state import ServerState
 
 
-def _nothing_judged(state: ServerState) -> Mapping[str, float]:
+def _nothing_evaluated(state: ServerState) -> Mapping[str, float]:
     return {}
 
 
@@ -30,8 +30,8 @@ class RunSupport:
         folder: The run's folder, for clients that keep a state in a simulation.
         key: The run's own word, by which nodes file what they keep.
         test_partition: The test examples of each client; None where clients do not evaluate.
-        judge: Evaluates the predictive's models after a round; its numbers stand in the round's
-            metrics.
+        evaluate_models: Evaluates the predictive's models after a round; its numbers stand in the
+            round's metrics.
         on_sums: Called with the number of each round of the closing's sums, and its numbers.
     """
 
@@ -40,7 +40,7 @@ class RunSupport:
     folder: str = ""
     key: str = ""
     test_partition: Sequence[Positions | None] | None = None
-    judge: Callable[[ServerState], Mapping[str, float]] = _nothing_judged
+    evaluate_models: Callable[[ServerState], Mapping[str, float]] = _nothing_evaluated
     on_sums: Callable[[int, Mapping[str, float]], None] = _not_told
 
 
@@ -52,7 +52,7 @@ class Round:
         state: Where the federation stands after it, with the global posterior.
         metrics: What clients and pooling have measured, and what was evaluated.
         seconds: How long training and pooling took.
-        clients: One entry for each client pooled, see ``strategies.tally``.
+        clients: One entry for each client pooled, see ``strategies.round_statistics``.
     """
 
     state: ServerState

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.federation.parts import Arrays
-from bfl.named_arrays import behind, under
+from bfl.named_arrays import add_prefix, strip_prefix
 from bfl.posteriors import Posterior
 
 _OPTIMIZER, _PARTS, _PREDICTIVE = "server-optimizer.", "part.", "predictive."
@@ -81,9 +81,11 @@ class ServerState:
         if self.pooled is not None:
             arrays[f"{_UNROUNDED}mean"] = self.pooled.mean
             arrays[f"{_UNROUNDED}variance"] = self.pooled.variance
-        arrays |= under(_OPTIMIZER, self.server_optimizer) | under(_PREDICTIVE, self.predictive)
+        arrays |= add_prefix(_OPTIMIZER, self.server_optimizer) | add_prefix(
+            _PREDICTIVE, self.predictive
+        )
         for part, state in self.parts.items():
-            arrays |= under(f"{_PARTS}{part}.", state)
+            arrays |= add_prefix(f"{_PARTS}{part}.", state)
         return arrays
 
     @classmethod
@@ -96,7 +98,7 @@ class ServerState:
             KeyError: An array is missing.
         """
         parts: dict[str, dict[str, npt.NDArray[Any]]] = {}
-        for key, array in behind(_PARTS, arrays).items():
+        for key, array in strip_prefix(_PARTS, arrays).items():
             part, name = key.split(".", maxsplit=1)
             parts.setdefault(part, {})[name] = array
         return cls(
@@ -104,9 +106,9 @@ class ServerState:
             posterior=posterior,
             pooled_rounds=np.asarray(arrays[_ROUNDS]),
             damping=np.asarray(arrays[_DAMPING]),
-            server_optimizer=behind(_OPTIMIZER, arrays),
+            server_optimizer=strip_prefix(_OPTIMIZER, arrays),
             parts=parts,
-            predictive=behind(_PREDICTIVE, arrays),
+            predictive=strip_prefix(_PREDICTIVE, arrays),
             pooled=_unrounded(arrays),
         )
 

@@ -30,7 +30,7 @@ class TrainingRequest:
         declared: What they have to send besides theirs.
         problem: Says what is wrong with a client's posterior beyond its form, given the number of
             its examples; None if nothing is.
-        problem_beside: Says what is wrong with what a client has sent besides its posterior, given
+        extras_problem: Says what is wrong with what a client has sent besides its posterior, given
             arrays that are as declared; None if nothing is.
         pooled_rounds: By partition id, the last round in which a client's update was pooled; 0:
             none yet.
@@ -47,7 +47,7 @@ class TrainingRequest:
     broadcast: Arrays
     declared: tuple[DeclaredArray, ...]
     problem: Callable[[Posterior, int], str | None]
-    problem_beside: Callable[[Arrays], str | None]
+    extras_problem: Callable[[Arrays], str | None]
     pooled_rounds: Mapping[int, int]
     damping: Mapping[int, float]
     exchange: Exchange
@@ -76,10 +76,10 @@ def training_request(
         noise = method.pool_noise
         return noise.problem(posterior, state.posterior) if noise else None
 
-    def problem_beside(beside: Arrays) -> str | None:
+    def extras_problem(extras: Arrays) -> str | None:
         # What one client has sent must not end the run of all: folded as if it were the only one.
         single = Combination(declared)
-        single.add(beside, 1.0)
+        single.add(extras, 1.0)
         with np.errstate(over="ignore", invalid="ignore"):
             folded = method.fold(state.parts, single.combined(), alone)
             return beyond_float32(folded) or _unsendable(method, folded, state.posterior)
@@ -89,10 +89,10 @@ def training_request(
         partition_ids=asked,
         posterior=state.posterior,
         vectors=method.broadcast.vectors,
-        broadcast=method.sent_beside(state.parts, state.posterior),
+        broadcast=method.sent_extras(state.parts, state.posterior),
         declared=declared,
         problem=problem,
-        problem_beside=problem_beside,
+        extras_problem=extras_problem,
         pooled_rounds={i: int(state.pooled_rounds[i]) for i in asked},
         damping={i: float(state.damping[i]) for i in asked},
         exchange=method.exchange,
@@ -114,7 +114,7 @@ def beyond_float32(states: Mapping[str, Arrays]) -> str | None:
 def _unsendable(method: Method, parts: Mapping[str, Arrays], posterior: Posterior) -> str | None:
     """Return why no client would take what the parts broadcast of their states; None if all do."""
     try:
-        method.sent_beside(parts, posterior)
+        method.sent_extras(parts, posterior)
     except RunError as error:
         return str(error)
     return None

@@ -20,13 +20,13 @@ from bfl.federation.wire import (
     ARRAYS,
     METRICS,
     RUN_CANNOT_GO_ON,
-    arrays_beside,
+    extra_arrays,
     vectors_from_arrays,
 )
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.posterior import VECTORS
 from strategies.examples import ExampleCounts
-from strategies.exchange import UsableReplies
+from strategies.messaging import UsableReplies
 from strategies.training_request import TrainingRequest
 
 MOST_EXAMPLES = 2**53
@@ -63,14 +63,14 @@ class ClientUpdate:
         posterior: Its posterior.
         num_examples: Its number of training examples.
         metrics: What it has measured, under the client's own names.
-        beside: What the parts of the method have it send besides its posterior.
+        extras: What the parts of the method have it send besides its posterior.
     """
 
     partition_id: int
     posterior: Posterior
     num_examples: int
     metrics: dict[str, float]
-    beside: Arrays = field(default_factory=dict)
+    extras: Arrays = field(default_factory=dict)
 
 
 def usable_updates(
@@ -222,7 +222,7 @@ def checked_update(
         declared=request.declared,
         exchange=request.exchange,
     )
-    problem = request.problem_beside(update.beside) if update.beside else None
+    problem = request.extras_problem(update.extras) if update.extras else None
     if problem:
         raise RefusedUpdateError(f"with the arrays besides the posterior {problem}")
     if problem := request.problem(update.posterior, update.num_examples):
@@ -272,7 +272,7 @@ def read_update(
         posterior=_posterior(arrays, sent, manifest, exchange or Direct()),
         num_examples=_num_examples(metrics.get(NUM_EXAMPLES), num_examples, most_examples),
         metrics=_numbers(metrics),
-        beside=_beside(content, declared),
+        extras=_extras(content, declared),
     )
 
 
@@ -299,9 +299,9 @@ def _posterior(
     return posterior
 
 
-def _beside(content: RecordDict, declared: Sequence[DeclaredArray]) -> Arrays:
+def _extras(content: RecordDict, declared: Sequence[DeclaredArray]) -> Arrays:
     try:
-        arrays = arrays_beside(content)
+        arrays = extra_arrays(content)
     except Exception as error:  # whatever NumPy makes of bytes that a client has chosen
         raise RefusedUpdateError(f"an array besides the posterior: {error}") from error
     expected = {array.name for array in declared}

@@ -3,7 +3,7 @@
 from typing import Any
 
 from bfl.configuration import resolve
-from bfl.configuration.kinds import KINDS, LINK, Kind
+from bfl.configuration.component_slots import LINK, SLOTS, ComponentSlot
 from bfl.errors import ConfigurationError
 from bfl.presets import presets
 from bfl.registry import Component
@@ -16,7 +16,7 @@ HELD_BACK = {"calibration-share": 0.1}
 """What a closing needs that measures on examples that nobody trains on."""
 
 
-def word_of(kind: Kind, name: str) -> str:
+def word_of(kind: ComponentSlot, name: str) -> str:
     """Return the word that picks a component: a family of networks is named with a depth, and a
     part of a chain with those of its kind that it needs before it."""
     component = kind.registry.get(name)
@@ -26,11 +26,11 @@ def word_of(kind: Kind, name: str) -> str:
     return LINK.join([*before, name]) if before else f"{name}{depth.default}" if depth else name
 
 
-def parts_of_all_keys() -> list[tuple[Kind, type[Component]]]:
+def parts_of_all_keys() -> list[tuple[ComponentSlot, type[Component]]]:
     """Return the parts that each key may name: a prior with a state is that of rounds alone."""
     return [
         (kind, component)
-        for kind in KINDS
+        for kind in SLOTS
         for component in kind.registry.classes()
         if not (kind.key in ("personal-prior", "pretrain-prior") and component.state_name)
     ]

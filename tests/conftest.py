@@ -45,7 +45,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _part(words: str) -> tuple[str, type[Component]]:
     """Return the key and the class of the part that ``--part`` names."""
-    from bfl.configuration.kinds import REGISTRIES
+    from bfl.configuration.component_slots import REGISTRIES
     from bfl.data.datasets import dataset_sources
     from bfl.errors import ConfigurationError, unknown_name
 

@@ -82,7 +82,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 def kinds() -> dict[str, str]:
     """Return the keys of all kinds of parts that there are, by their folders."""
-    from bfl.configuration.kinds import REGISTRIES
+    from bfl.configuration.component_slots import REGISTRIES
     from bfl.data.datasets import dataset_sources
 
     return {r.package.replace(".", "/"): r.kind for r in (*REGISTRIES, dataset_sources)}

@@ -10,7 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("bfl", "strategies", "clients")
 OTHERS = {
-    "strategies/exchange.py: message.metadata.ttl",
+    "strategies/messaging.py: message.metadata.ttl",
     "strategies/posterior_pooling.py: result.arrays",
     "clients/guard.py: timer.daemon",
 }

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from pydantic import Field
 
-from bfl.configuration.kinds import OF_EVERY_RUN, REGISTRIES
+from bfl.configuration.component_slots import OF_EVERY_RUN, REGISTRIES
 from bfl.data.datasets import dataset_sources
 from bfl.errors import ConfigurationError, nearest, unknown_name
 from bfl.registry import Component, Registry

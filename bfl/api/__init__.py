@@ -4,7 +4,7 @@
 - ``result``: ``Result`` and ``load``.
 - ``images``: what images have to be to be predicted.
 - ``alone``: one run at a time in a process.
-- ``judging``: a network evaluated on a labelled data set.
+- ``evaluation``: a network evaluated on a labelled data set.
 - ``network``: the networks that predict, and a plain Keras model.
 - ``predictions``: what comes out.
 """

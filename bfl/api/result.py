@@ -185,11 +185,11 @@ class Result:
             ConfigurationError: There is no such data set or corruption.
             DataError: The images or classes are not those of the run, or as for ``predict``.
         """
-        from bfl.api.judging import judged
+        from bfl.api.evaluation import evaluated
 
         where = str(self.configuration.get("data-dir", "")) if data_dir is None else data_dir
         asked = {"data": data, "foreign": foreign, "corruptions": corruptions, "data_dir": where}
-        return judged(self._network, self._statistics, self.configuration, **asked)
+        return evaluated(self._network, self._statistics, self.configuration, **asked)
 
     def features(self, images: npt.ArrayLike) -> FloatArray:
         """Return what the network's last layer takes, (N, D), with weights at the posterior's mean.

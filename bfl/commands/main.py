@@ -24,7 +24,7 @@ from bfl.commands import (
 from bfl.commands.errors import exits_with_status
 from bfl.commands.options import path_argument
 from bfl.commands.terminal import console
-from bfl.configuration.kinds import KINDS, REGISTRIES
+from bfl.configuration.component_slots import REGISTRIES, SLOTS
 from bfl.configuration.settings import Setting, settings, settings_of, unset_values
 from bfl.data.datasets import dataset_sources
 from bfl.errors import ConfigurationError, DataError, unknown_name
@@ -117,7 +117,7 @@ def _choices_table(registry: Registry) -> Table:  # type: ignore[type-arg]
 
 def print_glossary(given: argparse.Namespace) -> None:
     """Print the page ``docs/glossary.md``."""
-    print(glossary_page({kind.key: kind.description for kind in KINDS}), end="")
+    print(glossary_page({kind.key: kind.description for kind in SLOTS}), end="")
 
 
 def list_keys(given: argparse.Namespace) -> None:

@@ -21,7 +21,7 @@ from bfl.experiments.results.environment import describe_environment
 from bfl.experiments.run.resume import FREE_TO_CHANGE
 from bfl.experiments.run.simulation import BACKENDS, read_backend_config
 from bfl.experiments.studies.folder import StudyFolder, is_done, state
-from bfl.experiments.studies.gathering import gather, results_beside, results_in
+from bfl.experiments.studies.gathering import gather, results_in, results_next_to
 from bfl.experiments.studies.planning import (
     Plan,
     PlannedRun,
@@ -177,7 +177,7 @@ def places_of(given: argparse.Namespace, scaled: ScaledStudy) -> tuple[Path, ...
         ConfigurationError: A folder that is named does not exist.
     """
     if not given.results:
-        return results_beside(scaled.study.source, scaled.folder_name)
+        return results_next_to(scaled.study.source, scaled.folder_name)
     named = tuple(place for place in given.results if str(place) != NO_RESULTS)
     for place in named:
         if not place.is_dir():
@@ -190,7 +190,7 @@ def _others(
 ) -> list[StudyFolder]:
     """Return the folders of the studies whose runs are taken where they are the same."""
     names = [f"{name}{scaled.scale.suffix}" for name in scaled.study.reuse]
-    beside = () if given.results else (results_beside(scaled.study.source, n) for n in names)
+    beside = () if given.results else (results_next_to(scaled.study.source, n) for n in names)
     places = [folder.path.parent / name for name in names]
     return [StudyFolder(place) for place in (*places, *chain.from_iterable(beside))]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from bfl.configuration.component_slots import SLOTS, ComponentSlot, base_of
 from bfl.configuration.keys import SERVER_ONLY_KEYS, Keys
-from bfl.configuration.kinds import KINDS, Kind, base_of
 from bfl.configuration.requirements import Choice, conflicts, properties
 from bfl.configuration.strategies import Strategy
 from bfl.configuration.without_network import needs_of_a_network
@@ -54,14 +54,16 @@ def all_contradictions(
     problems += needs_of_a_network(configuration.keys, configuration)
     chain = configuration.outgoing
     problems += filter(None, (order_problem(chain), length_problem(chain)))
-    kinds = [kind for kind in KINDS if not (on_client and kind.server_only)]
+    kinds = [kind for kind in SLOTS if not (on_client and kind.server_only)]
     choices = _choices(configuration, strategy, given, kinds)
     unknown = SERVER_ONLY_KEYS if on_client else frozenset()
     return [*problems, *conflicts([choice for choice in choices if choice.key not in unknown])]
 
 
 def contradictions(
-    configuration: Configuration, kinds: Iterable[Kind], assumed: Iterable[Kind] = ()
+    configuration: Configuration,
+    kinds: Iterable[ComponentSlot],
+    assumed: Iterable[ComponentSlot] = (),
 ) -> list[str]:
     """Return what a configuration's parts of some kinds, and its keys, need or exclude of another.
 
@@ -117,7 +119,7 @@ def _hidden(configuration: Configuration) -> list[str]:
     return [
         f"{kind.key} '{part.name}' has '{name}' by what it overrides, and its has() leaves it out; "
         "allowed: a has() that returns super().has() and what else there is"
-        for kind in KINDS
+        for kind in SLOTS
         for part in configuration.picked(kind)
         if isinstance(part, Part)
         for name in sorted(base_of(kind).has(part) - part.has())
@@ -181,7 +183,7 @@ def _choices(
     configuration: Configuration,
     strategy: Strategy,
     given: Mapping[str, Any],
-    kinds: Iterable[Kind] = KINDS,
+    kinds: Iterable[ComponentSlot] = SLOTS,
 ) -> list[Choice]:
     """Return what the configuration's keys say and declare."""
     chosen = []
@@ -199,7 +201,7 @@ def _choices(
     known = properties()
     wanted = [known.get(name) for choice in chosen for name in sorted(choice.requires)]
     needed = [wish.key for wish in wanted if wish]
-    ours = [key for key in needed if key not in {kind.key for kind in KINDS}]
+    ours = [key for key in needed if key not in {kind.key for kind in SLOTS}]
     for key in dict.fromkeys([*has.values(), *requires.values(), *ours]):
         chosen.append(
             Choice(

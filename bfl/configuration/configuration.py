@@ -12,8 +12,15 @@ import pydantic
 
 from bfl.aggregation.on_server import UsesServer
 from bfl.configuration.compatibility import all_contradictions
+from bfl.configuration.component_slots import (
+    EVALUATION,
+    OF_EVERY_RUN,
+    REGISTRIES,
+    SLOTS,
+    ComponentSlot,
+    Parts,
+)
 from bfl.configuration.keys import SERVER_ONLY_KEYS, Keys
-from bfl.configuration.kinds import JUDGING, KINDS, OF_EVERY_RUN, REGISTRIES, Kind, Parts
 from bfl.configuration.messages import refused_values, unknown_key, wrong_type
 from bfl.configuration.pairs import Value, parse_pairs
 from bfl.configuration.settings import default_values, given_values, settings_of
@@ -63,7 +70,7 @@ class Configuration(Parts):
     @property
     def components(self) -> tuple[Component, ...]:
         """The components picked, one of each kind or, of a chain, several."""
-        return tuple(component for kind in KINDS for component in self.picked(kind))
+        return tuple(component for kind in SLOTS for component in self.picked(kind))
 
     @property
     def parts(self) -> tuple[Part, ...]:
@@ -74,7 +81,7 @@ class Configuration(Parts):
         """
         return tuple(
             component
-            for kind in KINDS
+            for kind in SLOTS
             if kind.key == kind.registry.kind
             for component in self.picked(kind)
             if isinstance(component, Part)
@@ -91,7 +98,7 @@ class Configuration(Parts):
         needed = any(isinstance(c, UsesServer) and c.needs_server for c in self.components)
         return needed or bool(keys.pretrain_examples or (keys.server_data and keys.server_labels))
 
-    def picked(self, kind: Kind) -> tuple[Component, ...]:
+    def picked(self, kind: ComponentSlot) -> tuple[Component, ...]:
         """Return the components of a kind: one or, of a chain, several."""
         picked = getattr(self, kind.attribute)
         return picked if kind.chain else (picked,)
@@ -112,7 +119,7 @@ class Configuration(Parts):
     @cached_property
     def values(self) -> dict[str, Value]:
         """The flat keys and values that resolve to this configuration."""
-        return {**self._merged(KINDS), **self.settings_of_every_run}
+        return {**self._merged(SLOTS), **self.settings_of_every_run}
 
     def for_clients(self, *, paths: bool = True) -> dict[str, Value]:
         """Return the flat keys and values that clients read.
@@ -126,10 +133,10 @@ class Configuration(Parts):
             paths: Whether the clients look for the run's data where the server has them.
         """
         checked = self.exchange.clients_check
-        merged = self._merged(k for k in KINDS if not k.server_only or k.key in checked)
+        merged = self._merged(k for k in SLOTS if not k.server_only or k.key in checked)
         judging = {
             key
-            for registry in JUDGING
+            for registry in EVALUATION
             for component in registry.classes()
             for key in settings_of(component)
         }
@@ -138,7 +145,7 @@ class Configuration(Parts):
             merged = without_paths(merged)
         return {key: value for key, value in merged.items() if key not in SERVER_ONLY_KEYS}
 
-    def _merged(self, kinds: Iterable[Kind]) -> dict[str, Value]:
+    def _merged(self, kinds: Iterable[ComponentSlot]) -> dict[str, Value]:
         """Return the keys of every run, the words of some kinds and the settings of their parts."""
         merged: dict[str, Value] = self.keys.model_dump(by_alias=True)
         chosen = tuple(kinds)
@@ -171,7 +178,9 @@ class Configuration(Parts):
         keys = self.keys.model_copy(update={"clients": clients})
         return replace(self, keys=keys, given={**self.given, "clients": clients})
 
-    def with_default_parts(self, kinds: Iterable[Kind], **settings: Value) -> Configuration:
+    def with_default_parts(
+        self, kinds: Iterable[ComponentSlot], **settings: Value
+    ) -> Configuration:
         """Return the configuration with the default part of some kinds, whatever was picked.
 
         Args:
@@ -305,7 +314,7 @@ def _picked(given: Mapping[str, Any], problems: list[str]) -> _Picked:
     """
     picked: dict[str, tuple[str, tuple[Component, ...]]] = {}
     shared: dict[str, dict[str, Any]] = {}
-    for kind in sorted(KINDS, key=lambda kind: kind.key != kind.registry.kind):
+    for kind in sorted(SLOTS, key=lambda kind: kind.key != kind.registry.kind):
         word = given.get(kind.key, kind.default)
         if not isinstance(word, str):
             problems.append(wrong_type(kind.key, word, "string_type"))
@@ -333,7 +342,7 @@ def _configuration(
     name = words["pooling"] if strategy.only_a_rule else strategy.name
     parts: dict[str, Any] = {
         kind.attribute: picked[kind.key][1] if kind.chain else picked[kind.key][1][0]
-        for kind in KINDS
+        for kind in SLOTS
     }
     return Configuration(
         keys=keys.model_copy(update={"strategy": name}),

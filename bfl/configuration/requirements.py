@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from bfl.configuration.kinds import KINDS
+from bfl.configuration.component_slots import SLOTS
 from bfl.errors import nearest, unknown_name
 from bfl.registry import Component, Property
 
@@ -112,7 +112,7 @@ def properties() -> Mapping[str, Property]:
 def brought_problems() -> Iterator[str]:
     """Yield, for people, what is wrong with the properties that components bring."""
     known = dict(PROPERTIES)
-    keys = {kind.key for kind in KINDS}
+    keys = {kind.key for kind in SLOTS}
     for component in _components():
         for name, brought in component.brings.items():
             who = f"{component.__name__} ('{component.name}') brings the property '{name}'"
@@ -124,7 +124,7 @@ def brought_problems() -> Iterator[str]:
 
 
 def _components() -> Iterator[type[Component]]:
-    registries = dict.fromkeys(kind.registry for kind in KINDS)
+    registries = dict.fromkeys(kind.registry for kind in SLOTS)
     return (component for registry in registries for component in registry.classes())
 
 
@@ -203,7 +203,7 @@ def _parts(key: str, name: str) -> list[str]:
     """Return the parts, as they are set by default, that have a property."""
     return [
         component.name
-        for kind in KINDS
+        for kind in SLOTS
         if kind.key == key
         for component in kind.registry.classes()
         if name in component().has()
@@ -214,7 +214,7 @@ def _parts_without(key: str, name: str) -> list[str]:
     """Return the parts of a kind that neither require nor exclude a property."""
     return [
         component.name
-        for kind in KINDS
+        for kind in SLOTS
         if kind.key == key
         for component in kind.registry.classes()
         if name not in component().requires() | component().excludes()

@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic.fields import FieldInfo
 
+from bfl.configuration.component_slots import REGISTRIES, SLOTS
 from bfl.configuration.keys import Keys
-from bfl.configuration.kinds import KINDS, REGISTRIES
 from bfl.configuration.pairs import Value
 from bfl.configuration.strategies import named_strategy
 from bfl.registry import Component, kebab
@@ -71,7 +71,7 @@ def settings() -> Iterator[Setting]:
     """Yield all settings: those of every run, the words that pick parts, and those of the parts."""
     for name, field in Keys.model_fields.items():
         yield _setting(kebab(name), field)
-    for kind in KINDS:
+    for kind in SLOTS:
         yield Setting(kind.key, kind.default, kind.description, "str")
     for registry in REGISTRIES:
         for component in registry.classes():
@@ -94,7 +94,7 @@ def default_values() -> dict[str, Value]:
     values: dict[str, Value] = {}
     for setting in settings():
         values.setdefault(setting.key, setting.default)
-    for kind in KINDS:
+    for kind in SLOTS:
         for component in kind.pick(kind.default, {}):
             fields = settings_of(type(component))
             values.update({key: field.default for key, field in fields.items()})

@@ -8,8 +8,8 @@ from typing import Any
 
 from bfl.aggregation.ensemble import any_sampled
 from bfl.aggregation.samplers import samplers
+from bfl.configuration.component_slots import REGISTRIES
 from bfl.configuration.configuration import Configuration
-from bfl.configuration.kinds import REGISTRIES
 from bfl.configuration.pairs import Value
 from bfl.configuration.settings import default_values
 from bfl.evaluation.metrics import metrics
@@ -101,14 +101,14 @@ def _switches() -> tuple[Switch, ...]:
         Switch(_if_nothing_is_gaussian, frozenset({"scale-floor", priors.kind})),
         Switch(_if_no_prior_is_read, _settings(priors)),
         Switch(_if_the_servers_network_decides_nothing, frozenset({"server-threads"})),
-        Switch(_if_no_round_is_judged, frozenset({"evaluate-mc-samples"})),
+        Switch(_if_no_round_is_evaluated, frozenset({"evaluate-mc-samples"})),
         Switch(
-            _if_nobody_judges,
+            _if_nobody_evaluates,
             frozenset({"evaluate-every", "evaluate-mc-samples", "test-examples", *of_metrics}),
         ),
         Switch(_if_all_have_heads, frozenset({"mc-samples"})),
-        Switch(_if_judged_at_the_mean, frozenset({"mc-samples", "pretrain-mc-samples"})),
-        Switch(_if_only_judged_at_the_mean, frozenset({"evaluate-mc-samples"})),
+        Switch(_if_evaluated_at_the_mean, frozenset({"mc-samples", "pretrain-mc-samples"})),
+        Switch(_if_only_evaluated_at_the_mean, frozenset({"evaluate-mc-samples"})),
         Switch(_if_the_meme_is_not_trained, frozenset({"learning-rate"})),
         Switch(_if_nothing_is_sampled, frozenset({samplers.kind, *_settings(samplers)})),
         Switch(_if_the_server_trains_nothing, frozenset({"student-augmentation"})),
@@ -146,11 +146,11 @@ def _if_batches_are_secret(configuration: Configuration) -> str:
     return f"example-privacy is '{privacy}'" if configuration.example_privacy.active else ""
 
 
-def _if_no_round_is_judged(configuration: Configuration) -> str:
+def _if_no_round_is_evaluated(configuration: Configuration) -> str:
     keys = configuration.keys
     # Clients evaluate their last round, whatever else they do.
-    judged = keys.evaluate_every or keys.server_data or keys.judged_by == "clients"
-    return "" if judged else "evaluate-every is 0"
+    evaluated = keys.evaluate_every or keys.server_data or keys.judged_by == "clients"
+    return "" if evaluated else "evaluate-every is 0"
 
 
 def _if_the_servers_network_decides_nothing(configuration: Configuration) -> str:
@@ -158,10 +158,10 @@ def _if_the_servers_network_decides_nothing(configuration: Configuration) -> str
     return "" if decides else "nothing that the server's network computes enters the result"
 
 
-def _if_nobody_judges(configuration: Configuration) -> str:
+def _if_nobody_evaluates(configuration: Configuration) -> str:
     keys = configuration.keys
-    judged = keys.server_evaluates or keys.judged_by == "clients"
-    return "" if judged else "server-evaluates is false and judged-by is 'server'"
+    evaluated = keys.server_evaluates or keys.judged_by == "clients"
+    return "" if evaluated else "server-evaluates is false and judged-by is 'server'"
 
 
 def _if_all_have_heads(configuration: Configuration) -> str:
@@ -170,13 +170,13 @@ def _if_all_have_heads(configuration: Configuration) -> str:
     return why if shared.partial else ""
 
 
-def _if_judged_at_the_mean(configuration: Configuration) -> str:
+def _if_evaluated_at_the_mean(configuration: Configuration) -> str:
     return "evaluate-at is 'mean'" if configuration.keys.evaluate_at == "mean" else ""
 
 
-def _if_only_judged_at_the_mean(configuration: Configuration) -> str:
+def _if_only_evaluated_at_the_mean(configuration: Configuration) -> str:
     # What the server's own images weigh is evaluated by draws all the same.
-    return "" if configuration.keys.server_data else _if_judged_at_the_mean(configuration)
+    return "" if configuration.keys.server_data else _if_evaluated_at_the_mean(configuration)
 
 
 def _if_nothing_is_sampled(configuration: Configuration) -> str:

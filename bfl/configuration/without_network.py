@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from bfl.configuration.component_slots import Parts
 from bfl.configuration.keys import Keys
-from bfl.configuration.kinds import Parts
 from bfl.data.corruptions import corruption_names
 
 

@@ -23,7 +23,7 @@ from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import VECTORS
 
 ARRAYS, CONFIG, METRICS = "arrays", "config", "metrics"
-BESIDE = "beside"
+EXTRAS = "beside"
 """The record of the arrays that the parts of a method send besides a posterior, both ways."""
 
 TRAIN, CLOSE = "train", "train.close"
@@ -245,7 +245,7 @@ def train_content(
     arrays: ArrayRecord,
     task: TrainTask,
     more: Mapping[str, Any] | None = None,
-    beside: ArrayRecord | None = None,
+    extras: ArrayRecord | None = None,
 ) -> RecordDict:
     """Return the content of the message that asks a client to train.
 
@@ -253,7 +253,7 @@ def train_content(
         arrays: The posterior to begin with.
         task: What is asked.
         more: Values of a ServerApp's own, for its own clients, besides those of the task.
-        beside: What the parts of the method send besides the posterior, if anything.
+        extras: What the parts of the method send besides the posterior, if anything.
 
     Raises:
         ConfigurationError: One of them has a name that a task has.
@@ -263,28 +263,28 @@ def train_content(
         _refuse_names(sorted(set(more) & TASK_NAMES))
         config.update(more)
     content = RecordDict({ARRAYS: arrays, CONFIG: config})
-    if beside is not None:
-        content[BESIDE] = beside
+    if extras is not None:
+        content[EXTRAS] = extras
     return content
 
 
-def record_beside(arrays: Arrays) -> ArrayRecord | None:
+def extras_record(arrays: Arrays) -> ArrayRecord | None:
     """Return arrays by name as the record that travels besides a posterior; None without any."""
     return vectors_to_arrays(arrays) if arrays else None
 
 
-def arrays_beside(content: RecordDict) -> dict[str, npt.NDArray[Any]]:
+def extra_arrays(content: RecordDict) -> dict[str, npt.NDArray[Any]]:
     """Return what a message carries besides its posterior, by name; nothing if there is nothing.
 
     Raises:
         TypeError: An array is not NumPy's, or the record holds none.
         ValueError: An array's bytes are not what its header promises.
     """
-    record = content.get(BESIDE)
+    record = content.get(EXTRAS)
     if record is None:
         return {}
     if not isinstance(record, ArrayRecord):
-        raise TypeError(f"the record '{BESIDE}' holds no arrays")
+        raise TypeError(f"the record '{EXTRAS}' holds no arrays")
     return {name: _unpacked(array) for name, array in record.items()}
 
 
@@ -296,14 +296,14 @@ def _refuse_names(taken: Iterable[str]) -> None:
 def reply_content(
     posterior: Posterior | Arrays,
     metrics: Mapping[str, float | int],
-    beside: Arrays | None = None,
+    extras: Arrays | None = None,
 ) -> RecordDict:
     """Return the content of a client's reply: its posterior and its metrics.
 
     Args:
         posterior: The posterior, or what the run's exchange has made of it.
         metrics: They hold ``num-examples``, the client's number of training examples.
-        beside: The arrays that the parts of the method send besides the posterior.
+        extras: The arrays that the parts of the method send besides the posterior.
     """
     arrays = (
         posterior_to_arrays(posterior)
@@ -311,7 +311,7 @@ def reply_content(
         else vectors_to_arrays(posterior)
     )
     content = RecordDict({ARRAYS: arrays, METRICS: MetricRecord(dict(metrics))})
-    record = record_beside(beside or {})
+    record = extras_record(extras or {})
     if record is not None:
-        content[BESIDE] = record
+        content[EXTRAS] = record
     return content

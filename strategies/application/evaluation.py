@@ -12,7 +12,7 @@ from bfl.configuration import Configuration
 from bfl.data.datasets import Dataset
 from bfl.data.datasets.server_data import HELD_BACK, ServerData, load_server_data
 from bfl.errors import ConfigurationError, NotFiniteError
-from bfl.evaluation.predictives.judged import ENSEMBLE, JudgedEnsemble, judge_ensemble
+from bfl.evaluation.predictives.evaluated import ENSEMBLE, EvaluatedEnsemble, evaluate_ensemble
 from bfl.experiments.results.best import VALIDATION
 from bfl.federation.wire import posterior_from_arrays
 from strategies.federation import Federation
@@ -25,12 +25,12 @@ def not_finite(error: NotFiniteError, prefix: str = "") -> dict[str, float]:
     return {f"{prefix}{NOT_FINITE}": float(error.bad)}
 
 
-def _judged_if_finite(
-    judge: Callable[[], Mapping[str, float]], prefix: str = ""
+def _if_finite(
+    evaluate_models: Callable[[], Mapping[str, float]], prefix: str = ""
 ) -> Mapping[str, float]:
     """Return metrics, or what stands in their place."""
     try:
-        return judge()
+        return evaluate_models()
     except NotFiniteError as error:
         return not_finite(error, prefix)
 
@@ -96,9 +96,9 @@ def evaluation(evaluator: Any) -> Callable[[int, ArrayRecord], MetricRecord | No
         posterior = posterior_from_arrays(arrays)
         metrics: dict[str, float] = {}
         if tested:
-            metrics |= _judged_if_finite(lambda: evaluator.metrics(posterior, server_round))
+            metrics |= _if_finite(lambda: evaluator.metrics(posterior, server_round))
         if evaluator.validates:
-            metrics |= _judged_if_finite(
+            metrics |= _if_finite(
                 lambda: evaluator.validation_metrics(posterior, server_round), VALIDATION
             )
         return MetricRecord(dict(metrics))
@@ -119,7 +119,7 @@ def own_server(evaluator: Any) -> Server:
     )
 
 
-def judging(evaluator: Any) -> Callable[[ServerState], Mapping[str, float]]:
+def model_evaluation(evaluator: Any) -> Callable[[ServerState], Mapping[str, float]]:
     """Return what evaluates the predictive's models on the test images where that is due.
 
     Args:
@@ -127,19 +127,19 @@ def judging(evaluator: Any) -> Callable[[ServerState], Mapping[str, float]]:
     """
     every = evaluator.configuration.keys.evaluate_every
 
-    def judge(state: ServerState) -> Mapping[str, float]:
+    def evaluate_models(state: ServerState) -> Mapping[str, float]:
         if not every or state.server_round % every:
             return {}
-        return _judged_if_finite(lambda: metrics(state), ENSEMBLE)
+        return _if_finite(lambda: metrics(state), ENSEMBLE)
 
     def metrics(state: ServerState) -> Mapping[str, float]:
-        judged = judged_ensemble(evaluator, state)
-        return judged.round_metrics(evaluator.configuration.values) if judged else {}
+        evaluated = evaluated_ensemble(evaluator, state)
+        return evaluated.round_metrics(evaluator.configuration.values) if evaluated else {}
 
-    return judge
+    return evaluate_models
 
 
-def judged_ensemble(evaluator: Any, state: ServerState) -> JudgedEnsemble | None:
+def evaluated_ensemble(evaluator: Any, state: ServerState) -> EvaluatedEnsemble | None:
     """Return what the predictive's models of a round predict for the test images.
 
     Args:
@@ -166,4 +166,4 @@ def judged_ensemble(evaluator: Any, state: ServerState) -> JudgedEnsemble | None
     logits = own_server(evaluator).member_logits(
         models, labels=("ensemble", state.server_round), images=test.test_images
     )
-    return judge_ensemble(logits, test.test_labels)
+    return evaluate_ensemble(logits, test.test_labels)

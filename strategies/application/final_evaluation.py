@@ -12,9 +12,10 @@ from bfl.errors import NotFiniteError
 from bfl.evaluation.metrics import evaluate
 from bfl.evaluation.prediction import Predictions
 from bfl.evaluation.prediction_sets import set_numbers
-from bfl.evaluation.predictives.judged import ENSEMBLE, JudgedEnsemble
+from bfl.evaluation.predictives.evaluated import ENSEMBLE, EvaluatedEnsemble
 from bfl.experiments.results.collapse import CollapseWatch
 from bfl.experiments.results.corruptions import by_strength
+from bfl.experiments.results.evaluated_clients import evaluated_clients, means_over_clients, told
 from bfl.experiments.results.examples import write_examples
 from bfl.experiments.results.figures import draw_all
 from bfl.experiments.results.file_names import CLOSING, CORRUPTIONS, FOREIGN
@@ -24,14 +25,13 @@ from bfl.experiments.results.foreign import (
     told_of_foreign,
     write_foreign,
 )
-from bfl.experiments.results.judged_clients import judged_clients, means_over_clients, told
 from bfl.experiments.results.run_folder import FINAL_EVALUATION
 from bfl.experiments.results.summary import write_ensemble, write_evaluation
 from bfl.experiments.results.table import metrics_table
 from bfl.experiments.run.resume import Checkpoints
 from bfl.federation.wire import Positions
 from bfl.posteriors import Posterior
-from strategies.application.evaluation import judged_ensemble, not_finite
+from strategies.application.evaluation import evaluated_ensemble, not_finite
 from strategies.application.no_evaluator import NoEvaluator
 from strategies.application.run_context import RunContext, account_of, best_posterior
 from strategies.server_state import ServerState
@@ -58,15 +58,15 @@ def finish(context: RunContext, posterior: Posterior, known: Known | None = None
     if known:
         folder.write_arrays(CLOSING, known)
     numbers: dict[str, float] = {}
-    judge = None
+    of_some = None
     if not (isinstance(evaluator, NoEvaluator) or context.configuration.shared.partial):
         progress.say(f"final evaluation with {samples} Monte Carlo samples")
-        numbers, judge = _judge(context, posterior, samples, closed)
+        numbers, of_some = _evaluate(context, posterior, samples, closed)
     if context.configuration.keys.judged_by == "clients":
         personalization = context.configuration.personalization
-        table = judged_clients(
+        table = evaluated_clients(
             folder.rounds(),
-            judge,
+            of_some,
             context.test_partition,
             due=context.configuration.keys.clients_judge,
             models=personalization.models,
@@ -88,7 +88,7 @@ def finish(context: RunContext, posterior: Posterior, known: Known | None = None
     progress.say(f"results are in {folder.path.resolve()}")
 
 
-def _judge(
+def _evaluate(
     context: RunContext, posterior: Posterior, samples: int, closed: Closed | None
 ) -> tuple[dict[str, float], Callable[[Positions], dict[str, float]] | None]:
     """Judge the final posterior on the test data, and write what it predicts.
@@ -116,7 +116,7 @@ def _judge(
     numbers |= write_evaluation(
         folder, predictions, test.test_labels, settings, posterior, ensemble=ensemble
     )
-    numbers |= _beside_closing(context, posterior, samples, predictions, closed)
+    numbers |= _besides_closing(context, posterior, samples, predictions, closed)
     numbers |= _corrupted(context, posterior, samples, closed)
     _tell(context, numbers)
     write_examples(folder, predictions, test.test_images, test.test_labels)
@@ -130,7 +130,7 @@ def _judge(
     return numbers, of_some
 
 
-def _beside_closing(
+def _besides_closing(
     context: RunContext,
     posterior: Posterior,
     samples: int,
@@ -195,7 +195,7 @@ def _tell(context: RunContext, numbers: Mapping[str, float]) -> None:
             context.progress.say(f"{FINAL_EVALUATION}: {said}")
 
 
-def last_ensemble(context: RunContext, posterior: Posterior) -> JudgedEnsemble | None:
+def last_ensemble(context: RunContext, posterior: Posterior) -> EvaluatedEnsemble | None:
     """Return what the predictive's models of the last round predict; None for none.
 
     Where the last round's checkpoint has been damaged there are none: an older round's models are
@@ -218,4 +218,4 @@ def last_ensemble(context: RunContext, posterior: Posterior) -> JudgedEnsemble |
         )
         return None
     state = ServerState.from_arrays(last.server_round, last.posterior, last.state)
-    return judged_ensemble(context.evaluator, state)
+    return evaluated_ensemble(context.evaluator, state)

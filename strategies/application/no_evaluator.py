@@ -20,9 +20,9 @@ from bfl.federation.client_text import neutralized
 from bfl.federation.network_query import MESSAGE_TYPE, NetworkQuery, manifest_from_content
 from bfl.federation.wire import WireFormatError
 from bfl.posteriors import Manifest, Posterior
-from strategies.exchange import UsableReplies, exchange_with_retries
 from strategies.federation import Federation
-from strategies.flower_clients import Patience
+from strategies.flower_clients import RetryPolicy
+from strategies.messaging import UsableReplies, exchange_with_retries
 from strategies.preflight import text_for_clients
 
 
@@ -75,7 +75,7 @@ def manifest_of_clients(
         RunError: Fewer clients than ``min-clients`` have answered.
     """
     keys = configuration.keys
-    patience = Patience(keys.client_timeout, keys.min_clients, keys.round_retries)
+    patience = RetryPolicy(keys.client_timeout, keys.min_clients, keys.round_retries)
     usable = UsableReplies(patience.needed(federation.size))
     shape, classes = dataset.image_shape, dataset.num_classes
     texts = {paths: text_for_clients(configuration, paths=paths) for paths in (False, True)}

@@ -240,10 +240,10 @@ def check_no_moving_statistics(configuration: Configuration, manifest: Manifest)
 
 def said_first(configuration: Configuration) -> list[str]:
     """Return what is to be said of a configuration before the first round."""
-    return [*unjudged_personal_models(configuration), *samples_beside_the_pool(configuration)]
+    return [*unevaluated_personal_models(configuration), *samples_around_no_pool(configuration)]
 
 
-def unjudged_personal_models(configuration: Configuration) -> list[str]:
+def unevaluated_personal_models(configuration: Configuration) -> list[str]:
     """Return what is to be said before the first round of personal models that nobody evaluates.
 
     Only a client has its own: the server evaluates the global model.
@@ -262,7 +262,7 @@ def unjudged_personal_models(configuration: Configuration) -> list[str]:
     ]
 
 
-def samples_beside_the_pool(configuration: Configuration) -> list[str]:
+def samples_around_no_pool(configuration: Configuration) -> list[str]:
     """Return what is to be said before the first round of samples not drawn around the pool."""
     sampler, weighting = configuration.sampler, configuration.weighting.name
     if not isinstance(sampler, WeightedSampler) or not sampler.around_the_pool:

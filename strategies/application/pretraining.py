@@ -31,7 +31,7 @@ from flwr.app import Message, MessageType
 from flwr.serverapp import Grid
 
 from bfl.configuration import Configuration
-from bfl.configuration.kinds import KINDS
+from bfl.configuration.component_slots import SLOTS
 from bfl.data.datasets import Dataset
 from bfl.data.datasets.server_data import ServerData
 from bfl.data.datasets.subset import stratified_positions
@@ -39,8 +39,8 @@ from bfl.errors import ConfigurationError, NotFiniteError, RunError
 from bfl.federation.wire import Positions, TrainTask, posterior_to_arrays, train_content
 from bfl.posteriors import Manifest, Posterior
 from strategies.application.division import clients_positions
-from strategies.exchange import UsableReplies, exchange_with_retries
 from strategies.federation import Federation
+from strategies.messaging import UsableReplies, exchange_with_retries
 from strategies.preflight import text_for_clients
 from strategies.updates import RefusedUpdateError, read_update
 
@@ -94,12 +94,12 @@ def configuration_of_pretraining(configuration: Configuration) -> Configuration:
     """Return what the node that pre-trains is sent of a run's configuration.
 
     The parts are those that are declared to be of the network and of a step on it
-    (``Kind.pretrains``), and the prior of pre-training; all others of the clients, and what an
-    objective is tempered by, are what they are by default: whatever a method does between server
-    and clients has not begun.
+    (``ComponentSlot.pretrains``), and the prior of pre-training. All others of the clients, and
+    what an objective is tempered by, are what they are by default: nothing between server and
+    clients has begun.
     """
     keys = configuration.keys
-    method = [kind for kind in KINDS if not (kind.pretrains or kind.server_only)]
+    method = [kind for kind in SLOTS if not (kind.pretrains or kind.server_only)]
     bare = configuration.with_default_parts(method, lr_decay=keys.pretrain_lr_decay)
     return replace(
         bare,

@@ -35,7 +35,7 @@ from bfl.printing import print_anywhere
 from strategies.application.configured import make_strategy
 from strategies.application.data_digests import data_digests
 from strategies.application.division import check_partition, own_test_positions, split
-from strategies.application.evaluation import evaluation, judging, own_server, server_data
+from strategies.application.evaluation import evaluation, model_evaluation, own_server, server_data
 from strategies.application.final_evaluation import finish
 from strategies.application.no_evaluator import (
     NoEvaluator,
@@ -127,7 +127,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         ):
             advice = _advice(configuration, federation, folder, checkpoint, progress)
             engine_run.advise(advice)
-            _write_network(folder, configuration, dataset, judged=network is not None)
+            _write_network(folder, configuration, dataset, evaluated=network is not None)
             folder.write_partition(described)
             whose = (grid, federation, folder, evaluator, partition, test_partition)
             context = RunContext(*whose, progress, log, advice)
@@ -161,10 +161,10 @@ def _opened(
 
 
 def _write_network(
-    folder: RunFolder, configuration: Configuration, dataset: Dataset, *, judged: bool
+    folder: RunFolder, configuration: Configuration, dataset: Dataset, *, evaluated: bool
 ) -> None:
     """Write which network it is, and on how many threads the server evaluates it, if it does."""
-    threads = _threads() if judged else None
+    threads = _threads() if evaluated else None
     folder.write_network(NetworkDescription.of(configuration, dataset, threads).to_dict())
 
 
@@ -290,7 +290,7 @@ def _run_rounds(
         context.partition,
         manifest=context.evaluator.manifest,
         pool_noise=pool_noise(context.configuration, anew=context.federation.noise_anew),
-        server=own_server(context.evaluator) if _judges(context) else None,
+        server=own_server(context.evaluator) if _evaluates(context) else None,
         on_round=recorder.record,
         on_warning=_audited(context),
         run=_support(context, state),
@@ -313,7 +313,7 @@ def _run_rounds(
     return posterior_from_arrays(result.arrays), strategy.closed
 
 
-def _judges(context: RunContext) -> bool:
+def _evaluates(context: RunContext) -> bool:
     """Return whether the server evaluates posteriors with a network of its own."""
     return not isinstance(context.evaluator, NoEvaluator)
 
@@ -328,7 +328,11 @@ def _support(context: RunContext, state: ServerState) -> RunSupport:
         test_partition=context.test_partition,
         on_sums=lambda number, numbers: context.progress.say(_of_sums(number, numbers)),
     )
-    return replace(support, judge=judging(context.evaluator)) if _judges(context) else support
+    return (
+        replace(support, evaluate_models=model_evaluation(context.evaluator))
+        if _evaluates(context)
+        else support
+    )
 
 
 def _of_sums(number: int, numbers: Mapping[str, float]) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bfl.configuration import resolve
-from bfl.configuration.kinds import KINDS, base_of
+from bfl.configuration.component_slots import SLOTS, base_of
 from bfl.errors import ConfigurationError
 from bfl.federation.parts import Arrays, DeclaredArray, Part, Trained
 from bfl.federation.wire import TrainTask
@@ -22,7 +22,7 @@ from clients.part_states import PartStates
 RECEIVED = Posterior(np.zeros(3, np.float32), np.ones(3, np.float32), np.zeros(2, np.float32))
 TRAINED = Trained(RECEIVED, RECEIVED, {}, 5, 1, 0.1, np.ones(2, bool))
 ZEROS = np.zeros(3, np.float32)
-OF_PARTS = [kind for kind in KINDS if issubclass(base_of(kind), Part)]
+OF_PARTS = [kind for kind in SLOTS if issubclass(base_of(kind), Part)]
 
 
 def concluded(part: Part) -> Any:

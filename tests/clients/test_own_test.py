@@ -20,7 +20,7 @@ from bfl.federation.wire import TrainTask
 from bfl.plugins import ANY_PLUGIN, PluginPolicy
 from bfl.posteriors import Posterior
 from clients import own_test_data
-from clients.judging import judged_metrics
+from clients.evaluation import evaluated_metrics
 from clients.own_test_data import own_test_metrics
 
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -80,11 +80,11 @@ def test_where_clients_judge_the_posterior_is_predicted_with_once(
     for server_round in (1, 2, 3):
         task = TrainTask(server_round, 0, json.dumps(values), 10, None)
         models = (learnt, {})
-        judged = judged_metrics(
+        evaluated = evaluated_metrics(
             configuration, task, node, trainer, configuration.architecture, models
         )
-        own = own_test_metrics(node, configuration, task, learnt, judged)
-        found.append((own, judged.get("meme-accuracy")))
+        own = own_test_metrics(node, configuration, task, learnt, evaluated)
+        found.append((own, evaluated.get("meme-accuracy")))
     assert predicted == [learnt, learnt]  # in the second round and, where nothing is due, the last
     assert found[0] == ({}, None)
     assert found[1][0] == {"test-accuracy": found[1][1], "test-examples": 360}

@@ -12,10 +12,10 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordD
 
 from bfl.engine.flower import new_run
 from bfl.federation.wire import (
-    BESIDE,
+    EXTRAS,
     TrainTask,
+    extras_record,
     posterior_to_arrays,
-    record_beside,
     train_content,
 )
 from bfl.learning.corrections.scaffold import GREATEST_CONTROL
@@ -43,16 +43,16 @@ def reason(beside: ArrayRecord | ConfigRecord | None, **node: Any) -> str:
     task = TrainTask(1, 0, json.dumps(values), 10, np.arange(4))
     content = train_content(posterior_to_arrays(RECEIVED), task)
     if beside is not None:
-        content[BESIDE] = beside
+        content[EXTRAS] = beside
     config = {"partition-id": 0, "num-partitions": 3, **node}
     context = Context(new_run({}).run_id, 1, config, RecordDict(), {})
     return str(client_app.train(Message(content, 1, "train"), context).error.reason)
 
 
 def test_what_is_declared_is_trained_with() -> None:
-    assert TRAINS in reason(record_beside(SOUND), simulation=True)
+    assert TRAINS in reason(extras_record(SOUND), simulation=True)
     wide = {**SOUND, "control-mean": np.full(3, GREATEST_CONTROL, np.float32)}
-    assert TRAINS in reason(record_beside(wide), simulation=True)
+    assert TRAINS in reason(extras_record(wide), simulation=True)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_what_is_declared_is_trained_with() -> None:
 )
 def test_anything_else_is_refused_before_training(sent: Any, problem: str) -> None:
     """By a SuperNode too, which tells its server of no error but a public one."""
-    said = reason(record_beside(sent))
+    said = reason(extras_record(sent))
     assert said.startswith("RunError: the server has sent")
     assert problem in said
     assert said.endswith("declare 'control-mean' as float32 (3,), 'control-point' as float32 (2,)")

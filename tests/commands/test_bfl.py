@@ -10,7 +10,7 @@ import pytest
 from bfl.aggregation.pooling import pooling_rules
 from bfl.commands.main import main
 from bfl.configuration import default_values, resolve, unset_values
-from bfl.configuration.kinds import KINDS, REGISTRIES
+from bfl.configuration.component_slots import REGISTRIES, SLOTS
 from bfl.configuration.settings import settings_of
 from bfl.data.datasets import dataset_sources
 from bfl.evaluation.metrics import metrics
@@ -96,7 +96,7 @@ def test_the_glossary_is_that_of_the_registries(capsys: pytest.CaptureFixture[st
     page = (ROOT / "docs" / "glossary.md").read_text(encoding="utf-8")
     assert main(["glossary"]) == 0
     assert set(page.splitlines()) <= set(capsys.readouterr().out.splitlines())
-    for kind in KINDS:
+    for kind in SLOTS:
         assert f"| `{kind.key}` | {kind.description} |" in page, "bfl glossary > docs/glossary.md"
     for component in (*metrics.classes(), *uncertainties.classes()):
         entry = glossary_entry(component)

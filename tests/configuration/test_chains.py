@@ -6,7 +6,7 @@ import pydantic
 import pytest
 from pydantic import Field
 
-from bfl.configuration.kinds import Kind
+from bfl.configuration.component_slots import ComponentSlot
 from bfl.errors import ConfigurationError
 from bfl.registry import Component, Registry
 
@@ -16,7 +16,7 @@ class Link(Component):
 
 
 @pytest.fixture
-def chain() -> Kind:
+def chain() -> ComponentSlot:
     registry: Registry[Link] = Registry("links", "bfl.presets")
     registry._discovered = True
 
@@ -30,10 +30,10 @@ def chain() -> Kind:
     class Noise(Link):
         """Adds noise."""
 
-    return Kind("links", "links", registry, "noise", "links", registry.create, chain=True)
+    return ComponentSlot("links", "links", registry, "noise", "links", registry.create, chain=True)
 
 
-def test_a_chain_picks_its_links_in_their_order(chain: Kind) -> None:
+def test_a_chain_picks_its_links_in_their_order(chain: ComponentSlot) -> None:
     picked = chain.pick("clipping + noise", {"clip-norm": 2.0, "rounds": 3})
     assert [link.name for link in picked] == ["clip", "noise"]
     assert picked[0].model_dump() == {"clip_norm": 2.0}
@@ -46,11 +46,11 @@ def test_a_chain_picks_its_links_in_their_order(chain: Kind) -> None:
     ("word", "said"),
     [("clip+nois", "did you mean 'noise'"), ("clip+clipping", "'clip' twice"), ("clip+", "links")],
 )
-def test_a_bad_chain_is_explained(chain: Kind, word: str, said: str) -> None:
+def test_a_bad_chain_is_explained(chain: ComponentSlot, word: str, said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         chain.pick(word, {})
 
 
-def test_a_link_refuses_its_settings(chain: Kind) -> None:
+def test_a_link_refuses_its_settings(chain: ComponentSlot) -> None:
     with pytest.raises(pydantic.ValidationError, match="clip-norm"):
         chain.pick("noise+clip", {"clip-norm": -1.0})

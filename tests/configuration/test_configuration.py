@@ -7,7 +7,7 @@ import tomli_w
 from choosing import going_with, parts_of_all_keys, word_of
 
 from bfl.configuration import default_values, resolve, unset_values
-from bfl.configuration.kinds import Kind
+from bfl.configuration.component_slots import ComponentSlot
 from bfl.configuration.sources import flatten, is_study, parse_pairs, read_run_config, read_toml
 from bfl.errors import ConfigurationError
 from bfl.experiments.results.run_folder import RunFolder
@@ -69,7 +69,7 @@ def test_strategies_go_by_full_name_and_alias(spelling: str, name: str) -> None:
         for kind, component in parts_of_all_keys()
     ],
 )
-def test_every_registered_word_resolves(kind: Kind, name: str) -> None:
+def test_every_registered_word_resolves(kind: ComponentSlot, name: str) -> None:
     word = word_of(kind, name)
     assert resolve({**going_with(kind.key, word), kind.key: word}).values[kind.key] == word
 

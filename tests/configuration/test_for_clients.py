@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from bfl.configuration import Configuration, resolve
+from bfl.configuration.component_slots import SLOTS, base_of
 from bfl.configuration.keys import SERVER_ONLY_KEYS
-from bfl.configuration.kinds import KINDS, base_of
 from bfl.errors import ConfigurationError
 from bfl.federation.exchanges.masked import Masked
 from bfl.federation.parts import Part
@@ -20,7 +20,7 @@ from bfl.presets import presets
 from clients.process import cached_configuration
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-CLIENT_KINDS = [kind for kind in KINDS if not kind.server_only]
+CLIENT_KINDS = [kind for kind in SLOTS if not kind.server_only]
 NOISE = {"outgoing": "clip+noise", "noise-at": "clients", "inference": "deterministic"}
 RUNS: dict[str, dict[str, Any]] = {
     **{name: {"strategy": name, "server-data": "held-back"} for name in presets.names()},
@@ -50,7 +50,7 @@ def test_a_client_resolves_what_it_is_sent_as_the_server_does(name: str) -> None
     sent = json.dumps(server.for_clients())
     client = resolve(json.loads(sent), check_data=False, check_parts=False)
     checked = server.exchange.clients_check
-    for kind in (kind for kind in KINDS if not kind.server_only or kind.key in checked):
+    for kind in (kind for kind in SLOTS if not kind.server_only or kind.key in checked):
         assert client.picked(kind) == server.picked(kind)
         assert client.words[kind.key] == server.words[kind.key]
     mine, its = (c.keys.model_dump(by_alias=True) for c in (server, client))
@@ -65,7 +65,7 @@ def test_nothing_of_the_server_alone_is_sent(name: str) -> None:
     server = as_resolved(RUNS[name])
     sent = server.for_clients().keys()
     theirs = {key for k in CLIENT_KINDS for part in server.picked(k) for key in part.setting_keys()}
-    for kind in KINDS:
+    for kind in SLOTS:
         if kind.server_only and kind.key not in server.exchange.clients_check:
             assert kind.key not in sent
             for part in server.picked(kind):
@@ -76,7 +76,7 @@ def test_nothing_of_the_server_alone_is_sent(name: str) -> None:
 
 def test_kinds_with_a_half_on_clients_are_never_the_servers_alone() -> None:
     """But for the prior of pre-training, which stands in its task as the prior."""
-    alone = {kind.key for kind in KINDS if kind.server_only and issubclass(base_of(kind), Part)}
+    alone = {kind.key for kind in SLOTS if kind.server_only and issubclass(base_of(kind), Part)}
     assert alone == {"pretrain-prior"}
 
 
@@ -94,7 +94,7 @@ def read_by_clients() -> Iterator[tuple[str, str]]:
 def test_clients_read_nothing_that_they_are_not_sent() -> None:
     """They would read its default, and nobody would notice."""
     alone = {key.replace("-", "_") for key in SERVER_ONLY_KEYS}
-    alone |= {kind.attribute for kind in KINDS if kind.server_only}
+    alone |= {kind.attribute for kind in SLOTS if kind.server_only}
     read = set(read_by_clients())
     assert {"seed", "optimizer", "client_timeout"} <= {name for name, _ in read}
     # Where updates are masked clients are sent the weighting, and elsewhere nobody asks for it.

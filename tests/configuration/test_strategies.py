@@ -15,7 +15,7 @@ import pytest
 from bfl.aggregation.pooling import pooling_rules
 from bfl.aggregation.server_optimizers import server_optimizers
 from bfl.configuration import default_values, expanded, resolve
-from bfl.configuration.kinds import KINDS, REGISTRIES
+from bfl.configuration.component_slots import REGISTRIES, SLOTS
 from bfl.configuration.requirements import brought_problems, properties
 from bfl.configuration.settings import settings_of, unset_values
 from bfl.configuration.sources import read_run_config
@@ -323,7 +323,7 @@ def test_any_rule_goes_with_server_momentum(rule: str) -> None:
 def test_declared_properties_are_known_and_had_by_some_part() -> None:
     """A requirement that nothing can meet, or an exclusion of nothing, is a slip of the pen."""
     components = [c() for registry in REGISTRIES for c in registry.classes()]
-    keys = {kind.key for kind in KINDS} | default_values().keys()
+    keys = {kind.key for kind in SLOTS} | default_values().keys()
     for component in components:
         named = component.has() | component.requires() | component.excludes()
         assert named <= properties().keys(), component

@@ -6,7 +6,7 @@ import pytest
 from choosing import going_with, parts_of_all_keys, word_of
 
 from bfl.configuration import resolve, unread_settings
-from bfl.configuration.kinds import Kind
+from bfl.configuration.component_slots import ComponentSlot
 
 FEDAVG: dict[str, Any] = {"strategy": "fedavg", "inference": "deterministic"}
 FEDBE: dict[str, Any] = {"strategy": "fedbe", "inference": "deterministic"}
@@ -104,7 +104,7 @@ def test_what_is_read_is_not_mentioned() -> None:
         if key != "depth"
     ],
 )
-def test_every_setting_is_read_by_its_part(kind: Kind, name: str, key: str) -> None:
+def test_every_setting_is_read_by_its_part(kind: ComponentSlot, name: str, key: str) -> None:
     word = word_of(kind, name)
     sampled = {"predictive": "ensemble"} if kind.key == "sampler" else {}
     configuration = resolve({**going_with(kind.key, word), kind.key: word, **sampled})

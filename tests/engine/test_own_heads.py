@@ -15,7 +15,7 @@ from bfl.engine.flower import FlowerApp, run_serially
 from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.federation.state import Snapshots
-from bfl.federation.wire import arrays_beside, posterior_from_arrays
+from bfl.federation.wire import extra_arrays, posterior_from_arrays
 from bfl.learning.models.mlp import MultilayerPerceptron
 from bfl.learning.training.task import LocalTask
 from bfl.learning.training.trainer import LocalTrainer
@@ -122,7 +122,7 @@ def test_messages_hold_the_shared_parameters_and_a_closed_set_of_numbers(watched
     allowed = {"num-examples", "test-examples", "seconds", "memory", "better-accuracy"}
     assert len(replies) == len(asked) == CLIENTS * ROUNDS
     for content in (*asked, *replies):
-        assert not arrays_beside(content)
+        assert not extra_arrays(content)
         for name, array in content["arrays"].items():
             size = manifest.point_size if name == "point" else manifest.gaussian_size
             assert array.shape == (size,)

@@ -20,7 +20,7 @@ from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects, 
 from flwr.superlink.grid import HttpGrid
 
 import bfl.engine.flower.replies
-import strategies.exchange
+import strategies.messaging
 from bfl.deployment.proxy import MOST_BYTES
 from bfl.engine.flower import new_run
 from bfl.federation.network_query import manifest_content, manifest_from_content
@@ -36,7 +36,7 @@ from bfl.federation.secure_aggregation.on_the_wire import (
 from bfl.federation.wire import WireFormatError, posterior_to_arrays
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.manifest import Parameter
-from strategies.exchange import ALLOWANCE, TIMES, exchange
+from strategies.messaging import ALLOWANCE, TIMES, exchange
 from strategies.updates import RefusedUpdateError, read_update
 
 PIECE, SIZE = 5 * 2**20, 2**18
@@ -68,7 +68,7 @@ def run() -> Any:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    for module in (strategies.exchange, bfl.engine.flower.replies):
+    for module in (strategies.messaging, bfl.engine.flower.replies):
         monkeypatch.setattr(module, "time", clock)
     return clock
 

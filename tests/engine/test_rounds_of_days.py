@@ -11,7 +11,7 @@ from flwr.server.superlink.linkstate import in_memory_linkstate
 from in_memory_engine import Engine
 
 from bfl.engine.flower import handing_out
-from strategies.exchange import UsableReplies, exchange_with_retries
+from strategies.messaging import UsableReplies, exchange_with_retries
 
 HOUR = 3600.0
 

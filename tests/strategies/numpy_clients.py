@@ -36,7 +36,7 @@ from bfl.federation.wire import (
 from bfl.posteriors import Posterior
 from clients.masked import checked_task, masked_reply
 from clients.node import Node
-from clients.part_states import PartStates, keeps_state, received_beside, taken_up
+from clients.part_states import PartStates, keeps_state, received_extras, taken_up
 from clients.process import cached_configuration
 from clients.state import client_state
 from strategies import PosteriorPooling
@@ -86,7 +86,7 @@ def make_part_app(parts: Sequence[Part], training: LocalTraining, faults: Faults
             raise RuntimeError("the node is down")
         store = client_state(context, Node.of(context), task) if keeps_state(parts) else None
         states = PartStates.of(parts, taken_up(store, task), task, received)
-        beside = received_beside(message.content, parts, received)
+        beside = received_extras(message.content, parts, received)
         trained = training(task, received, beside, states)
         configuration = cached_configuration(task.configuration)
         exchange = configuration.exchange

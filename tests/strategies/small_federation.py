@@ -24,7 +24,7 @@ from bfl.federation.wire import (
 )
 from bfl.posteriors import Manifest, Posterior
 from strategies.federation import discover
-from strategies.flower_clients import FlowerClients, Patience, TaskTemplate
+from strategies.flower_clients import FlowerClients, RetryPolicy, TaskTemplate
 from strategies.method import Method
 from strategies.round import Clients, RoundReport, begin_round, end_round
 from strategies.server_state import ServerState
@@ -92,7 +92,7 @@ def make_clients(
         grid,
         discover(grid, size, 10.0),
         TaskTemplate("{}", "{}", 10, None, None, "", ""),
-        Patience(10.0, 1, 0),
+        RetryPolicy(10.0, 1, 0),
         warn=warn,
         **{"max_examples": 1_000_000, "manifest": None, **more},
     )

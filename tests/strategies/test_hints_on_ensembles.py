@@ -9,7 +9,7 @@ import pytest
 
 from bfl.aggregation.samplers import GaussianSampler
 from bfl.configuration import resolve
-from strategies.application.preflight import samples_beside_the_pool
+from strategies.application.preflight import samples_around_no_pool
 from strategies.warnings import Warnings
 
 FEDBE: dict[str, Any] = {"strategy": "fedbe", "inference": "deterministic"}
@@ -33,7 +33,7 @@ FEDBE: dict[str, Any] = {"strategy": "fedbe", "inference": "deterministic"}
 def test_samples_that_are_not_drawn_around_the_pool_are_told(
     values: dict[str, Any], said: bool
 ) -> None:
-    found = samples_beside_the_pool(resolve({**FEDBE, **values}))
+    found = samples_around_no_pool(resolve({**FEDBE, **values}))
     assert len(found) == said
     assert all("not sampled around the pooled one" in text for text in found)
 
@@ -44,8 +44,8 @@ def test_a_sampler_of_ones_own_may_weight_clients_in_another_way() -> None:
     class ByOrder(GaussianSampler):
         sample_weights: Literal["size", "equal", "order"] = "order"  # type: ignore[assignment]
 
-    assert samples_beside_the_pool(configuration)
-    assert not samples_beside_the_pool(replace(configuration, sampler=ByOrder()))
+    assert samples_around_no_pool(configuration)
+    assert not samples_around_no_pool(replace(configuration, sampler=ByOrder()))
 
 
 def test_a_student_that_comes_away_from_its_targets_is_told_once() -> None:

@@ -37,7 +37,7 @@ def test_models_of_an_older_round_are_not_judged(
     def noted(evaluator: Any, state: ServerState) -> None:
         found.append(state.server_round)
 
-    monkeypatch.setattr(strategies.application.final_evaluation, "judged_ensemble", noted)
+    monkeypatch.setattr(strategies.application.final_evaluation, "evaluated_ensemble", noted)
     said: list[str] = []
     context: Any = SimpleNamespace(
         folder=folder,

@@ -12,7 +12,7 @@ from flwr.clientapp import ClientApp
 from small_federation import shifted
 
 import strategies
-import strategies.exchange
+import strategies.messaging
 from bfl.errors import LostStateError, RunError
 from bfl.federation.node_description import NodeDescription
 from bfl.federation.wire import (
@@ -75,5 +75,5 @@ def test_a_run_that_cannot_do_without_what_is_lost_says_so(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # Of a simulation one is enough to end it.
-    monkeypatch.setattr(strategies.exchange, "is_simulation", lambda grid: False)
+    monkeypatch.setattr(strategies.messaging, "is_simulation", lambda grid: False)
     assert ended_by(codes, min_clients=min_clients) is ended

@@ -8,7 +8,7 @@ from dataclasses import fields
 import pytest
 
 from bfl.configuration import resolve
-from bfl.configuration.kinds import KINDS
+from bfl.configuration.component_slots import SLOTS
 from bfl.errors import ConfigurationError
 from strategies import Conflation, NaiveWeightedAveraging, strategy_classes
 from strategies.application.configured import make_strategy
@@ -34,7 +34,7 @@ ANY = {"weighting": "equal", "defence": "none", "sampling": "random", "server_op
 
 def test_what_is_picked_is_every_field_that_is_a_kind_of_part() -> None:
     configuration = resolve(OTHERS, check_parts=False)
-    kinds = {kind.attribute for kind in KINDS if not kind.chain}
+    kinds = {kind.attribute for kind in SLOTS if not kind.chain}
     picked = Method.of(configuration).picked()
     assert picked.keys() == {declared.name for declared in fields(Method)} & kinds
     assert len(picked) >= 10

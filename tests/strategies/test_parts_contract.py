@@ -29,7 +29,7 @@ from numpy_server import NumpyServer
 from bfl import randomness
 from bfl.aggregation.pooling import pooling_rules
 from bfl.configuration import Configuration, resolve
-from bfl.configuration.kinds import KINDS
+from bfl.configuration.component_slots import SLOTS
 from bfl.federation.attacks import attacks
 from bfl.federation.outgoing import outgoing_parts
 from bfl.federation.parts import Arrays, Counts, DeclaredArray, Part, Trained
@@ -50,7 +50,7 @@ BASE: Values = {"seed": 3, "min-clients": 1.0, "clients": K}
 
 PARTS_OF_A_ROUND = [
     kind
-    for kind in KINDS
+    for kind in SLOTS
     if kind.key == kind.registry.kind != "closing"  # which comes after the last round
     and (
         kind.attribute in {field.name for field in fields(Method)}

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bfl.configuration import resolve
-from bfl.configuration.kinds import KINDS
+from bfl.configuration.component_slots import SLOTS
 from bfl.data.datasets import load_dataset
 from bfl.data.datasets.subset import train_positions
 from bfl.errors import ConfigurationError, NotFiniteError, RunError
@@ -178,7 +178,7 @@ def test_prior_of_pretraining_is_a_setting():
 def test_nothing_of_the_method_takes_part_in_pretraining():
     """Of every kind that clients have a part of, also one that comes tomorrow."""
     kept = {"model", "inference", "optimizer", "augmentation", "pooling"}
-    clients = [kind for kind in KINDS if not kind.server_only]
+    clients = [kind for kind in SLOTS if not kind.server_only]
     others = {
         kind.key: next(n for n in (c.name for c in kind.registry.classes()) if n != kind.default)
         for kind in clients

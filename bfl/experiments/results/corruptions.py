@@ -35,16 +35,16 @@ def by_strength(
         ``found[corruption][metric]``, a number for each strength; strength 0 are the images
         themselves. It is the content of ``corruptions.json``.
     """
-    judges = {name: metrics.create(name, settings) for name in METRICS}
+    chosen = {name: metrics.create(name, settings) for name in METRICS}
 
-    def judged(shown: Images) -> dict[str, float]:
+    def evaluated(shown: Images) -> dict[str, float]:
         predictions = predict(shown)
-        return {name: judge.compute(predictions, labels) for name, judge in judges.items()}
+        return {name: metric.compute(predictions, labels) for name, metric in chosen.items()}
 
     found: dict[str, dict[str, list[float]]] = {}
     clean: dict[str, float] = {}
     for name in names:
-        clean = clean or judged(images)
-        rows = [clean, *(judged(corrupted(images, name, strength)) for strength in STRENGTHS)]
+        clean = clean or evaluated(images)
+        rows = [clean, *(evaluated(corrupted(images, name, strength)) for strength in STRENGTHS)]
         found[name] = {metric: [row[metric] for row in rows] for metric in METRICS}
     return found

@@ -42,14 +42,14 @@ def write_foreign(
 
     Args:
         folder: The run's folder.
-        test: As for ``judged_foreign``.
-        foreign: As for ``judged_foreign``.
-        settings: As for ``judged_foreign``.
+        test: As for ``evaluated_foreign``.
+        foreign: As for ``evaluated_foreign``.
+        settings: As for ``evaluated_foreign``.
 
     Returns:
         ``ood-NAME-auroc``, ``ood-NAME-aupr`` and ``ood-NAME-fpr95`` of each source.
     """
-    content = judged_foreign(test, foreign, settings)
+    content = evaluated_foreign(test, foreign, settings)
     if not content:
         return {}
     folder.write_json(FOREIGN, content)
@@ -60,7 +60,7 @@ def write_foreign(
     }
 
 
-def judged_foreign(
+def evaluated_foreign(
     test: Shown, foreign: Iterable[tuple[str, bool, Shown]], settings: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the content of ``foreign.json``; nothing without foreign images.

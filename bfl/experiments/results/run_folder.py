@@ -223,7 +223,7 @@ class RunFolder(Files):
         return self.read_json(METRICS)
 
     def write_clients(self, table: Mapping[str, Any]) -> None:
-        """Write how clients' models do, see ``bfl.experiments.results.judged_clients``."""
+        """Write how clients' models do, see ``bfl.experiments.results.evaluated_clients``."""
         self.write_json(CLIENTS, table)
 
     def clients(self) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from bfl.evaluation.metrics import ExampleMetric, evaluate, metrics
 from bfl.evaluation.prediction import Predictions
 from bfl.evaluation.prediction_sets import set_numbers
-from bfl.evaluation.predictives.judged import JudgedEnsemble, prefixed
+from bfl.evaluation.predictives.evaluated import EvaluatedEnsemble, prefixed
 from bfl.evaluation.uncertainty import (
     RetentionCurve,
     mean_uncertainties,
@@ -135,7 +135,7 @@ def write_evaluation(
     labels: npt.ArrayLike,
     settings: Mapping[str, Any] | None = None,
     posterior: Posterior | None = None,
-    ensemble: JudgedEnsemble | None = None,
+    ensemble: EvaluatedEnsemble | None = None,
 ) -> dict[str, float]:
     """Write the final predictions and retention curves of a run; return its metrics.
 
@@ -166,7 +166,7 @@ def write_evaluation(
 
 
 def write_ensemble(
-    folder: RunFolder, ensemble: JudgedEnsemble, settings: Mapping[str, Any] | None = None
+    folder: RunFolder, ensemble: EvaluatedEnsemble, settings: Mapping[str, Any] | None = None
 ) -> dict[str, float]:
     """Write what an ensemble predicts at the end of a run; return its metrics, ``ensemble-NAME``.
 

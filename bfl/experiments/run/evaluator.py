@@ -164,7 +164,7 @@ class Evaluator:
             purpose=f"validation-{server_round}",
             images=images,
         )
-        found = self._judged(predictions, labels)
+        found = self._evaluated(predictions, labels)
         return {f"{VALIDATION}{name}": value for name, value in found.items()}
 
     def metrics(self, posterior: Posterior, server_round: int) -> dict[str, float]:
@@ -174,9 +174,9 @@ class Evaluator:
             samples=self.configuration.keys.evaluate_mc_samples,
             purpose=server_round,
         )
-        return self._judged(predictions, self.dataset.test_labels)
+        return self._evaluated(predictions, self.dataset.test_labels)
 
-    def _judged(self, predictions: Predictions, labels: Positions) -> dict[str, float]:
+    def _evaluated(self, predictions: Predictions, labels: Positions) -> dict[str, float]:
         settings = self.configuration.values
         return {
             **evaluate(predictions, labels, settings),

@@ -17,9 +17,9 @@ from bfl.closing import closings
 from bfl.configuration import Configuration, resolve
 from bfl.configuration.sources import GIVEN
 from bfl.errors import ConfigurationError, DataError, PosteriorError
+from bfl.experiments.results.evaluated_clients import drop_evaluations
 from bfl.experiments.results.files import plain
 from bfl.experiments.results.identity import locked
-from bfl.experiments.results.judged_clients import drop_judgements
 from bfl.experiments.results.round_log import ROUNDS
 from bfl.experiments.results.run_folder import (
     CONFIG,
@@ -31,7 +31,7 @@ from bfl.experiments.results.run_folder import (
 )
 from bfl.federation.state import Snapshots
 from bfl.files import MOST_BYTES_OF_A_NAME, given_path
-from bfl.named_arrays import behind, under
+from bfl.named_arrays import add_prefix, strip_prefix
 from bfl.plugins import PluginPolicy
 from bfl.posteriors import Posterior
 
@@ -92,8 +92,8 @@ class Checkpoints:
         Raises:
             RunError: It cannot be written.
         """
-        vectors = under(_POSTERIOR, checkpoint.posterior.vectors())
-        state = under(_STATE, checkpoint.state)
+        vectors = add_prefix(_POSTERIOR, checkpoint.posterior.vectors())
+        state = add_prefix(_STATE, checkpoint.state)
         self._snapshots.save(checkpoint.server_round, {**vectors, **state})
 
     def latest(self) -> Checkpoint | None:
@@ -107,13 +107,13 @@ class Checkpoints:
             return None
         server_round, arrays = found
         try:
-            posterior = Posterior(**behind(_POSTERIOR, arrays))
+            posterior = Posterior(**strip_prefix(_POSTERIOR, arrays))
             posterior.check()
         except (TypeError, AttributeError, PosteriorError) as error:
             raise DataError(
                 f"{self._snapshots.folder}: the checkpoint of round {server_round} is none: {error}"
             ) from error
-        return Checkpoint(server_round, posterior, behind(_STATE, arrays))
+        return Checkpoint(server_round, posterior, strip_prefix(_STATE, arrays))
 
 
 @contextmanager
@@ -200,7 +200,7 @@ def _go_on(
         folder.reconfigure({k: v for k, v in saved.items() if k not in end} | changed)
     folder.keep_rounds(checkpoint.server_round if checkpoint else 0)
     if configuration.keys.judged_by == "clients":
-        drop_judgements(folder, configuration.keys.clients_judge)
+        drop_evaluations(folder, configuration.keys.clients_judge)
     return checkpoint
 
 

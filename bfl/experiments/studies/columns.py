@@ -9,15 +9,15 @@ from pydantic import Field, field_validator
 
 from bfl.errors import unknown_name
 from bfl.evaluation.metrics import ExampleMetric, metrics
-from bfl.evaluation.predictives.judged import ENSEMBLE, names_of_members, of_a_posterior
+from bfl.evaluation.predictives.evaluated import ENSEMBLE, names_of_members, of_a_posterior
 from bfl.evaluation.uncertainty import uncertainties
-from bfl.experiments.results.foreign import BEFORE_CLOSING, OF_FOREIGN
-from bfl.experiments.results.judged_clients import (
+from bfl.experiments.results.evaluated_clients import (
     CLIENTS,
     names_of_means,
     names_of_sets,
     number_of_a_client,
 )
+from bfl.experiments.results.foreign import BEFORE_CLOSING, OF_FOREIGN
 from bfl.experiments.results.summary import RANDOM
 from bfl.experiments.studies.curves import (
     AT_ROUND_FORM,

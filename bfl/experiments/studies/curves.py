@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from bfl.aggregation.precision_spread import DISTANCE, SPREAD
 from bfl.evaluation.metrics import Metric, metrics
-from bfl.evaluation.predictives.judged import ENSEMBLE
+from bfl.evaluation.predictives.evaluated import ENSEMBLE
 from bfl.posteriors.floor import FRACTION_AT_FLOOR
 
 BEST = "best-"

@@ -32,13 +32,13 @@ class ExtendedFile:
     Attributes:
         path: The file.
         tables: What it says with them, as if it stood in one file.
-        published_beside: The folder that ``published.file`` is in, or below.
+        published_folder: The folder that ``published.file`` is in, or below.
         extended: The files that it extends, and that these do.
     """
 
     path: Path
     tables: Tables
-    published_beside: Path
+    published_folder: Path
     extended: tuple[Path, ...] = ()
 
     def __str__(self) -> str:

@@ -172,7 +172,7 @@ def results_in(folders: Iterable[StudyFolder]) -> tuple[RunResult, ...]:
     return tuple(result for folder in folders for result in folder.results().values())
 
 
-def results_beside(file: Path, folder_name: str) -> tuple[Path, ...]:
+def results_next_to(file: Path, folder_name: str) -> tuple[Path, ...]:
     """Return where the checkout that a study's file lies in keeps results, if it does.
 
     That is ``docs/results/NAME`` of the nearest folder above the file that has ``docs/results``.

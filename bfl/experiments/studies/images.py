@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable
 import numpy as np
 
 from bfl.evaluation.metrics import metrics
-from bfl.evaluation.predictives.judged import of_a_posterior
+from bfl.evaluation.predictives.evaluated import of_a_posterior
 from bfl.experiments.studies.columns import Column
 from bfl.experiments.studies.curves import curve_of
 from bfl.experiments.studies.run_result import RunResult

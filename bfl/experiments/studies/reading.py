@@ -367,7 +367,7 @@ def _published(
     file: ExtendedFile, given: _Published, study: Study, text: str | None
 ) -> PublishedTable:
     table = read_published(
-        file.published_beside / given.file,
+        file.published_folder / given.file,
         study.columns,
         study.label_columns,
         given.leave_out,

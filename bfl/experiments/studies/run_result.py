@@ -31,12 +31,12 @@ from typing import Any
 from bfl.data.datasets import portable_dataset
 from bfl.errors import DataError
 from bfl.evaluation.metrics import metrics as registered_metrics
-from bfl.evaluation.predictives.judged import ENSEMBLE
+from bfl.evaluation.predictives.evaluated import ENSEMBLE
+from bfl.experiments.results.evaluated_clients import number_of_a_client
 from bfl.experiments.results.file_names import FOREIGN
 from bfl.experiments.results.foreign import numbers_of_foreign
 from bfl.experiments.results.identity import digest as digest
 from bfl.experiments.results.identity import partition_digest
-from bfl.experiments.results.judged_clients import number_of_a_client
 from bfl.experiments.results.round_log import ROUNDS
 from bfl.experiments.results.run_folder import (
     CLIENTS,

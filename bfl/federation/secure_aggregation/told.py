@@ -17,7 +17,7 @@ from typing import Any
 
 from flwr.app import ArrayRecord, RecordDict
 
-from bfl.federation.wire import ARRAYS, BESIDE, CONFIG
+from bfl.federation.wire import ARRAYS, CONFIG, EXTRAS
 from bfl.texts import from_json
 
 OF_ONE_CLIENT = {
@@ -53,7 +53,7 @@ def told_digest(
     alike = {key: value for key, value in config.items() if key not in OF_ONE_CLIENT}
     alike["configuration"] = without_paths(from_json(alike["configuration"]))
     digest = hashlib.sha256(repr((_sorted(alike), list(exponents), total.hex())).encode())
-    for name in (ARRAYS, BESIDE):
+    for name in (ARRAYS, EXTRAS):
         record = content.get(name)
         for key, array in sorted(record.items()) if isinstance(record, ArrayRecord) else ():
             header = (name, key, array.dtype, tuple(array.shape), array.stype, len(array.data))

@@ -16,7 +16,7 @@ from bfl.learning.optimizers import Optimizer
 from bfl.learning.personalizations import PersonalModel
 from bfl.learning.training.learner import Batch, Learner, Pass
 from bfl.learning.training.task import LocalTask
-from bfl.named_arrays import behind, under
+from bfl.named_arrays import add_prefix, strip_prefix
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import VECTORS
 
@@ -72,7 +72,7 @@ class Companion:
             if "mean" in state
             else self.network.initial_posterior(personal.seed)
         )
-        optimizer_state = behind(_OPTIMIZER, state)
+        optimizer_state = strip_prefix(_OPTIMIZER, state)
         self.learner.begin(start, start, personal.prior(start), optimizer_state)
         self.key.assign(randomness.key(task.seed, "personal-steps", *task.key_labels))
         self.rate.assign(personal.learning_rate)
@@ -81,7 +81,7 @@ class Companion:
         """Return what the client keeps of the personal model after a task."""
         kept: dict[str, npt.NDArray[Any]] = {**self.network.posterior().vectors()}
         if keeps_optimizer:
-            kept |= under(_OPTIMIZER, self.learner.optimized.state(steps))
+            kept |= add_prefix(_OPTIMIZER, self.learner.optimized.state(steps))
         return kept
 
 

@@ -21,7 +21,7 @@ from bfl.federation.secure_aggregation.messages import Confirmations, Survivors
 from bfl.federation.secure_aggregation.neighbours import Neighbourhood
 from bfl.federation.secure_aggregation.told import told_digest
 from bfl.federation.secure_aggregation.value_range import agreed_exponents
-from bfl.federation.wire import TrainTask, posterior_to_arrays, record_beside, train_content
+from bfl.federation.wire import TrainTask, extras_record, posterior_to_arrays, train_content
 from bfl.posteriors import Posterior
 
 OTHER = TOLD[::-1]
@@ -48,7 +48,7 @@ def message(
         **{"partition_id": 0, "examples": None, **of_one_client},
     )
     arrays = posterior_to_arrays(posterior)
-    return train_content(arrays, task, more, record_beside(beside or {}))
+    return train_content(arrays, task, more, extras_record(beside or {}))
 
 
 def digest(content: RecordDict, exponents: list[int], total: float = 60.0) -> bytes:

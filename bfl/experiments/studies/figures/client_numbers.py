@@ -10,8 +10,8 @@ import numpy as np
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from bfl.errors import unknown_name
+from bfl.experiments.results.evaluated_clients import CLIENTS, names_of_means
 from bfl.experiments.results.figures.style import COLORS, DASHES, percent_axis
-from bfl.experiments.results.judged_clients import CLIENTS, names_of_means
 from bfl.experiments.studies.figures.base import (
     MARKERS,
     Overlay,

@@ -9,7 +9,7 @@ from pydantic import Field, field_validator
 
 from bfl.errors import unknown_name
 from bfl.evaluation.metrics import metrics
-from bfl.evaluation.predictives.judged import ENSEMBLE
+from bfl.evaluation.predictives.evaluated import ENSEMBLE
 from bfl.experiments.results.figures.style import percent_axis
 from bfl.experiments.studies.figures.base import (
     PANELS_A_LINE,

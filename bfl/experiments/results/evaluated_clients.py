@@ -21,7 +21,7 @@ from bfl.federation.client_metrics import (
     NAMESPACE,
     PERSONAL,
     TEST_EXAMPLES,
-    of_judged_models,
+    of_evaluated_models,
 )
 
 CLIENTS = "clients-"
@@ -33,9 +33,9 @@ IMPOSSIBLE = "impossible-"
 Positions = npt.NDArray[np.int64]
 
 
-def judged_clients(
+def evaluated_clients(
     rounds: Iterable[Mapping[str, Any]],
-    judge: Callable[[Positions], Mapping[str, float]] | None,
+    evaluate: Callable[[Positions], Mapping[str, float]] | None,
     test_partition: Sequence[Positions | None] | None,
     *,
     due: Callable[[int], bool],
@@ -45,8 +45,8 @@ def judged_clients(
 
     Args:
         rounds: The rounds' records.
-        judge: Gives the numbers of the final global network, closed if it is, on some of all test
-            examples; None where the server has no head to predict with.
+        evaluate: Gives the numbers of the final global network, closed if it is, on some of all
+            test examples; None where the server has no head to predict with.
         test_partition: The test examples of each client; None for one with data of its own.
         due: Tells whether clients evaluate their models after a round; what one says of another
             round is passed over, or it alone would have more rounds to be the best in.
@@ -67,8 +67,8 @@ def judged_clients(
     for client, part in enumerate(test_partition or ()):
         if part is not None and part.size:
             table[client] = {TEST_EXAMPLES: int(part.size)}
-            if judge is not None:
-                table[client] |= {f"global-{name}": value for name, value in judge(part).items()}
+            if evaluate is not None:
+                table[client] |= {f"global-{name}": value for name, value in evaluate(part).items()}
     known = _measured_of(models)
     for record in (record for record in rounds if due(record["round"])):
         for entry in record.get(PER_CLIENT, ()):
@@ -83,7 +83,7 @@ def _measured_of(models: Collection[str]) -> frozenset[str]:
     return frozenset(known | {BETTER} if PERSONAL in models else known)
 
 
-def drop_judgements(files: Files, due: Callable[[int], bool]) -> None:
+def drop_evaluations(files: Files, due: Callable[[int], bool]) -> None:
     """Drop from the rounds' records what clients have measured in rounds in which none is due.
 
     A run that is given more rounds has such a round: the one that was to be its last.
@@ -98,18 +98,20 @@ def drop_judgements(files: Files, due: Callable[[int], bool]) -> None:
     """
     _, records = whole_rounds(files)
     if not all(due(record["round"]) for record in records):
-        write_rounds(files, [r if due(r["round"]) else _unjudged(r) for r in records])
+        write_rounds(files, [r if due(r["round"]) else _without_evaluation(r) for r in records])
 
 
-def _unjudged(record: Mapping[str, Any]) -> dict[str, Any]:
+def _without_evaluation(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return a round's record without what clients have measured of their models."""
 
     def without(entry: Mapping[str, Any], beginning: str = "") -> dict[str, Any]:
-        def judged(name: str) -> bool:
+        def evaluated(name: str) -> bool:
             said = name.removeprefix(beginning)
-            return name.startswith(beginning) and (of_judged_models(said) or said == TEST_EXAMPLES)
+            return name.startswith(beginning) and (
+                of_evaluated_models(said) or said == TEST_EXAMPLES
+            )
 
-        return {name: value for name, value in entry.items() if not judged(name)}
+        return {name: value for name, value in entry.items() if not evaluated(name)}
 
     kept = without(record, NAMESPACE)
     if PER_CLIENT in record:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from bfl.learning.training.trainer import LocalTrainer
 
 
-def judged_metrics(
+def evaluated_metrics(
     configuration: Configuration,
     task: TrainTask,
     node: Node,

@@ -46,7 +46,7 @@ LINK = "+"
 
 
 @dataclass(frozen=True)
-class Kind:
+class ComponentSlot:
     """A kind of part: what picks it, from where, and what is picked if nobody says.
 
     Attributes:
@@ -109,9 +109,9 @@ def _part(
     chain: bool = False,
     server_only: bool = False,
     pretrains: bool = False,
-) -> Callable[[str], Kind]:
+) -> Callable[[str], ComponentSlot]:
     """Declare a kind of part; ``key`` is the registry's unless another one picks from it."""
-    return lambda attribute: Kind(
+    return lambda attribute: ComponentSlot(
         key=key or registry.kind,
         attribute=attribute,
         registry=registry,
@@ -328,7 +328,7 @@ class Parts:
     attack: Annotated[Attack, _part(attacks, "none", "what hostile clients send")]
 
 
-KINDS: tuple[Kind, ...] = tuple(
+SLOTS: tuple[ComponentSlot, ...] = tuple(
     declared.__metadata__[0](attribute)
     for attribute, declared in get_type_hints(Parts, include_extras=True).items()
 )
@@ -337,20 +337,20 @@ KINDS: tuple[Kind, ...] = tuple(
 _BASES = get_type_hints(Parts)
 
 
-def base_of(kind: Kind) -> type[Component]:
+def base_of(kind: ComponentSlot) -> type[Component]:
     """Return the class of which all parts of a kind are."""
     declared: Any = _BASES[kind.attribute]
     base: type[Component] = (get_args(declared) or (declared,))[0]
     return base
 
 
-JUDGING: tuple[Registry[Any], ...] = (metrics, uncertainties)
+EVALUATION: tuple[Registry[Any], ...] = (metrics, uncertainties)
 """The registries of which everybody who evaluates uses all components, clients as well."""
 
-OF_EVERY_RUN: tuple[Registry[Any], ...] = (*JUDGING, figures)
+OF_EVERY_RUN: tuple[Registry[Any], ...] = (*EVALUATION, figures)
 """The registries of which a run uses all components."""
 
 REGISTRIES: tuple[Registry[Any], ...] = tuple(
-    dict.fromkeys((presets, *(kind.registry for kind in KINDS), *OF_EVERY_RUN))
+    dict.fromkeys((presets, *(kind.registry for kind in SLOTS), *OF_EVERY_RUN))
 )
 """The registries whose components a configuration names or reads settings for."""

@@ -11,11 +11,11 @@ from flwr.app import Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from small_federation import make_grid
 
-import strategies.exchange
+import strategies.messaging
 from bfl.engine.serial import SerialGrid
 from bfl.errors import RunError
 from bfl.federation.wire import RUN_CANNOT_GO_ON
-from strategies.exchange import UsableReplies, exchange, exchange_with_retries
+from strategies.messaging import UsableReplies, exchange, exchange_with_retries
 
 
 class Clients:
@@ -183,7 +183,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(strategies.exchange, "time", clock)
+    monkeypatch.setattr(strategies.messaging, "time", clock)
     return clock
 
 
@@ -226,7 +226,7 @@ def test_waiting_takes_little_of_the_time(clock: Clock) -> None:
     assert outcome(exchange(make_grid(Clients().app, 2, Slow), messages(2), 1.0)) == [(1, True)]
     assert clock.now > 1.0
     assert Slow.pulls * 0.02 < 0.25 * clock.now
-    assert Slow.pulls > 1 / strategies.exchange.LONGEST_PAUSE / 2
+    assert Slow.pulls > 1 / strategies.messaging.LONGEST_PAUSE / 2
 
 
 def test_who_takes_long_is_looked_for_rarely(monkeypatch: pytest.MonkeyPatch, clock: Clock) -> None:
@@ -235,7 +235,7 @@ def test_who_takes_long_is_looked_for_rarely(monkeypatch: pytest.MonkeyPatch, cl
     class Busy(Deaf):
         pulls = 0
 
-    monkeypatch.setattr(strategies.exchange, "poll_interval", lambda grid: 0.001)
+    monkeypatch.setattr(strategies.messaging, "poll_interval", lambda grid: 0.001)
     assert outcome(exchange(make_grid(Clients().app, 2, Busy), messages(2), 1.0)) == [(1, True)]
     # Pauses of 2 % of the time so far: from 0.05 to 1 s about ln(20) / 0.02 looks, and 50 before.
     assert 20 < Busy.pulls < 300
@@ -357,7 +357,7 @@ def test_only_a_simulated_client_can_end_the_run(
     def train(message: Message, context: Context) -> Message:
         return Message(Error(RUN_CANNOT_GO_ON, "no shared folder"), reply_to=message)
 
-    monkeypatch.setattr(strategies.exchange, "is_simulation", lambda grid: simulated)
+    monkeypatch.setattr(strategies.messaging, "is_simulation", lambda grid: simulated)
     replies = exchange(make_grid(app, 1), messages(1), 10.0)
     if simulated:
         with pytest.raises(RunError, match="no shared folder"):

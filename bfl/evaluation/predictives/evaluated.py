@@ -28,7 +28,7 @@ HISTOGRAM_BINS = 10
 
 
 @dataclass(frozen=True)
-class JudgedMember:
+class EvaluatedMember:
     """One model's predictions of labelled images.
 
     Attributes:
@@ -40,7 +40,7 @@ class JudgedMember:
     right: npt.NDArray[np.bool_]
 
     @classmethod
-    def of(cls, logits: npt.NDArray[Any], labels: npt.NDArray[np.int64]) -> JudgedMember:
+    def of(cls, logits: npt.NDArray[Any], labels: npt.NDArray[np.int64]) -> EvaluatedMember:
         """Return what logits (N, C) say of images with labels (N,)."""
         given = logits.astype(np.float64)
         above = given - given.max(axis=1, keepdims=True)
@@ -64,7 +64,7 @@ class JudgedMember:
 
 
 @dataclass(frozen=True)
-class JudgedEnsemble:
+class EvaluatedEnsemble:
     """An ensemble's predictions of labelled images.
 
     Attributes:
@@ -76,7 +76,7 @@ class JudgedEnsemble:
 
     predictions: Predictions
     labels: npt.NDArray[np.int64]
-    members: Mapping[str, JudgedMember]
+    members: Mapping[str, EvaluatedMember]
     left_out: Sequence[str] = ()
 
     @property
@@ -124,8 +124,8 @@ class JudgedEnsemble:
             found[kind] = {"right": right, "wrong": wrong}
         return found
 
-    def _kinds(self) -> dict[str, list[JudgedMember]]:
-        found: dict[str, list[JudgedMember]] = {}
+    def _kinds(self) -> dict[str, list[EvaluatedMember]]:
+        found: dict[str, list[EvaluatedMember]] = {}
         for name, member in self.members.items():
             kind = KINDS.get(name.split("-")[0])
             if kind:
@@ -158,9 +158,9 @@ def of_a_posterior(number: str) -> str:
     return of
 
 
-def judge_ensemble(
+def evaluate_ensemble(
     members: Iterable[tuple[str, npt.NDArray[Any]]], labels: npt.NDArray[np.int64]
-) -> JudgedEnsemble:
+) -> EvaluatedEnsemble:
     """Return an ensemble's evaluation, of one member at a time.
 
     Args:
@@ -170,8 +170,8 @@ def judge_ensemble(
     Raises:
         NotFiniteError: The logits of no member are finite.
     """
-    together, judged = MemberPredictions(), {}
+    together, evaluated = MemberPredictions(), {}
     for name, logits in members:
         if together.add(name, logits):
-            judged[name] = JudgedMember.of(logits, labels)
-    return JudgedEnsemble(together.result(), labels, judged, tuple(together.left_out))
+            evaluated[name] = EvaluatedMember.of(logits, labels)
+    return EvaluatedEnsemble(together.result(), labels, evaluated, tuple(together.left_out))

@@ -13,12 +13,12 @@ from bfl.errors import DataError
 from bfl.evaluation.prediction.forward import Images
 from bfl.evaluation.prediction.predictions import Predictions
 from bfl.experiments.results.corruptions import by_strength
-from bfl.experiments.results.foreign import judged_foreign
+from bfl.experiments.results.foreign import evaluated_foreign
 from bfl.experiments.results.summary import summarize
 from bfl.experiments.run.network import NetworkDescription
 
 
-def judged(
+def evaluated(
     network: NetworkDescription,
     predict: Callable[[Images], Predictions],
     settings: Mapping[str, Any],
@@ -51,7 +51,7 @@ def judged(
         "examples": predictions.examples,
         "samples": predictions.samples,
         "metrics": summarize(predictions, labels, settings),
-        "foreign": judged_foreign({"": predictions}, shown, settings),
+        "foreign": evaluated_foreign({"": predictions}, shown, settings),
         "corruptions": by_strength(names, images, labels, predict, settings),
     }
 

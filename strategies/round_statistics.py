@@ -28,7 +28,7 @@ class PooledClient:
 
 
 @dataclass(frozen=True)
-class Tally:
+class RoundStatistics:
     """Counts of a round's clients when their updates are pooled.
 
     Attributes:

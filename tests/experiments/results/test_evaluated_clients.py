@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bfl.experiments.results.judged_clients import judged_clients, means_over_clients, told
+from bfl.experiments.results.evaluated_clients import evaluated_clients, means_over_clients, told
 from bfl.federation.client_metrics import MEME, PERSONAL
 
 BOTH = (MEME, PERSONAL)
@@ -21,7 +21,7 @@ def table_of(
     """Return what is known after rounds 1, 2, ... of which each entry is all that was said."""
     parts = [np.array([0, 1]), np.array([2, 3])]
     rounds = [{"round": i, "per-client": [entry]} for i, entry in enumerate(entries, start=1)]
-    return judged_clients(rounds, lambda _: {"accuracy": 0.0}, parts, due=due, models=models)
+    return evaluated_clients(rounds, lambda _: {"accuracy": 0.0}, parts, due=due, models=models)
 
 
 HONEST = {
@@ -83,7 +83,7 @@ def test_who_says_what_cannot_be_is_left_out_and_named(name: str, value: float) 
 
 def test_a_number_of_test_examples_that_cannot_be_is_nowhere_kept() -> None:
     rounds = [{"round": 1, "per-client": [{**HONEST, "test-examples": -7.0}]}]
-    assert judged_clients(rounds, None, None, due=bool, models=BOTH) == {
+    assert evaluated_clients(rounds, None, None, due=bool, models=BOTH) == {
         "0": {"impossible-test-examples": -7.0}
     }
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bfl.errors import NotFiniteError
-from bfl.evaluation.predictives.judged import judge_ensemble, names_of_members, of_a_posterior
+from bfl.evaluation.predictives.evaluated import evaluate_ensemble, names_of_members, of_a_posterior
 from bfl.experiments.studies.columns import Column, numbers_of_a_run
 
 LABELS = np.array([0, 0, 1, 1])
@@ -30,7 +30,7 @@ def test_members_are_judged_by_kind() -> None:
         ("client-0", SURER),
         ("client-3-draw-0", SURER),
     ]
-    found = judge_ensemble(members, LABELS)
+    found = evaluate_ensemble(members, LABELS)
     numbers = found.round_metrics({"calibration-bins": 5})
     assert found.accuracies == pytest.approx(
         {
@@ -60,10 +60,10 @@ def by_bin(**counts: float) -> list[float]:
 
 def test_a_member_whose_logits_are_not_finite_is_left_out_and_counted() -> None:
     members = [("sample-0", SURE), ("average", UNSURE), ("client-0", SURER)]
-    sound = judge_ensemble(members, LABELS)
+    sound = evaluate_ensemble(members, LABELS)
     lost = SURE.copy()
     lost[3, 1] = np.inf
-    found = judge_ensemble([("client-1", lost), *members, ("client-2", lost * np.nan)], LABELS)
+    found = evaluate_ensemble([("client-1", lost), *members, ("client-2", lost * np.nan)], LABELS)
     assert found.left_out == ("client-1", "client-2")
     assert sound.left_out == ()
     assert found.accuracies == sound.accuracies
@@ -76,20 +76,20 @@ def test_a_member_whose_logits_are_not_finite_is_left_out_and_counted() -> None:
 def test_an_ensemble_of_which_no_member_is_left_says_so() -> None:
     lost = np.full((4, 2), np.nan)
     with pytest.raises(NotFiniteError, match="16 of 16 logits are not finite"):
-        judge_ensemble([("sample-0", lost), ("client-0", lost)], LABELS)
+        evaluate_ensemble([("sample-0", lost), ("client-0", lost)], LABELS)
     with pytest.raises(ValueError, match="no sample was added"):
-        judge_ensemble([], LABELS)
+        evaluate_ensemble([], LABELS)
 
 
 def test_an_ensemble_without_samples_says_nothing_of_them() -> None:
-    found = judge_ensemble([("average", SURE)], LABELS)
+    found = evaluate_ensemble([("average", SURE)], LABELS)
     assert found.confidences() == {}
     assert not [name for name in found.round_metrics({}) if "samples" in name]
 
 
 def test_the_numbers_are_those_that_a_study_may_show() -> None:
     members = [("sample-0", SURE), ("client-0", SURER)]
-    assert judge_ensemble(members, LABELS).round_metrics({}).keys() <= set(numbers_of_a_run())
+    assert evaluate_ensemble(members, LABELS).round_metrics({}).keys() <= set(numbers_of_a_run())
     assert {f"ensemble-{name}" for name in names_of_members()} <= set(numbers_of_a_run())
 
 

@@ -17,7 +17,7 @@ from bfl.federation.wire import TrainTask
 from bfl.learning.networks.parametrizations import LogVariance
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import VECTORS
-from clients import judging
+from clients import evaluation
 
 IMAGES = 40
 NLL = "negative-log-likelihood"
@@ -34,15 +34,15 @@ pytestmark = pytest.mark.usefixtures("tensorflow")
 
 
 def judged(
-    judged_at: str, monkeypatch: pytest.MonkeyPatch, mean: float | None = None
+    evaluated_at: str, monkeypatch: pytest.MonkeyPatch, mean: float | None = None
 ) -> tuple[dict[str, float | int], Any, Any]:
     """Return what a client says of its meme, the network, and the meme; with that mean, if any."""
     from bfl.learning.networks.network import build_network
 
     digits = load_dataset("digits")
     own = digits.test_images[:IMAGES], digits.test_labels[:IMAGES]
-    monkeypatch.setattr(judging, "_own_test_images", lambda *_: own)
-    configuration = resolve({**CLAMPED, "evaluate-at": judged_at})
+    monkeypatch.setattr(evaluation, "_own_test_images", lambda *_: own)
+    configuration = resolve({**CLAMPED, "evaluate-at": evaluated_at})
     network = build_network(
         configuration.architecture, configuration.inference, digits.image_shape, digits.num_classes
     )
@@ -51,22 +51,22 @@ def judged(
         meme = replace(meme, mean=np.full_like(meme.mean, mean))
     task, node = TrainTask(1, 2, "{}", 3, None), SimpleNamespace(dataset="")
     trainer: Any = SimpleNamespace(network=network, companion=None)
-    found = judging.judged_metrics(
+    found = evaluation.evaluated_metrics(
         configuration, task, node, trainer, configuration.architecture, (meme, {})
     )
     return found, network, meme
 
 
-@pytest.mark.parametrize("judged_at", ["draws", "mean"])
+@pytest.mark.parametrize("evaluated_at", ["draws", "mean"])
 def test_a_client_judges_what_its_network_computes_with(
-    judged_at: str, monkeypatch: pytest.MonkeyPatch
+    evaluated_at: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the clamped variances: of deviations e^-2 where the posterior has 0.001."""
     from bfl.evaluation.prediction.monte_carlo import drawn_values
     from bfl.learning.inferences import inferences
     from bfl.learning.networks.network import build_network
 
-    found, network, meme = judged(judged_at, monkeypatch)
+    found, network, meme = judged(evaluated_at, monkeypatch)
     digits, configuration = load_dataset("digits"), resolve(CLAMPED)
     images, labels = digits.test_images[:IMAGES], digits.test_labels[:IMAGES]
     shape = (digits.image_shape, digits.num_classes)
@@ -74,7 +74,7 @@ def test_a_client_judges_what_its_network_computes_with(
     keyed = (0, ("own-test", "meme-", 2, 1))
     draws = [drawn_values(meme, *keyed, m, LogVariance(4.0)) for m in range(3)]
     statistics = PredictionStatistics()
-    for values in draws if judged_at == "draws" else [meme.mean]:
+    for values in draws if evaluated_at == "draws" else [meme.mean]:
         points.load_values(network.manifest, values, meme.point)
         inputs, key = images.astype(np.float32) / 127.5 - 1, np.zeros(2, np.int32)
         statistics.add_logits(points.logits(inputs, key, training=False).numpy())
@@ -84,11 +84,11 @@ def test_a_client_judges_what_its_network_computes_with(
     assert found["meme-accuracy"] == expected["accuracy"]
 
 
-@pytest.mark.parametrize("judged_at", ["draws", "mean"])
+@pytest.mark.parametrize("evaluated_at", ["draws", "mean"])
 def test_a_model_whose_logits_overflow_has_no_image_right_and_is_sent(
-    judged_at: str, monkeypatch: pytest.MonkeyPatch
+    evaluated_at: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found, _, _ = judged(judged_at, monkeypatch, mean=1e30)
+    found, _, _ = judged(evaluated_at, monkeypatch, mean=1e30)
     assert found == {"test-examples": IMAGES, "meme-accuracy": 0.0}
 
 
@@ -102,7 +102,7 @@ def test_a_meme_that_nobody_trains_is_not_judged(
     digits = load_dataset("digits")
     right = np.zeros(IMAGES, np.int64)
     monkeypatch.setattr(
-        judging, "_own_test_images", lambda *_: (digits.test_images[:IMAGES], right)
+        evaluation, "_own_test_images", lambda *_: (digits.test_images[:IMAGES], right)
     )
     given = {"strategy": "fedavg", "model": "mlp", "personalization": personalization}
     configuration = resolve({**given, "inference": "deterministic", "judged-by": "clients"})
@@ -123,7 +123,7 @@ def test_a_meme_that_nobody_trains_is_not_judged(
     own = {name: getattr(says_always(1), name) for name in VECTORS}
     trainer: Any = SimpleNamespace(network=network, companion=SimpleNamespace(network=personal))
     task, node = TrainTask(1, 2, "{}", 3, None), SimpleNamespace(dataset="")
-    found = judging.judged_metrics(
+    found = evaluation.evaluated_metrics(
         configuration, task, node, trainer, configuration.architecture, (says_always(0), own)
     )
     assert found["personal-accuracy"] == 0.0
