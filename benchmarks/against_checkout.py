@@ -48,7 +48,7 @@ print(json.dumps(min(timed(work) for _ in range(3))))
 """
 TRAINING = """
 from bfl.engine.flower import FlowerApp, run_serially
-from bfl.configuration.sources import parse_pairs
+from bfl.configuration.pairs import parse_pairs
 from pathlib import Path
 values = parse_pairs('model="resnet8" rounds={rounds} local-epochs=1 evaluate-every=0 '
                      'mc-samples=1 output-dir="{folder}" name="run"')

@@ -13,7 +13,7 @@ import os
 import warnings
 
 from bfl.cpus import available_cpus
-from bfl.quiet import quiet_start
+from bfl.printing import quiet_start
 
 # Set before the import: no banner in every actor, and Keras 2 wherever something asks for Keras.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")

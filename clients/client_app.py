@@ -38,8 +38,7 @@ from bfl.errors import ConfigurationError
 from bfl.experiments.run.trainer import personal_architecture, trainer_for
 from bfl.federation.client_metrics import NUM_EXAMPLES
 from bfl.federation.exchanges import Vectors, unpacked
-from bfl.federation.network_query import NetworkQuery, manifest_content
-from bfl.federation.node_description import NodeDescription
+from bfl.federation.node_description import NetworkQuery, NodeDescription, manifest_content
 from bfl.federation.outgoing import sent as sent_update
 from bfl.federation.parts import Arrays
 from bfl.federation.privacy.normals import SystemNormals
@@ -63,9 +62,9 @@ from bfl.learning.training import LocalResult, LocalTask
 from bfl.plugins import activate
 from bfl.posteriors import Manifest, Posterior
 from clients.closing import closed
-from clients.evaluation import evaluated_metrics
+from clients.evaluation import evaluated_metrics, own_test_metrics
 from clients.examples import client_examples, data_problem, label_problem, labels_and_classes
-from clients.guard import deadline, reason_for_server, reports_errors
+from clients.guard import deadline, reason_for_server, refuse, reports_errors
 from clients.heads import Head
 from clients.masked import (
     advertised,
@@ -78,15 +77,6 @@ from clients.masked import (
 )
 from clients.metrics import own_examples, private_metrics, training_metrics
 from clients.node import Node
-from clients.own_test_data import own_test_metrics
-from clients.part_states import (
-    PartStates,
-    keeps_state,
-    named_optimizer,
-    optimizer_arrays,
-    received_extras,
-    taken_up,
-)
 from clients.personal import kept_of_model, personal_model, personal_model_problem, personal_task
 from clients.process import (
     TrainingData,
@@ -95,8 +85,15 @@ from clients.process import (
     shared_data,
     start_tensorflow,
 )
-from clients.refusals import refuse
-from clients.state import client_state
+from clients.state import (
+    PartStates,
+    client_state,
+    keeps_state,
+    named_optimizer,
+    optimizer_arrays,
+    received_extras,
+    taken_up,
+)
 
 if TYPE_CHECKING:
     from bfl.learning.networks.network import Network

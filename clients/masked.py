@@ -25,15 +25,15 @@ from bfl.federation.secure_aggregation.client import (
     share,
     unmask,
 )
-from bfl.federation.secure_aggregation.encoding import encoded_statistics
 from bfl.federation.secure_aggregation.errors import ProtocolError
-from bfl.federation.secure_aggregation.fixed_point import Ring, encoded
-from bfl.federation.secure_aggregation.identity import Unsigned
+from bfl.federation.secure_aggregation.keys import Unsigned
+from bfl.federation.secure_aggregation.masking import Ring, encoded, encoded_statistics
 from bfl.federation.secure_aggregation.messages import (
     Confirmations,
     Fields,
     Invitation,
     Roster,
+    SecureSums,
     Survivors,
 )
 from bfl.federation.secure_aggregation.on_the_wire import (
@@ -43,9 +43,8 @@ from bfl.federation.secure_aggregation.on_the_wire import (
     fields_in,
     masked_content,
     record_of,
+    told_digest,
 )
-from bfl.federation.secure_aggregation.settings import SecureSums
-from bfl.federation.secure_aggregation.told import told_digest
 from bfl.posteriors import Posterior
 from clients.node import Node
 from clients.process import cached_configuration

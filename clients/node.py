@@ -16,7 +16,7 @@ from bfl.deployment.signatures import ListedIdentity
 from bfl.engine.resources import in_simulation
 from bfl.errors import ConfigurationError, public
 from bfl.federation.exchanges import exchanges
-from bfl.federation.secure_aggregation.identity import Identity, Unsigned
+from bfl.federation.secure_aggregation.keys import Identity, Unsigned
 from bfl.files import given_path
 from bfl.learning.models import create_architecture
 from bfl.plugins import PluginPolicy

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from flwr.app import Message
@@ -21,7 +21,11 @@ from bfl.learning.training import LocalResult, PersonalTask
 from bfl.posteriors import Posterior
 from clients.examples import data_asked_of
 from clients.node import Node
-from clients.part_states import PartStates
+from clients.state import PartStates
+
+if TYPE_CHECKING:
+    pass
+
 
 _WORD = "model"
 """Under what name a state has the word of its model: networks of other kinds may be as large."""

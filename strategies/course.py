@@ -14,7 +14,6 @@ from bfl.learning.networks.parametrizations import SOFTPLUS, Parametrization
 from strategies.federation import discover
 from strategies.flower_clients import FlowerClients, RetryPolicy, TaskTemplate
 from strategies.messaging import UsableReplies
-from strategies.pooled_round import PooledRounds
 from strategies.preflight import (
     check_exchange,
     check_memory,
@@ -25,7 +24,7 @@ from strategies.preflight import (
     unknown_moving_statistics,
 )
 from strategies.round import OpenRound, RoundReport
-from strategies.server_state import ServerState
+from strategies.server_state import PooledRounds, ServerState
 from strategies.warnings import Warnings
 
 if TYPE_CHECKING:

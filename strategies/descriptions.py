@@ -12,7 +12,7 @@ from flwr.serverapp import Grid
 from bfl.data.datasets import portable_dataset
 from bfl.deployment.bound_nodes import binding_problem
 from bfl.errors import ConfigurationError, RunError
-from bfl.federation.client_text import neutralized
+from bfl.federation.client_metrics import neutralized
 from bfl.federation.node_description import PERSONAL_MODELS, NodeDescription
 from bfl.federation.wire import DATA_DIR, DATASET, NUM_CLASSES, PRIVATE
 from strategies.messaging import Outstanding

@@ -35,9 +35,9 @@ from bfl.federation.secure_aggregation.on_the_wire import (
     masked_vector,
     record_of,
     stage_content,
+    told_digest,
 )
 from bfl.federation.secure_aggregation.server import SecureSum
-from bfl.federation.secure_aggregation.told import told_digest
 from bfl.federation.wire import TRAIN
 from strategies.federation import Federation
 from strategies.messaging import exchange

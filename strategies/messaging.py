@@ -18,7 +18,7 @@ from bfl.engine.flower import (
     poll_interval,
 )
 from bfl.errors import LostStateError
-from bfl.federation.client_text import neutralized
+from bfl.federation.client_metrics import neutralized
 from bfl.federation.wire import RUN_CANNOT_GO_ON
 
 POLLING_SHARE = 0.1

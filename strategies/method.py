@@ -23,7 +23,7 @@ from bfl.federation.exchanges import Direct, Exchange
 from bfl.federation.parts import Arrays, Counts, DeclaredArray, Part, check_broadcast
 from bfl.federation.sampling import Sampling
 from bfl.posteriors import Posterior
-from bfl.posteriors.floor import SCALE_FLOOR
+from bfl.posteriors.posterior import SCALE_FLOOR
 from bfl.registry import Component
 from strategies.privacy import PoolNoise
 

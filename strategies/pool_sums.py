@@ -11,11 +11,9 @@ from bfl.aggregation.precision_spread import DISTANCE, SPREAD
 from bfl.aggregation.weightings import Weighting
 from bfl.errors import PosteriorError
 from bfl.federation.client_metrics import NUM_EXAMPLES
-from bfl.federation.secure_aggregation.accuracy import check_accuracy
-from bfl.federation.secure_aggregation.encoding import decoded_statistics
-from bfl.federation.secure_aggregation.fixed_point import Ring
-from bfl.federation.secure_aggregation.settings import SecureSums
-from bfl.federation.secure_aggregation.value_range import agreed_exponents
+from bfl.federation.secure_aggregation.accuracy import agreed_exponents, check_accuracy
+from bfl.federation.secure_aggregation.masking import Ring, decoded_statistics
+from bfl.federation.secure_aggregation.messages import SecureSums
 from bfl.posteriors import Posterior
 from strategies.method import Method
 from strategies.pool_updates import foreseen_weights

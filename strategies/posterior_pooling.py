@@ -37,7 +37,7 @@ from bfl.federation.parts import Part
 from bfl.federation.sampling import Sampling
 from bfl.federation.wire import Positions, posterior_to_arrays
 from bfl.posteriors import Manifest
-from bfl.posteriors.floor import SCALE_FLOOR
+from bfl.posteriors.posterior import SCALE_FLOOR
 from strategies.closing import CLOSING, close
 from strategies.course import Course, begin_course
 from strategies.messaging import answered, exchange

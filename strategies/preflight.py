@@ -10,9 +10,8 @@ from typing import Any
 
 from flwr.app import ArrayRecord
 
-from bfl.aggregation.on_server import UsesServer
 from bfl.aggregation.pooling import PoolingRule
-from bfl.aggregation.server import Server
+from bfl.aggregation.server import Server, UsesServer
 from bfl.aggregation.server_optimizers import ServerOptimizer
 from bfl.aggregation.weightings import Weighting
 from bfl.configuration import Configuration, contradictions, resolve
@@ -21,9 +20,8 @@ from bfl.data.datasets.server_data import HELD_BACK
 from bfl.engine.resources import available_memory
 from bfl.errors import ConfigurationError, PosteriorError
 from bfl.federation.parts import Part
-from bfl.federation.secure_aggregation.accuracy import check_accuracy
+from bfl.federation.secure_aggregation.accuracy import ValueRange, check_accuracy
 from bfl.federation.secure_aggregation.on_the_wire import is_share
-from bfl.federation.secure_aggregation.value_range import ValueRange
 from bfl.federation.wire import posterior_from_arrays
 from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.posterior import VECTORS

@@ -21,15 +21,17 @@ from bfl.errors import NotFiniteError, PosteriorError, RunError
 from bfl.federation.parts import Arrays, Counts
 from bfl.learning.networks.parametrizations import SOFTPLUS, Parametrization
 from bfl.posteriors import Manifest, Posterior
-from bfl.posteriors.floor import Floored, with_scale_floor
-from strategies.combination import Combination
+from bfl.posteriors.posterior import Floored, with_scale_floor
 from strategies.method import Method
 from strategies.pool_sums import ClientsSum, WantedSum, pool_sums, wanted_sum
-from strategies.pool_updates import pool_updates
-from strategies.pooled_round import PooledRound, PooledRounds
-from strategies.round_statistics import PooledClient, RoundStatistics
-from strategies.server_state import ServerState
-from strategies.training_request import TrainingRequest, beyond_float32, training_request
+from strategies.pool_updates import PooledClient, RoundStatistics, pool_updates
+from strategies.server_state import PooledRound, PooledRounds, ServerState
+from strategies.training_request import (
+    Combination,
+    TrainingRequest,
+    beyond_float32,
+    training_request,
+)
 from strategies.updates import ClientUpdate
 
 
@@ -73,7 +75,7 @@ class RoundReport:
 
     Attributes:
         metrics: What clients and pooling have measured.
-        clients: One entry for each client pooled, see ``strategies.round_statistics``.
+        clients: One entry for each client pooled, see ``strategies.pool_updates``.
     """
 
     metrics: dict[str, float]

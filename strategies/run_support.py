@@ -52,7 +52,7 @@ class Round:
         state: Where the federation stands after it, with the global posterior.
         metrics: What clients and pooling have measured, and what was evaluated.
         seconds: How long training and pooling took.
-        clients: One entry for each client pooled, see ``strategies.round_statistics``.
+        clients: One entry for each client pooled, see ``strategies.pool_updates``.
     """
 
     state: ServerState

@@ -8,8 +8,7 @@ from typing import Any
 
 from bfl.aggregation.ensemble import LEFT_OUT
 from bfl.aggregation.refinements import AFTER, BEFORE
-from bfl.federation.client_metrics import recorded
-from bfl.federation.client_text import CONTINUED
+from bfl.federation.client_metrics import CONTINUED, recorded
 from strategies.round import RoundReport
 
 NOT_FINITE = "logits-not-finite"

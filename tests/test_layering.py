@@ -35,7 +35,7 @@ CHAPTERS = (
     "bfl.randomness",
     "bfl.cpus",
     "bfl.archives",
-    "bfl.quiet",
+    "bfl.printing",
     "bfl.printing",
     "bfl.keras",
     "bfl.registry",

@@ -20,8 +20,8 @@ from bfl import plugins
 from bfl.aggregation.pooling import pooling_rules
 from bfl.aggregation.weightings import weightings
 from bfl.configuration import resolve, unread_settings
+from bfl.configuration.pairs import parse_pairs
 from bfl.configuration.settings import default_values
-from bfl.configuration.sources import parse_pairs
 from bfl.engine.flower import FlowerApp, new_run, run_serially
 from bfl.engine.serial import SerialGrid
 from bfl.errors import ConfigurationError

@@ -8,7 +8,7 @@ from packaging.requirements import Requirement
 
 from bfl.aggregation.pooling import pooling_rules
 from bfl.configuration import resolve
-from bfl.configuration.sources import parse_pairs
+from bfl.configuration.pairs import parse_pairs
 from bfl.configuration.strategies import named_strategy
 from bfl.presets import presets
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -16,9 +16,28 @@ from bfl.errors import RunError
 from bfl.posteriors import Posterior
 
 if TYPE_CHECKING:
-    from bfl.aggregation.refinements.plan import DistillationPlan
+    from bfl.aggregation.refinements.distillation import DistillationPlan
     from bfl.data.datasets.server_data import ServerData
     from bfl.evaluation.prediction.predictions import Predictions
+
+
+class UsesServer:
+    """A part of a kind that may ask the server; found by this class, before the first round.
+
+    Attributes:
+        needs_server: Whether it needs data and a network of the server's own.
+    """
+
+    needs_server: ClassVar[bool] = False
+
+    def check(self, data: ServerData | None) -> None:
+        """Raise, before the first round, what is wrong with the server's data.
+
+        Raises:
+            ConfigurationError: They do not serve.
+        """
+        return
+
 
 Labels = tuple[int | str, ...]
 

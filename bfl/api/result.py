@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy.typing as npt
 
-from bfl.api.images import checked_images
-from bfl.api.predictions import Predictions
+from bfl.api.predictions import Predictions, checked_images
 from bfl.closing import Closed
 from bfl.errors import ConfigurationError, DataError, unknown_name
 from bfl.evaluation.prediction.predictions import FloatArray

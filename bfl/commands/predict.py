@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 
 from bfl.api import Predictions, load
-from bfl.api.images import checked_images
+from bfl.api.predictions import checked_images
 from bfl.api.result import POSTERIORS
 from bfl.commands.image_files import USUAL_NAMES, read_images
 from bfl.commands.options import path_argument

@@ -12,8 +12,14 @@ from rich.measure import Measurement
 
 from bfl.commands.options import path_argument
 from bfl.errors import BflError, ConfigurationError, DataError, RunError
-from bfl.experiments.comparison.differences import differing_keys, labels
-from bfl.experiments.comparison.listing import ListedRun, chosen_runs, row, runs_in
+from bfl.experiments.comparison.listing import (
+    ListedRun,
+    chosen_runs,
+    differing_keys,
+    labels,
+    row,
+    runs_in,
+)
 from bfl.experiments.comparison.overlay import has_curves, overlay
 from bfl.experiments.results.table import results_table
 from bfl.files import write_atomically

@@ -10,7 +10,7 @@ from typing import Any
 
 import pydantic
 
-from bfl.aggregation.on_server import UsesServer
+from bfl.aggregation.server import UsesServer
 from bfl.configuration.compatibility import all_contradictions
 from bfl.configuration.component_slots import (
     EVALUATION,

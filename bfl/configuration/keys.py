@@ -8,7 +8,7 @@ import pydantic
 from pydantic import Field
 
 from bfl.files import folder_name_problem, given_path
-from bfl.posteriors.floor import SCALE_FLOOR
+from bfl.posteriors.posterior import SCALE_FLOOR
 from bfl.registry import STRICT, kebab
 
 Count = Annotated[int, Field(ge=1)]

@@ -16,8 +16,8 @@ from bfl.configuration.without_network import needs_of_a_network
 from bfl.data.datasets import Dataset
 from bfl.data.datasets.server_data import ServerData
 from bfl.errors import ConfigurationError, RunError
-from bfl.federation.client_text import neutralized
-from bfl.federation.network_query import MESSAGE_TYPE, NetworkQuery, manifest_from_content
+from bfl.federation.client_metrics import neutralized
+from bfl.federation.node_description import MESSAGE_TYPE, NetworkQuery, manifest_from_content
 from bfl.federation.wire import WireFormatError
 from bfl.posteriors import Manifest, Posterior
 from strategies.federation import Federation

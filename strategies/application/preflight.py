@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from bfl.aggregation.ensemble import any_sampled
-from bfl.aggregation.on_server import UsesServer
 from bfl.aggregation.samplers import WeightedSampler
+from bfl.aggregation.server import UsesServer
 from bfl.configuration import Configuration
 from bfl.configuration.privacy import mechanisms, says_nothing_measured
 from bfl.data.datasets import Dataset

@@ -32,10 +32,14 @@ from bfl.federation.outgoing import is_private
 from bfl.federation.wire import Positions, posterior_from_arrays, posterior_to_arrays
 from bfl.posteriors import Posterior
 from bfl.printing import print_anywhere
-from strategies.application.configured import make_strategy
-from strategies.application.data_digests import data_digests
-from strategies.application.division import check_partition, own_test_positions, split
-from strategies.application.evaluation import evaluation, model_evaluation, own_server, server_data
+from strategies.application.division import check_partition, data_digests, own_test_positions, split
+from strategies.application.evaluation import (
+    evaluation,
+    model_evaluation,
+    own_server,
+    server_data,
+    start_tensorflow,
+)
 from strategies.application.final_evaluation import finish
 from strategies.application.no_evaluator import (
     NoEvaluator,
@@ -55,8 +59,7 @@ from strategies.application.preflight import (
 )
 from strategies.application.pretraining import Pretraining
 from strategies.application.round_recorder import RoundRecorder
-from strategies.application.run_context import RunContext, account_of, best_posterior
-from strategies.application.server_threads import start_tensorflow
+from strategies.application.run_context import RunContext, account_of, best_posterior, make_strategy
 from strategies.federation import Federation, discover
 from strategies.method import Method
 from strategies.pool_sums import hidden_metrics

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bfl.api.images import checked_images
+from bfl.api.predictions import checked_images
 from bfl.data.datasets.archive import read_archive
 from bfl.errors import DataError
 

@@ -17,7 +17,7 @@ from bfl.learning.corrections import Correction, NoCorrection, corrections
 from bfl.learning.corrections.scaffold import Scaffold
 from bfl.posteriors import Posterior
 from clients.client_app import _of_parts
-from clients.part_states import PartStates
+from clients.state import PartStates
 
 RECEIVED = Posterior(np.zeros(3, np.float32), np.ones(3, np.float32), np.zeros(2, np.float32))
 TRAINED = Trained(RECEIVED, RECEIVED, {}, 5, 1, 0.1, np.ones(2, bool))

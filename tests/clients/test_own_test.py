@@ -19,9 +19,8 @@ from bfl.experiments.results.run_folder import RunFolder
 from bfl.federation.wire import TrainTask
 from bfl.plugins import ANY_PLUGIN, PluginPolicy
 from bfl.posteriors import Posterior
-from clients import own_test_data
-from clients.evaluation import evaluated_metrics
-from clients.own_test_data import own_test_metrics
+from clients import evaluation
+from clients.evaluation import evaluated_metrics, own_test_metrics
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 SITE: Any = SimpleNamespace(dataset="npz:site.npz", plugins=ANY_PLUGIN)
@@ -40,8 +39,8 @@ def test_what_is_measured_is_the_posterior_that_the_client_has_learnt(
             asked.append((posterior, samples, purpose))
             return SimpleNamespace(predicted=np.array([1, 1, 1, 1]))
 
-    monkeypatch.setattr(own_test_data, "cached_dataset", lambda *_: None)
-    monkeypatch.setattr(own_test_data, "_evaluator", lambda *given: Evaluator())
+    monkeypatch.setattr(evaluation, "cached_dataset", lambda *_: None)
+    monkeypatch.setattr(evaluation, "_evaluator", lambda *given: Evaluator())
     configuration = resolve({"evaluate-every": 2, "evaluate-mc-samples": 3})
     learnt = Posterior(np.zeros(1), np.ones(1))
     found = []
@@ -99,7 +98,7 @@ def test_plugins_are_taken_from_where_the_node_says(
     theirs = tmp_path / "mine.py"
     theirs.write_text("raise SystemExit('the server chose this path')\n", encoding="utf-8")
     text = json.dumps({"plugins": str(theirs)})
-    monkeypatch.setattr(own_test_data, "cached_dataset", lambda *_: load_dataset("digits"))
+    monkeypatch.setattr(evaluation, "cached_dataset", lambda *_: load_dataset("digits"))
     task = TrainTask(2, 0, text, 10, None)
     restricted: Any = SimpleNamespace(dataset=SITE.dataset, plugins=PluginPolicy(restricted=True))
     with pytest.raises(ConfigurationError, match=r"mine\.py"):

@@ -12,8 +12,7 @@ from bfl.errors import LostStateError
 from bfl.federation.parts import Arrays, Part, Trained
 from bfl.federation.wire import TrainTask
 from bfl.posteriors import Posterior
-from clients.part_states import PartStates, named_optimizer, optimizer_arrays, taken_up
-from clients.state import StateInFolder
+from clients.state import PartStates, StateInFolder, named_optimizer, optimizer_arrays, taken_up
 
 RECEIVED = Posterior(np.zeros(2), np.ones(2))
 

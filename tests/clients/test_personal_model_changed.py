@@ -12,8 +12,8 @@ from bfl.configuration import resolve
 from bfl.errors import ConfigurationError
 from bfl.federation.parts import Arrays
 from bfl.federation.wire import TrainTask
-from clients.part_states import PartStates
 from clients.personal import kept_of_model, personal_task
+from clients.state import PartStates
 
 CONFIGURATION = resolve(
     {

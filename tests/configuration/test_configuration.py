@@ -8,7 +8,8 @@ from choosing import going_with, parts_of_all_keys, word_of
 
 from bfl.configuration import default_values, resolve, unset_values
 from bfl.configuration.component_slots import ComponentSlot
-from bfl.configuration.sources import flatten, is_study, parse_pairs, read_run_config, read_toml
+from bfl.configuration.pairs import parse_pairs
+from bfl.configuration.sources import flatten, is_study, read_run_config, read_toml
 from bfl.errors import ConfigurationError
 from bfl.experiments.results.run_folder import RunFolder
 

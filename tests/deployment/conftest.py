@@ -10,7 +10,7 @@ import pytest
 from federation_folders import HOSTS, NOW
 from flower_processes import ROOT, Flower, final_digest, run_config
 
-from bfl.configuration.sources import parse_pairs
+from bfl.configuration.pairs import parse_pairs
 from bfl.deployment import setup
 from bfl.deployment.folder import FederationFolder
 from bfl.deployment.settings import ServerSettings

@@ -22,7 +22,7 @@ from installed import executable
 
 from bfl import randomness
 from bfl.configuration import resolve
-from bfl.configuration.sources import parse_pairs
+from bfl.configuration.pairs import parse_pairs
 from bfl.data.datasets import load_dataset
 from bfl.deployment.folder import FederationFolder
 from bfl.engine.flower import FlowerApp, run_serially

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bfl.configuration.sources import parse_pairs
+from bfl.configuration.pairs import parse_pairs
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 UNAVAILABLE = json.dumps({"success": False, "error-message": "Connection is unavailable."})

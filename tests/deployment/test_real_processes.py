@@ -21,7 +21,7 @@ from flower_processes import (
     wait_for,
 )
 
-from bfl.configuration.sources import parse_pairs
+from bfl.configuration.pairs import parse_pairs
 from bfl.data.datasets import load_dataset
 from bfl.engine.flower import FlowerApp, run_serially
 from bfl.experiments.results.run_folder import RunFolder

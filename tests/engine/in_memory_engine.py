@@ -14,7 +14,7 @@ from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.superlink.federation import NoOpFederationManager
 from flwr.superlink.grid import InMemoryGrid
 
-from bfl.engine.flower import handing_out, new_run
+from bfl.engine.flower import grid, new_run
 
 
 class Engine:
@@ -40,7 +40,7 @@ class Engine:
 
     def taken(self) -> list[int]:
         """Return the destinations of what is handed out now."""
-        return [message.metadata.dst_node_id for message in handing_out.new_messages(self.state)]
+        return [message.metadata.dst_node_id for message in grid.new_messages(self.state)]
 
     def answer(self, message: Message) -> None:
         """Have a node answer what was handed out to it."""

@@ -12,7 +12,7 @@ from types import CodeType
 from typing import Any
 
 from bfl.engine.flower import CLIENT_RAISED, NO_REPLY, log
-from bfl.engine.flower.handing_out import hand_out
+from bfl.engine.flower.grid import hand_out
 
 FLEET = "flwr.server.superlink.fleet.vce"
 
@@ -89,17 +89,17 @@ def _items(constant: object) -> tuple[object, ...]:
     return constant if isinstance(constant, tuple) else ()
 
 
-MESSAGES = "bfl/engine/flower/messages.py"
+MESSAGES = "bfl/engine/flower/replies.py"
 ACTORS = "bfl/engine/flower/actors.py"
 SIMULATION = "bfl/engine/flower/simulation.py"
-HANDING_OUT = "bfl/engine/flower/handing_out.py"
+HANDING_OUT = "bfl/engine/flower/grid.py"
 GRID = "bfl/engine/flower/grid.py"
 REPLIES = "bfl/engine/flower/replies.py"
 APP = "bfl/engine/flower/app.py"
 RAY = "bfl/engine/ray_cluster.py"
 WARM, WARM_WORKER = "bfl/engine/flower/warm.py", "bfl/engine/flower/warm_worker.py"
 SUPERLINK = "bfl/engine/flower/superlink.py"
-PAUSES, WARM_NODE = "bfl/engine/flower/pauses.py", "bfl/engine/flower/warm_node.py"
+PAUSES, WARM_NODE = "bfl/engine/flower/grid.py", "bfl/engine/flower/warm_node.py"
 TRANSFERS = "flwr.supercore.inflatable.inflatable_utils"
 
 RUN_SIMULATION = (

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from faults import ROOT, forget_faults, make_faulty_app
 
-from bfl.configuration.sources import parse_pairs
+from bfl.configuration.pairs import parse_pairs
 from bfl.engine.flower import FlowerApp, run_serially
 from bfl.experiments.results.run_folder import RunFolder
 

@@ -11,7 +11,7 @@ from flwr.app import Message, RecordDict
 from flwr.server.superlink.fleet.vce import vce_api
 from in_memory_engine import Engine
 
-from bfl.engine.flower import handing_out, poll_interval
+from bfl.engine.flower import grid, poll_interval
 
 
 def test_each_message_is_handed_out_once_and_in_order() -> None:
@@ -31,7 +31,7 @@ def test_flower_takes_what_is_handed_out_as_delivered_and_the_reply_to_it() -> N
     engine = Engine(2)
     first, second = engine.nodes
     ids = engine.push([first, second])
-    handed_out = handing_out.new_messages(engine.state)
+    handed_out = grid.new_messages(engine.state)
     for node in engine.nodes:
         assert engine.state.get_message_ins(node_id=node, limit=None) == []
     reply = Message(RecordDict(), reply_to=handed_out[1])
@@ -64,8 +64,8 @@ def test_it_looks_at_new_messages_only(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_engine_runs_our_loop_and_gets_its_own_back() -> None:
     own = vce_api.add_messages_to_queue
-    with handing_out.handed_out_at_once():
-        assert vce_api.add_messages_to_queue is handing_out.hand_out
+    with grid.handed_out_at_once():
+        assert vce_api.add_messages_to_queue is grid.hand_out
     assert vce_api.add_messages_to_queue is own
 
 
@@ -73,9 +73,7 @@ def test_the_loop_fills_the_queue_until_it_is_stopped() -> None:
     engine = Engine(3)
     queue: Queue[Message] = Queue()
     stop = threading.Event()
-    thread = threading.Thread(
-        target=handing_out.hand_out, args=(engine.state, queue, engine.nodes, stop)
-    )
+    thread = threading.Thread(target=grid.hand_out, args=(engine.state, queue, engine.nodes, stop))
     thread.start()
     try:
         for node in (*engine.nodes, *engine.nodes):

@@ -12,7 +12,7 @@ import pytest
 from installed import executable
 from small_runs import small_study
 
-from bfl.configuration.sources import parse_pairs
+from bfl.configuration.pairs import parse_pairs
 from bfl.engine.flower import FlowerApp, run_serially
 from bfl.experiments.results.run_folder import RunFolder
 

@@ -18,8 +18,7 @@ from bfl.engine.run import EngineRun
 from bfl.engine.serial import SerialGrid
 from bfl.errors import ConfigurationError, LostStateError, RunError
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.federation.network_query import manifest_content
-from bfl.federation.node_description import NodeDescription
+from bfl.federation.node_description import NodeDescription, manifest_content
 from bfl.federation.wire import (
     RUN_CANNOT_GO_ON,
     TrainTask,

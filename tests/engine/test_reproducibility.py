@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from test_simulation import ROOT, simulate
 
-from bfl.configuration.sources import parse_pairs
+from bfl.configuration.pairs import parse_pairs
 from bfl.engine.flower import FlowerApp, run_serially
 from bfl.experiments.results.run_folder import RunFolder
 

@@ -10,7 +10,7 @@ from flwr.app import Message, RecordDict
 from flwr.server.superlink.linkstate import in_memory_linkstate
 from in_memory_engine import Engine
 
-from bfl.engine.flower import handing_out
+from bfl.engine.flower import grid
 from strategies.messaging import UsableReplies, exchange_with_retries
 
 HOUR = 3600.0
@@ -32,7 +32,7 @@ class Days(Engine):
             return push(messages)
 
         def pulled(message_ids: Iterable[str]) -> Iterable[Message]:
-            self.waiting += handing_out.new_messages(self.state)
+            self.waiting += grid.new_messages(self.state)
             self.ahead += self.hours
             if self.waiting:
                 self.answer(self.waiting.pop(0))

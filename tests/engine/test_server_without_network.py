@@ -18,8 +18,7 @@ from bfl.engine.flower import FlowerApp, new_run, run_serially
 from bfl.engine.serial import SerialGrid
 from bfl.errors import ConfigurationError, RunError
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.federation.network_query import manifest_content
-from bfl.federation.node_description import NodeDescription
+from bfl.federation.node_description import NodeDescription, manifest_content
 from bfl.federation.wire import posterior_from_arrays, posterior_to_arrays
 from bfl.posteriors import Manifest
 from bfl.posteriors.manifest import Parameter

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bfl.federation.client_text import CONTINUED, MOST_CHARACTERS, neutralized
+from bfl.federation.client_metrics import CONTINUED, MOST_CHARACTERS, neutralized
 
 
 @pytest.mark.parametrize(

@@ -6,12 +6,12 @@ import pytest
 from bfl.learning.optimizers import TrainedVariable, optimizers
 from bfl.learning.priors import NormalPrior
 from bfl.posteriors import Posterior
-from bfl.posteriors.floor import FRACTION_AT_FLOOR, SCALE_FLOOR, with_scale_floor
 from bfl.posteriors.parametrization import (
     SMALLEST_SCALE,
     scale_from_untransformed,
     untransformed_from_variance,
 )
+from bfl.posteriors.posterior import FRACTION_AT_FLOOR, SCALE_FLOOR, with_scale_floor
 
 DEVIATIONS = np.array([1e-12, 9e-6, 1e-5, 1.1e-5, 0.1], np.float32)
 

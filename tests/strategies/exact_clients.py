@@ -20,7 +20,7 @@ from bfl.federation.wire import TrainTask
 from bfl.learning.priors import QuadraticPrior, priors
 from bfl.posteriors import Posterior
 from bfl.posteriors.natural import NaturalParameters
-from clients.part_states import PartStates
+from clients.state import PartStates
 from strategies import PosteriorPooling
 from strategies.run_support import Round
 

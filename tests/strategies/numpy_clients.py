@@ -36,9 +36,8 @@ from bfl.federation.wire import (
 from bfl.posteriors import Posterior
 from clients.masked import checked_task, masked_reply
 from clients.node import Node
-from clients.part_states import PartStates, keeps_state, received_extras, taken_up
 from clients.process import cached_configuration
-from clients.state import client_state
+from clients.state import PartStates, client_state, keeps_state, received_extras, taken_up
 from strategies import PosteriorPooling
 from strategies.run_support import Round, RunSupport
 from strategies.server_state import ServerState

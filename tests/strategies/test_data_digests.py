@@ -15,7 +15,7 @@ from bfl.data.datasets import Dataset
 from bfl.data.datasets.digest import digest_of
 from bfl.data.datasets.server_data import ServerData
 from bfl.errors import ConfigurationError
-from strategies.application.data_digests import data_digests
+from strategies.application.division import data_digests
 from strategies.application.run import run_federation
 
 

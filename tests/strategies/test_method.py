@@ -11,7 +11,7 @@ from bfl.configuration import resolve
 from bfl.configuration.component_slots import SLOTS
 from bfl.errors import ConfigurationError
 from strategies import Conflation, NaiveWeightedAveraging, strategy_classes
-from strategies.application.configured import make_strategy
+from strategies.application.run_context import make_strategy
 from strategies.method import Method
 from strategies.posterior_pooling import PosteriorPooling
 

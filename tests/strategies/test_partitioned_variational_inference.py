@@ -27,8 +27,7 @@ from bfl.federation.wire import TrainTask
 from bfl.learning.priors import QuadraticPrior
 from bfl.posteriors import Posterior
 from bfl.posteriors.natural import NaturalParameters
-from clients.part_states import PartStates
-from clients.state import StateInFolder
+from clients.state import PartStates, StateInFolder
 from strategies.run_support import Round
 
 D, NOISE = 4, 0.5

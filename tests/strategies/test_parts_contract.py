@@ -37,8 +37,8 @@ from bfl.federation.sampling import Sampling
 from bfl.federation.wire import TrainTask
 from bfl.learning.corrections import Correction
 from bfl.posteriors import Posterior
-from clients.part_states import PartStates
-from strategies.application.configured import make_strategy
+from clients.state import PartStates
+from strategies.application.run_context import make_strategy
 from strategies.method import Method
 from strategies.privacy import pool_noise
 from strategies.run_support import Round

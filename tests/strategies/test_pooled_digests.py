@@ -29,8 +29,8 @@ from bfl.federation.exchanges import exchanges
 from bfl.federation.parts import Arrays, Trained
 from bfl.federation.wire import TrainTask
 from bfl.posteriors import Posterior
-from clients.part_states import PartStates
-from strategies.application.configured import make_strategy
+from clients.state import PartStates
+from strategies.application.run_context import make_strategy
 
 RECORDED = Path(__file__).with_name("pooled_digests.json")
 DIGESTS: dict[str, Any] = json.loads(RECORDED.read_text(encoding="utf-8"))

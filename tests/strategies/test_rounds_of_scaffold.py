@@ -18,8 +18,8 @@ from bfl.configuration import resolve
 from bfl.federation.parts import Arrays, Trained
 from bfl.federation.wire import TrainTask
 from bfl.posteriors import Posterior
-from clients.part_states import PartStates
-from strategies.application.configured import make_strategy
+from clients.state import PartStates
+from strategies.application.run_context import make_strategy
 from strategies.run_support import Round
 
 K, ROUNDS = 4, 120

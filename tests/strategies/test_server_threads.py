@@ -21,8 +21,8 @@ from bfl.experiments.run.resume import Checkpoint, Checkpoints, check_output, op
 from bfl.experiments.studies.planning import PlannedRun
 from bfl.experiments.studies.study import Cell, Run
 from bfl.posteriors import Posterior
-from strategies.application import server_threads
-from strategies.application.server_threads import start_tensorflow
+from strategies.application import evaluation as server_threads
+from strategies.application.evaluation import start_tensorflow
 
 DECIDES: dict[str, dict[str, Any]] = {
     "distillation": {"strategy": "fedbe"},

@@ -17,9 +17,8 @@ from bfl.engine.flower import new_run
 from bfl.errors import ConfigurationError
 from bfl.federation.exchanges import Direct, Exchange
 from bfl.federation.exchanges.masked import Masked
-from bfl.federation.secure_aggregation.messages import Delivery
+from bfl.federation.secure_aggregation.messages import Delivery, SecureSums
 from bfl.federation.secure_aggregation.on_the_wire import SECURE, MaskedTask, record_of
-from bfl.federation.secure_aggregation.settings import SecureSums
 from bfl.federation.wire import TrainTask, posterior_to_arrays
 from bfl.posteriors import Posterior
 from clients.client_app import train

@@ -16,9 +16,9 @@ from bfl.configuration import resolve
 from bfl.federation.wire import posterior_to_arrays, reply_content
 from bfl.posteriors import Posterior
 from clients import client_app
-from strategies.application.configured import make_strategy
 from strategies.application.pretraining import configuration_of_pretraining
 from strategies.application.run import run_federation
+from strategies.application.run_context import make_strategy
 from strategies.run_support import RunSupport
 
 

@@ -14,8 +14,7 @@ from bfl.aggregation.pooling.clients import (
     pool_weighted,
     pooled_statistics,
 )
-from bfl.aggregation.pooling.core import CLIPPED, DAMPED_FURTHER, DAMPING, Pooled
-from bfl.aggregation.pooling.validity import normalised
+from bfl.aggregation.pooling.core import CLIPPED, DAMPED_FURTHER, DAMPING, Pooled, normalised
 
 __all__ = [
     "CLIPPED",

@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.aggregation.pooling.base import Array, PoolingRule, Totals
-from bfl.aggregation.pooling.core import Pooled, Sums, epsilon_of
-from bfl.aggregation.pooling.validity import checked_weight, normalised
+from bfl.aggregation.pooling.core import Pooled, Sums, checked_weight, epsilon_of, normalised
 from bfl.errors import PosteriorError
 from bfl.posteriors.posterior import Posterior
 

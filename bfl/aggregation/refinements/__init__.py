@@ -6,8 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from bfl.aggregation.on_server import UsesServer
-from bfl.aggregation.server import RoundContext
+from bfl.aggregation.server import RoundContext, UsesServer
 from bfl.posteriors import Posterior
 from bfl.registry import Component, Registry
 

@@ -5,7 +5,6 @@
 - every other module: one weighting.
 """
 
-from bfl.aggregation.weightings.base import Weighting, weightings
-from bfl.aggregation.weightings.concentration import describe_weights
+from bfl.aggregation.weightings.base import Weighting, describe_weights, weightings
 
 __all__ = ["Weighting", "describe_weights", "weightings"]

@@ -4,11 +4,121 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import takewhile
 from typing import Any
 
 from bfl.engine.run import EngineRun
+
+HANDING_OUT = (0.005, 0.025)
+"""Seconds between looks for messages to hand out: after the last ones, and after a long time."""
+
+
+@contextmanager
+def handed_out_at_once() -> Iterator[None]:
+    """Have Flower's engine hand out a round's messages in time proportional to their number.
+
+    Its own loop asks for the messages of one node after the other, and for each goes through all
+    messages that have not been answered yet: a hundred times the work with ten times the clients,
+    in the process, and under the lock, through which everything else has to go. From some hundred
+    clients on the actors wait for it. Here all that are new are handed out together.
+    """
+    from flwr.server.superlink.fleet.vce import vce_api
+
+    before = vce_api.add_messages_to_queue
+    vce_api.add_messages_to_queue = hand_out
+    try:
+        yield
+    finally:
+        vce_api.add_messages_to_queue = before
+
+
+def hand_out(state: Any, queue: Any, nodes_mapping: Mapping[int, int], f_stop: Any) -> None:
+    """Put new messages into the queue of the engine's workers until the run stops.
+
+    Args:
+        state: Flower's in-memory state.
+        queue: What the workers take messages from.
+        nodes_mapping: Partition id by node id.
+        f_stop: Set when the run stops.
+    """
+    shortest, longest = HANDING_OUT
+    pause = shortest
+    while not f_stop.is_set():
+        new = new_messages(state)
+        for message in new:
+            queue.put(message)
+        pause = shortest if new else min(pause * 1.02, longest)
+        f_stop.wait(pause)
+
+
+def new_messages(state: Any) -> list[Any]:
+    """Return the messages that have not been handed out, and mark them as Flower does."""
+    from flwr.supercore.date import now
+
+    def is_new(message: Any) -> bool:
+        return not message.metadata.delivered_at
+
+    with state.lock:
+        # All are handed out at once, so the new ones are at the end.
+        new = list(takewhile(is_new, reversed(state.message_ins_store.values())))[::-1]
+        for message in new:
+            message.metadata.delivered_at = now().isoformat()
+    return new
+
+
+PULL_BACKOFF = 0.1
+"""Seconds until an object that is still on its way is asked for again; Flower: 1."""
+
+LEAST, SHARE = 0.25, 0.1
+"""A SuperNode's pause between looks for a message, Flower: 3 s: a tenth of the time for which there
+has been none, so that a server with many nodes that wait is not asked all the time."""
+
+REPLY_LOOK = 0.05
+"""Seconds between a SuperNode's looks for the reply of its own process; Flower: 0.5."""
+
+
+def quick_pulls() -> None:
+    """Have Flower's functions of this process ask sooner for objects that are on their way."""
+    transfers = importlib.import_module("flwr.supercore.inflatable.inflatable_utils")
+    for name in ("pull_objects", "pull_and_inflate_object_from_tree"):
+        getattr(transfers, name).__kwdefaults__["initial_backoff"] = PULL_BACKOFF
+
+
+class Pauses:
+    """In the place of the module ``time`` in the loop of a SuperNode.
+
+    Args:
+        sleep: Waits for some seconds.
+        clock: Tells the time in seconds.
+    """
+
+    def __init__(
+        self,
+        sleep: Callable[[float], None] = time.sleep,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._sleep = sleep
+        self._clock = clock
+        self._worked = clock()
+
+    def sleep(self, seconds: float) -> None:
+        """Wait, but not as long as Flower means to.
+
+        Args:
+            seconds: What Flower waits: 0.5 or less for a reply, more for a message.
+        """
+        if seconds <= 0.5:
+            self._sleep(min(seconds, REPLY_LOOK))
+            self._worked = self._clock()
+            return
+        self._sleep(min(seconds, max(LEAST, SHARE * (self._clock() - self._worked))))
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(time, name)
+
 
 IN_MEMORY_INTERVAL = 0.005
 """Seconds between looks for replies that lie in a dictionary of this process.

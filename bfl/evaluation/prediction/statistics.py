@@ -8,8 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.errors import NotFiniteError
-from bfl.evaluation.prediction.entropy import normalized_entropy
-from bfl.evaluation.prediction.predictions import FloatArray, Predictions
+from bfl.evaluation.prediction.predictions import FloatArray, Predictions, normalized_entropy
 
 RANGE_TOLERANCE = 1e-6
 SUM_TOLERANCE = 1e-3

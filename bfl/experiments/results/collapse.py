@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.posteriors.floor import FRACTION_AT_FLOOR
+from bfl.posteriors.posterior import FRACTION_AT_FLOOR
 
 LEAST_SHARE = 1e-3
 MOST_AT_FLOOR = 0.5

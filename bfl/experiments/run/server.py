@@ -17,8 +17,7 @@ from bfl.evaluation.prediction.forward import Images
 from bfl.evaluation.prediction.members import MemberPredictions
 from bfl.evaluation.prediction.monte_carlo import Predictor
 from bfl.evaluation.prediction.predictions import Predictions
-from bfl.learning.distillation.distiller import Distiller, distiller_for
-from bfl.learning.distillation.statistics import statistics_pass
+from bfl.learning.distillation.distiller import Distiller, distiller_for, statistics_pass
 from bfl.learning.networks.network import build_network
 from bfl.learning.optimizers import StochasticGradientDescent
 from bfl.posteriors import Posterior

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from bfl.aggregation.precision_spread import DISTANCE, SPREAD
 from bfl.evaluation.metrics import Metric, metrics
 from bfl.evaluation.predictives.evaluated import ENSEMBLE
-from bfl.posteriors.floor import FRACTION_AT_FLOOR
+from bfl.posteriors.posterior import FRACTION_AT_FLOOR
 
 BEST = "best-"
 """Prefix of the names of metrics in a run's best evaluated round."""

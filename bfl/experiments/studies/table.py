@@ -21,7 +21,7 @@ from bfl.experiments.studies.images import deviation_by_images
 from bfl.experiments.studies.run_result import CHANGED, NOT_FOUND, RunResult
 from bfl.experiments.studies.scale import ScaledStudy
 from bfl.experiments.studies.study import SEED, Cell, Run, Study
-from bfl.posteriors.floor import FRACTION_AT_FLOOR
+from bfl.posteriors.posterior import FRACTION_AT_FLOOR
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,23 +13,6 @@ from bfl.errors import ConfigurationError
 from bfl.registry import Component, Registry
 
 
-@dataclass(frozen=True)
-class TrackedRun:
-    """The run that is logged.
-
-    Attributes:
-        path: Its folder.
-        name: Its name.
-        key: Its random word, the same when the run is gone on with.
-        configuration: Every key, kebab-case, with its value.
-    """
-
-    path: Path
-    name: str
-    key: str
-    configuration: Mapping[str, Any]
-
-
 class Tracking(ABC):
     """The log of one run, open; what it raises ends the log and never the run."""
 
@@ -78,3 +61,40 @@ class Tracker(Component):
 
 
 trackers: Registry[Tracker] = Registry("log", "bfl.experiments.tracking")
+
+
+class _Nowhere(Tracking):
+    def log_round(self, number: int, metrics: Mapping[str, float]) -> None:
+        pass
+
+    def log_end(self, rounds: int, metrics: Mapping[str, float], figures: Sequence[Path]) -> None:
+        pass
+
+    def close(self, *, finished: bool) -> None:
+        pass
+
+
+@trackers.register("none")
+class NoTracker(Tracker):
+    """The run's folder alone has the rounds."""
+
+    def open(self, run: TrackedRun) -> Tracking:
+        """Return a log that keeps nothing."""
+        return _Nowhere()
+
+
+@dataclass(frozen=True)
+class TrackedRun:
+    """The run that is logged.
+
+    Attributes:
+        path: Its folder.
+        name: Its name.
+        key: Its random word, the same when the run is gone on with.
+        configuration: Every key, kebab-case, with its value.
+    """
+
+    path: Path
+    name: str
+    key: str
+    configuration: Mapping[str, Any]

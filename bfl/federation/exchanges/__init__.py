@@ -8,7 +8,7 @@ from typing import Any
 import numpy.typing as npt
 
 from bfl.errors import PosteriorError, public
-from bfl.federation.secure_aggregation.settings import SecureSums
+from bfl.federation.secure_aggregation.messages import SecureSums
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import VECTORS
 from bfl.registry import Component, Registry

@@ -6,9 +6,9 @@ from pydantic import Field
 
 from bfl.errors import ConfigurationError
 from bfl.federation.exchanges import Exchange, exchanges
-from bfl.federation.secure_aggregation.neighbours import FEWEST_CLIENTS, Neighbourhood
-from bfl.federation.secure_aggregation.settings import SecureSums
-from bfl.federation.secure_aggregation.value_range import ValueRange
+from bfl.federation.secure_aggregation.accuracy import ValueRange
+from bfl.federation.secure_aggregation.masking import FEWEST_CLIENTS, Neighbourhood
+from bfl.federation.secure_aggregation.messages import SecureSums
 
 
 @exchanges.register("masked", aliases=("secure-aggregation",))

@@ -11,8 +11,10 @@ from bfl.federation.parts.part import (
     DeclaredArray,
     Part,
     Trained,
+    check_broadcast,
+    check_concluded,
+    check_received,
 )
-from bfl.federation.parts.replies import check_broadcast, check_concluded, check_received
 
 __all__ = [
     "GREATEST_BESIDE",

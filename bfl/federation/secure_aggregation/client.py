@@ -1,12 +1,10 @@
 """A client's half of secure aggregation, as pure steps from one state to the next.
 
-A state goes through the stages in their order, once: a step that comes again, or too early, is
-refused, so that no server gets a second masked vector under the same masks, or both of a client's
-secrets. After the last stage nothing is left to ask for.
+A state goes through the stages in their order, once. A step that comes again, or too early, is
+refused: no server gets a second vector under the same masks, or both of a client's secrets.
 
-Source: Bonawitz et al. (2017), "Practical secure aggregation for privacy-preserving machine
-learning", figure 4; in the consistency round, what each has been told is sealed for its neighbours
-with the keys that the clients agree on, in place of a signature.
+Source: Bonawitz et al. (2017), figure 4; in the consistency round, what each has been told is sealed
+for its neighbours with the keys that the clients agree on, in place of a signature.
 """
 
 from __future__ import annotations
@@ -16,12 +14,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from bfl.federation.secure_aggregation.errors import ProtocolError
-from bfl.federation.secure_aggregation.fixed_point import Ring
-from bfl.federation.secure_aggregation.identity import Identity, signed_text
 from bfl.federation.secure_aggregation.keys import (
     MASKING,
     OWN_MASK,
     SECRET,
+    Identity,
     KeyPair,
     derived,
     digest_of,
@@ -30,8 +27,15 @@ from bfl.federation.secure_aggregation.keys import (
     new_secret,
     opened,
     sealed,
+    signed_text,
 )
-from bfl.federation.secure_aggregation.masks import mask
+from bfl.federation.secure_aggregation.masking import (
+    FEWEST_CLIENTS,
+    Neighbourhood,
+    Ring,
+    mask,
+    split,
+)
 from bfl.federation.secure_aggregation.messages import (
     Confirmations,
     Delivery,
@@ -43,8 +47,6 @@ from bfl.federation.secure_aggregation.messages import (
     Survivors,
     Unmasking,
 )
-from bfl.federation.secure_aggregation.neighbours import FEWEST_CLIENTS, Neighbourhood
-from bfl.federation.secure_aggregation.shares import split
 
 ADVERTISED, SHARED, MASKED, CONFIRMED = "advertised", "shared", "masked", "confirmed"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
@@ -13,6 +14,37 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from bfl.federation.secure_aggregation.errors import ProtocolError
+
+
+class Identity(Protocol):
+    """A client's own lasting key, and what it knows of those of others."""
+
+    def sign(self, text: bytes) -> bytes:
+        """Return the client's signature under a text; empty where it has no key."""
+
+    def check(self, client: int, text: bytes, signature: bytes) -> None:
+        """Raise unless a text is signed by the client of that number.
+
+        Raises:
+            ProtocolError: It is not, or nobody of that number is known.
+        """
+
+
+class Unsigned:
+    """Clients without lasting keys, as in a simulation: the server's word is taken."""
+
+    def sign(self, text: bytes) -> bytes:
+        """Return nothing."""
+        return b""
+
+    def check(self, client: int, text: bytes, signature: bytes) -> None:
+        """Take whatever there is."""
+
+
+def signed_text(label: str, client: int, encryption: bytes, masking: bytes) -> bytes:
+    """Return what a client signs of its keys of a round."""
+    return f"bfl secure aggregation, {label}, client {client}".encode() + encryption + masking
+
 
 SECRET = 16
 """Bytes of a secret of which everything else is derived: those that Shamir's shares are made of."""

@@ -15,7 +15,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
+from bfl.federation.secure_aggregation.accuracy import ValueRange
 from bfl.federation.secure_aggregation.errors import ProtocolError
+from bfl.federation.secure_aggregation.masking import Neighbourhood
+
+
+@dataclass(frozen=True)
+class SecureSums:
+    """Settings by which clients add up what the server may only know the sum of.
+
+    Attributes:
+        value_range: Which posteriors clients may send.
+        neighbourhood: Who exchanges masks with whom, and how many have to stay.
+    """
+
+    value_range: ValueRange
+    neighbourhood: Neighbourhood
+
 
 _KINDS: Mapping[str, type] = {"int": int, "str": str, "bytes": bytes}
 

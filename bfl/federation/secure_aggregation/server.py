@@ -14,7 +14,6 @@ from bfl.federation.secure_aggregation.errors import (
     TooFewClientsError,
     UnusableClientsError,
 )
-from bfl.federation.secure_aggregation.fixed_point import Ring
 from bfl.federation.secure_aggregation.keys import (
     DIGEST,
     MASKING,
@@ -27,7 +26,13 @@ from bfl.federation.secure_aggregation.keys import (
     mask_between,
     new_secret,
 )
-from bfl.federation.secure_aggregation.masks import mask
+from bfl.federation.secure_aggregation.masking import (
+    FEWEST_CLIENTS,
+    Neighbourhood,
+    Ring,
+    combined,
+    mask,
+)
 from bfl.federation.secure_aggregation.messages import (
     Confirmations,
     Delivery,
@@ -38,8 +43,6 @@ from bfl.federation.secure_aggregation.messages import (
     Survivors,
     Unmasking,
 )
-from bfl.federation.secure_aggregation.neighbours import FEWEST_CLIENTS, Neighbourhood
-from bfl.federation.secure_aggregation.shares import combined
 
 
 class SecureSum:

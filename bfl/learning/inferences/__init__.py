@@ -13,8 +13,7 @@ from bfl.posteriors.manifest import KernelInitialization
 from bfl.registry import Component, Registry
 
 if TYPE_CHECKING:
-    from bfl.learning.networks.layers import Form
-    from bfl.learning.networks.parameters import ParameterVariables
+    from bfl.learning.networks.layers import Form, ParameterVariables
 
 
 Layer = Callable[[Any], Any]
@@ -126,7 +125,7 @@ class Deterministic(Inference):
     def parameters(self, layer: Any) -> list[ParameterVariables]:
         """Return the kernel and the bias of a convolution, depthwise or not, or a dense layer."""
         from bfl.keras import keras
-        from bfl.learning.networks.parameters import ParameterVariables
+        from bfl.learning.networks.layers import ParameterVariables
 
         if isinstance(layer, keras.layers.DepthwiseConv2D):
             return [
@@ -324,7 +323,7 @@ class Reparameterization(VariationalInference):
         self, filters: int, kernel_size: int, *, strides: int, name: str, padding: Padding
     ) -> Layer:
         """Return a convolution whose outputs are drawn."""
-        from bfl.learning.networks.reparameterized_layers import ReparameterizedConvolution2D
+        from bfl.learning.networks.layers import ReparameterizedConvolution2D
 
         return ReparameterizedConvolution2D(
             filters, kernel_size, strides=strides, padding=padding, name=name, form=self.form
@@ -332,6 +331,6 @@ class Reparameterization(VariationalInference):
 
     def dense(self, units: int, *, name: str, output: bool = False) -> Layer:
         """Return a dense layer whose outputs are drawn."""
-        from bfl.learning.networks.reparameterized_layers import ReparameterizedDense
+        from bfl.learning.networks.layers import ReparameterizedDense
 
         return ReparameterizedDense(units, name=name, form=self.form)

@@ -13,8 +13,7 @@ from bfl.keras import keras, tf
 from bfl.learning.inferences import Inference, inferences
 from bfl.learning.models.base import Architecture
 from bfl.learning.networks.keys import keyed
-from bfl.learning.networks.layers import VariationalLayer
-from bfl.learning.networks.parameters import ParameterVariables
+from bfl.learning.networks.layers import ParameterVariables, VariationalLayer
 from bfl.learning.networks.precision import Precision, computing_in
 from bfl.learning.networks.prior import PriorVariables, divergence
 from bfl.learning.priors import Density

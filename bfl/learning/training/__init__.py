@@ -9,7 +9,6 @@
 Importing this package does not import TensorFlow; ``trainer`` does.
 """
 
-from bfl.learning.training.batches import batches
-from bfl.learning.training.task import LocalResult, LocalTask, PersonalTask
+from bfl.learning.training.task import LocalResult, LocalTask, PersonalTask, batches
 
 __all__ = ["LocalResult", "LocalTask", "PersonalTask", "batches"]

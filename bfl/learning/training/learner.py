@@ -6,16 +6,165 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
+from bfl.federation.parts import Arrays
 from bfl.keras import tf
 from bfl.learning.networks.network import Network
-from bfl.learning.objectives import SoftLabels, Step, Term
-from bfl.learning.optimizers import Optimizer
+from bfl.learning.objectives import SoftLabels, Step, Term, Value
+from bfl.learning.optimizers import Optimizer, TrainedVariable
 from bfl.learning.priors import Density
-from bfl.learning.training.optimized import OptimizedVariables
-from bfl.learning.training.variables import Offsets, TermInputs
 from bfl.posteriors import Posterior
+
+
+class OptimizedVariables:
+    """A network's trainable variables, their slots, and the number of steps these have seen.
+
+    Args:
+        network: The network.
+        optimizer: What a step does with the gradient.
+
+    Attributes:
+        variables: The network's trainable variables.
+        trained: The same with their slots.
+        steps_before: The number of steps before a task's first one, a variable ().
+    """
+
+    def __init__(self, network: Network, optimizer: Optimizer) -> None:
+        self.optimizer = optimizer
+        self.variables = network.trainable_variables
+        scales = {id(variable) for variable in network.untransformed_scales}
+        kernels = {id(variable) for variable in network.kernels}
+        self.trained = [
+            TrainedVariable(
+                variable,
+                tuple(tf.Variable(tf.zeros_like(variable)) for _ in optimizer.slots),
+                scale=id(variable) in scales,
+                kernel=id(variable) in kernels,
+            )
+            for variable in self.variables
+        ]
+        self.steps_before = tf.Variable(0, trainable=False)
+        # One call for all of them: of a client with few steps it is a good part of the time.
+        self._empty = tf.function(self._set_to_zero, input_signature=[], autograph=False)
+
+    def begin(self, state: Mapping[str, npt.NDArray[Any]]) -> None:
+        """Set the slots to what an earlier ``state`` was; to 0 if it is empty."""
+        if not state:
+            self._empty()
+            return
+        self.steps_before.assign(int(state["steps"]))
+        for index, name in enumerate(self.optimizer.slots):
+            for trained, part in zip(self.trained, self.split(state[name]), strict=True):
+                trained.slots[index].assign(part)
+
+    def _set_to_zero(self) -> None:
+        self.steps_before.assign(0)
+        for trained in self.trained:
+            for slot in trained.slots:
+                slot.assign(tf.zeros_like(slot))
+
+    def step(self, gradients: Sequence[Any], number: Any, rate: Any) -> None:
+        """Change the variables and their slots by one step, inside the graph.
+
+        Args:
+            gradients: One for each variable.
+            number: How many steps of the task there were before.
+            rate: The learning rate.
+        """
+        self.optimizer.step(self.trained, gradients, self.steps_before + number, rate)
+
+    def split(self, joined: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
+        """Return a vector over all trainable variables as one array for each, in its shape."""
+        sizes = [variable.shape.num_elements() for variable in self.variables]
+        parts = np.split(joined, np.cumsum(sizes)[:-1])
+        return [part.reshape(v.shape) for part, v in zip(parts, self.variables, strict=True)]
+
+    def state(self, steps: int) -> dict[str, npt.NDArray[Any]]:
+        """Return the slots by their names, each as one vector, and the number of steps.
+
+        Args:
+            steps: How many steps the task has made.
+        """
+        joined = {
+            name: np.concatenate([trained.slots[index].numpy().ravel() for trained in self.trained])
+            for index, name in enumerate(self.optimizer.slots)
+        }
+        return {**joined, "steps": np.array(int(self.steps_before.numpy()) + steps)}
+
+
+def vectors(network: Network, arrays: Sequence[npt.NDArray[Any]]) -> Arrays:
+    """Return arrays, one for each trainable variable, as the vectors ``mean`` and ``point``.
+
+    Args:
+        network: The network.
+        arrays: One array for each of its ``trainable_variables``; those of untransformed scales are
+            passed over.
+
+    Returns:
+        ``mean`` (D,) and ``point`` (P,), float32; 0 where training moves nothing.
+    """
+    given = {id(v): array for v, array in zip(network.trainable_variables, arrays, strict=True)}
+    manifest = network.manifest
+    found = {
+        "mean": np.zeros(manifest.gaussian_size, np.float32),
+        "point": np.zeros(manifest.point_size, np.float32),
+    }
+    for variable, name, place in network.places():
+        if id(variable) in given:
+            found[name][place] = given[id(variable)].ravel()
+    return found
+
+
+class TermInputs:
+    """A term of the objective with its inputs in variables."""
+
+    def __init__(self, term: Term, network: Network) -> None:
+        self._term = term
+        self._manifest = network.manifest
+        # Any posterior of the right sizes: tasks bring their own.
+        arrays = term.inputs(network.manifest, network.initial_posterior(0))
+        self._variables = {
+            name: tf.Variable(array, trainable=False, dtype=tf.float32)
+            for name, array in arrays.items()
+        }
+
+    def assign(self, received: Posterior) -> None:
+        """Set the inputs to those of a task."""
+        for name, array in self._term.inputs(self._manifest, received).items():
+            self._variables[name].assign(np.asarray(array, np.float32))
+
+    def value(self, step: Step, examples: Any) -> Value:
+        """Return the term's value in a step."""
+        return self._term.value(step, self._variables, examples)
+
+
+class Offsets:
+    """Offsets that a correction adds to the gradients of means and point values, in variables."""
+
+    def __init__(self, network: Network) -> None:
+        trained = {id(variable) for variable in network.trainable_variables}
+        self._places = [place for place in network.places() if id(place[0]) in trained]
+        self._variables: Mapping[int, Any] = {
+            id(variable): tf.Variable(tf.zeros_like(variable), trainable=False)
+            for variable, _, _ in self._places
+        }
+
+    def assign(self, offsets: Arrays) -> None:
+        """Set the offsets to those of a task: ``mean`` (D,) and ``point`` (P,)."""
+        for variable, name, place in self._places:
+            part = offsets[name][place].reshape(variable.shape)
+            self._variables[id(variable)].assign(part)
+
+    def added(self, variables: Sequence[Any], gradients: Sequence[Any]) -> list[Any]:
+        """Return gradients with the offsets added; untransformed scales have none."""
+        return [
+            gradient + self._variables[id(variable)]
+            if id(variable) in self._variables
+            else gradient
+            for variable, gradient in zip(variables, gradients, strict=True)
+        ]
 
 
 @dataclass(frozen=True)

@@ -21,12 +21,10 @@ from bfl.learning.networks.keys import split
 from bfl.learning.networks.network import Network, normalized_images
 from bfl.learning.objectives import Term, objectives
 from bfl.learning.optimizers import Optimizer
-from bfl.learning.training.batches import batches, batches_in_order
 from bfl.learning.training.companion import Companion, OneModel, PersonalNetwork, TwoModels
-from bfl.learning.training.learner import Batch, Learner
+from bfl.learning.training.learner import Batch, Learner, vectors
 from bfl.learning.training.private_steps import PrivateSteps
-from bfl.learning.training.task import IntArray, LocalResult, LocalTask
-from bfl.learning.training.variables import vectors
+from bfl.learning.training.task import IntArray, LocalResult, LocalTask, batches, batches_in_order
 from bfl.posteriors import Posterior
 
 Order = tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 
 from bfl.aggregation.refinements import refinements
-from bfl.aggregation.refinements.distillation import Distillation, sharpened
-from bfl.aggregation.refinements.plan import (
+from bfl.aggregation.refinements.distillation import (
+    Distillation,
     DistillationPlan,
     collected_steps,
     cyclical_rates,
+    sharpened,
     steps_of,
 )
 from bfl.data.datasets.server_data import ServerData

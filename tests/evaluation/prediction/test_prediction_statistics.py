@@ -294,7 +294,7 @@ def test_predictions_check_their_shapes(change):
         Predictions(**{**good, **change})
 
 
-@pytest.mark.parametrize("module", ["entropy", "predictions", "statistics"])
+@pytest.mark.parametrize("module", ["predictions", "statistics"])
 def test_prediction_docstring_examples(module):
     assert (
         doctest.testmod(importlib.import_module(f"bfl.evaluation.prediction.{module}")).failed == 0

@@ -15,9 +15,15 @@ import pytest
 from bfl.commands.main import main
 from bfl.configuration import resolve
 from bfl.evaluation.prediction import PredictionStatistics
-from bfl.experiments.comparison import differences
-from bfl.experiments.comparison.differences import differing_keys, labels
-from bfl.experiments.comparison.listing import LOCK, ListedRun, is_written_to, runs_in
+from bfl.experiments.comparison import listing as differences
+from bfl.experiments.comparison.listing import (
+    LOCK,
+    ListedRun,
+    differing_keys,
+    is_written_to,
+    labels,
+    runs_in,
+)
 from bfl.experiments.results import RunFolder, write_evaluation
 from bfl.experiments.results.environment import describe_environment
 from bfl.experiments.results.round_log import ROUNDS

@@ -14,7 +14,7 @@ from sklearn.metrics import confusion_matrix, roc_auc_score
 from bfl.errors import DataError
 from bfl.evaluation.prediction import PredictionStatistics
 from bfl.evaluation.uncertainty import uncertainties
-from bfl.experiments.comparison.layouts import Layout, draw_layouts
+from bfl.experiments.comparison.listing import Layout, draw_layouts
 from bfl.experiments.results import RunFolder, write_evaluation
 from bfl.experiments.results.examples import BY, MOST, read_examples, write_examples
 from bfl.experiments.results.figures import certain_images, client_curves, draw_all, figures

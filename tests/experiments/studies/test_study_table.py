@@ -26,7 +26,7 @@ from bfl.experiments.studies.formats import by_client, by_seed, comma_separated,
 from bfl.experiments.studies.images import share_step
 from bfl.experiments.studies.scale import IN_FILE, ScaledStudy, begin
 from bfl.experiments.studies.table import StudyTable, mean_and_spread, study_table
-from bfl.posteriors.floor import FRACTION_AT_FLOOR
+from bfl.posteriors.posterior import FRACTION_AT_FLOOR
 
 ROOT = Path(__file__).resolve().parents[3]
 ACCURACIES = {"flipout-ws_iid_seed-0": 0.90, "flipout-ws_iid_seed-1": 0.94}

@@ -13,9 +13,12 @@ from bfl.aggregation.pooling import (
 )
 from bfl.errors import ConfigurationError
 from bfl.federation.exchanges.masked import Masked
-from bfl.federation.secure_aggregation.accuracy import check_accuracy, greatest_errors
-from bfl.federation.secure_aggregation.encoding import decoded_statistics, encoded_statistics
-from bfl.federation.secure_aggregation.value_range import agreed_exponents
+from bfl.federation.secure_aggregation.accuracy import (
+    agreed_exponents,
+    check_accuracy,
+    greatest_errors,
+)
+from bfl.federation.secure_aggregation.masking import decoded_statistics, encoded_statistics
 from bfl.posteriors import Posterior
 
 ALLOWED = Masked().secure_sums.value_range

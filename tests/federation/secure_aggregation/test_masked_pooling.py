@@ -15,15 +15,20 @@ from bfl.aggregation.pooling import (
 )
 from bfl.errors import ConfigurationError, PosteriorError
 from bfl.federation.exchanges.masked import Masked
-from bfl.federation.secure_aggregation.accuracy import check_accuracy, greatest_errors
-from bfl.federation.secure_aggregation.encoding import decoded_statistics, encoded_statistics
-from bfl.federation.secure_aggregation.fixed_point import (
+from bfl.federation.secure_aggregation.accuracy import (
+    ValueRange,
+    agreed_exponents,
+    check_accuracy,
+    greatest_errors,
+)
+from bfl.federation.secure_aggregation.masking import (
     decoded,
+    decoded_statistics,
     encoded,
+    encoded_statistics,
     exponent_for,
     rounding,
 )
-from bfl.federation.secure_aggregation.value_range import ValueRange, agreed_exponents
 from bfl.posteriors import Posterior
 
 ALLOWED = Masked().secure_sums.value_range

@@ -11,13 +11,13 @@ from scipy.stats import chisquare
 
 from bfl.federation.secure_aggregation import client as half
 from bfl.federation.secure_aggregation.errors import ProtocolError, TooFewClientsError
+from bfl.federation.secure_aggregation.masking import Neighbourhood
 from bfl.federation.secure_aggregation.messages import (
     Confirmations,
     Delivery,
     PublicKeys,
     Survivors,
 )
-from bfl.federation.secure_aggregation.neighbours import Neighbourhood
 from bfl.federation.secure_aggregation.server import SecureSum
 
 LABEL = "run/1/0"

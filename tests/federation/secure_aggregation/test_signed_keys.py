@@ -20,7 +20,7 @@ from bfl.deployment.signatures import ListedIdentity
 from bfl.errors import ConfigurationError
 from bfl.federation.secure_aggregation.client import advertise
 from bfl.federation.secure_aggregation.errors import ProtocolError, UnusableClientsError
-from bfl.federation.secure_aggregation.identity import Identity, Unsigned
+from bfl.federation.secure_aggregation.keys import Identity, Unsigned
 from bfl.federation.secure_aggregation.messages import Invitation, Roster, Shares
 from clients.node import Node
 

@@ -15,12 +15,15 @@ from bfl.aggregation.pooling import client_statistics, pooling_rules
 from bfl.configuration.configuration import without_paths
 from bfl.federation.exchanges.masked import Masked
 from bfl.federation.secure_aggregation import client as half
-from bfl.federation.secure_aggregation.encoding import decoded_statistics, encoded_statistics
+from bfl.federation.secure_aggregation.accuracy import agreed_exponents
 from bfl.federation.secure_aggregation.errors import ProtocolError, TooFewClientsError
+from bfl.federation.secure_aggregation.masking import (
+    Neighbourhood,
+    decoded_statistics,
+    encoded_statistics,
+)
 from bfl.federation.secure_aggregation.messages import Confirmations, Survivors
-from bfl.federation.secure_aggregation.neighbours import Neighbourhood
-from bfl.federation.secure_aggregation.told import told_digest
-from bfl.federation.secure_aggregation.value_range import agreed_exponents
+from bfl.federation.secure_aggregation.on_the_wire import told_digest
 from bfl.federation.wire import TrainTask, extras_record, posterior_to_arrays, train_content
 from bfl.posteriors import Posterior
 

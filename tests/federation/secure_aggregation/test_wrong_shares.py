@@ -13,9 +13,9 @@ from bfl.federation.secure_aggregation.errors import (
     TooFewClientsError,
     UnusableClientsError,
 )
+from bfl.federation.secure_aggregation.masking import combined, split
 from bfl.federation.secure_aggregation.messages import Unmasking
 from bfl.federation.secure_aggregation.server import SecureSum
-from bfl.federation.secure_aggregation.shares import combined, split
 
 WRONG = bytes(16)
 KINDS = ("own_masks", "masking")

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pytest
 from flwr.app import ConfigRecord, RecordDict
 
-from bfl.federation.network_query import manifest_content, manifest_from_content
+from bfl.federation.node_description import manifest_content, manifest_from_content
 from bfl.federation.wire import CONFIG, VERSION, WIRE_FORMAT, WireFormatError
 from bfl.posteriors import Manifest
 from bfl.posteriors.manifest import LEAST_DIMENSIONS, Initialization, Parameter

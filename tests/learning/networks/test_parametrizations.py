@@ -26,8 +26,7 @@ AS_CODED = {
 
 
 def layer_with(alpha, layer="reparameterized", clamp=8.0, point_biases=True):
-    from bfl.learning.networks.layers import Form, KeyedDenseFlipout
-    from bfl.learning.networks.reparameterized_layers import ReparameterizedDense
+    from bfl.learning.networks.layers import Form, KeyedDenseFlipout, ReparameterizedDense
 
     kinds = {"reparameterized": ReparameterizedDense, "flipout": KeyedDenseFlipout}
     made = kinds[layer](4, form=Form(LogVariance(clamp), point_biases))

@@ -20,7 +20,7 @@ def key(*words):
 
 def make_layer(kind, padding="same"):
     """Return a built layer with random parameters, and these: means and σ of kernel and bias."""
-    from bfl.learning.networks.reparameterized_layers import (
+    from bfl.learning.networks.layers import (
         ReparameterizedConvolution2D,
         ReparameterizedDense,
     )

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bfl.learning.training.batches import batches, batches_in_order
+from bfl.learning.training.task import batches, batches_in_order
 
 
 @settings(max_examples=150, deadline=None)

@@ -20,7 +20,7 @@ PROXIMAL = """
 import json, sys
 from contextlib import redirect_stdout
 from pathlib import Path
-from bfl.configuration.sources import parse_pairs
+from bfl.configuration.pairs import parse_pairs
 from bfl.engine.flower import FlowerApp, run_serially
 values = parse_pairs('model="mlp" clients=2 rounds=1 local-epochs=1 train-examples=300 '
                      'test-examples=60 evaluate-every=0 strategy="fedprox" mc-samples=2 '
