@@ -39,9 +39,9 @@ class PublishedTable:
     Attributes:
         path: The file.
         text: Its content.
-        label_columns: The columns that say what a line is about.
+        label_columns: The columns that tell its lines apart.
         lines: Entries by metric, by the labels of the line.
-        notes: What has to be known of its numbers.
+        notes: Notes on its numbers, which tables print.
     """
 
     path: Path
@@ -70,7 +70,7 @@ def read_published(
         path: A CSV file with a header. The columns that ``columns`` names hold numbers, or nothing
             where none was published; all others hold labels, but for columns of decimal numbers
             that the study does not ask for.
-        columns: What is taken from it.
+        columns: The study's columns.
         label_columns: The columns of the study's labels.
         leave_out: Labels by column; lines that have all labels of one of these are left out.
         fractions: Labels in the same form; lines whose spread is printed as a fraction of 1 where
@@ -83,18 +83,7 @@ def read_published(
     """
     import pandas as pd
 
-    try:
-        text = read_text(path) if text is None else text
-        header, *rows = (row for row in csv.reader(io.StringIO(text), strict=True) if row)
-    except OSError as error:
-        raise ConfigurationError(f"published table {path}: cannot be read: {error}") from error
-    except (ValueError, csv.Error) as error:
-        raise ConfigurationError(f"{path}: {error}") from error
-    if ragged := [row for row in rows if len(row) != len(header)]:
-        where = f"{path}: line {rows.index(ragged[0]) + 2}"
-        raise ConfigurationError(f"{where}: not {len(header)} cells, as the header has")
-    table = pd.DataFrame(rows, columns=header, dtype=str)
-    table = table.apply(lambda column: column.str.strip())
+    text, table = _cells(path, text)
     numeric = [name for c in columns for name in (c.published, c.published_spread) if name]
     if missing := [name for name in numeric if name not in table]:
         raise ConfigurationError(
@@ -118,15 +107,34 @@ def read_published(
                 f"{path}: line {line + 2}: {name} is {cell!r}, which is no number"
             )
         table[name] = numbers
-    table = table[[not _is_among(row, leave_out) for row in table.to_dict("records")]]
-    lines = {}
+    lines: dict[Key, dict[str, Entry]] = {}
     for row in table.to_dict("records"):
         key = tuple(sorted((name, row[name]) for name in labelled))
+        if _is_among(row, leave_out):
+            continue
         if key in lines:
-            raise ConfigurationError(f"{path}: {described(key)} stands there twice")
+            raise ConfigurationError(f"{path}: {_described(key)} stands there twice")
         fraction = _is_among(row, fractions)
         lines[key] = {c.metric: _entry(row, c, fraction) for c in columns if c.published}
     return PublishedTable(path, text, tuple(labelled), lines)
+
+
+def _cells(path: Path, text: str | None) -> tuple[str, pd.DataFrame]:
+    """Return the text of a CSV file and its cells as text."""
+    import pandas as pd
+
+    try:
+        text = read_text(path) if text is None else text
+        header, *rows = (row for row in csv.reader(io.StringIO(text), strict=True) if row)
+    except OSError as error:
+        raise ConfigurationError(f"published table {path}: cannot be read: {error}") from error
+    except (ValueError, csv.Error) as error:
+        raise ConfigurationError(f"{path}: {error}") from error
+    for number, row in enumerate(rows, start=2):
+        if len(row) != len(header):
+            raise ConfigurationError(f"{path}: line {number}: not {len(header)} cells")
+    table = pd.DataFrame(rows, columns=header, dtype=str)
+    return text, table.apply(lambda column: column.str.strip())
 
 
 def _decimals(column: pd.Series) -> bool:
@@ -139,7 +147,7 @@ def _decimals(column: pd.Series) -> bool:
 
 
 def _is_among(row: Mapping[str, str], named: Labels) -> bool:
-    return any(all(row[k] == v for k, v in some.items()) for some in named)
+    return any(some.items() <= row.items() for some in named)
 
 
 def _entry(row: Mapping[str, float], column: Column, fraction: bool) -> Entry:
@@ -152,7 +160,7 @@ def _entry(row: Mapping[str, float], column: Column, fraction: bool) -> Entry:
 def mismatches(
     table: PublishedTable, label_columns: Sequence[str], keys: Iterable[Key]
 ) -> list[str]:
-    """Return what does not match between a published table and a study, in words; [] if all does.
+    """Return the differences between a published table's lines and a study's; [] if all match.
 
     Args:
         table: The table.
@@ -165,7 +173,7 @@ def mismatches(
             f"{where}: its label columns are {', '.join(table.label_columns)}, and those of the "
             f"study's rows and axes {', '.join(label_columns)}; they have to be the same"
         ]
-    ours = list(dict.fromkeys(keys))
+    ours = dict.fromkeys(keys)
     problems = []
     if absent := [key for key in ours if key not in table.lines]:
         problems.append(
@@ -180,12 +188,10 @@ def mismatches(
     return problems
 
 
-def described(key: Key) -> str:
-    """Return the labels of a line for a message."""
+def _described(key: Key) -> str:
     return ", ".join(f"{column} {label}" for column, label in key)
 
 
 def _listed(keys: Sequence[Key]) -> str:
-    shown = "; ".join(f"({described(key)})" for key in keys[:LISTED])
-    more = len(keys) - LISTED
-    return f"{shown} and {more} more" if more > 0 else shown
+    more = f" and {len(keys) - LISTED} more" if len(keys) > LISTED else ""
+    return "; ".join(f"({_described(key)})" for key in keys[:LISTED]) + more

@@ -134,7 +134,7 @@ def finished_study(
     text += f'[[columns]]\nmetric = "{metric}"\n{rows}{more}'
     scaled = scaled_study(folder / "files", text=text, published=None)
     study = StudyFolder(folder / "study")
-    begin(study, scaled, {}, {})
+    begin(study, scaled, {})
     for run in scaled.runs:
         numbers, seed = lines[run.labels["method"]], int(run.labels["seed"])
         if seed >= len(numbers) or (value := numbers[seed]) is None:

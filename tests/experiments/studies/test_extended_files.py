@@ -121,7 +121,7 @@ def test_a_folder_has_the_study_in_one_file_with_its_table(written: Path, tmp_pa
     text = 'extends = "../paper/written.toml"\ntitle = "As coded"\nname = "coded-study"\n'
     study = read_study(extending(written, text))
     folder = StudyFolder(tmp_path / "results")
-    begin(folder, Scale({}).apply(study), {}, {})
+    begin(folder, Scale({}).apply(study), {})
     again = study_in(folder).study
     for same in ("name", "title", "base", "axes", "rows", "columns", "spread", "least_steps"):
         assert getattr(again, same) == getattr(study, same), same
@@ -134,12 +134,11 @@ def test_a_folder_has_the_study_in_one_file_with_its_table(written: Path, tmp_pa
 def test_the_copy_of_every_study_is_the_study(path: Path, tmp_path: Path) -> None:
     """With its axes in their order, which is that of runs, columns and groups."""
     study, folder = read_study(path), StudyFolder(tmp_path)
-    begin(folder, Scale({}).apply(study), {}, {})
+    begin(folder, Scale({}).apply(study), {})
     again = study_in(folder).study
     assert again.runs() == study.runs()
     assert again.label_columns == study.label_columns
-    assert again.compared == study.compared
-    for same in ("name", "title", "base", "axes", "columns", "orders", "figures", "compare"):
+    for same in ("name", "title", "base", "axes", "columns", "orders", "figures"):
         assert getattr(again, same) == getattr(study, same), same
 
 

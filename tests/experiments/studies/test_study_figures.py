@@ -41,7 +41,7 @@ def made(folder: Path, text: str = STUDY, scale: str = "") -> tuple[StudyFolder,
     """Make a study whose run of the n-th place has curves that depend on n."""
     scaled = scaled_study(folder / "files", scale, text=text)
     study = StudyFolder(folder / "study")
-    begin(study, scaled, {}, {})
+    begin(study, scaled, {})
     for place, run in enumerate(scaled.runs):
         run_folder = RunFolder.create(study.runs, run.name, resolve(run.values).values, {})
         for number in (1, 2, 3):
@@ -329,8 +329,6 @@ def test_what_has_begun_makes_no_step_in_a_mean(tmp_path: Path) -> None:
     figure = study_figures.create("learning-curves").draw(shown)
     assert figure is not None
     np.testing.assert_allclose(figure.axes[0].lines[0].get_ydata(), [1 / 20, 3 / 20])
-    both = shown.average([{1.0: 0.2, 3.0: 0.4}, {1.0: 0.4}])
-    assert (both.x.tolist(), both.mean.tolist()) == ([1.0], [pytest.approx(0.3)])
     for run in scaled.runs:
         if not run.name.endswith("seed-1"):
             (study.run(run.name).path / METRICS).unlink()
