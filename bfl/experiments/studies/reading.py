@@ -19,7 +19,7 @@ from bfl.experiments.studies.columns import Column, default_columns
 from bfl.experiments.studies.extending import ExtendedFile, read_extended
 from bfl.experiments.studies.figures import study_figures
 from bfl.experiments.studies.folder import StudyFolder
-from bfl.experiments.studies.published import PublishedTable, mismatches, read_published
+from bfl.experiments.studies.published import read_published
 from bfl.experiments.studies.scale import Scale, ScaledStudy
 from bfl.experiments.studies.study import Axis, Choice, FigureSpec, Order, Study, slug
 from bfl.plugins import ANY_PLUGIN, PluginPolicy, activate, named_plugins
@@ -198,25 +198,18 @@ def _study(read: ExtendedFile, published: str | None, policy: PluginPolicy) -> S
         raise read.refusal(problems)
     if file.published is None:
         return study
-    table = _published(read, file.published, study, published)
-    cells = [cell.key for cell in study.cells() if cell.published]
-    if problems := mismatches(table, study.label_columns, cells):
-        raise read.refusal(problems)
-    return replace(study, published=table)
-
-
-def _published(
-    file: ExtendedFile, given: _Published, study: Study, text: str | None
-) -> PublishedTable:
+    given = file.published
     table = read_published(
-        file.published_folder / given.file,
+        read.published_beside / given.file,
         study.columns,
         study.label_columns,
         given.leave_out,
         given.spread_as_fraction,
-        text=text,
+        text=published,
     )
-    return replace(table, notes=tuple(given.notes))
+    if problems := [*table.mismatches(cell.key for cell in study.cells() if cell.published)]:
+        raise read.refusal(problems)
+    return replace(study, published=replace(table, notes=tuple(given.notes)))
 
 
 def _shape_problems(error: pydantic.ValidationError) -> Iterable[str]:

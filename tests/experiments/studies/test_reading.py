@@ -169,12 +169,12 @@ REFUSED: list[tuple[str, str, list[str]]] = [
     (
         "labels that are not published",
         STUDY.replace("rule =", "aggregation ="),
-        ["model, rule, partition", "model, aggregation, partition"],
+        ["no column aggregation", "model, rule, partition"],
     ),
     (
         "leaving out by an unknown column",
         STUDY + 'leave-out = [{ aggregation = "NWA" }]',
-        ["leave-out", "aggregation", "rule"],
+        ["no column aggregation", "rule"],
     ),
 ]
 
@@ -242,7 +242,7 @@ def test_a_label_may_be_a_number_and_other_numbers_are_passed_over(tmp_path: Pat
     published = "alpha,acc,other\n0.5,90.0,1.25\n"
     table = read_study(write_study(tmp_path, text, published)).published
     assert table is not None
-    assert table.label_columns == ("alpha",)
+    assert table.entry((("alpha", "0.5"),), "accuracy").value == 90.0
 
 
 def test_a_configuration_of_one_run_is_no_study(tmp_path: Path) -> None:
