@@ -183,8 +183,8 @@ def _of_others(
 ) -> list[RunResult]:
     """Return the results of the studies whose runs are taken where they are the same."""
     names = [f"{name}{scaled.scale.suffix}" for name in scaled.study.reuse]
-    beside = [] if given.results else [results_next_to(scaled.study.source, n) for n in names]
-    places = [*(folder.path.parent / name for name in names), *chain.from_iterable(beside)]
+    in_checkout = [] if given.results else [results_next_to(scaled.study.source, n) for n in names]
+    places = [*(folder.path.parent / name for name in names), *chain.from_iterable(in_checkout)]
     return [result for place in places for result in StudyFolder(place).results().values()]
 
 

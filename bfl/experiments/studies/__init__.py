@@ -4,7 +4,7 @@
 - ``columns``, ``published``: the numbers of its tables; ``scale``: reductions.
 - ``planning``: everything that can be refused before the first run; ``runner``, ``progress``.
 - ``folder``, ``run_result``, ``gathering``: results of runs, kept, gathered and merged.
-- ``table``, ``formats``, ``figures``: ours beside the published numbers.
+- ``table``, ``formats``, ``figures``: ours next to the published numbers.
 - ``claims``, ``pages``: the orders that a file declares, tested, and the pages that show them.
 """
 

@@ -30,7 +30,7 @@ BEST, MEAN, GAIN = "best-", "mean-", "retention-gain-"
 """Prefixes: a metric in the best evaluated round, a mean over these, a gain by retention."""
 
 OF_POOLING = (SPREAD, DISTANCE)
-"""Numbers of pooling that results keep of each round, beside the metrics."""
+"""Numbers of pooling that results keep of each round, besides the metrics."""
 
 _ROUNDS_TO = re.compile(r"rounds-to-([a-z-]+)-([0-9]+(?:\.[0-9]+)?)")
 _AT_ROUND = re.compile(r"([a-z-]+)-at-round-([1-9][0-9]*)")
@@ -189,7 +189,7 @@ def number_of_curves(name: str, rounds: Rounds) -> float | None:
         name: ``best-METRIC``, the metric of the best evaluated round, NaN where none has a finite
             one; ``rounds-to-METRIC-VALUE``, the first evaluated round whose metric is as good as
             the value, infinite where none is; ``mean-log-precision-spread`` or
-            ``mean-distance-from-average``, the mean over the evaluated rounds, likewise;
+            ``mean-distance-from-average``, the mean over the evaluated rounds;
             ``fraction-at-scale-floor``, that of the last evaluated round; ``METRIC-at-round-N``,
             that of round N if it is evaluated.
         rounds: Their ``round`` and metrics.
@@ -200,9 +200,9 @@ def number_of_curves(name: str, rounds: Rounds) -> float | None:
     if reached := rounds_to(name):
         metric, value = reached
         sign = 1.0 if metric.higher_is_better else -1.0
-        judged = [row for row in rounds if metric.name in row]
-        found = [row["round"] for row in judged if sign * row[metric.name] >= sign * value]
-        return found[0] if found else math.inf if judged else None
+        evaluated = [row for row in rounds if metric.name in row]
+        found = [row["round"] for row in evaluated if sign * row[metric.name] >= sign * value]
+        return found[0] if found else math.inf if evaluated else None
     if at := at_round(name):
         return next((row.get(at[0]) for row in rounds if row.get("round") == at[1]), None)
     if name == FRACTION_AT_FLOOR:

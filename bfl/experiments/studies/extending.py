@@ -57,7 +57,7 @@ def read_extended(path: Path) -> ExtendedFile:
     if not others:
         return ExtendedFile(path, own, path.parent)
     tables: dict[str, Any] = {}
-    beside = path.parent
+    published_folder = path.parent
     for each, said in (*others, (path, own)):
         for key, value in said.items():
             table = isinstance(value, Mapping)
@@ -67,13 +67,14 @@ def read_extended(path: Path) -> ExtendedFile:
             whole = key == "published" and table and "file" in value
             by_key = key in BY_KEY and table and isinstance(tables.get(key), Mapping)
             tables[key] = {**tables[key], **value} if by_key and not whole else value
-            beside = each.parent if whole else beside
+            published_folder = each.parent if whole else published_folder
     tables = {k: v for k, v in tables.items() if k not in ("name", "title") or k in own}
     if tables.get("published") is False:
         del tables["published"]
     if "axes" in tables:
         tables["axes"] = {name: values for name, values in tables["axes"].items() if values != []}
-    return ExtendedFile(path, tables, beside, tuple(other for other, _ in reversed(others)))
+    nearest_first = tuple(other for other, _ in reversed(others))
+    return ExtendedFile(path, tables, published_folder, nearest_first)
 
 
 def _lineage(path: Path, below: tuple[Path, ...]) -> list[tuple[Path, dict[str, Any]]]:
@@ -96,13 +97,11 @@ def _lineage(path: Path, below: tuple[Path, ...]) -> list[tuple[Path, dict[str, 
         )
     found: dict[Path, tuple[Path, dict[str, Any]]] = {}
     for name in names:
-        beside = path.parent / given_path(name, f"study {path}: extends")
+        named = path.parent / given_path(name, f"study {path}: extends")
         # A link to a file extends what lies next to the file.
-        other = beside if beside.exists() else path.resolve().parent / name
+        other = named if named.exists() else path.resolve().parent / name
         if not other.is_file():
-            raise ConfigurationError(
-                f"study {path} extends '{name}', and there is no file {beside}"
-            )
+            raise ConfigurationError(f"study {path} extends '{name}', and there is no file {named}")
         for each, tables in _lineage(other, (*below, path)):
             found.setdefault(each.resolve(), (each, tables))
     return [*found.values(), (path, own)]

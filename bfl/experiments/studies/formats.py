@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def shown(table: StudyTable) -> pd.DataFrame:
-    """Return the table as people read it: each number with its spread, beside the published."""
+    """Return the table as people read it: each number with its spread, next to the published."""
     import pandas as pd
 
     columns: dict[str, Any] = {n: table.frame[n] for n in table.study.label_columns}
@@ -49,11 +49,11 @@ def _number(value: float | None, spread: float | None, decimals: int) -> str:
         return ABSENT
     # Too small for the column: nothing but zeros would be shown, and of the spread as well.
     small = bool(value) and not float(f"{value:.{decimals}f}")
-    text, beside = (
+    text, behind = (
         "" if n is None else f"{n:.1e}" if small and n else f"{n:.{decimals}f}"
         for n in (value, spread)
     )
-    return f"{text} ± {beside}" if beside else text
+    return f"{text} ± {behind}" if behind else text
 
 
 def markdown_table(table: pd.DataFrame, numbers: int | None = None) -> str:

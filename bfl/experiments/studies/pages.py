@@ -79,7 +79,7 @@ def write_folders(page: Path) -> None:
 
 
 def rewrite(page: Path) -> None:
-    """Write a page's sections anew, and its forest plot beside it; see ``rewritten``.
+    """Write a page's sections anew, and its forest plot next to it; see ``rewritten``.
 
     Raises:
         RunError: The page cannot be written.

@@ -130,7 +130,7 @@ def read_study(path: Path, *, policy: PluginPolicy = ANY_PLUGIN) -> Study:
     """Return the study that a TOML file describes; ``docs/studies.md`` says what may stand in it.
 
     Args:
-        path: The file. A published table is looked up beside it.
+        path: The file. A published table is looked up in its folder.
         policy: Which plugins are taken.
 
     Raises:
@@ -200,7 +200,7 @@ def _study(read: ExtendedFile, published: str | None, policy: PluginPolicy) -> S
         return study
     given = file.published
     table = read_published(
-        read.published_beside / given.file,
+        read.published_folder / given.file,
         study.columns,
         study.label_columns,
         given.leave_out,
@@ -327,7 +327,7 @@ def _figure_problems(study: Study) -> Iterable[str]:
 
 
 def _order_problems(study: Study) -> Iterable[str]:
-    """Yield what is wrong with the orders, beside the study's columns and lines."""
+    """Yield what is wrong with the orders, given the study's columns and lines."""
     shown = {column.metric: (column.higher_is_better, column.scale) for column in study.columns}
     ranked = ", ".join(m for m, (side, _) in shown.items() if side is not None)
     for order in study.orders:

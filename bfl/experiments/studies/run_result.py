@@ -73,7 +73,7 @@ class RunResult:
         name: The run's name within its study.
         configuration: The keys that the result depends on, see ``portable``.
         metrics: The final numbers; none of a run that has only begun, nor of one in which nobody
-            has judged.
+            has evaluated.
         rounds: The evaluated rounds: ``round``, the metrics of each, and the numbers of its pool.
         retention: The content of ``retention.json``; empty where there is none.
         seconds: The seconds of all rounds.
@@ -84,7 +84,7 @@ class RunResult:
         posterior: The SHA-256 of the posterior that it ended with; empty where it is not known.
         over: Whether the run has come to its end; only such runs are kept in files.
         clients: The content of ``clients.json``, by partition id as text; empty where clients have
-            not judged.
+            not evaluated.
         lost: How often clients failed or were refused, summed over all rounds, where it is not 0;
             None where it is not known, as of results from before it was kept.
         source: The file or the folder that it was read from.
@@ -209,7 +209,7 @@ def result_of(folder: RunFolder, name: str) -> RunResult:
     """
     rounds = folder.rounds()
     # Of a model that has no metrics, its logits not being finite, the ensemble may have some.
-    judged = [
+    evaluated = [
         {key: entry[key] for key in kept_of_rounds() if key in entry}
         for entry in rounds
         if any(key.removeprefix(ENSEMBLE) in registered_metrics.names() for key in entry)
@@ -219,7 +219,7 @@ def result_of(folder: RunFolder, name: str) -> RunResult:
         name=name,
         configuration=portable(folder.config()),
         metrics=_metrics(folder) if over else {},
-        rounds=tuple(judged),
+        rounds=tuple(evaluated),
         retention=folder.retention() if folder.holds(RETENTION) else {},
         seconds=math.fsum(float(entry.get("seconds", 0.0)) for entry in rounds),
         partition=partition_digest(folder.partition()) if folder.holds(PARTITION) else "",

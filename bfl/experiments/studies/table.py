@@ -158,13 +158,13 @@ def _line(study: Study, cell: Cell, runs: Sequence[Run], results: StudyResults) 
 def deviation_by_images(column: Column, results: Collection[RunResult]) -> float | None:
     """Return the binomial standard error of one run's share of test images, in the column's unit.
 
-    The seeds are judged on the same images, so that their mean has no less. Results do not keep the
-    number of images: it is the smallest one of which the numbers of all evaluated rounds are
+    The seeds are evaluated on the same images, so that their mean has no less. Results do not keep
+    the number of images: it is the smallest one of which the numbers of all evaluated rounds are
     shares.
 
     Args:
         column: A column; None is returned for one whose numbers are no shares.
-        results: Finished runs judged on the same images.
+        results: Finished runs evaluated on the same images.
     """
     name = curve_of(of_a_posterior(column.metric))
     if name not in metrics.names() or not metrics.get(name).share_of_examples:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["StudyFigure", "draw_study", "study_figures"]
 
 PANELS_OF_CLIENTS = 2
-"""Panels of clients beside each other: ten clients with several rows need some room."""
+"""Panels of clients next to each other: ten clients with several rows need some room."""
 
 WIDTH = 0.6
 """The room that the rows of one client share, where clients are 1 apart."""
@@ -55,8 +55,8 @@ class LearningCurves(StudyFigure):
     """A metric on the test data after each evaluated round, by row, in one panel a partition.
 
     Of a line of which no run is finished, those that have begun are shown as far as they all have
-    come. With ``ensemble`` the same of the ensemble that is judged beside the posterior is drawn as
-    well, thin.
+    come. With ``ensemble`` the same of the ensemble that is evaluated besides the posterior is
+    drawn as well, thin.
 
     Reference:
         Fischer et al. (2024), Figs. 3, 5, 8 and 9; Chen and Chao (2021), Fig. 3, with ``ensemble``.
@@ -179,7 +179,7 @@ class Numbers(StudyFigure):
         default_factory=lambda: ["accuracy"],
         min_length=1,
         max_length=len(MARKERS),
-        description="numbers of metrics.json that are drawn beside each other",
+        description="numbers of metrics.json that are drawn next to each other",
     )
 
     @field_validator("metrics")
@@ -255,7 +255,7 @@ class ClientNumbers(StudyFigure):
     def _has_one_axis(self) -> Self:
         if self.otherwise and _quantity(self.otherwise) != _quantity(self.metric):
             raise ValueError(
-                f"otherwise is {self.otherwise!r} beside metric = {self.metric!r}, which share an "
+                f"otherwise is {self.otherwise!r} besides metric = {self.metric!r}, which share an "
                 f"axis; allowed: a number whose name ends in '{_quantity(self.metric)}'"
             )
         return self
@@ -269,7 +269,7 @@ class ClientNumbers(StudyFigure):
         had = {name for run in runs for own in run.clients.values() for name in own}
         return next((name for name in (self.metric, self.otherwise) if name in had), "")
 
-    def beside(self) -> int:
+    def in_a_line(self) -> int:
         """See ``StudyFigure``."""
         return PANELS_OF_CLIENTS
 

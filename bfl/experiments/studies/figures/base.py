@@ -39,10 +39,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
 
 PANELS_A_LINE = 4
-"""Panels beside each other, at most."""
+"""Panels next to each other, at most."""
 
 MARKERS = ("o", "s", "D", "^", "v", "P")
-"""Markers of numbers beside each other."""
+"""Markers of numbers next to each other."""
 
 LEAST_WIDTH, LEAST_HEIGHT = 6.0, 4.5
 """Inches that a figure is wide and high, at least."""
@@ -92,7 +92,7 @@ class Overlay:
     def runs(self, row: Choice, panel: Panel) -> list[RunResult]:
         """Return a row's runs in a panel: those that are over, or those that have begun.
 
-        Both beside each other would make a step in their mean where the latter end.
+        Both next to each other would make a step in their mean where the latter end.
         """
         return [result for _, result in self._drawn.get(_key(row, panel), ())]
 
@@ -200,7 +200,7 @@ class Overlay:
                 handles.setdefault(label, handle)
         width = figure.get_figwidth()
         if handles and list(handles) != [""]:
-            # Labels, four at most, go beside each other as far as there is room.
+            # Labels, four at most, go next to each other as far as there is room.
             longest = LINE_OF_A_LEGEND + max(map(len, handles)) / CHARACTERS_AN_INCH
             columns = max(1, min(4, len(handles), int(width / longest)))
             figure.legend(
@@ -243,8 +243,8 @@ class StudyFigure(Component):
 
     def compose(self, overlay: Overlay) -> MatplotlibFigure | None:
         """Return what ``draw`` returns, under the style already set: by default panel by panel."""
-        panels, beside = overlay.panels, min(self.beside(), len(overlay.panels))
-        figure, grid = overlay.grid(-(-len(panels) // beside), beside)
+        panels, columns = overlay.panels, min(self.in_a_line(), len(overlay.panels))
+        figure, grid = overlay.grid(-(-len(panels) // columns), columns)
         self.size(figure, overlay, grid.shape)
         for axes in grid.flat[len(panels) :]:
             axes.set_axis_off()
@@ -252,12 +252,12 @@ class StudyFigure(Component):
         for number, (axes, panel) in enumerate(zip(grid.flat, panels, strict=False)):
             drawn |= self.draw_panel(axes, overlay, panel)
             axes.set_title(panel_title(panel))
-            self.label(axes, overlay, first=number % beside == 0)
+            self.label(axes, overlay, first=number % columns == 0)
         overlay.finish(figure)
         return figure if drawn else None
 
-    def beside(self) -> int:
-        """Return how many panels go beside each other, at most."""
+    def in_a_line(self) -> int:
+        """Return how many panels go next to each other, at most."""
         return PANELS_A_LINE
 
     def size(self, figure: MatplotlibFigure, overlay: Overlay, grid: tuple[int, ...]) -> None:
