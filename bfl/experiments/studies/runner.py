@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Protocol
@@ -18,7 +18,7 @@ from bfl.engine.watched import watched_process
 from bfl.errors import BflError, DataError, RunError
 from bfl.experiments.results.run_folder import METRICS, RunFolder
 from bfl.experiments.results.table import cell
-from bfl.experiments.studies.folder import StudyFolder, is_begun, is_done, rounds_done
+from bfl.experiments.studies.folder import StudyFolder, is_done, rounds_done
 from bfl.experiments.studies.planning import PlannedRun, as_run
 from bfl.experiments.studies.progress import Estimate, Follower, StudyProgress, left_in_words
 from bfl.experiments.studies.run_result import RunResult, result_of
@@ -146,19 +146,33 @@ class _Runner:
     def make_all(self) -> Outcome:
         """Make all runs that are left, and return their outcome."""
         for run in self.runs:
-            with self._failing_alone(run):
-                self._look_back(run)
-        self.folder.keep(
-            self.finished[name] for name in self.outcome.skipped if name in self.finished
-        )
+            result = self.finished.get(run.name)
+            if result and result.number_of_rounds == run.rounds:
+                self._skip(run, result)
+            else:
+                self._pending[run.name] = (run, 1.0)
+        self.folder.keep(self.finished[name] for name in self.outcome.skipped)
         try:
             for run, _ in list(self._pending.values()):
-                self._settle(run)
+                if run.name in watched_process().died:
+                    self._failed(run, RunError(watched_process().died[run.name]))
+                elif run.name in self.same:
+                    self._take_over(run, self.same[run.name])
+                else:
+                    self._settle(run)
                 self._pending.pop(run.name)
                 self.shown.run_is_over()
         finally:
             self._end_engine()
         return self.outcome
+
+    def _skip(self, run: PlannedRun, result: RunResult) -> None:
+        self.finished[run.name] = result
+        if self.folder.run(run.name).holds(METRICS):
+            # Else it was made elsewhere: the time that took says nothing.
+            self._estimate.record(run.configuration, result.seconds)
+        self.folder.failure_file(run.name).unlink(missing_ok=True)
+        self.outcome.skipped.append(run.name)
 
     def _started_engine(self) -> Engine:
         """Return the engine, started; another one if it has died after the last run."""
@@ -175,66 +189,27 @@ class _Runner:
             with suppress(Exception):  # one that has died cannot be ended in good order
                 manager.__exit__(None, None, None)
 
-    @contextmanager
-    def _failing_alone(self, run: PlannedRun) -> Iterator[None]:
-        """Record the fault of a run's files, unless another process is writing them."""
-        try:
-            yield
-        except BflError as error:
-            with self.folder.claimed(run.name) as ours:
-                if ours:
-                    self._failed(run, error)
-                else:
-                    self.outcome.elsewhere.append(run.name)
-
-    def _look_back(self, run: PlannedRun) -> None:
-        """Put a run on the list of those to make, and learn from what earlier rounds have taken."""
-        folder, share = self.folder.run(run.name), 0.0
-        # What is kept need not be read from the run again, whose records may be damaged.
-        result = self.finished.get(run.name)
-        if (result and result.number_of_rounds == run.rounds) or is_done(folder, run.rounds):
-            if not result or result.number_of_rounds != run.rounds:
-                result = result_of(folder, run.name)
-            self.finished[run.name] = result
-            if folder.holds(METRICS):  # else it was made elsewhere: what that took says nothing
-                self._estimate.record(run.configuration, result.seconds)
-            self.folder.failure_file(run.name).unlink(missing_ok=True)
-            self.outcome.skipped.append(run.name)
-            return
-        if is_begun(folder):
-            share = min(1.0, rounds_done(folder) / run.rounds)
-            seconds = sum(float(entry.get("seconds", 0.0)) for entry in folder.rounds())
-            self._estimate.record(run.configuration, seconds, share)
-        self._pending[run.name] = (run, 1.0 - share)
-
     def _settle(self, run: PlannedRun) -> None:
-        """Make a run, unless it has another's result, or another process is working on it."""
-        if run.name in watched_process().died:
-            self._failed(run, RunError(watched_process().died[run.name]))
-        elif run.name in self.same:
-            with self._failing_alone(run):
-                self._take_over(run, self.same[run.name])
-        else:
-            with self.folder.claimed(run.name) as ours:
-                if not ours:
-                    self.outcome.elsewhere.append(run.name)
-                    self.shown.say(f"{run.name}: another process is working on it")
-                elif self._begins(run):
-                    self._make(run)
-
-    def _begins(self, run: PlannedRun) -> bool:
-        """Return whether a run is to be made now, and say so."""
+        """Make a run, unless it is done, or another process is working on it."""
         folder = self.folder.run(run.name)
-        try:
-            if is_done(folder, run.rounds):
-                self.outcome.skipped.append(run.name)
-                return False
-            done = rounds_done(folder)
-        except BflError as error:  # damaged meanwhile
-            self._failed(run, error)
-            return False
-        self._say(run, f"begins, going on after round {done}" if done else "begins")
-        return True
+        with self.folder.claimed(run.name) as ours:
+            if not ours:
+                self.outcome.elsewhere.append(run.name)
+                self.shown.say(f"{run.name}: another process is working on it")
+                return
+            try:
+                if is_done(folder, run.rounds):
+                    self._skip(run, result_of(folder, run.name))
+                    self.folder.keep([self.finished[run.name]])
+                    return
+                done = rounds_done(folder)
+                seconds = sum(float(r.get("seconds", 0)) for r in folder.rounds()) if done else 0
+            except BflError as error:
+                self._failed(run, error)
+                return
+            self._estimate.record(run.configuration, seconds, done / run.rounds)
+            self._say(run, f"begins, going on after round {done}" if done else "begins")
+            self._make(run)
 
     def _take_over(self, run: PlannedRun, first: str) -> None:
         """Give a run the result of the one whose computation it is."""
