@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 import numpy as np
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -36,9 +36,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
 
 __all__ = ["StudyFigure", "draw_study", "study_figures"]
-
-PANELS_OF_CLIENTS = 2
-"""Panels of clients next to each other: ten clients with several rows need some room."""
 
 WIDTH = 0.6
 """The room that the rows of one client share, where clients are 1 apart."""
@@ -74,8 +71,10 @@ class LearningCurves(StudyFigure):
         """Return whether a round of the run was evaluated."""
         return any(_points(result, name) for name, _ in self._lines(""))
 
-    def draw_panel(self, axes: Axes, overlay: Overlay, panel: Panel) -> bool:
+    def draw_panel(self, axes: Axes, overlay: Overlay, panel: Panel, *, first: bool) -> bool:
         """See ``StudyFigure``."""
+        from matplotlib.ticker import MaxNLocator
+
         highest, drawn = 1.0 if self.metric == "accuracy" else math.inf, False
         for row, look in overlay.lines():
             runs = overlay.runs(row, panel)
@@ -83,12 +82,6 @@ class LearningCurves(StudyFigure):
                 if curves := [points for run in runs if (points := _points(run, name))]:
                     overlay.draw_curves(axes, curves, {**look, **changed}, highest)
                     drawn = True
-        return drawn
-
-    def label(self, axes: Axes, overlay: Overlay, *, first: bool) -> None:
-        """See ``StudyFigure``."""
-        from matplotlib.ticker import MaxNLocator
-
         axes.set_xlabel("round")
         # Rounds are evaluated at multiples of such steps.
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6, steps=[1, 2, 5, 10]))
@@ -96,6 +89,7 @@ class LearningCurves(StudyFigure):
             percent_axis(axes.yaxis)
         if first:
             axes.set_ylabel("accuracy (%)" if self.metric == "accuracy" else self.metric)
+        return drawn
 
     def _lines(self, label: str) -> list[tuple[str, dict[str, Any]]]:
         """Return the metrics that are drawn of a row, each with its line's own look."""
@@ -191,11 +185,11 @@ class Numbers(StudyFigure):
         """Return whether the run is over and has one of the numbers."""
         return result.over and any(metric in result.metrics for metric in self.metrics)
 
-    def size(self, figure: MatplotlibFigure, overlay: Overlay, grid: tuple[int, ...]) -> None:
+    def size(self, figure: MatplotlibFigure, rows: int, grid: tuple[int, ...]) -> None:
         """See ``StudyFigure``."""
-        figure.set_figheight(max(2.6, 1.4 + 0.6 + 0.28 * len(overlay.rows) * grid[0]))
+        figure.set_figheight(max(2.6, 1.4 + 0.6 + 0.28 * rows * grid[0]))
 
-    def draw_panel(self, axes: Axes, overlay: Overlay, panel: Panel) -> bool:
+    def draw_panel(self, axes: Axes, overlay: Overlay, panel: Panel, *, first: bool) -> bool:
         """See ``StudyFigure``."""
         offsets = np.linspace(-0.2, 0.2, len(self.metrics)) if len(self.metrics) > 1 else [0.0]
         drawn = False
@@ -211,10 +205,6 @@ class Numbers(StudyFigure):
                 axes.plot(values, [at] * len(values), ".", color=color, alpha=0.5, markersize=3)
                 axes.errorbar(mean, at, xerr=bar, fmt=MARKERS[number], color=color, label=metric)
                 drawn = True
-        return drawn
-
-    def label(self, axes: Axes, overlay: Overlay, *, first: bool) -> None:
-        """See ``StudyFigure``."""
         shares = all(metric.endswith("accuracy") for metric in self.metrics)
         if shares:
             percent_axis(axes.xaxis)
@@ -222,6 +212,7 @@ class Numbers(StudyFigure):
         axes.set_xlabel(f"{what} (%)" if shares else what)
         axes.set_yticks(range(len(overlay.rows)), [overlay.name(r) for r in overlay.rows])
         axes.set_ylim(len(overlay.rows) - 0.5, -0.5)
+        return drawn
 
 
 @study_figures.register("client-numbers")
@@ -235,6 +226,8 @@ class ClientNumbers(StudyFigure):
     Reference:
         Yang et al. (2023), Tables 2 and 3: each client's best accuracy.
     """
+
+    panels_a_line: ClassVar[int] = 2  # ten clients with several rows need some room
 
     metric: str = Field(
         "global-accuracy", description="what is drawn of each client, by its name in clients.json"
@@ -269,16 +262,14 @@ class ClientNumbers(StudyFigure):
         had = {name for run in runs for own in run.clients.values() for name in own}
         return next((name for name in (self.metric, self.otherwise) if name in had), "")
 
-    def in_a_line(self) -> int:
-        """See ``StudyFigure``."""
-        return PANELS_OF_CLIENTS
-
-    def size(self, figure: MatplotlibFigure, overlay: Overlay, grid: tuple[int, ...]) -> None:
+    def size(self, figure: MatplotlibFigure, rows: int, grid: tuple[int, ...]) -> None:
         """See ``StudyFigure``."""
         figure.set_figwidth(max(figure.get_figwidth(), 1.0 + 4.2 * grid[1]))
 
-    def draw_panel(self, axes: Axes, overlay: Overlay, panel: Panel) -> bool:
+    def draw_panel(self, axes: Axes, overlay: Overlay, panel: Panel, *, first: bool) -> bool:
         """See ``StudyFigure``."""
+        from matplotlib.ticker import MaxNLocator
+
         drawn = False
         for place, (row, look) in enumerate(overlay.lines()):
             runs, label = overlay.runs(row, panel), str(look["label"])
@@ -289,12 +280,6 @@ class ClientNumbers(StudyFigure):
                 drawn = True
             elif not any(overlay.runs(row, each) for each in overlay.panels):
                 axes.plot([], [], linestyle="none", label=f"{label}: no such number")
-        return drawn
-
-    def label(self, axes: Axes, overlay: Overlay, *, first: bool) -> None:
-        """See ``StudyFigure``."""
-        from matplotlib.ticker import MaxNLocator
-
         shares = self.metric.endswith("accuracy")
         axes.set_xlabel("client")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
@@ -302,6 +287,7 @@ class ClientNumbers(StudyFigure):
             percent_axis(axes.yaxis)
         if first:
             axes.set_ylabel(self.metric.replace("-", " ") + (" (%)" if shares else ""))
+        return drawn
 
 
 def _draw_clients(

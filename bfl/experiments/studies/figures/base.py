@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -37,9 +37,6 @@ from bfl.registry import Component, Registry
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as MatplotlibFigure
-
-PANELS_A_LINE = 4
-"""Panels next to each other, at most."""
 
 MARKERS = ("o", "s", "D", "^", "v", "P")
 """Markers of numbers next to each other."""
@@ -225,7 +222,13 @@ def panel_title(panel: Panel) -> str:
 
 
 class StudyFigure(Component):
-    """One kind of figure of a study; its fields are settings in the study's file."""
+    """One kind of figure of a study; its fields are settings in the study's file.
+
+    Attributes:
+        panels_a_line: Panels next to each other, at most.
+    """
+
+    panels_a_line: ClassVar[int] = 4
 
     def draw(self, overlay: Overlay) -> MatplotlibFigure | None:
         """Return the figure, or None when no run has left what it shows.
@@ -243,33 +246,24 @@ class StudyFigure(Component):
 
     def compose(self, overlay: Overlay) -> MatplotlibFigure | None:
         """Return what ``draw`` returns, under the style already set: by default panel by panel."""
-        panels, columns = overlay.panels, min(self.in_a_line(), len(overlay.panels))
+        panels, columns = overlay.panels, min(self.panels_a_line, len(overlay.panels))
         figure, grid = overlay.grid(-(-len(panels) // columns), columns)
-        self.size(figure, overlay, grid.shape)
+        self.size(figure, len(overlay.rows), grid.shape)
         for axes in grid.flat[len(panels) :]:
             axes.set_axis_off()
         drawn = False
         for number, (axes, panel) in enumerate(zip(grid.flat, panels, strict=False)):
-            drawn |= self.draw_panel(axes, overlay, panel)
             axes.set_title(panel_title(panel))
-            self.label(axes, overlay, first=number % columns == 0)
+            drawn |= self.draw_panel(axes, overlay, panel, first=number % columns == 0)
         overlay.finish(figure)
         return figure if drawn else None
 
-    def in_a_line(self) -> int:
-        """Return how many panels go next to each other, at most."""
-        return PANELS_A_LINE
-
-    def size(self, figure: MatplotlibFigure, overlay: Overlay, grid: tuple[int, ...]) -> None:
-        """Change the size of a figure with so many lines and columns of panels."""
-
-    def draw_panel(self, axes: Axes, overlay: Overlay, panel: Panel) -> bool:
-        """Draw a panel, and return whether there was anything to draw."""
+    def draw_panel(self, axes: Axes, overlay: Overlay, panel: Panel, *, first: bool) -> bool:
+        """Draw a panel, the first one of its line or another; return whether it has anything."""
         raise NotImplementedError
 
-    def label(self, axes: Axes, overlay: Overlay, *, first: bool) -> None:
-        """Label the axes of a panel, the first one of its line or another."""
-        raise NotImplementedError
+    def size(self, figure: MatplotlibFigure, rows: int, grid: tuple[int, ...]) -> None:
+        """Change the size of a figure with so many rows, and lines and columns of panels."""
 
 
 study_figures: Registry[StudyFigure] = Registry("study figure", "bfl.experiments.studies.figures")
