@@ -69,7 +69,7 @@ def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ):
         (tmp_path / name).mkdir()
         tables = tomllib.loads(text)
-        described = {"scale": {}, "reused": {}, "file": tables, "published": None}
+        described = {"scale": {}, "file": tables, "published": None}
         (tmp_path / name / "study.json").write_text(json.dumps(described), encoding="utf-8")
     (tmp_path / "link.toml").symlink_to(folder / "config.toml")
     np.savez(

@@ -21,7 +21,7 @@ from bfl.experiments.studies.run_result import parse_result
 from bfl.federation.privacy.ledger import Ledger
 
 TOML = '# é\ntitle = "é"\n[base]\nrounds = 3\n'
-JSON = '{\n "reused": {},\n "scale": {\n  "é": 1\n }\n}\n'
+JSON = '{\n "scale": {\n  "é": 1\n }\n}\n'
 CSV = "rule,acc\né,0.5\nWS,1.5\n"
 COLUMNS = (Column(metric="accuracy", title="a", published="acc"),)
 

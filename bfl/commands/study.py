@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from fnmatch import fnmatchcase
 from itertools import chain
 from pathlib import Path
@@ -20,22 +21,20 @@ from bfl.errors import ConfigurationError, RunError, nearest, unknown_name
 from bfl.experiments.results.environment import describe_environment
 from bfl.experiments.run.resume import FREE_TO_CHANGE
 from bfl.experiments.run.simulation import BACKENDS, read_backend_config
-from bfl.experiments.studies.folder import StudyFolder, is_done, state
-from bfl.experiments.studies.gathering import gather, results_in, results_next_to
+from bfl.experiments.studies.folder import StudyFolder, state
+from bfl.experiments.studies.gathering import gather, results_next_to
 from bfl.experiments.studies.planning import (
     Plan,
     PlannedRun,
     check_reduction,
     check_rounds_of_columns,
     plan,
-    reusable,
     same_runs,
     taken_from,
 )
-from bfl.experiments.studies.progress import StudyProgress
 from bfl.experiments.studies.reading import GIVEN_BY_THE_RUNNER, read_study
 from bfl.experiments.studies.run_result import RunResult
-from bfl.experiments.studies.runner import MakeEngine, Outcome, SerialEngine, StudyRunner
+from bfl.experiments.studies.runner import MakeEngine, Outcome, SerialEngine, make_runs
 from bfl.experiments.studies.scale import REDUCIBLE, Scale, ScaledStudy, begin
 from bfl.experiments.studies.study import Run
 
@@ -123,10 +122,8 @@ def run_study(given: argparse.Namespace) -> None:
     machine = machine_keys(given.run_config)
     scaled = Scale.parse(given.scale).apply(read_study(study_file(given.file)))
     folder = StudyFolder(given.output.absolute() / scaled.folder_name)
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(scaled.study.title, markup=False)
-    if scaled.note:
-        console.print(scaled.note, markup=False)
+    console = Console(highlight=False, soft_wrap=True, markup=False)
+    console.print("\n".join(filter(None, (scaled.study.title, scaled.note))))
     wanted = only(given.only, scaled.runs)
     app = FlowerApp.own()
     checked = plan(
@@ -140,33 +137,29 @@ def run_study(given: argparse.Namespace) -> None:
     chosen = [run for run in checked.runs if wanted(run.run)]
     check_rounds_of_columns(scaled, checked.runs)
     # Without the data, as in a dry run, the clients' numbers of examples are not known.
-    here = [run for run in chosen if _has_data(run, checked)]
+    here = [run for run in chosen if run.data[0] not in checked.missing]
     check_reduction(scaled, here, app.client_sizes)
     same = same_runs(checked.runs, app.client_sizes, {run.name for run in here})
     runs = sharded(chosen, same, given.shard)
     counts = {run.name for run in chosen} | {*same} | {*same.values()}
-    others = _others(given, scaled, folder)
-    results = gather(
+    finished = gather(
         folder,
         scaled.runs,
         places_of(given, scaled),
         lambda run: run.name in counts,
-        results_in(others),
+        _of_others(given, scaled, folder),
         pass_over_damaged=True,
-    )
-    reused = reusable(checked.runs, others)
-    same = taken_from(runs, same, results.finished)
+    ).finished
+    same = taken_from(runs, same, finished)
     if given.dry_run:
-        sources = {name: str(result.source) for name, result in results.finished.items()}
-        _show_plan(console, folder, checked, runs, {**reused, **sources})
-        _say_same(console, same)
+        _show_plan(console, folder, checked, runs, finished)
+    for name, first in same.items():
+        console.print(f"  {name}: the same computation as {first}, made once")
+    if given.dry_run:
         return
-    _say_same(console, same)
-    begin(folder, scaled, describe_environment(), reused)
+    begin(folder, scaled, describe_environment())
     engine = _engine(app, given, runs, backend_config)
-    outcome = make_runs(
-        folder, runs, engine, finished=results.finished, same=same, verbose=given.verbose
-    )
+    outcome = make_runs(folder, runs, engine, finished=finished, same=same, verbose=given.verbose)
     _report(console, folder, outcome, len(runs))
 
 
@@ -185,14 +178,14 @@ def places_of(given: argparse.Namespace, scaled: ScaledStudy) -> tuple[Path, ...
     return named
 
 
-def _others(
+def _of_others(
     given: argparse.Namespace, scaled: ScaledStudy, folder: StudyFolder
-) -> list[StudyFolder]:
-    """Return the folders of the studies whose runs are taken where they are the same."""
+) -> list[RunResult]:
+    """Return the results of the studies whose runs are taken where they are the same."""
     names = [f"{name}{scaled.scale.suffix}" for name in scaled.study.reuse]
-    beside = () if given.results else (results_next_to(scaled.study.source, n) for n in names)
-    places = [folder.path.parent / name for name in names]
-    return [StudyFolder(place) for place in (*places, *chain.from_iterable(beside))]
+    in_checkout = [] if given.results else [results_next_to(scaled.study.source, n) for n in names]
+    places = [*(folder.path.parent / name for name in names), *chain.from_iterable(in_checkout)]
+    return [result for place in places for result in StudyFolder(place).results().values()]
 
 
 def study_file(path: Path) -> Path:
@@ -270,15 +263,6 @@ def sharded(runs: Sequence[PlannedRun], same: Mapping[str, str], text: str) -> l
     return [run for run in runs if same.get(run.name, run.name) in kept]
 
 
-def _has_data(run: PlannedRun, checked: Plan) -> bool:
-    return run.configuration.keys.dataset not in checked.missing
-
-
-def _say_same(console: Console, same: Mapping[str, str]) -> None:
-    for name, first in same.items():
-        console.print(f"  {name}: the same computation as {first}, made once", markup=False)
-
-
 def _engine(
     app: FlowerApp,
     given: argparse.Namespace,
@@ -288,7 +272,7 @@ def _engine(
     """Return what makes the engine of a study's runs."""
     _share_threads(runs)
     if given.backend == "serial":
-        return lambda: SerialEngine(app, backend_config)
+        return lambda: nullcontext(SerialEngine(app, backend_config))
     most = max((run.clients for run in runs), default=1)
     return lambda: RayEngine(app, backend_config, most_clients=most, verbose=given.verbose)
 
@@ -312,74 +296,35 @@ def _share_threads(runs: Sequence[PlannedRun]) -> None:
         os.environ["BFL_CPUS"] = str(number)
 
 
-def make_runs(
-    folder: StudyFolder,
-    runs: Sequence[PlannedRun],
-    make_engine: MakeEngine,
-    *,
-    finished: Mapping[str, RunResult] | None = None,
-    same: Mapping[str, str] | None = None,
-    console: Console | None = None,
-    verbose: bool = False,
-) -> Outcome:
-    """Make the runs of a study that are left, and return what has become of them.
-
-    Args:
-        folder: The study's folder.
-        runs: The runs.
-        make_engine: Makes the engine that all runs share.
-        finished: Results that are there already, by the run's name.
-        same: Runs that are the computation of another one, and this one's name.
-        console: Where to; standard output by default.
-        verbose: Whether the runs' own lines are shown as well.
-    """
-    known = finished or {}
-
-    def done() -> int:
-        return sum(run.name in known or is_done(folder.run(run.name), run.rounds) for run in runs)
-
-    with StudyProgress(len(runs), done(), console, verbose=verbose) as progress:
-        try:
-            return StudyRunner(folder, runs, make_engine, progress, known, same).make_all()
-        except KeyboardInterrupt:
-            progress.say(f"{done()} of {len(runs)} runs are done")
-            raise
-
-
 def _show_plan(
     console: Console,
     folder: StudyFolder,
     checked: Plan,
     runs: Sequence[PlannedRun],
-    reused: dict[str, str],
+    finished: Mapping[str, RunResult],
 ) -> None:
     for run in runs:
         where = state(folder, run.name, run.rounds)
-        if run.name in reused and where != "done":
-            where = f"done as {os.path.relpath(reused[run.name], folder.path.parent)}"
-        console.print(f"  {run.name}: {where}", markup=False)
-    console.print(f"{len(runs)} runs in {folder.path}, all configurations are sound", markup=False)
+        if run.name in finished and where != "done":
+            source = os.path.relpath(finished[run.name].source, folder.path.parent)
+            where = f"done as {source}"
+        console.print(f"  {run.name}: {where}")
+    console.print(f"{len(runs)} runs in {folder.path}, all configurations are sound")
     for text in checked.missing.values():
-        console.print(f"missing: {text}", markup=False)
+        console.print(f"missing: {text}")
 
 
 def _report(console: Console, folder: StudyFolder, outcome: Outcome, runs: int) -> None:
-    """Print what has become of the runs; raise if some have failed."""
+    """Print the outcome of the runs; raise if some have failed."""
     done = len(outcome.made) + len(outcome.skipped)
-    console.print(f"{done} of {runs} runs are done; results are in {folder.path}", markup=False)
-    console.print(f"their table: bfl table {folder.path}", markup=False)
+    console.print(f"{done} of {runs} runs are done; results are in {folder.path}")
+    console.print(f"their table: bfl table {folder.path}")
     if outcome.elsewhere:
-        console.print(
-            f"{len(outcome.elsewhere)} runs are being made by another process", markup=False
-        )
+        console.print(f"{len(outcome.elsewhere)} runs are being made by another process")
     if outcome.failed:
-        lines = [f"{name}: {reason.splitlines()[0]}" for name, reason in outcome.failed.items()]
-        raise RunError(
-            "\n".join(
-                [
-                    f"{len(lines)} of {runs} runs have failed (see {folder.path / 'failures'}); "
-                    "the same command tries them again",
-                    *lines,
-                ]
-            )
+        head = (
+            f"{len(outcome.failed)} of {runs} runs have failed (see {folder.path / 'failures'}); "
+            "the same command tries them again"
         )
+        lines = [f"{name}: {reason.splitlines()[0]}" for name, reason in outcome.failed.items()]
+        raise RunError("\n".join([head, *lines]))

@@ -13,7 +13,7 @@ from bfl.experiments.studies.figures import draw_study
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.formats import FORMATS
 from bfl.experiments.studies.gathering import merge
-from bfl.experiments.studies.pages import rewrite, write_folders, write_tables
+from bfl.experiments.studies.pages import rewrite, write_folders
 from bfl.experiments.studies.reading import read_study, study_in
 from bfl.experiments.studies.scale import Scale, ScaledStudy
 from bfl.experiments.studies.table import study_table
@@ -90,7 +90,9 @@ def print_table(given: argparse.Namespace) -> None:
     table = study_table(folder, scaled, wanted, places_of(given, scaled))
     print(FORMATS[given.format][1](table), end="")
     if given.write:
-        write_tables(folder, table)
+        for name, write in FORMATS.values():
+            if text := write(table):
+                folder.write(name, text.encode())
 
 
 def plot_study(path: Path, given: argparse.Namespace) -> None:

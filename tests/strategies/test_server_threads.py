@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import shutil
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import tomli_w
 
 import bfl.keras
 from bfl.commands.study import _share_threads
@@ -16,11 +12,8 @@ from bfl.configuration import resolve
 from bfl.configuration.unread import unread_settings
 from bfl.engine.resources import cpus_of_this_process
 from bfl.errors import ConfigurationError
-from bfl.experiments.results.run_folder import RunFolder
-from bfl.experiments.run.resume import Checkpoint, Checkpoints, check_output, open_run
 from bfl.experiments.studies.planning import PlannedRun
 from bfl.experiments.studies.study import Cell, Run
-from bfl.posteriors import Posterior
 from strategies.application import evaluation as server_threads
 from strategies.application.evaluation import start_tensorflow
 
@@ -104,64 +97,6 @@ def test_clients_of_the_same_process_have_its_threads(monkeypatch: pytest.Monkey
     assert process.threads is None
     start_tensorflow(resolve({**DECIDES["distillation"], "server-threads": 2}), 2)
     assert process.threads == 2
-
-
-def begun_by_an_older_version(folder: Path, values: dict[str, Any]) -> RunFolder:
-    """Return a finished run of two rounds whose server had two threads, and no key for them."""
-    given = {**values, "output-dir": str(folder), "name": "run", "rounds": 2}
-    with open_run(resolve(given), "run", {}) as (run, _):
-        vectors = np.zeros(3), np.ones(3), np.zeros(2)
-        for number in (1, 2):
-            run.append_round({"round": number})
-        Checkpoints(run).save(Checkpoint(2, Posterior(*vectors), {}))
-        config = {k: v for k, v in run.config().items() if k != "server-threads"}
-        run.write("config.toml", tomli_w.dumps(config).encode())
-        run.write_network({"threads": 2})
-        run.write_metrics({"accuracy": 0.5})
-    return run
-
-
-def go_on(run: RunFolder, values: dict[str, Any], **changes: Any) -> Checkpoint | None:
-    where = {"output-dir": str(run.path.parent), "name": "run", "resume": True}
-    configuration = resolve({"rounds": 2, **values, **where, **changes})
-    check_output(configuration)
-    with open_run(configuration, "run", {}) as (_, checkpoint):
-        return checkpoint
-
-
-@pytest.mark.parametrize("rounds", [2, 3])
-def test_a_run_is_not_gone_on_with_by_other_threads(tmp_path: Path, rounds: int) -> None:
-    """Refused with the folder as it was, and gone on with by the threads that the run has had."""
-    decides = DECIDES["distillation"]
-    run = begun_by_an_older_version(tmp_path, decides)
-    before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
-    more = {"output-dir": str(tmp_path), "name": "run", "rounds": rounds, "resume": True}
-    wanted = resolve({**decides, **more})
-    # Before an engine starts, and where a name is made up, on opening.
-    for refused in (lambda: check_output(wanted), open_run(wanted, "run", {}).__enter__):
-        with pytest.raises(ConfigurationError, match="server-threads was 2 and is 1"):
-            refused()
-        assert {p: p.read_bytes() for p in before if p.exists()} == before
-    checkpoint = go_on(run, decides, rounds=rounds, **{"server-threads": 2})
-    assert checkpoint is not None
-    assert checkpoint.server_round == 2
-    assert (run.config()["server-threads"], run.config()["rounds"]) == (2, rounds)
-
-
-def test_threads_that_were_not_known_or_have_no_say_hinder_nobody(tmp_path: Path) -> None:
-    for number, values in enumerate(IDLE.values()):
-        assert go_on(begun_by_an_older_version(tmp_path / str(number), values), values, rounds=3)
-    decides = DECIDES["distillation"]
-    unknown = begun_by_an_older_version(tmp_path / "unknown", decides)
-    unknown.write_network({})
-    assert go_on(unknown, decides, rounds=3)
-    # One that has made no round makes them all by the threads that it is given now.
-    for threads in (1, 3):
-        none = begun_by_an_older_version(tmp_path / f"none-{threads}", decides)
-        shutil.rmtree(none.path / "checkpoints")
-        (none.path / "metrics.json").unlink()
-        assert go_on(none, decides, **{"server-threads": threads}) is None
-        assert none.config()["server-threads"] == threads
 
 
 def test_they_stand_in_the_record_and_are_not_sent() -> None:

@@ -25,7 +25,6 @@ from bfl.experiments.results.run_folder import (
     CONFIG,
     DATA,
     ENVIRONMENT,
-    NETWORK,
     PARTITION,
     RunFolder,
 )
@@ -190,9 +189,6 @@ def _go_on(
         _refuse_lost_record(folder, checkpoint.server_round)
     if not folder.holds(ENVIRONMENT):  # an older version was killed before it wrote that
         folder.write_environment(environment)
-    if threads := _threads_of_older_version(folder, configuration):
-        config = {**folder.config(), **threads}
-        folder.write(CONFIG, tomli_w.dumps(config).encode())
     saved, now = folder.config(), configuration.values
     if changed_keys(saved, now):  # all others have been refused
         end = keys_of_the_end()
@@ -274,7 +270,6 @@ def _refuse_changes(folder: RunFolder, configuration: Configuration) -> None:
             f"{folder.path / CONFIG} is not the configuration of a run: rounds is "
             f"{saved.get('rounds')!r}; expected a whole number"
         )
-    saved |= _threads_of_older_version(folder, configuration)
     end = keys_of_the_end()
     changed = changed_keys(saved, configuration.values)
     changed = {key: both for key, both in changed.items() if key not in end}
@@ -298,20 +293,6 @@ def _refuse_changes(folder: RunFolder, configuration: Configuration) -> None:
             f"cannot resume {folder.path} under another configuration: "
             + "; ".join(f"{key} was {was!r} and is {now!r}" for key, (was, now) in changed.items())
         )
-
-
-def _threads_of_older_version(folder: RunFolder, configuration: Configuration) -> dict[str, int]:
-    """Return ``server-threads`` of a run from before there was the key; nothing if there is no say.
-
-    Its server had those in network.json, and where its network has a say in the result, the bits
-    are theirs and not those of today's default. Before the first checkpoint there are no bits yet.
-    """
-    if not configuration.server_network_decides or SERVER_THREADS in folder.config():
-        return {}
-    if Checkpoints(folder).latest() is None:
-        return {SERVER_THREADS: configuration.keys.server_threads}
-    threads = folder.network().get("threads") if folder.holds(NETWORK) else None
-    return {SERVER_THREADS: threads} if threads else {}
 
 
 def _refuse_other_data(

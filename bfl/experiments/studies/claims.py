@@ -23,10 +23,9 @@ from bfl.experiments.results.figures.style import COLORS, new_figure, styled
 from bfl.experiments.results.table import ABSENT
 from bfl.experiments.studies.columns import Column
 from bfl.experiments.studies.formats import markdown_table
-from bfl.experiments.studies.images import deviation_by_images
 from bfl.experiments.studies.run_result import RunResult, short
 from bfl.experiments.studies.study import Cell, Order, Study
-from bfl.experiments.studies.table import StudyTable
+from bfl.experiments.studies.table import StudyTable, deviation_by_images
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -213,20 +212,15 @@ def _verdict(row: Any) -> str:
 
 
 def _named(study: Study, order: Order, better: Cell, worse: Cell, than: str) -> str:
-    """Return a claim as ``where: A > B``, without what all lines of the table have in common."""
-    if order.than:
-        where: Mapping[str, str] = better.labels
-        what = f"> {than}"
-    else:
-        differing = [name for name in order.worse if better.labels[name] != worse.labels[name]]
-        where = {name: text for name, text in better.labels.items() if name not in differing}
-        one, other = (" ".join(map(cell.named, differing)) for cell in (better, worse))
-        what = f"{one} > {other}"
+    """Return a claim as ``where: A > B``, without the labels that all lines of the table share."""
+    differing = [name for name in order.worse if better.labels[name] != worse.labels[name]]
+    one, other = (" ".join(map(cell.named, differing)) for cell in (better, worse))
     shared = [
         better.named(name)
-        for name in where
-        if len({cell.labels[name] for cell in study.cells()}) > 1
+        for name in better.labels
+        if name not in differing and len({cell.labels[name] for cell in study.cells()}) > 1
     ]
+    what = f"> {than}" if order.than else f"{one} > {other}"
     return f"{', '.join(shared)}: {what}" if shared else what
 
 

@@ -1,14 +1,17 @@
-"""Columns of a study's tables: numbers of the runs, in the units of the published table."""
+"""Columns of a study's tables: numbers of its runs, in the units of the published table."""
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Callable, Mapping, Sequence
 
 import pydantic
 from pydantic import Field, field_validator
 
+from bfl.aggregation.precision_spread import DISTANCE, SPREAD
 from bfl.errors import unknown_name
-from bfl.evaluation.metrics import ExampleMetric, metrics
+from bfl.evaluation.metrics import ExampleMetric, Metric, metrics
 from bfl.evaluation.predictives.evaluated import ENSEMBLE, names_of_members, of_a_posterior
 from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results.evaluated_clients import (
@@ -19,33 +22,40 @@ from bfl.experiments.results.evaluated_clients import (
 )
 from bfl.experiments.results.foreign import BEFORE_CLOSING, OF_FOREIGN
 from bfl.experiments.results.summary import RANDOM
-from bfl.experiments.studies.curves import (
-    AT_ROUND_FORM,
-    ROUNDS_TO_FORM,
-    at_round,
-    curve_of,
-    names_of_curves,
-    rounds_to,
-)
-from bfl.experiments.studies.run_result import GAIN
 from bfl.federation.privacy.accountant import EPSILON, EXAMPLE_EPSILON
+from bfl.posteriors.posterior import FRACTION_AT_FLOOR
 from bfl.registry import STRICT
 
+BEST, MEAN, GAIN = "best-", "mean-", "retention-gain-"
+"""Prefixes: a metric in the best evaluated round, a mean over these, a gain by retention."""
+
+OF_POOLING = (SPREAD, DISTANCE)
+"""Numbers of pooling that results keep of each round, besides the metrics."""
+
+_ROUNDS_TO = re.compile(r"rounds-to-([a-z-]+)-([0-9]+(?:\.[0-9]+)?)")
+_AT_ROUND = re.compile(r"([a-z-]+)-at-round-([1-9][0-9]*)")
 _OF_FOREIGN = re.compile(rf"{OF_FOREIGN}.+-(auroc|aupr|fpr95)")
+FORMS = (
+    "rounds-to-METRIC-VALUE, such as rounds-to-accuracy-0.5; or METRIC-at-round-N, such as "
+    "accuracy-at-round-10; or client-K-NAME, such as client-0-best-better-accuracy; or "
+    "ood-SOURCE-auroc, ood-SOURCE-UNCERTAINTY-auroc, or aupr or fpr95 in its place"
+)
+"""Numbers whose names have a value in them, for messages."""
+
+Rounds = Sequence[Mapping[str, float]]
 
 
 class Column(pydantic.BaseModel):
     """One number of the runs, and where the published table has it.
 
     Attributes:
-        metric: Its name in the runs' ``metrics.json``.
+        metric: Its name in the runs' ``metrics.json``, or another of ``docs/studies.md``.
         title: The column's heading; by default the metric's name.
-        scale: What a run's number is multiplied by: 100 for percent.
-        decimals: How many decimals are shown.
+        scale: Factor of a run's number: 100 for percent.
+        decimals: Decimals shown.
         published: The published table's column; empty: it has none.
         published_spread: The published table's column of the spread; empty: it has none.
-        published_spread_scale: What the published spread is multiplied by to have the unit of the
-            published value.
+        published_spread_scale: Factor that gives the published spread the unit of the value.
     """
 
     model_config = STRICT
@@ -62,18 +72,9 @@ class Column(pydantic.BaseModel):
     @classmethod
     def _is_known(cls, metric: str) -> str:
         known = numbers_of_a_run()
-        formed = (
-            rounds_to(metric)
-            or at_round(metric)
-            or number_of_a_client(metric)
-            or _OF_FOREIGN.fullmatch(metric)
-        )
-        if metric not in known and not formed:
-            raise ValueError(
-                f"{unknown_name('metric', metric, known)}; or {ROUNDS_TO_FORM}; or "
-                f"{AT_ROUND_FORM}; or client-K-NAME, such as client-0-best-better-accuracy; or "
-                "ood-SOURCE-auroc, ood-SOURCE-UNCERTAINTY-auroc, or aupr or fpr95 in its place"
-            )
+        forms = (rounds_to, at_round, number_of_a_client, _OF_FOREIGN.fullmatch)
+        if metric not in known and not any(form(metric) for form in forms):
+            raise ValueError(f"{unknown_name('metric', metric, known)}; or {FORMS}")
         return metric
 
     @property
@@ -87,21 +88,29 @@ class Column(pydantic.BaseModel):
             return None if number.endswith(f"-{RANDOM}") else True
         if rounds_to(self.metric):
             return False
+        of_clients = self.metric.startswith(CLIENTS) or number_of_a_client(self.metric)
         for metric in metrics.classes():
-            of_clients = self._of_clients and self.metric.endswith(metric.name)
             area = f"retention-area-{metric.name}-"
-            if curve_of(number) == metric.name or of_clients or number.startswith(area):
+            if (
+                curve_of(number) == metric.name
+                or number.startswith(area)
+                or (of_clients and self.metric.endswith(metric.name))
+            ):
                 return metric.higher_is_better
         return None
 
     @property
-    def _of_clients(self) -> bool:
-        return self.metric.startswith(CLIENTS) or number_of_a_client(self.metric) is not None
-
-    @property
     def heading(self) -> str:
-        """Heading of the column."""
+        """The text above the column."""
         return self.title or self.metric
+
+
+def default_columns() -> list[Column]:
+    """Return the columns of a study that names none: accuracy in percent, and the NLL."""
+    return [
+        Column(metric="accuracy", title="accuracy (%)", scale=100.0, decimals=2),
+        Column(metric="negative-log-likelihood", title="NLL", decimals=3),
+    ]
 
 
 def numbers_of_a_run() -> tuple[str, ...]:
@@ -119,7 +128,9 @@ def numbers_of_a_run() -> tuple[str, ...]:
         "degree-of-spread",
         EPSILON,
         EXAMPLE_EPSILON,
-        *names_of_curves(),
+        *(f"{BEST}{name}" for name in metrics.names()),
+        *(f"{MEAN}{name}" for name in OF_POOLING),
+        FRACTION_AT_FLOOR,
         *names_of_means(),
         *names_of_sets(),
         *(f"{BEFORE_CLOSING}{name}" for name in metrics.names()),
@@ -127,9 +138,84 @@ def numbers_of_a_run() -> tuple[str, ...]:
     )
 
 
-def default_columns() -> list[Column]:
-    """Return what a table shows unless the study says: accuracy in percent, and the NLL."""
-    return [
-        Column(metric="accuracy", title="accuracy (%)", scale=100.0, decimals=2),
-        Column(metric="negative-log-likelihood", title="NLL", decimals=3),
-    ]
+# Numbers of a run's rounds -----------------------------------------------------------------------
+
+
+def kept_of_rounds() -> tuple[str, ...]:
+    """Return the names of the numbers that results keep of each evaluated round."""
+    of_ensembles = (f"{ENSEMBLE}{name}" for name in metrics.names())
+    return ("round", *metrics.names(), *of_ensembles, *OF_POOLING, FRACTION_AT_FLOOR)
+
+
+def rounds_to(name: str) -> tuple[type[Metric], float] | None:
+    """Return the metric and the value of a name such as ``rounds-to-accuracy-0.5``; None: no such.
+
+    Example:
+        >>> rounds_to("rounds-to-accuracy-0.5")[1], rounds_to("rounds-to-nowhere-0.5")
+        (0.5, None)
+    """
+    match = _ROUNDS_TO.fullmatch(name)
+    known = match and match[1] in metrics.names()
+    return (metrics.get(match[1]), float(match[2])) if match and known else None
+
+
+def at_round(name: str) -> tuple[str, int] | None:
+    """Return the metric and the round of a name such as ``accuracy-at-round-10``; None: no such.
+
+    Example:
+        >>> at_round("ensemble-accuracy-at-round-10"), at_round("nowhere-at-round-10")
+        (('ensemble-accuracy', 10), None)
+    """
+    match = _AT_ROUND.fullmatch(name)
+    known = match and match[1] in kept_of_rounds() and match[1] != "round"
+    return (match[1], int(match[2])) if match and known else None
+
+
+def curve_of(name: str) -> str:
+    """Return the metric whose curve a number is one of, or is the last or the best of.
+
+    Example:
+        >>> curve_of("accuracy-at-round-10"), curve_of("best-accuracy"), curve_of("accuracy")
+        ('accuracy', 'accuracy', 'accuracy')
+    """
+    found = at_round(name)
+    return found[0] if found else name.removeprefix(BEST)
+
+
+def number_of_curves(name: str, rounds: Rounds) -> float | None:
+    """Return a number of a run's evaluated rounds; None: they do not have it.
+
+    Args:
+        name: ``best-METRIC``, the metric of the best evaluated round, NaN where none has a finite
+            one; ``rounds-to-METRIC-VALUE``, the first evaluated round whose metric is as good as
+            the value, infinite where none is; ``mean-log-precision-spread`` or
+            ``mean-distance-from-average``, the mean over the evaluated rounds;
+            ``fraction-at-scale-floor``, that of the last evaluated round; ``METRIC-at-round-N``,
+            that of round N if it is evaluated.
+        rounds: Their ``round`` and metrics.
+
+    Source:
+        Yang et al. (2023), HBFL, Table 1, has the best round's accuracy.
+    """
+    if reached := rounds_to(name):
+        metric, value = reached
+        sign = 1.0 if metric.higher_is_better else -1.0
+        evaluated = [row for row in rounds if metric.name in row]
+        found = [row["round"] for row in evaluated if sign * row[metric.name] >= sign * value]
+        return found[0] if found else math.inf if evaluated else None
+    if at := at_round(name):
+        return next((row.get(at[0]) for row in rounds if row.get("round") == at[1]), None)
+    if name == FRACTION_AT_FLOOR:
+        return next((row[name] for row in reversed(rounds) if name in row), None)
+    if (best := name.removeprefix(BEST)) != name and best in metrics.names():
+        return _of_finite(rounds, best, max if metrics.get(best).higher_is_better else min)
+    if (mean := name.removeprefix(MEAN)) != name and mean in OF_POOLING:
+        return _of_finite(rounds, mean, lambda values: math.fsum(values) / len(values))
+    return None
+
+
+def _of_finite(rounds: Rounds, name: str, of: Callable[[Sequence[float]], float]) -> float | None:
+    """Return a number of the finite values; NaN where none is finite, None without values."""
+    values = [entry[name] for entry in rounds if name in entry]
+    finite = [value for value in values if math.isfinite(value)]
+    return of(finite) if finite else math.nan if values else None

@@ -1,4 +1,4 @@
-"""A study's folder: the study itself, its runs, their results, and what has failed.
+"""A study's folder: the study itself, its runs, their results, and its failures.
 
 | file | content |
 | --- | --- |
@@ -29,9 +29,8 @@ from bfl.files import try_lock, write_atomically
 from bfl.texts import from_json
 
 STUDY_JSON, RUNS_JSONL, RUNS_GZ = "study.json", "runs.jsonl", "runs.jsonl.gz"
-FIGURES = "figures"
 FAILED = "failed"
-"""State of a run whose last attempt has failed, see ``state``."""
+"""The state of a run whose last attempt has failed, see ``state``."""
 
 LARGE = 1_000_000
 """Bytes of results above which merging compresses them."""
@@ -39,11 +38,7 @@ LARGE = 1_000_000
 
 @dataclass(frozen=True)
 class StudyFolder:
-    """The folder of a study at one scale.
-
-    Attributes:
-        path: The folder.
-    """
+    """The folder of a study at one scale."""
 
     path: Path
 
@@ -62,7 +57,7 @@ class StudyFolder:
         return self.study_file.is_file()
 
     def describe(self, described: Mapping[str, Any]) -> None:
-        """Write what the study is.
+        """Write the study's description.
 
         Raises:
             RunError: It cannot be written.
@@ -70,7 +65,7 @@ class StudyFolder:
         self.write(STUDY_JSON, (json.dumps(described, indent=1) + "\n").encode())
 
     def described(self) -> dict[str, Any]:
-        """Return what the study is.
+        """Return the study's description.
 
         Raises:
             ConfigurationError: The folder holds none.
@@ -80,7 +75,7 @@ class StudyFolder:
             raise ConfigurationError(f"{self.path} is not the folder of a study: no {STUDY_JSON}")
         try:
             found = from_json(self.study_file.read_bytes())
-            return {**found, "scale": dict(found["scale"]), "reused": dict(found["reused"])}
+            return {**found, "scale": dict(found["scale"])}
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise DataError(f"{self.study_file} is corrupt: {error!r}") from error
 
@@ -91,19 +86,13 @@ class StudyFolder:
             RunError: It cannot be written.
         """
         path = self.path / name
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+        with _writing(path):
             write_atomically(path, data)
-        except OSError as error:
-            raise RunError(f"cannot write {path}: {error.strerror or error}") from error
         return path
 
-    # Runs --------------------------------------------------------------------------------------
-
     def run(self, name: str) -> RunFolder:
-        """Return the folder of a run; that of another study where it is reused."""
-        elsewhere = self.described()["reused"].get(name) if self.holds_study() else None
-        return RunFolder(Path(elsewhere) if elsewhere else self.runs / name)
+        """Return the folder of a run."""
+        return RunFolder(self.runs / name)
 
     def results(self) -> dict[str, RunResult]:
         """Return the results that are kept in the folder's file, by the runs' names.
@@ -136,7 +125,7 @@ class StudyFolder:
             RunError: It cannot be written.
         """
         # Who compresses puts results together, and leaves nothing but these.
-        with nullcontext() if compress else self._lock(RUNS_JSONL, wait=True):
+        with nullcontext() if compress else self.claimed(RUNS_JSONL, wait=True):
             there = self.results()
             kept = there | {result.name: result for result in results}
             if kept == there and not compress:
@@ -154,21 +143,31 @@ class StudyFolder:
         return self.path / "failures" / f"{name}.txt"
 
     @contextmanager
-    def claimed(self, name: str) -> Iterator[bool]:
-        """Give a block the run, unless another process works on it: yield whether it is ours."""
-        with self._lock(name) as ours:
-            yield ours
+    def claimed(self, name: str, *, wait: bool = False) -> Iterator[bool]:
+        """Give a block the run, unless another process works on it: yield whether it is ours.
 
-    @contextmanager
-    def _lock(self, name: str, *, wait: bool = False) -> Iterator[bool]:
+        Args:
+            name: The run.
+            wait: Whether to wait for the other process.
+
+        Raises:
+            RunError: The folder cannot be written.
+        """
         path = self.path / "locks" / name
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
+        with _writing(path):
             stream = path.open("w", encoding="utf-8")
-        except OSError as error:
-            raise RunError(f"cannot write {path}: {error.strerror or error}") from error
         with stream:
             yield try_lock(stream, wait=wait)
+
+
+@contextmanager
+def _writing(path: Path) -> Iterator[None]:
+    """Make a file's folder, and say of a block that it could not write the file."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        yield
+    except OSError as error:
+        raise RunError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def is_done(folder: RunFolder, rounds: int = 0) -> bool:
@@ -189,7 +188,7 @@ def rounds_done(folder: RunFolder) -> int:
 
 
 def state(study: StudyFolder, name: str, rounds: int) -> str:
-    """Return in words where a run stands."""
+    """Return a run's state in words."""
     folder = study.run(name)
     if is_done(folder, rounds):
         return "done"

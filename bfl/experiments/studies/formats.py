@@ -1,17 +1,59 @@
-"""A study's table as text: Markdown, CSV and LaTeX, and its runs as CSV."""
+"""A study's table as text: Markdown, CSV and LaTeX; its runs and their clients as CSV."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
-from bfl.experiments.studies.table import StudyTable, shown
+from bfl.experiments.results.table import ABSENT
+from bfl.experiments.studies.columns import Column
+from bfl.experiments.studies.run_result import COMMIT
+from bfl.experiments.studies.table import StudyTable
 
 if TYPE_CHECKING:
     import pandas as pd
 
-BAR = "\\|"
-"""A bar within a cell of a Markdown table."""
+
+def shown(table: StudyTable) -> pd.DataFrame:
+    """Return the table as people read it: each number with its spread, next to the published."""
+    import pandas as pd
+
+    columns: dict[str, Any] = {n: table.frame[n] for n in table.study.label_columns}
+    lines = table.frame.to_dict("records")
+    columns["runs"] = [f"{line['runs_done']} of {line['runs']}" for line in lines]
+    for column in table.study.columns:
+        metric, digits = column.metric, column.decimals
+        columns[column.heading] = [_ours(line, column) for line in lines]
+        if column.published:
+            columns[f"{column.heading}, published"] = [
+                _number(line[f"{metric}_published"], line[f"{metric}_published_spread"], digits)
+                for line in lines
+            ]
+            columns[f"{column.heading}, difference"] = [
+                ABSENT if (d := line[f"{metric}_difference"]) is None else f"{d:+.{digits}f}"
+                for line in lines
+            ]
+    return pd.DataFrame(columns)
+
+
+def _ours(line: Mapping[str, Any], column: Column) -> str:
+    ours, images = line[column.metric], line[f"{column.metric}_by_images"]
+    if ours is None:  # a run that is done need not have every number
+        return ABSENT if line["runs_done"] else str(line["state"])
+    text = _number(ours, line[f"{column.metric}_spread"], column.decimals)
+    return f"{text} ({images:.{column.decimals}f})" if images else text
+
+
+def _number(value: float | None, spread: float | None, decimals: int) -> str:
+    if value is None:
+        return ABSENT
+    # Too small for the column: nothing but zeros would be shown, and of the spread as well.
+    small = bool(value) and not float(f"{value:.{decimals}f}")
+    text, behind = (
+        "" if n is None else f"{n:.1e}" if small and n else f"{n:.{decimals}f}"
+        for n in (value, spread)
+    )
+    return f"{text} ± {behind}" if behind else text
 
 
 def markdown_table(table: pd.DataFrame, numbers: int | None = None) -> str:
@@ -26,7 +68,7 @@ def markdown_table(table: pd.DataFrame, numbers: int | None = None) -> str:
         right = [at >= len(right) - numbers for at in range(len(right))]
     rows = [list(map(str, table.columns)), ["---:" if end else "---" for end in right]]
     rows += [
-        [str(cell).replace("|", BAR) for cell in row] for row in table.astype(object).to_numpy()
+        [str(cell).replace("|", "\\|") for cell in row] for row in table.astype(object).to_numpy()
     ]
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
@@ -40,60 +82,39 @@ def markdown(table: StudyTable) -> str:
 
 def comma_separated(table: StudyTable) -> str:
     """Return the table as CSV: full precision, one column for each number, and the scale."""
-    frame = table.frame.drop(columns="state").copy().assign(scale=table.scale)
-    return str(frame.to_csv(index=False))
+    return str(table.frame.drop(columns="state").assign(scale=table.scale).to_csv(index=False))
+
+
+_SIGNS = {
+    "αβγδεηλμρστ": r"\alpha \beta \gamma \delta \varepsilon \eta \lambda \mu \rho \sigma \tau",
+    "±→↑√×≈≤·<>−": r"\pm \to \uparrow \surd \times \approx \le \cdot < > -",
+    "†‡": r"^\dagger ^\ddagger",
+}
+_LATEX = str.maketrans(
+    {sign: f"\\{sign}" for sign in "&%$#_{}"}
+    | {
+        sign: f"${command}$"
+        for signs, commands in _SIGNS.items()
+        for sign, command in zip(signs, commands.split(), strict=True)
+    }
+    | {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+    | {"|": r"\textbar{}", "–": "--", "§": r"\S{}"}
+)
 
 
 def latex(table: StudyTable) -> str:
     """Return the table as LaTeX, for the package booktabs, its notes in the caption."""
+    # ``DataFrame.style`` needs Jinja2, which nothing else here does.
     frame = shown(table)
     rows = [list(frame.columns), *frame.to_numpy().tolist()]
-    head, *body = (f"{' & '.join(map(_escaped, row))} \\\\\n" for row in rows)
+    head, *body = (f"{' & '.join(str(c).translate(_LATEX) for c in row)} \\\\\n" for row in rows)
     labels = len(table.study.label_columns)
-    caption = _escaped(f"{table.study.title}. {' '.join(table.notes)}")
+    caption = f"{table.study.title}. {' '.join(table.notes)}".translate(_LATEX)
     return (
         f"\\begin{{table}}\n\\centering\n\\caption{{{caption}}}\n"
         f"\\begin{{tabular}}{{{'l' * labels}{'r' * (len(frame.columns) - labels)}}}\n\\toprule\n"
         f"{head}\\midrule\n{''.join(body)}\\bottomrule\n\\end{{tabular}}\n\\end{{table}}\n"
     )
-
-
-_LATEX = {
-    "\\": r"\textbackslash{}",
-    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
-    "~": r"\textasciitilde{}",
-    "^": r"\textasciicircum{}",
-    "|": r"\textbar{}",
-    "–": "--",
-    "−": "$-$",
-    "α": r"$\alpha$",
-    "β": r"$\beta$",
-    "γ": r"$\gamma$",
-    "δ": r"$\delta$",
-    "ε": r"$\varepsilon$",
-    "η": r"$\eta$",
-    "λ": r"$\lambda$",
-    "μ": r"$\mu$",
-    "ρ": r"$\rho$",
-    "σ": r"$\sigma$",
-    "τ": r"$\tau$",
-    "±": r"$\pm$",
-    "→": r"$\to$",
-    "↑": r"$\uparrow$",
-    "√": r"$\surd$",
-    "×": r"$\times$",
-    "≈": r"$\approx$",
-    "≤": r"$\le$",
-    "·": r"$\cdot$",
-    "†": r"$^\dagger$",
-    "‡": r"$^\ddagger$",
-    "§": r"\S{}",
-    **{sign: f"${sign}$" for sign in "<>"},
-}
-
-
-def _escaped(text: str) -> str:
-    return "".join(_LATEX.get(sign, sign) for sign in str(text))
 
 
 def by_seed(table: StudyTable) -> str:
@@ -112,7 +133,7 @@ def by_seed(table: StudyTable) -> str:
             "rounds": result.number_of_rounds,
             "seconds": result.seconds,
             "made_as": result.made_as,
-            "commit": result.environment.get("git-commit", ""),
+            "commit": result.environment.get(COMMIT, ""),
             "processor": result.environment.get("processor", ""),
             "scale": table.scale,
         }
@@ -140,4 +161,4 @@ FORMATS: dict[str, tuple[str, Callable[[StudyTable], str]]] = {
     "seeds": ("seeds.csv", by_seed),
     "clients": ("clients.csv", by_client),
 }
-"""The name of the file and what writes it, by format."""
+"""The name of the file and its writer, by format."""

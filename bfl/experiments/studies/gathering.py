@@ -1,4 +1,4 @@
-"""Results of a study's runs, gathered from folders and from several machines."""
+"""Results of a study's runs: gathered from folders, and put together of several machines."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import Any
 
 from bfl.configuration import Configuration, resolve
 from bfl.errors import ConfigurationError, DataError
-from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.resume import FREE_TO_CHANGE, changed_keys, completed
 from bfl.experiments.studies.folder import FAILED, StudyFolder, is_begun, is_done, state
 from bfl.experiments.studies.run_result import RunResult, portable, result_of
@@ -19,7 +18,7 @@ DEFAULT_CLIENTS = 10
 """The number of clients of a run whose study does not say: that of ``flower-simulation``."""
 
 RESULTS = Path("docs") / "results"
-"""Folder of a checkout that keeps the results of its studies."""
+"""The folder in which a checkout keeps the results of its studies."""
 
 
 @dataclass(frozen=True)
@@ -28,17 +27,13 @@ class StudyResults:
 
     Attributes:
         finished: The results of the runs that are over, by name.
-        begun: The results of the runs that go on, as far as they have come.
-        states: Where each run stands that is not over, in words.
+        begun: Those of the runs that are not, as far as they have come.
+        states: The states in words of the runs that are not over.
     """
 
     finished: Mapping[str, RunResult]
     begun: Mapping[str, RunResult]
     states: Mapping[str, str]
-
-    def curves(self, name: str) -> RunResult | None:
-        """Return a run's result, or what there is of it."""
-        return self.finished.get(name) or self.begun.get(name)
 
 
 def values_of(run: Run) -> dict[str, Any]:
@@ -60,7 +55,7 @@ def gather(
     *,
     pass_over_damaged: bool = False,
 ) -> StudyResults:
-    """Return what the runs of a study have given; of a run with fewer rounds, that it has begun.
+    """Return the results of a study's runs; of a run with fewer rounds, that it has begun.
 
     Args:
         folder: The study's folder.
@@ -88,35 +83,33 @@ def gather(
         claimed += [
             replace(result, name=run.name, made_as="")
             for result in of_others
-            if not changed(result, configuration)
+            if not _changed(result, configuration)
         ]
-        own, damaged = folder.run(run.name), False
+        damaged = False
         try:
+            own = folder.run(run.name)
             claimed += [result_of(own, run.name)] if is_begun(own) else []
         except DataError:
             damaged = True
             if not pass_over_damaged:
                 raise
         for result in claimed:
-            differing = changed(result, configuration)
+            differing = _changed(result, configuration)
             shorter = result.number_of_rounds < configuration.keys.rounds
             if not differing and result.over:
-                problems += contradictions(finished.setdefault(run.name, result), result)
+                problems += _contradictions(finished.setdefault(run.name, result), result)
             elif not differing or (shorter and differing.keys() == {"rounds"}):
                 begun[run.name] = result
             else:
                 problems.append(_unfit(result, differing))
         if run.name not in finished:
-            states[run.name] = (
-                FAILED if damaged else state(folder, run.name, configuration.keys.rounds)
-            )
-    problems += different_data(finished.values())
-    if problems:
-        raise ConfigurationError("\n".join(dict.fromkeys(problems)))
+            now = FAILED if damaged else state(folder, run.name, configuration.keys.rounds)
+            states[run.name] = now
+    _raise_if_any(problems + different_data(finished.values()))
     return StudyResults(finished, begun, states)
 
 
-def changed(result: RunResult, configuration: Configuration) -> dict[str, tuple[Any, Any]]:
+def _changed(result: RunResult, configuration: Configuration) -> dict[str, tuple[Any, Any]]:
     """Return the keys in which a result's configuration is another one, with both values."""
     # Other keys may need those that may change, which results do not keep.
     free = {key: value for key, value in configuration.values.items() if key in FREE_TO_CHANGE}
@@ -124,20 +117,29 @@ def changed(result: RunResult, configuration: Configuration) -> dict[str, tuple[
     return changed_keys(portable(result.configuration), now)
 
 
+def _raise_if_any(problems: Sequence[str]) -> None:
+    if problems:
+        raise ConfigurationError("\n".join(dict.fromkeys(problems)))
+
+
 def _unfit(result: RunResult, differing: Mapping[str, tuple[Any, Any]]) -> str:
     told = "; ".join(f"{key} was {was!r} and is {now!r}" for key, (was, now) in differing.items())
     return f"{result.source}: {result.name} is a run of another configuration: {told}"
 
 
-def contradictions(one: RunResult, other: RunResult) -> list[str]:
-    """Return in what two results of one run contradict each other, as a message; [] if they agree.
+def _contradictions(one: RunResult, other: RunResult) -> list[str]:
+    """Return a message on two results of one run that contradict each other; [] if they agree.
 
     Metrics that both have are compared to the last bit, and who holds which data where both know.
     """
-    pairs = {name: (one.metrics[name], other.metrics.get(name)) for name in one.metrics}
-    differing = {n: p for n, p in pairs.items() if n in other.metrics and repr(p[0]) != repr(p[1])}
-    if one.partition and other.partition and one.partition != other.partition:
-        differing["partition"] = (one.partition[:12], other.partition[:12])  # type: ignore[assignment]
+    pairs: dict[str, tuple[Any, Any]] = {
+        name: (value, other.metrics[name])
+        for name, value in one.metrics.items()
+        if name in other.metrics
+    }
+    if one.partition and other.partition:
+        pairs["partition"] = (one.partition[:12], other.partition[:12])
+    differing = {name: both for name, both in pairs.items() if repr(both[0]) != repr(both[1])}
     if not differing:
         return []
     name, (mine, theirs) = next(iter(differing.items()))
@@ -148,7 +150,7 @@ def contradictions(one: RunResult, other: RunResult) -> list[str]:
 
 
 def different_data(results: Iterable[RunResult]) -> list[str]:
-    """Return of which data sets results were made with different images or labels."""
+    """Return messages on data sets with different images or labels in different results."""
     found: dict[tuple[str, str], dict[str, RunResult]] = {}
     for result in results:
         for kind in ("train", "test"):
@@ -163,24 +165,10 @@ def different_data(results: Iterable[RunResult]) -> list[str]:
     ]
 
 
-def results_in(folders: Iterable[StudyFolder]) -> tuple[RunResult, ...]:
-    """Return the results that are kept in folders of studies; none of folders that are not there.
-
-    Raises:
-        DataError: A file is corrupt.
-    """
-    return tuple(result for folder in folders for result in folder.results().values())
-
-
 def results_next_to(file: Path, folder_name: str) -> tuple[Path, ...]:
-    """Return where the checkout that a study's file lies in keeps results, if it does.
-
-    That is ``docs/results/NAME`` of the nearest folder above the file that has ``docs/results``.
-    """
-    for parent in file.resolve().parents:
-        if (parent / RESULTS).is_dir():
-            return (parent / RESULTS / folder_name,)
-    return ()
+    """Return ``docs/results/NAME`` of the nearest folder above a file that has ``docs/results``."""
+    checkouts = (parent for parent in file.resolve().parents if (parent / RESULTS).is_dir())
+    return tuple(parent / RESULTS / folder_name for parent in list(checkouts)[:1])
 
 
 def merge(into: StudyFolder, sources: Sequence[StudyFolder]) -> dict[str, Path]:
@@ -194,7 +182,7 @@ def merge(into: StudyFolder, sources: Sequence[StudyFolder]) -> dict[str, Path]:
         sources: Folders of studies or of results.
 
     Returns:
-        Where the results come from that are new in the folder, by the run's name.
+        The files that the results come from that are new in the folder, by the run's name.
 
     Raises:
         ConfigurationError: A source holds no result; two results of one run have different
@@ -202,38 +190,36 @@ def merge(into: StudyFolder, sources: Sequence[StudyFolder]) -> dict[str, Path]:
         DataError: A file is corrupt.
         RunError: The folder cannot be written.
     """
-    found = dict(into.results())
-    there = set(found)
+    there = into.results()
+    found = dict(there)
     problems: list[str] = []
     for place in sources:
         results = {**_finished(place), **place.results()}
         if not results:
             raise ConfigurationError(f"{place.path} holds no result of a finished run")
         for name, result in results.items():
-            known = found.get(name, result)
-            apart = changed_keys(_whole(known), _whole(result)) if known is not result else {}
-            if apart:
+            known = found.setdefault(name, result)
+            if known is result:
+                continue
+            if apart := changed_keys(_whole(known), _whole(result)):
                 problems.append(_unfit(known, apart))
             elif known.number_of_rounds == result.number_of_rounds:
-                problems += contradictions(known, result)
-            if name not in found or result.number_of_rounds > known.number_of_rounds:
+                problems += _contradictions(known, result)
+            elif known.number_of_rounds < result.number_of_rounds:
                 found[name] = result
-                there.discard(name)
-    problems += different_data(found.values())
-    if problems:
-        raise ConfigurationError("\n".join(dict.fromkeys(problems)))
-    studies = [place for place in (into, *sources) if place.holds_study()]
-    largest = max(studies, key=lambda place: len(place.described()["runs"]), default=None)
-    for place in studies:
-        if largest and (lacking := {*place.described()["runs"]} - {*largest.described()["runs"]}):
+    _raise_if_any(problems + different_data(found.values()))
+    studies = {place: place.described() for place in (into, *sources) if place.holds_study()}
+    largest = max(studies, key=lambda place: len(studies[place]["runs"]), default=None)
+    for place, described in studies.items():
+        if largest and (lacking := {*described["runs"]} - {*studies[largest]["runs"]}):
             raise ConfigurationError(
                 f"{largest.study_file} and {place.study_file} are not one study that has grown: "
                 f"the first has no run {min(lacking)}; give each a folder of its own"
             )
     into.keep(found.values(), compress=True)
     if largest and largest is not into:
-        into.describe(largest.described())
-    return {name: result.source for name, result in found.items() if name not in there}
+        into.describe(studies[largest])
+    return {name: r.source for name, r in found.items() if r is not there.get(name)}
 
 
 def _whole(result: RunResult) -> dict[str, Any]:
@@ -244,5 +230,6 @@ def _whole(result: RunResult) -> dict[str, Any]:
 
 def _finished(place: StudyFolder) -> dict[str, RunResult]:
     """Return the results of finished runs that lie in a study's folder."""
-    folders = map(RunFolder, sorted(place.runs.iterdir()) if place.runs.is_dir() else [])
-    return {f.path.name: result_of(f, f.path.name) for f in folders if is_begun(f) and is_done(f)}
+    names = sorted(path.name for path in place.runs.iterdir()) if place.runs.is_dir() else []
+    runs = {name: place.run(name) for name in names}
+    return {n: result_of(run, n) for n, run in runs.items() if is_begun(run) and is_done(run)}

@@ -1,6 +1,6 @@
-"""Pages of results: what stands between their markers is written anew from the results.
+"""Pages of results: the sections between their markers are written anew from the results.
 
-| section | what it says |
+| section | content |
 | --- | --- |
 | ``<!-- claims STUDY … -->`` | claims of a page's studies, tested together, and their forest plot |
 | ``<!-- table STUDY -->`` | a study's table |
@@ -17,9 +17,9 @@ from bfl.errors import DataError, RunError
 from bfl.experiments.studies.claims import claims, claims_markdown, forest_plot
 from bfl.experiments.studies.figures import draw_study
 from bfl.experiments.studies.folder import StudyFolder
-from bfl.experiments.studies.formats import FORMATS, markdown
+from bfl.experiments.studies.formats import markdown
 from bfl.experiments.studies.reading import study_in
-from bfl.experiments.studies.table import StudyTable, study_table
+from bfl.experiments.studies.table import study_table
 from bfl.files import write_atomically
 from bfl.texts import read_text
 
@@ -38,18 +38,17 @@ def rewritten(page: Path) -> tuple[str, bytes | None]:
     def written(section: re.Match[str]) -> str:
         nonlocal plot
         begin, kind, names, end = section.groups()
-        tables = {name: _table(page.parent / name) for name in names.split()}
+        folders = {name: StudyFolder(page.parent / name) for name in names.split()}
+        tables = {name: study_table(each, study_in(each)) for name, each in folders.items()}
         if kind == "table":
             text = "\n".join(markdown(table).partition("\n\n")[2] for table in tables.values())
-        else:
-            shared = f"{page.stem}-"
-            found = claims({n.removeprefix(shared): t for n, t in tables.items()})
-            plot = forest_plot(found)
-            columns = (column for table in tables.values() for column in table.study.columns)
-            text = f"![Forest plot]({page.stem}.png)\n\n" + claims_markdown(
-                found, {column.heading: column.decimals for column in columns}
-            )
-        return begin + text + end
+            return begin + text + end
+        shared = f"{page.stem}-"
+        found = claims({n.removeprefix(shared): t for n, t in tables.items()})
+        plot = forest_plot(found)
+        columns = [column for table in tables.values() for column in table.study.columns]
+        text = claims_markdown(found, {column.heading: column.decimals for column in columns})
+        return f"{begin}![Forest plot]({page.stem}.png)\n\n{text}{end}"
 
     return _SECTION.sub(written, _read(page)), plot
 
@@ -62,22 +61,6 @@ def _read(page: Path) -> str:
     if not _SECTION.search(text):
         raise DataError(f"{page} has no section between '<!-- claims STUDY -->' and '<!-- end -->'")
     return text
-
-
-def _table(path: Path) -> StudyTable:
-    folder = StudyFolder(path)
-    return study_table(folder, study_in(folder))
-
-
-def write_tables(folder: StudyFolder, table: StudyTable) -> None:
-    """Write a study's table into its folder, in all formats that say something.
-
-    Raises:
-        RunError: A file cannot be written.
-    """
-    for name, write in FORMATS.values():
-        if text := write(table):
-            folder.write(name, text.encode())
 
 
 def write_folders(page: Path) -> None:
@@ -96,11 +79,9 @@ def write_folders(page: Path) -> None:
 
 
 def rewrite(page: Path) -> None:
-    """Write a page's sections anew, and its forest plot beside it.
+    """Write a page's sections anew, and its forest plot next to it; see ``rewritten``.
 
     Raises:
-        ConfigurationError: See ``rewritten``.
-        DataError: See ``rewritten``.
         RunError: The page cannot be written.
     """
     text, plot = rewritten(page)

@@ -1,4 +1,4 @@
-"""A study's runs before the first is made: all that can be refused, and what need not be made."""
+"""Preflight of a study: all that can be refused before the first run; what need not be made."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from bfl.aggregation.weightings import Weighting, weightings
+from bfl.aggregation.weightings import weightings
 from bfl.aggregation.weightings.equal import Equal
 from bfl.configuration import Configuration, resolve
 from bfl.configuration.configuration import Value
 from bfl.data.datasets import dataset_on_this_machine, dataset_sources
 from bfl.data.datasets.cache import cached_dataset
 from bfl.errors import ConfigurationError, DataError
-from bfl.experiments.results.run_folder import RunFolder
-from bfl.experiments.run.resume import changed_keys, check_output
-from bfl.experiments.studies.curves import at_round
-from bfl.experiments.studies.folder import StudyFolder, is_begun, is_done
+from bfl.experiments.results.identity import digest
+from bfl.experiments.run.resume import check_output
+from bfl.experiments.studies.columns import at_round
+from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.gathering import values_of
-from bfl.experiments.studies.run_result import RunResult, digest, portable
+from bfl.experiments.studies.run_result import RunResult, portable
 from bfl.experiments.studies.scale import IMAGE_SIDE, ScaledStudy
 from bfl.experiments.studies.study import Run
 
@@ -68,21 +68,10 @@ class PlannedRun:
         """
         return resolve(self.overrides)
 
-    def if_there(self) -> Configuration | None:
-        """Return the same, or None where the data are missing."""
-        with suppress(ConfigurationError):
-            return self.with_data()
-        return None
-
 
 @dataclass(frozen=True)
 class Plan:
-    """All runs of a study, checked.
-
-    Attributes:
-        runs: The runs.
-        missing: What is said of data sets that are not on this machine, by the data set.
-    """
+    """All runs of a study, checked; and messages on data sets that are not on this machine."""
 
     runs: tuple[PlannedRun, ...]
     missing: Mapping[str, str]
@@ -144,18 +133,14 @@ def plan(
                 with reasons.of(each.name):
                     if each in asked:
                         check(each.with_data(), each.clients)
-                    elif there := each.if_there():
+                    elif there := _if_there(each):
                         check_output(there)
     reasons.raise_if_any()
     return Plan(tuple(sound), {dataset: text for (dataset, _), text in missing.items()})
 
 
 class _Reasons:
-    """Reasons why runs are refused: each once, with the runs it holds for.
-
-    Args:
-        runs: The number of all runs.
-    """
+    """Reasons why runs are refused: each once, with the runs it holds for."""
 
     def __init__(self, runs: int) -> None:
         self._runs = runs
@@ -163,7 +148,7 @@ class _Reasons:
 
     @contextmanager
     def of(self, *runs: str) -> Iterator[None]:
-        """Take note of what is refused inside, instead of raising it, for some runs."""
+        """Take note of a refusal inside, instead of raising it, for some runs."""
         try:
             yield
         except (ConfigurationError, DataError) as error:
@@ -171,11 +156,7 @@ class _Reasons:
                 self._names.setdefault(line, []).extend(runs)
 
     def raise_if_any(self) -> None:
-        """Raise all reasons together.
-
-        Raises:
-            ConfigurationError: There are some.
-        """
+        """Raise all reasons together, if there are some."""
         told = []
         for reason, names in self._names.items():
             more = f" and {len(names) - 1} more" if len(names) > 1 else ""
@@ -185,8 +166,15 @@ class _Reasons:
             raise ConfigurationError("\n".join(told))
 
 
+def _if_there(run: PlannedRun) -> Configuration | None:
+    """Return a run's configuration with the data's path; None where they are missing."""
+    with suppress(ConfigurationError):
+        return run.with_data()
+    return None
+
+
 def _missing_data(runs: Iterable[PlannedRun]) -> dict[tuple[str, str], str]:
-    """Return what is said of data sets that are not on this machine."""
+    """Return messages on data sets that are not on this machine."""
     missing = {}
     for data in dict.fromkeys(run.data for run in runs):
         dataset, data_dir = data
@@ -257,33 +245,7 @@ def check_rounds_of_columns(scaled: ScaledStudy, runs: Iterable[PlannedRun]) -> 
                 )
 
 
-def reusable(runs: Iterable[PlannedRun], others: Iterable[StudyFolder]) -> dict[str, str]:
-    """Return the finished runs of other studies that are the same as runs of this one.
-
-    Args:
-        runs: The runs.
-        others: The folders of the other studies.
-
-    Returns:
-        The absolute path of the other run's folder by this study's name of the run.
-    """
-    folders = [
-        folder
-        for other in others
-        for folder in map(RunFolder, sorted(other.runs.iterdir()) if other.runs.is_dir() else ())
-        if is_begun(folder) and is_done(folder)
-    ]
-    finished = [(folder, folder.config()) for folder in folders]
-    found = {}
-    for run in runs if finished else ():
-        if there := run.if_there():
-            same = (f for f, saved in finished if not changed_keys(saved, there.values))
-            if folder := next(same, None):
-                found[run.name] = str(folder.path.resolve())
-    return found
-
-
-# Runs of one computation -----------------------------------------------------------------------
+# Runs of one computation -------------------------------------------------------------------------
 
 
 def same_runs(
@@ -301,12 +263,15 @@ def same_runs(
     asked = {key for name, key in alike.items() if wanted is None or name in wanted}
     several = {key for key, count in Counter(alike.values()).items() if count > 1} & asked
     first: dict[str, str] = {}
-    same = {}
     for run in (run for run in runs if alike[run.name] in several):
-        known = first.setdefault(_of(run, sizes), run.name)
-        if known != run.name:
-            same[run.name] = known
-    return same
+        counts: Sequence[int] = ()
+        with suppress(ConfigurationError, DataError):
+            if run.configuration.weighting.counts_only:
+                counts = sizes(run.with_data(), run.clients)
+        alike[run.name] = computation(run.configuration, counts)
+        first.setdefault(alike[run.name], run.name)
+    same = {run.name: first.get(alike[run.name], run.name) for run in runs}
+    return {name: known for name, known in same.items() if name != known}
 
 
 def _without_weighting(configuration: Configuration, **put: Any) -> str:
@@ -315,13 +280,6 @@ def _without_weighting(configuration: Configuration, **put: Any) -> str:
     for setting in (weightings.kind, *configuration.weighting.model_dump(by_alias=True)):
         values.pop(setting, None)
     return digest({**values, **put})
-
-
-def _of(run: PlannedRun, sizes: Sizes) -> str:
-    with suppress(ConfigurationError, DataError):
-        if run.configuration.weighting.counts_only:
-            return computation(run.configuration, sizes(run.with_data(), run.clients))
-    return computation(run.configuration, ())
 
 
 def computation(configuration: Configuration, counts: Sequence[int]) -> str:
@@ -334,19 +292,15 @@ def computation(configuration: Configuration, counts: Sequence[int]) -> str:
         configuration: The configuration.
         counts: The clients' numbers of examples; empty: not known.
     """
-    weighting = configuration.weighting
-    equal = len(set(counts)) == 1 and weighting.counts_only
-    if equal and _weighs_equally(weighting, counts):
-        return _without_weighting(configuration, **{weightings.kind: Equal.name})
+    weighting, equal = configuration.weighting, Equal()
+    if len(set(counts)) == 1 and weighting.counts_only:
+        parts = [counts[:number] for number in range(1, len(counts) + 1)]
+        if all(
+            weighting.weigh_counts(part).tobytes() == equal.weigh_counts(part).tobytes()
+            for part in parts
+        ):
+            return _without_weighting(configuration, **{weightings.kind: Equal.name})
     return digest(portable(configuration.values))
-
-
-def _weighs_equally(weighting: Weighting, sizes: Sequence[int]) -> bool:
-    return all(
-        weighting.weigh_counts(sizes[:count]).tobytes()
-        == Equal().weigh_counts(sizes[:count]).tobytes()
-        for count in range(1, len(sizes) + 1)
-    )
 
 
 def taken_from(

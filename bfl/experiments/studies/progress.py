@@ -1,55 +1,80 @@
-"""Progress of a study for people: a line a run, and in a terminal two bars."""
+"""Progress of a study: the time left, a line a run, and in a terminal two bars."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+from bfl.configuration import Configuration
 from bfl.errors import RunError
-from bfl.experiments.studies.estimate import duration
 
 LOG_WIDTH = 100
 """Characters in a line of a run's log."""
 
 
-class RunFollower:
-    """Follows one run: its lines go to a log, its rounds to the study's bars.
+def _kind(configuration: Configuration) -> tuple[Any, ...]:
+    """Return the settings that the time for an epoch of a round depends on."""
+    keys = configuration.keys
+    network = (configuration.words["model"], configuration.inference.name)
+    step = (keys.precision, keys.batch_size)
+    return (keys.dataset, keys.train_examples, keys.test_examples, *network, *step)
 
-    Args:
-        console: Where the run's lines go.
-        on_round: Called with the round, the number of rounds, its seconds and its metrics.
-    """
 
-    def __init__(self, console: Console, on_round: Callable[[int, int, float, str], None]) -> None:
-        self.console = console
-        self._on_round = on_round
+def work(configuration: Configuration) -> float:
+    """Return a run's amount of work: epochs over the data that take part in a round."""
+    keys = configuration.keys
+    share = configuration.sampling.expected_share(max(1, keys.clients))
+    return keys.rounds * configuration.workload.expected_epochs(keys.local_epochs) * share
 
-    def round(self, number: int, rounds: int, seconds: float, shown: str) -> None:
-        """See ``bfl.experiments.results.progress.Follower``."""
-        self._on_round(number, rounds, seconds, shown)
+
+class Estimate:
+    """Seconds per unit of work by kind of run; a kind not met yet is taken for an average one."""
+
+    def __init__(self) -> None:
+        self._spent: dict[tuple[Any, ...], tuple[float, float]] = {}
+
+    def record(self, configuration: Configuration, seconds: float, share: float = 1.0) -> None:
+        """Take note of the time that a run, or a share of it, has taken."""
+        spent, units = self._spent.get(_kind(configuration), (0.0, 0.0))
+        done = units + work(configuration) * share
+        self._spent[_kind(configuration)] = (spent + seconds, done)
+
+    def left(self, pending: Iterable[tuple[Configuration, float]]) -> float | None:
+        """Return the seconds that runs still take, of each a share; None: nothing is known yet."""
+        seconds, units = (
+            map(sum, zip(*self._spent.values(), strict=True)) if self._spent else (0, 0)
+        )
+        if not units:
+            return None
+        rates = {met: spent / done for met, (spent, done) in self._spent.items() if done}
+        return sum(
+            rates.get(_kind(configuration), seconds / units) * work(configuration) * share
+            for configuration, share in pending
+        )
+
+
+@dataclass
+class Follower:
+    """Follows one run: its lines go to a console, its rounds to a function."""
+
+    console: Console
+    round: Callable[[int, int, float, str], None]
 
 
 class StudyProgress:
-    """Prints a line when a run begins and when it ends; in a terminal also two bars.
+    """Prints a line when a run begins and when it ends; in a terminal also two bars."""
 
-    Args:
-        runs: The number of runs of the study.
-        done: How many of them are done already.
-        console: Where to; standard output by default.
-        verbose: Whether the runs' own lines are shown as well, and not only logged.
-    """
-
-    def __init__(
-        self, runs: int, done: int, console: Console | None = None, *, verbose: bool = False
-    ) -> None:
+    def __init__(self, runs: int, done: int, console: Console | None, verbose: bool) -> None:
         self.console = console or Console(highlight=False, soft_wrap=True)
-        self.verbose = verbose
-        self._bars = Progress(
+        self.bars = Progress(
             TextColumn("{task.description}", markup=False),
             BarColumn(bar_width=30),
             MofNCompleteColumn(),
@@ -58,55 +83,48 @@ class StudyProgress:
             transient=True,
             disable=not self.console.is_terminal,
         )
-        self._study = self._bars.add_task("runs", total=runs, completed=done, note="")
-        self._run = self._bars.add_task("rounds", total=None, visible=False, note="")
+        self._verbose = verbose
+        self._study = self.bars.add_task("runs", total=runs, completed=done, note="")
+        self._run = self.bars.add_task("rounds", total=None, visible=False, note="")
         self._started = time.monotonic()
 
     def say(self, text: str) -> None:
         """Print a line, with the seconds since the beginning."""
         self.console.print(f"[{time.monotonic() - self._started:7.1f} s] {text}", markup=False)
 
-    def left(self, seconds: float | None) -> None:
-        """Show how long the study still takes; None: not known yet."""
-        self._bars.update(self._study, note="" if seconds is None else left(seconds))
-
-    def round(self, number: int, rounds: int, shown: str) -> None:
-        """Show that a round of the present run is over."""
-        self._bars.update(
-            self._run, total=rounds, completed=number, note=shown, visible=True, refresh=True
-        )
+    def round(self, number: int, rounds: int, shown: str, seconds: float | None) -> None:
+        """Show that a round of the present run is over, and the time that the study still takes."""
+        self.bars.update(self._study, note=left_in_words(seconds))
+        self.bars.update(self._run, total=rounds, completed=number, note=shown, visible=True)
+        self.bars.refresh()
 
     def run_is_over(self) -> None:
         """Show that the present run is over."""
-        self._bars.update(self._run, visible=False)
-        self._bars.advance(self._study)
+        self.bars.update(self._run, visible=False)
+        self.bars.advance(self._study)
 
-    @contextmanager
-    def log(self, path: Path) -> Iterator[Console]:
-        """Give a block the console of a run: a log that is added to, or everybody's.
+    def log(self, path: Path) -> AbstractContextManager[Console]:
+        """Return the console of a run, to be closed: a log that is added to, or everybody's.
 
         Raises:
             RunError: The log cannot be written.
         """
-        if self.verbose:
-            yield self.console
-            return
+        if self._verbose:
+            return nullcontext(self.console)
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             stream = path.open("a", encoding="utf-8", buffering=1)
         except OSError as error:
             raise RunError(f"cannot write {path}: {error.strerror or error}") from error
-        with stream:
-            yield Console(file=stream, highlight=False, width=LOG_WIDTH, soft_wrap=True)
-
-    def __enter__(self) -> StudyProgress:
-        self._bars.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._bars.stop()
+        return _closing(stream)
 
 
-def left(seconds: float) -> str:
-    """Return the words for the time that is left."""
-    return f"about {duration(seconds)} left"
+@contextmanager
+def _closing(stream: Any) -> Iterator[Console]:
+    with stream:
+        yield Console(file=stream, highlight=False, width=LOG_WIDTH, soft_wrap=True)
+
+
+def left_in_words(seconds: float | None) -> str:
+    """Return the time left in words; empty where it is not known, or nothing."""
+    return f"about {timedelta(seconds=round(seconds))} left" if seconds else ""

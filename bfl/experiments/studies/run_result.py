@@ -23,7 +23,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,8 +36,7 @@ from bfl.evaluation.predictives.evaluated import ENSEMBLE
 from bfl.experiments.results.evaluated_clients import number_of_a_client
 from bfl.experiments.results.file_names import FOREIGN
 from bfl.experiments.results.foreign import numbers_of_foreign
-from bfl.experiments.results.identity import digest as digest
-from bfl.experiments.results.identity import partition_digest
+from bfl.experiments.results.identity import digest, partition_digest
 from bfl.experiments.results.round_log import ROUNDS
 from bfl.experiments.results.run_folder import (
     CLIENTS,
@@ -48,7 +48,7 @@ from bfl.experiments.results.run_folder import (
     RunFolder,
 )
 from bfl.experiments.run.resume import FREE_TO_CHANGE
-from bfl.experiments.studies.curves import kept_of_rounds, number_of_curves
+from bfl.experiments.studies.columns import GAIN, kept_of_rounds, number_of_curves
 from bfl.texts import from_json
 
 FORMAT = 2
@@ -56,44 +56,37 @@ CONTENT = "content"
 DIGITS = 7
 """Significant digits of the points of curves; metrics are kept in full."""
 
-COMMIT = "git-commit"
-"""The key of an environment that says which version it was."""
-
-CHANGED, NOT_FOUND = "git-changed", "git-not-found"
-"""The keys that say that its tree had other changes, and that no history has the commit."""
-
-GAIN = "retention-gain-"
-"""Prefix of the names of gains, which runs keep with their retention curves."""
+COMMIT, CHANGED, NOT_FOUND = "git-commit", "git-changed", "git-not-found"
+"""Keys of an environment: the version, that its tree had changes, that no history has it."""
 
 LOST = ("failures", "refused")
-"""Numbers of a round's clients that were asked and are not in its pool."""
+"""Counts in a round's record of the clients that were asked and are not in its pool."""
 
 _DATA_KEYS = ("dataset", "server-data")
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """Results of one run.
+    """The result of a run.
 
     Attributes:
         name: The run's name within its study.
         configuration: The keys that the result depends on, see ``portable``.
         metrics: The final numbers; none of a run that has only begun, nor of one in which nobody
             has evaluated.
-        rounds: The evaluated rounds: ``round``, the metrics of each, and what it says of its pool.
+        rounds: The evaluated rounds: ``round``, the metrics of each, and the numbers of its pool.
         retention: The content of ``retention.json``; empty where there is none.
         seconds: The seconds of all rounds.
         partition: A digest of who holds which data; empty where it is not known.
-        environment: On what it was made.
-        data: Digests of the data that it was made with, by what they are for; empty where they are
-            not known.
+        environment: The machine and the versions.
+        data: Digests of its data by their purpose; empty where they are not known.
         made_as: The run whose computation this is; empty: its own.
-        clients: What ``clients.json`` has of each client, by partition id as text; empty where
-            clients have not evaluated.
-        lost: How often clients failed or were refused, summed over all rounds, where it is not 0;
-            None where it is not known, as of results from before it was kept.
         posterior: The SHA-256 of the posterior that it ended with; empty where it is not known.
         over: Whether the run has come to its end; only such runs are kept in files.
+        clients: The content of ``clients.json``, by partition id as text; empty where clients have
+            not evaluated.
+        lost: How often clients failed or were refused, summed over all rounds, where it is not 0;
+            None where it is not known, as of results from before it was kept.
         source: The file or the folder that it was read from.
     """
 
@@ -128,6 +121,7 @@ class RunResult:
 
     def to_line(self) -> str:
         """Return the result as one line of JSON, sealed with the digest of its content."""
+        columns = dict.fromkeys(key for row in self.rounds for key in row)
         content = {
             "format": FORMAT,
             "name": self.name,
@@ -142,95 +136,11 @@ class RunResult:
             **({"posterior-sha256": self.posterior} if self.posterior else {}),
             "environment": dict(self.environment),
             **({"clients": short(self.clients)} if self.clients else {}),
-            "rounds": short(_columns(self.rounds)),
+            "rounds": short({key: [row.get(key) for row in self.rounds] for key in columns}),
             "retention": short(self.retention),
         }
         content = from_json(json.dumps(content))
         return json.dumps({CONTENT: digest(content), **content}, separators=(",", ":"))
-
-
-def portable(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keys that a result depends on, the same on every machine.
-
-    Args:
-        values: A complete configuration.
-    """
-    kept = {key: value for key, value in values.items() if key not in FREE_TO_CHANGE}
-    return {
-        key: portable_dataset(str(value)) if key in _DATA_KEYS else value
-        for key, value in kept.items()
-    }
-
-
-def result_of(folder: RunFolder, name: str, made_as: str = "") -> RunResult:
-    """Return the result of a run from its folder; without metrics where it is not over.
-
-    Raises:
-        DataError: A file of the run is missing or corrupt.
-    """
-    rounds = folder.rounds()
-    # Of a model that has no metrics, its logits not being finite, the ensemble may have some.
-    judged = [
-        {key: entry[key] for key in kept_of_rounds() if key in entry}
-        for entry in rounds
-        if any(name.removeprefix(ENSEMBLE) in registered_metrics.names() for name in entry)
-    ]
-    return RunResult(
-        name=name,
-        configuration=portable(folder.config()),
-        metrics=_metrics(folder) if folder.holds(METRICS) else {},
-        rounds=tuple(judged),
-        retention=folder.retention() if folder.holds(RETENTION) else {},
-        seconds=math.fsum(float(entry.get("seconds", 0.0)) for entry in rounds),
-        partition=partition_digest(folder.partition()) if folder.holds(PARTITION) else "",
-        environment=folder.environment() if folder.holds(ENVIRONMENT) else {},
-        data=folder.read_json(DATA) if folder.holds(DATA) else {},
-        made_as=made_as,
-        posterior=str(rounds[-1].get("posterior-sha256", "")) if rounds else "",
-        over=folder.holds(METRICS),
-        clients=folder.clients() if folder.holds(CLIENTS) else {},
-        lost=_lost(folder, rounds),
-        source=folder.path,
-    )
-
-
-def _lost(folder: RunFolder, rounds: Sequence[Mapping[str, Any]]) -> dict[str, int] | None:
-    """Return how often clients were lost in a run; None: its rounds do not say it.
-
-    Raises:
-        DataError: A round says it in other words than numbers.
-    """
-    if not any(name in entry for entry in rounds for name in LOST):
-        return None
-    try:
-        counts = {name: sum(int(entry.get(name) or 0) for entry in rounds) for name in LOST}
-    except (TypeError, ValueError) as error:
-        raise DataError(
-            f"{folder.path / ROUNDS} is corrupt: {' and '.join(LOST)} of a round are whole numbers "
-            f"({error})"
-        ) from error
-    return {name: count for name, count in counts.items() if count}
-
-
-def _metrics(folder: RunFolder) -> dict[str, float]:
-    try:
-        numbers = {name: float(value) for name, value in folder.metrics().items()}
-    except (TypeError, ValueError) as error:
-        raise DataError(f"{folder.path / METRICS} is corrupt: {error}") from error
-    if folder.holds(FOREIGN):
-        try:
-            numbers |= numbers_of_foreign(folder.read_json(FOREIGN))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise DataError(f"{folder.path / FOREIGN} is corrupt: {error!r}") from error
-    if not folder.holds(RETENTION):
-        return numbers
-    try:
-        for metric, by_uncertainty in folder.retention().get("gains", {}).items():
-            for by, gain in by_uncertainty.items():
-                numbers[f"{GAIN}{metric}-{by}"] = float(gain)
-    except (TypeError, ValueError, AttributeError) as error:
-        raise DataError(f"{folder.path / RETENTION} is corrupt: {error}") from error
-    return numbers
 
 
 def parse_result(line: str | bytes, source: Path) -> RunResult:
@@ -249,11 +159,16 @@ def parse_result(line: str | bytes, source: Path) -> RunResult:
         if content["format"] != FORMAT:
             raise ValueError(f"its format is {content['format']!r}; expected {FORMAT}")
         seal = content.pop(CONTENT)
+        names = list(content["rounds"])
+        rounds = zip(*content["rounds"].values(), strict=True)
         result = RunResult(
             name=str(content["name"]),
             configuration=dict(content["configuration"]),
             metrics={str(k): float(v) for k, v in content["metrics"].items()},
-            rounds=_rows(content["rounds"]),
+            rounds=tuple(
+                {name: value for name, value in zip(names, row, strict=True) if value is not None}
+                for row in rounds
+            ),
             retention=dict(content["retention"]),
             seconds=float(content["seconds"]),
             partition=str(content["partition"]),
@@ -262,9 +177,7 @@ def parse_result(line: str | bytes, source: Path) -> RunResult:
             made_as=str(content["made-as"]),
             posterior=str(content.get("posterior-sha256", "")),
             clients={str(k): dict(v) for k, v in content.get("clients", {}).items()},
-            lost={str(k): int(v) for k, v in content["lost"].items()}
-            if "lost" in content
-            else None,
+            lost=dict(content["lost"]) if "lost" in content else None,
             source=source,
         )
         if type(result.configuration["rounds"]) is not int:
@@ -279,17 +192,77 @@ def parse_result(line: str | bytes, source: Path) -> RunResult:
     return result
 
 
-def _columns(rows: tuple[Mapping[str, float], ...]) -> dict[str, list[float | None]]:
-    names = dict.fromkeys(name for row in rows for name in row)
-    return {name: [row.get(name) for row in rows] for name in names}
+def portable(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys of a complete configuration that a result depends on, on every machine."""
+    return {
+        key: portable_dataset(str(value)) if key in _DATA_KEYS else value
+        for key, value in values.items()
+        if key not in FREE_TO_CHANGE
+    }
 
 
-def _rows(columns: Mapping[str, list[float | None]]) -> tuple[dict[str, float], ...]:
-    names = list(columns)
-    return tuple(
-        {name: value for name, value in zip(names, row, strict=True) if value is not None}
-        for row in zip(*columns.values(), strict=True)
+def result_of(folder: RunFolder, name: str) -> RunResult:
+    """Return the result of a run from its folder; without metrics where it is not over.
+
+    Raises:
+        DataError: A file of the run is missing or corrupt.
+    """
+    rounds = folder.rounds()
+    # Of a model that has no metrics, its logits not being finite, the ensemble may have some.
+    evaluated = [
+        {key: entry[key] for key in kept_of_rounds() if key in entry}
+        for entry in rounds
+        if any(key.removeprefix(ENSEMBLE) in registered_metrics.names() for key in entry)
+    ]
+    over = folder.holds(METRICS)
+    return RunResult(
+        name=name,
+        configuration=portable(folder.config()),
+        metrics=_metrics(folder) if over else {},
+        rounds=tuple(evaluated),
+        retention=folder.retention() if folder.holds(RETENTION) else {},
+        seconds=math.fsum(float(entry.get("seconds", 0.0)) for entry in rounds),
+        partition=partition_digest(folder.partition()) if folder.holds(PARTITION) else "",
+        environment=folder.environment() if folder.holds(ENVIRONMENT) else {},
+        data=folder.read_json(DATA) if folder.holds(DATA) else {},
+        posterior=str(rounds[-1].get("posterior-sha256", "")) if rounds else "",
+        over=over,
+        clients=folder.clients() if folder.holds(CLIENTS) else {},
+        lost=_lost(folder, rounds),
+        source=folder.path,
     )
+
+
+@contextmanager
+def _sound(path: Path) -> Iterator[None]:
+    """Say of a block's errors that a file of a run is corrupt."""
+    try:
+        yield
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise DataError(f"{path} is corrupt: {error!r}") from error
+
+
+def _lost(folder: RunFolder, rounds: Sequence[Mapping[str, Any]]) -> dict[str, int] | None:
+    """Return how often clients were lost in a run; None: its rounds do not say it."""
+    if not any(name in entry for entry in rounds for name in LOST):
+        return None
+    with _sound(folder.path / ROUNDS):
+        counts = {name: sum(int(entry.get(name) or 0) for entry in rounds) for name in LOST}
+    return {name: count for name, count in counts.items() if count}
+
+
+def _metrics(folder: RunFolder) -> dict[str, float]:
+    with _sound(folder.path / METRICS):
+        numbers = {name: float(value) for name, value in folder.metrics().items()}
+    if folder.holds(FOREIGN):
+        with _sound(folder.path / FOREIGN):
+            numbers |= numbers_of_foreign(folder.read_json(FOREIGN))
+    if folder.holds(RETENTION):
+        with _sound(folder.path / RETENTION):
+            for metric, by_uncertainty in folder.retention().get("gains", {}).items():
+                for by, gain in by_uncertainty.items():
+                    numbers[f"{GAIN}{metric}-{by}"] = float(gain)
+    return numbers
 
 
 def short(value: Any) -> Any:

@@ -1,14 +1,16 @@
-"""Making a study's runs: those that are left, one after the other, whatever becomes of one."""
+"""Runner of a study: makes the runs that are left, one after the other, whatever becomes of one."""
 
 from __future__ import annotations
 
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any, Protocol
+
+from rich.console import Console
 
 from bfl.engine.flower import FlowerApp, run_serially
 from bfl.engine.run import EngineRun
@@ -16,10 +18,9 @@ from bfl.engine.watched import watched_process
 from bfl.errors import BflError, DataError, RunError
 from bfl.experiments.results.run_folder import METRICS, RunFolder
 from bfl.experiments.results.table import cell
-from bfl.experiments.studies.estimate import Estimate, duration
-from bfl.experiments.studies.folder import StudyFolder, is_begun, is_done, rounds_done
+from bfl.experiments.studies.folder import StudyFolder, is_done, rounds_done
 from bfl.experiments.studies.planning import PlannedRun, as_run
-from bfl.experiments.studies.progress import RunFollower, StudyProgress, left
+from bfl.experiments.studies.progress import Estimate, Follower, StudyProgress, left_in_words
 from bfl.experiments.studies.run_result import RunResult, result_of
 
 LOG = "log.txt"
@@ -28,7 +29,7 @@ GO_ON = "the same command goes on from here"
 
 
 class Engine(Protocol):
-    """Something that runs the app: Flower's Ray engine, or this process."""
+    """An engine that runs the app: Flower's Ray engine, or this process."""
 
     @property
     def alive(self) -> bool:
@@ -54,12 +55,6 @@ class SerialEngine:
     backend_config: Mapping[str, Any]
     alive: bool = True
 
-    def __enter__(self) -> SerialEngine:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        return None
-
     def run(self, overrides: Mapping[str, Any], num_supernodes: int, engine_run: EngineRun) -> None:
         """See ``Engine``."""
         run_serially(self.app, overrides, num_supernodes, self.backend_config, engine_run)
@@ -82,34 +77,66 @@ class Outcome:
     elsewhere: list[str] = field(default_factory=list)
 
 
-class StudyRunner:
-    """Makes the runs of a study that are left.
+def make_runs(
+    folder: StudyFolder,
+    runs: Sequence[PlannedRun],
+    make_engine: MakeEngine,
+    *,
+    finished: Mapping[str, RunResult] | None = None,
+    same: Mapping[str, str] | None = None,
+    console: Console | None = None,
+    verbose: bool = False,
+) -> Outcome:
+    """Make the runs of a study that are left, and return their outcome.
+
+    A run that fails is recorded, and the others go on, on a new engine: what a failure leaves the
+    old one in is not known. One whose files are damaged has failed as well.
 
     Args:
         folder: The study's folder.
         runs: The runs, in their order.
         make_engine: Makes the engine that all runs share.
-        progress: What is shown.
         finished: Results that are there already, by the run's name.
         same: Runs that are the computation of another one, which is finished or comes before; and
             that one's name.
+        console: Where to print; standard output by default.
+        verbose: Whether the runs' own lines are shown as well, and not only logged.
+
+    Raises:
+        ConfigurationError: The engine cannot be had as configured.
+        RunError: The engine cannot be started, or the study's folder cannot be written.
+        KeyboardInterrupt: The user has had enough; all that is done is kept.
     """
+    known = finished or {}
+
+    def done() -> int:
+        return sum(run.name in known or is_done(folder.run(run.name), run.rounds) for run in runs)
+
+    shown = StudyProgress(len(runs), done(), console, verbose)
+    with shown.bars:
+        try:
+            return _Runner(folder, runs, make_engine, shown, known, same or {}).make_all()
+        except KeyboardInterrupt:
+            shown.say(f"{done()} of {len(runs)} runs are done")
+            raise
+
+
+class _Runner:
+    """Makes the runs of a study that are left; see ``make_runs``."""
 
     def __init__(
         self,
         folder: StudyFolder,
         runs: Sequence[PlannedRun],
         make_engine: MakeEngine,
-        progress: StudyProgress,
-        finished: Mapping[str, RunResult] | None = None,
-        same: Mapping[str, str] | None = None,
+        shown: StudyProgress,
+        finished: Mapping[str, RunResult],
+        same: Mapping[str, str],
     ) -> None:
-        self.folder = folder
-        self.runs = runs
-        self.progress = progress
-        self.finished = dict(finished or {})
-        self.same = same or {}
+        self.folder, self.runs, self.shown, self.same = folder, runs, shown, same
+        self.finished = {**folder.results(), **finished}
         self.outcome = Outcome()
+        self._place = {run.name: f"{n}/{len(runs)} {run.name}" for n, run in enumerate(runs, 1)}
         self._make_engine = make_engine
         self._engine: Engine | None = None
         self._manager: AbstractContextManager[Engine] | None = None
@@ -117,31 +144,35 @@ class StudyRunner:
         self._pending: dict[str, tuple[PlannedRun, float]] = {}
 
     def make_all(self) -> Outcome:
-        """Make all runs that are left, and return what has become of them.
-
-        A run that fails is recorded, and the others go on, on a new engine: what a failure leaves
-        the old one in is not known. One whose files are damaged has failed as well.
-
-        Raises:
-            ConfigurationError: The engine cannot be had as configured.
-            RunError: The engine cannot be started, or the study's folder cannot be written.
-            KeyboardInterrupt: The user has had enough; all that is done is kept.
-        """
-        self.finished = {**self.folder.results(), **self.finished}
+        """Make all runs that are left, and return their outcome."""
         for run in self.runs:
-            with self._failing_alone(run):
-                self._look_back(run)
-        self.folder.keep(
-            self.finished[name] for name in self.outcome.skipped if name in self.finished
-        )
+            result = self.finished.get(run.name)
+            if result and result.number_of_rounds == run.rounds:
+                self._skip(run, result)
+            else:
+                self._pending[run.name] = (run, 1.0)
+        self.folder.keep(self.finished[name] for name in self.outcome.skipped)
         try:
             for run, _ in list(self._pending.values()):
-                self._settle(run)
+                if run.name in watched_process().died:
+                    self._failed(run, RunError(watched_process().died[run.name]))
+                elif run.name in self.same:
+                    self._take_over(run, self.same[run.name])
+                else:
+                    self._settle(run)
                 self._pending.pop(run.name)
-                self.progress.run_is_over()
+                self.shown.run_is_over()
         finally:
             self._end_engine()
         return self.outcome
+
+    def _skip(self, run: PlannedRun, result: RunResult) -> None:
+        self.finished[run.name] = result
+        if self.folder.run(run.name).holds(METRICS):
+            # Else it was made elsewhere: the time that took says nothing.
+            self._estimate.record(run.configuration, result.seconds)
+        self.folder.failure_file(run.name).unlink(missing_ok=True)
+        self.outcome.skipped.append(run.name)
 
     def _started_engine(self) -> Engine:
         """Return the engine, started; another one if it has died after the last run."""
@@ -158,76 +189,34 @@ class StudyRunner:
             with suppress(Exception):  # one that has died cannot be ended in good order
                 manager.__exit__(None, None, None)
 
-    @contextmanager
-    def _failing_alone(self, run: PlannedRun) -> Iterator[None]:
-        """Record what is wrong with a run's files, unless another process is writing them."""
-        try:
-            yield
-        except BflError as error:
-            with self.folder.claimed(run.name) as ours:
-                if ours:
-                    self._failed(run, error)
-                else:
-                    self.outcome.elsewhere.append(run.name)
-
-    def _look_back(self, run: PlannedRun) -> None:
-        """Put a run on the list of those to make, and learn from what earlier rounds have taken."""
-        folder, share = self.folder.run(run.name), 0.0
-        # What is kept need not be read from the run again, whose records may be damaged.
-        result = self.finished.get(run.name)
-        if (result and result.number_of_rounds == run.rounds) or is_done(folder, run.rounds):
-            if not result or result.number_of_rounds != run.rounds:
-                result = result_of(folder, run.name)
-            self.finished[run.name] = result
-            if folder.holds(METRICS):  # else it was made elsewhere: what that took says nothing
-                self._estimate.record(run.configuration, result.seconds)
-            self.folder.failure_file(run.name).unlink(missing_ok=True)
-            self.outcome.skipped.append(run.name)
-            return
-        if is_begun(folder):
-            share = min(1.0, rounds_done(folder) / run.rounds)
-            seconds = sum(float(entry.get("seconds", 0.0)) for entry in folder.rounds())
-            self._estimate.record(run.configuration, seconds, share)
-        self._pending[run.name] = (run, 1.0 - share)
-
     def _settle(self, run: PlannedRun) -> None:
-        """Make a run, unless it has another's result, or another process is working on it."""
-        if run.name in watched_process().died:
-            self._failed(run, RunError(watched_process().died[run.name]))
-        elif run.name in self.same:
-            with self._failing_alone(run):
-                self._take_over(run, self.same[run.name])
-        else:
-            with self.folder.claimed(run.name) as ours:
-                if not ours:
-                    self.outcome.elsewhere.append(run.name)
-                    self.progress.say(f"{run.name}: another process is working on it")
-                elif self._begins(run):
-                    self._make(run)
-
-    def _begins(self, run: PlannedRun) -> bool:
-        """Return whether a run is to be made now, and say so."""
+        """Make a run, unless it is done, or another process is working on it."""
         folder = self.folder.run(run.name)
-        try:
-            if is_done(folder, run.rounds):
-                self.outcome.skipped.append(run.name)
-                return False
-            done = rounds_done(folder)
-        except BflError as error:  # damaged meanwhile
-            self._failed(run, error)
-            return False
-        begun = f", going on after round {done}" if done else ""
-        self.progress.say(f"{self._place(run)} {run.name}: begins{begun}")
-        return True
+        with self.folder.claimed(run.name) as ours:
+            if not ours:
+                self.outcome.elsewhere.append(run.name)
+                self.shown.say(f"{run.name}: another process is working on it")
+                return
+            try:
+                if is_done(folder, run.rounds):
+                    self._skip(run, result_of(folder, run.name))
+                    self.folder.keep([self.finished[run.name]])
+                    return
+                done = rounds_done(folder)
+                seconds = sum(float(r.get("seconds", 0)) for r in folder.rounds()) if done else 0
+            except BflError as error:
+                self._failed(run, error)
+                return
+            self._estimate.record(run.configuration, seconds, done / run.rounds)
+            self._say(run, f"begins, going on after round {done}" if done else "begins")
+            self._make(run)
 
     def _take_over(self, run: PlannedRun, first: str) -> None:
         """Give a run the result of the one whose computation it is."""
         result = self.finished.get(first) or self.folder.results().get(first)
         if result and result.number_of_rounds == run.rounds:
             self.folder.keep([as_run(result, run)])
-            self.folder.failure_file(run.name).unlink(missing_ok=True)
-            self.outcome.made.append(run.name)
-            self.progress.say(f"{self._place(run)} {run.name}: the same computation as {first}")
+            self._made(run, f"the same computation as {first}")
         elif first in self.outcome.failed:
             self.outcome.failed[run.name] = f"the same computation as {first}, which has failed"
         else:
@@ -247,12 +236,13 @@ class StudyRunner:
                 now = time.monotonic()
                 self._estimate.record(run.configuration, now - last, 1 / rounds)
                 last = now
-                self.progress.round(number, rounds, shown)
-                self.progress.left(self._seconds_left(run, 1 - number / rounds))
+                self.shown.round(
+                    number, rounds, shown, self._seconds_left(run, 1 - number / rounds)
+                )
 
             try:
-                with self.progress.log(folder.path / LOG) as console:
-                    engine_run.follower = RunFollower(console, on_round)
+                with self.shown.log(folder.path / LOG) as console:
+                    engine_run.follower = Follower(console, on_round)
                     engine.run(run.overrides, run.clients, engine_run)
                 if not is_done(folder, run.rounds):
                     raise RunError("the engine has returned, but the run has left no metrics")
@@ -263,11 +253,14 @@ class StudyRunner:
                 return
             finally:
                 watched_process().ends()
+        took = timedelta(seconds=round(time.monotonic() - started))
+        left = left_in_words(self._seconds_left(run, 0.0))
+        self._made(run, f"{_numbers(folder)}  ({took}{'; ' if left else ''}{left})")
+
+    def _made(self, run: PlannedRun, text: str) -> None:
         self.folder.failure_file(run.name).unlink(missing_ok=True)
         self.outcome.made.append(run.name)
-        more = f"; {left(seconds)}" if (seconds := self._seconds_left(run, 0.0)) else ""
-        took = duration(time.monotonic() - started)
-        self.progress.say(f"{self._place(run)} {run.name}: {_numbers(folder)}  ({took}{more})")
+        self._say(run, text)
 
     def _failed(self, run: PlannedRun, error: Exception) -> None:
         reason = str(error).strip() or repr(error)
@@ -275,11 +268,11 @@ class StudyRunner:
         when = datetime.now().isoformat(" ", "seconds")
         text = f"{when}\n{reason}\n\n{''.join(traceback.format_exception(error))}"
         self.folder.write(f"failures/{run.name}.txt", text.encode())
-        shown = reason.splitlines()[0] if isinstance(error, BflError) else repr(error)
-        self.progress.say(f"{self._place(run)} {run.name}: failed: {shown}")
+        first = reason.splitlines()[0] if isinstance(error, BflError) else repr(error)
+        self._say(run, f"failed: {first}")
 
-    def _place(self, run: PlannedRun) -> str:
-        return f"{1 + [other.name for other in self.runs].index(run.name)}/{len(self.runs)}"
+    def _say(self, run: PlannedRun, text: str) -> None:
+        self.shown.say(f"{self._place[run.name]}: {text}")
 
     def _seconds_left(self, run: PlannedRun, share: float) -> float | None:
         """Return the seconds that all runs still take, of the present one being a share left."""
@@ -293,5 +286,5 @@ def _numbers(folder: RunFolder) -> str:
         metrics = folder.metrics()
     except DataError as error:  # said here, and again when the table is made
         return str(error)
-    shown = {"accuracy": "accuracy", "negative-log-likelihood": "NLL"}
-    return "  ".join(f"{name} {cell(metrics.get(key))}" for key, name in shown.items())
+    names = {"accuracy": "accuracy", "negative-log-likelihood": "NLL"}
+    return "  ".join(f"{name} {cell(metrics.get(key))}" for key, name in names.items())

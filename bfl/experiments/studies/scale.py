@@ -1,4 +1,4 @@
-"""A study cut down to what a machine can do, and the words that say so on all that comes of it."""
+"""Reductions: a study cut down to what a machine can do, and said so on all that comes of it."""
 
 from __future__ import annotations
 
@@ -17,22 +17,18 @@ from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.study import SEED, Axis, Choice, Run, Study
 from bfl.learning.models import create_architecture
 
-SEEDS = "seeds"
+SEEDS, IMAGE_SIDE, MODEL = "seeds", "image-side", "model"
 EXAMPLES = ("train-examples", "test-examples")
 COUNTS = ("rounds", "local-epochs", "mc-samples", "evaluate-mc-samples")
-IMAGE_SIDE, MODEL = "image-side", "model"
 REDUCIBLE = (*COUNTS, *EXAMPLES, SEEDS, IMAGE_SIDE, MODEL)
-"""Quantities that can be reduced: configuration keys, the number of seeds, the side of the
-images; and the model, which takes the place of the study's."""
+"""Configuration keys, the number of seeds, the side of the images; and the model, which takes the
+place of the study's."""
 
 IN_FILE = "at the scale of the study's file"
-"""Words for a study that is not scaled down."""
-
 MORE_SEEDS = "more seeds than the study's file has"
-"""Words for a study that has further seeds."""
 
 GROWING = ("rounds", SEEDS)
-"""Quantities that may grow in a study that has begun; its runs are gone on with."""
+"""Amounts that may become more in a study that has begun; runs that are there are gone on with."""
 
 
 @dataclass(frozen=True)
@@ -40,9 +36,8 @@ class Scale:
     """A stated reduction of a study.
 
     Attributes:
-        amounts: What is reduced to how much: below 1 a share of what the study has, from 1 a
-            number, which raises nothing but the number of seeds; a word for the model. Sorted by
-            name.
+        amounts: Amounts by name, sorted: below 1 a share of what the study has, from 1 a number,
+            which raises nothing but the number of seeds; a word for the model.
     """
 
     amounts: Mapping[str, float | str] = field(default_factory=dict)
@@ -56,21 +51,17 @@ class Scale:
         """
         amounts: dict[str, float | str] = {}
         for pair in filter(None, (part.strip() for part in text.split(","))):
-            name, equals, number = (part.strip() for part in pair.partition("="))
+            name, _, number = (part.strip() for part in pair.partition("="))
             if name not in REDUCIBLE:
                 raise ConfigurationError(f"--scale: {unknown_name('name', name, REDUCIBLE)}")
             if name in amounts:
                 raise ConfigurationError(f"--scale: {name} is given twice")
-            amounts[name] = _amount(name, number if equals else "")
+            amounts[name] = _amount(name, number)
         return cls(dict(sorted(amounts.items())))
-
-    def __bool__(self) -> bool:
-        """Return whether anything is reduced."""
-        return bool(self.amounts)
 
     @property
     def suffix(self) -> str:
-        """Suffix of a scaled study's folder.
+        """The end of the name of a scaled study's folder.
 
         Seeds and rounds are not in it: with more of them the study goes on from what there is.
         """
@@ -96,9 +87,8 @@ class Scale:
             raise ConfigurationError(f"--scale: {study.source} has no axis 'seed'")
         seeds, amount = study.seeds.choices, float(self.amounts[SEEDS])
         number = int(amount) if amount >= 1 else reduced(len(seeds), amount)
-        more = _further_seeds(study, number - len(seeds))
-        kept = Axis(study.seeds.name, (*seeds[:number], *more))
-        axes = tuple(kept if axis.name == kept.name else axis for axis in study.axes)
+        kept = Axis(SEED, (*seeds[:number], *_further_seeds(study, seeds, number - len(seeds))))
+        axes = tuple(kept if axis.name == SEED else axis for axis in study.axes)
         return replace(study, axes=axes)
 
     def _reduced(self, run: Run) -> Run:
@@ -117,28 +107,26 @@ class Scale:
         return replace(run, values=values)
 
     def _described(self, before: Study, with_seeds: Study, after: Sequence[Run]) -> str:
-        """Return the reduction in words, with what the study has and what is left of it."""
+        """Return the reduction in words: from what the study has to what is left of it."""
         said, more = [], ""
+        unscaled = with_seeds.runs()
         for name, amount in self.amounts.items():
-            pairs: list[tuple[float | None, float | None]]
-            if name in (IMAGE_SIDE, MODEL):
-                words = {str(expanded(run.values)[MODEL]) for run in before.runs()}
-                was = "full" if name == IMAGE_SIDE else " and ".join(sorted(words))
-                said.append(f"{name} {was} → {_said(amount)}")
-                continue
             if name == SEEDS and before.seeds and with_seeds.seeds:
-                was_, is_ = (len(axis.choices) for axis in (before.seeds, with_seeds.seeds))
-                if is_ > was_:
-                    more = f"{MORE_SEEDS}: {was_} → {is_}"
-                    continue
-                pairs = [(was_, is_)]
+                counts = [len(axis.choices) for axis in (before.seeds, with_seeds.seeds)]
+                changes = " → ".join(map(str, counts))
+                if counts[1] > counts[0]:
+                    more, changes = f"{MORE_SEEDS}: {changes}", ""
+            elif name in (IMAGE_SIDE, MODEL):
+                words = {str(expanded(run.values)[MODEL]) for run in unscaled}
+                was = "full" if name == IMAGE_SIDE else " and ".join(sorted(words))
+                changes = f"{was} → {_said(amount)}"
             else:
-                full = {run.name: _number(run, name) for run in with_seeds.runs()}
-                pairs = [(full[run.name], _number(run, name)) for run in after]
-            changes = " and ".join(
-                f"{_shown(name, old)} → {_shown(name, new)}" for old, new in dict.fromkeys(pairs)
-            )
-            said.append(f"{name} {changes}")
+                pairs = [
+                    f"{_shown(name, _number(run, name))} → {_shown(name, _number(now, name))}"
+                    for run, now in zip(unscaled, after, strict=True)
+                ]
+                changes = " and ".join(dict.fromkeys(pairs))
+            said += [f"{name} {changes}"] if changes else []
         down = f"scaled down: {', '.join(said)}" if said else ""
         return ", ".join(filter(None, (down, more)))
 
@@ -161,7 +149,7 @@ class ScaledStudy:
 
     @property
     def said(self) -> str:
-        """Description of the scale: the reduction, or what the file itself leaves of the images.
+        """The reduction in words, or the images that the file itself leaves.
 
         A file may be a reduction of its own, so a study that is not scaled down is not called full.
         """
@@ -181,19 +169,13 @@ class ScaledStudy:
         return f"{self.study.name}{self.scale.suffix}"
 
 
-def begin(
-    folder: StudyFolder,
-    scaled: ScaledStudy,
-    environment: Mapping[str, Any],
-    reused: Mapping[str, str],
-) -> None:
+def begin(folder: StudyFolder, scaled: ScaledStudy, environment: Mapping[str, Any]) -> None:
     """Write into a folder which study it is, so that it is read by itself.
 
     Args:
         folder: The folder.
         scaled: The study.
         environment: See ``describe_environment``.
-        reused: The folders of runs that other studies have made, by the study's name of the run.
 
     Raises:
         RunError: It cannot be written.
@@ -205,7 +187,6 @@ def begin(
             "scale": dict(scaled.scale.amounts),
             "note": scaled.said,
             "runs": [run.name for run in scaled.runs],
-            "reused": dict(reused),
             "environment": dict(environment),
             "file": {**study.tables, "name": study.name},
             "published": study.published.text if study.published else None,
@@ -223,36 +204,8 @@ def reduced(number: int, amount: float) -> int:
     return max(1, round(number * amount)) if amount < 1 else min(number, int(amount))
 
 
-def _further_seeds(study: Study, number: int) -> list[Choice]:
-    """Return further seeds of a study: the smallest whole numbers that it does not have.
-
-    Raises:
-        ConfigurationError: A value of the axis does not say which seed it is, or sets other keys.
-    """
-    if number <= 0 or study.seeds is None:
-        return []
-    choices = study.seeds.choices
-    there = [choice.values.get(SEED) for choice in choices]
-    alone = all(choice.values.keys() == {SEED} for choice in choices)
-    if not (alone and all(type(seed) is int for seed in there)):
-        raise ConfigurationError(
-            f"--scale: seeds can be at most {len(there)}, as the axis 'seed' of {study.source} has "
-            f"values that set {'no seed' if None in there or alone else 'other keys as well'}; "
-            "write more of them into the file"
-        )
-    free = (seed for seed in count() if seed not in there)
-    return [
-        Choice({SEED: str(seed)}, {SEED: seed}, f"{SEED}-{seed}") for seed in islice(free, number)
-    ]
-
-
 def reduced_examples(now: float, amount: float, key: str) -> float:
-    """Return a key such as ``train-examples`` reduced.
-
-    Args:
-        now: Its value: 0 all, below 1 a share, from 1 a number.
-        amount: The reduction, in the same form.
-        key: The key, for the message.
+    """Return a key such as ``train-examples`` reduced: 0 all, below 1 a share, from 1 a number.
 
     Raises:
         ConfigurationError: A share is to become a number, which may be more.
@@ -267,6 +220,23 @@ def reduced_examples(now: float, amount: float, key: str) -> float:
             "a share"
         )
     return min(now, amount)
+
+
+def _further_seeds(study: Study, choices: Sequence[Choice], number: int) -> list[Choice]:
+    """Return further seeds of a study: the smallest whole numbers that it does not have."""
+    there = [choice.values.get(SEED) for choice in choices]
+    alone = all(choice.values.keys() == {SEED} for choice in choices)
+    if number > 0 and not (alone and all(type(seed) is int for seed in there)):
+        raise ConfigurationError(
+            f"--scale: seeds can be at most {len(there)}, as the axis 'seed' of {study.source} has "
+            f"values that set {'no seed' if None in there or alone else 'other keys as well'}; "
+            "write more of them into the file"
+        )
+    free = (seed for seed in count() if seed not in there)
+    return [
+        Choice({SEED: str(seed)}, {SEED: seed}, f"{SEED}-{seed}")
+        for seed in islice(free, max(0, number))
+    ]
 
 
 def _number(run: Run, key: str) -> float | None:
@@ -297,10 +267,8 @@ def _amount(name: str, text: str) -> float | str:
         amount = float(text)
     except ValueError:
         amount = math.nan
-    if name == IMAGE_SIDE and not (amount >= 1 and amount == int(amount)):
-        raise ConfigurationError(f"--scale: {name} is {text!r}; allowed: a whole number of pixels")
-    if not (0 < amount < 1 or (amount >= 1 and math.isfinite(amount) and amount == int(amount))):
-        raise ConfigurationError(
-            f"--scale: {name} is {text!r}; allowed: a share between 0 and 1, or a whole number"
-        )
+    number = amount >= 1 and math.isfinite(amount) and amount == int(amount)
+    if not number and (name == IMAGE_SIDE or not 0 < amount < 1):
+        kinds = "" if name == IMAGE_SIDE else "a share between 0 and 1, or "
+        raise ConfigurationError(f"--scale: {name} is {text!r}; allowed: {kinds}a whole number")
     return amount

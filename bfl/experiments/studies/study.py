@@ -1,16 +1,15 @@
-"""Study: a base configuration, axes and rows, which expand to runs with stable names."""
+"""Studies: a base configuration, axes and rows, which expand to runs with stable names."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 from bfl.configuration.configuration import Value
-from bfl.data.partitions import partitions
 from bfl.experiments.studies.columns import Column
 from bfl.experiments.studies.published import PublishedTable
 
@@ -23,7 +22,7 @@ class Choice:
     """One value of an axis, or one row.
 
     Attributes:
-        labels: What it is called, by column of the tables.
+        labels: Its labels, by column of the tables.
         values: The configuration keys that it sets.
         name: Its part of the runs' names.
         published: Whether the published table has it.
@@ -37,12 +36,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Axis:
-    """Choices that combine freely with those of the other axes and with the rows.
-
-    Attributes:
-        name: Its name, which is the column of its labels.
-        choices: Its values, at least one.
-    """
+    """Choices that combine freely with those of the other axes and with the rows."""
 
     name: str
     choices: tuple[Choice, ...]
@@ -50,12 +44,7 @@ class Axis:
 
 @dataclass(frozen=True)
 class Cell:
-    """Line of a table: a row and a choice of each axis but the seeds.
-
-    Attributes:
-        labels: Their labels by column.
-        published: Whether the published table has it.
-    """
+    """A line of a table: a row and a choice of each axis but the seeds, by their labels."""
 
     labels: Mapping[str, str]
     published: bool = True
@@ -66,7 +55,7 @@ class Cell:
         return tuple(sorted(self.labels.items()))
 
     def named(self, column: str) -> str:
-        """Return its label in a column, with what it is a label of where it says nothing alone.
+        """Return its label in a column, after the column's name where it says nothing alone.
 
         Example:
             >>> cell = Cell({"method": "FedBE", "epochs": "20"})
@@ -74,7 +63,8 @@ class Cell:
             ('FedBE', 'epochs 20')
         """
         text = self.labels[column]
-        return f"{column} {text}" if text in ("yes", "no") or _is_number(text) else text
+        alone = text not in ("yes", "no") and not re.fullmatch(r"[-+.\d]+(e[-+]?\d+)?", text)
+        return text if alone else f"{column} {text}"
 
 
 @dataclass(frozen=True)
@@ -100,18 +90,18 @@ class FigureSpec:
 
     Attributes:
         name: The name of its file.
-        kind: What is drawn: a registered study figure.
-        title: What stands above it.
-        rows: Which rows it shows: those that have, for all columns of one of these, one of the
+        kind: A registered study figure.
+        title: The line above it.
+        rows: The rows that it shows: those that have, for all columns of one of these, one of the
             labels; empty: all rows.
         settings: The kind's own settings.
     """
 
     name: str
     kind: str
-    title: str
-    rows: tuple[Mapping[str, tuple[str, ...]], ...]
-    settings: Mapping[str, Any]
+    title: str = ""
+    rows: tuple[Mapping[str, tuple[str, ...]], ...] = ()
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     def shows(self, labels: Mapping[str, str]) -> bool:
         """Return whether a row with these labels is shown."""
@@ -123,17 +113,16 @@ class FigureSpec:
 
 @dataclass(frozen=True)
 class Order:
-    """An order that a paper claims, or that one expects.
+    """An order of two lines that a paper claims, or that one expects.
 
     Attributes:
-        metric: In what: the metric of one of the columns.
+        metric: The metric of one of the columns.
         better: Labels of the better line.
         worse: Labels of the worse one; in all columns not named the two lines have the same.
         than: The metric of another column, in which the better lines themselves are worse; empty:
             two lines are compared in one column.
         beforehand: Whether it was declared before there were runs; else it cannot be found.
-        published: The difference that the paper has, in the column's unit, where the study has no
-            published table.
+        published: The paper's difference, in the column's unit, where there is no published table.
     """
 
     metric: str
@@ -144,16 +133,13 @@ class Order:
     published: float | None = None
 
     def pairs(self, cells: Iterable[Cell]) -> list[tuple[Cell, Cell]]:
-        """Return the lines that it is about, the better one first; twice the same with ``than``."""
-        if self.than:
-            return [(c, c) for c in cells if self.better.items() <= c.labels.items()]
+        """Return pairs of lines, the better one first; twice the same with ``than``."""
         by_labels = {cell.key: cell for cell in cells}
-        found = []
-        for cell in by_labels.values():
-            if self.better.items() <= cell.labels.items():
-                other = by_labels.get(Cell({**cell.labels, **self.worse}).key)
-                found += [(cell, other)] if other and other != cell else []
-        return found
+        ours = [c for c in by_labels.values() if self.better.items() <= c.labels.items()]
+        if self.than:
+            return [(cell, cell) for cell in ours]
+        others = [by_labels.get(Cell({**cell.labels, **self.worse}).key) for cell in ours]
+        return [(a, b) for a, b in zip(ours, others, strict=True) if b and a != b]
 
 
 @dataclass(frozen=True)
@@ -162,22 +148,20 @@ class Study:
 
     Attributes:
         name: The name of its folder.
-        title: What it is, for people.
+        title: Its title, for people.
         base: The keys of all runs.
-        axes: What combines freely, in the order of the file.
-        rows: What does not combine freely; one without labels where the file has none.
-        columns: What the tables show.
+        axes: Choices that combine freely, in the order of the file.
+        rows: Choices that do not; one without labels where the file has none.
+        columns: The numbers that its tables show.
         spread: "standard-deviation" or "standard-error", over the seeds.
-        published: The published table, if there is one.
         figures: The figures asked for; empty: one of each kind.
-        compare: The label columns whose lines are compared with each other, whatever they differ
-            in; empty: see ``compared``.
+        reuse: Names of other studies whose results are taken where the configurations are equal.
         orders: The orders whose truth is looked at.
         least_steps: The steps that a client makes in a round at least; a reduction of the images
             that leaves fewer is refused.
-        reuse: Names of other studies whose runs are taken where they are the same.
         source: The file.
-        tables: What the file says, with those that it extends.
+        tables: The file's content, with that of the files that it extends.
+        published: The published table, if there is one.
     """
 
     name: str
@@ -187,14 +171,13 @@ class Study:
     rows: tuple[Choice, ...]
     columns: tuple[Column, ...]
     spread: str
-    published: PublishedTable | None
     figures: tuple[FigureSpec, ...]
     reuse: tuple[str, ...]
+    orders: tuple[Order, ...]
+    least_steps: int
     source: Path
-    compare: tuple[str, ...] = ()
-    orders: tuple[Order, ...] = ()
-    least_steps: int = 0
-    tables: Mapping[str, Any] = field(default_factory=dict)
+    tables: Mapping[str, Any]
+    published: PublishedTable | None = None
 
     @property
     def seeds(self) -> Axis | None:
@@ -208,34 +191,17 @@ class Study:
 
     @property
     def label_columns(self) -> tuple[str, ...]:
-        """The columns that say what a line of a table is about."""
+        """The columns that tell the lines of a table apart."""
         return (*self.rows[0].labels, *(axis.name for axis in self.others))
-
-    @property
-    def compared(self) -> tuple[str, ...]:
-        """The label columns whose lines are compared.
-
-        By default the rows', and without rows the axes' but those that make the setting.
-        """
-        setting = set(setting_keys())
-        methods = (
-            axis.name
-            for axis in self.others
-            if not any(setting & choice.values.keys() for choice in axis.choices)
-        )
-        return self.compare or tuple(self.rows[0].labels) or tuple(methods)
 
     def cells(self) -> tuple[Cell, ...]:
         """Return the lines of the tables: row after row, the axes varying within a row."""
-        return tuple(_cell(choices) for choices in self._lines())
-
-    def _lines(self) -> Iterable[tuple[Choice, ...]]:
-        return product(self.rows, *(axis.choices for axis in self.others))
+        lines = product(self.rows, *(axis.choices for axis in self.others))
+        return tuple(map(_cell, lines))
 
     def panels(self) -> tuple[Mapping[str, str], ...]:
         """Return the labels of every combination of the axes but the seeds, one for each panel."""
-        axes = [axis.choices for axis in self.others]
-        return tuple(_labels(choices) for choices in product(*axes))
+        return tuple(map(_labels, product(*(axis.choices for axis in self.others))))
 
     def runs(self) -> tuple[Run, ...]:
         """Return all runs, in the order in which they are made.
@@ -243,30 +209,21 @@ class Study:
         The first axis varies slowest and the rows fastest: with the seeds in front, all rows have
         their first run before any has its second.
         """
-        axes = [axis.choices for axis in self.axes]
-        seeds = self.seeds.choices if self.seeds else ()
-        return tuple(
-            Run(
-                name=self._name(row, choices),
-                cell=_cell([c for c in (row, *choices) if c not in seeds]),
-                labels=_labels((row, *choices)),
-                values={**self.base, **_values((row, *choices))},
+        found = []
+        for *choices, row in product(*(axis.choices for axis in self.axes), self.rows):
+            chosen = dict(zip((axis.name for axis in self.axes), choices, strict=True))
+            # Axes by their names, and the seed at the end.
+            parts = [chosen[axis].name for axis in sorted(chosen, key=lambda n: (n == SEED, n))]
+            all_of_it = (row, *choices)
+            found.append(
+                Run(
+                    name="_".join(filter(None, (row.name, *parts))) or "run",
+                    cell=_cell([c for name, c in [("", row), *chosen.items()] if name != SEED]),
+                    labels=_labels(all_of_it),
+                    values={**self.base, **{k: v for c in all_of_it for k, v in c.values.items()}},
+                )
             )
-            for *choices, row in product(*axes, self.rows)
-        )
-
-    def _name(self, row: Choice, choices: Sequence[Choice]) -> str:
-        """Return a run's name: its row, its axes by their names, and at the end its seed."""
-        chosen = zip(self.axes, choices, strict=True)
-        in_order = sorted(chosen, key=lambda pair: (pair[0].name == SEED, pair[0].name))
-        parts = [row.name, *(choice.name for _, choice in in_order)]
-        return "_".join(filter(None, parts)) or "run"
-
-
-def setting_keys() -> tuple[str, ...]:
-    """Return the keys that make a setting: the data, who holds which of them, and the network."""
-    of_partitions = (key for partition in partitions.classes() for key in partition.setting_keys())
-    return ("dataset", "model", "clients", "partition", *dict.fromkeys(of_partitions))
+        return tuple(found)
 
 
 def _cell(choices: Iterable[Choice]) -> Cell:
@@ -274,20 +231,8 @@ def _cell(choices: Iterable[Choice]) -> Cell:
     return Cell(_labels(chosen), all(choice.published for choice in chosen))
 
 
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
 def _labels(choices: Iterable[Choice]) -> dict[str, str]:
     return {column: label for choice in choices for column, label in choice.labels.items()}
-
-
-def _values(choices: Iterable[Choice]) -> dict[str, Value]:
-    return {key: value for choice in choices for key, value in choice.values.items()}
 
 
 def slug(label: str) -> str:

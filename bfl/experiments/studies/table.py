@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bfl.evaluation.metrics import metrics
+from bfl.evaluation.predictives.evaluated import of_a_posterior
 from bfl.experiments.results.collapse import MOST_AT_FLOOR
 from bfl.experiments.results.environment import PACKAGES
-from bfl.experiments.results.table import ABSENT
-from bfl.experiments.studies.columns import Column
+from bfl.experiments.studies.columns import Column, curve_of
 from bfl.experiments.studies.folder import FAILED, StudyFolder
 from bfl.experiments.studies.gathering import StudyResults, gather
-from bfl.experiments.studies.images import deviation_by_images
-from bfl.experiments.studies.run_result import CHANGED, NOT_FOUND, RunResult
+from bfl.experiments.studies.run_result import CHANGED, COMMIT, NOT_FOUND, RunResult
 from bfl.experiments.studies.scale import ScaledStudy
 from bfl.experiments.studies.study import SEED, Cell, Run, Study
 from bfl.posteriors.posterior import FRACTION_AT_FLOOR
@@ -26,17 +26,23 @@ from bfl.posteriors.posterior import FRACTION_AT_FLOOR
 if TYPE_CHECKING:
     import pandas as pd
 
-SHOWN = 3
+LISTED = 3
 """Runs that a note names, at most."""
 
-ENVIRONMENT = ("bfl", *PACKAGES, "processor", "vector-instructions", "git-commit")
-"""In what the environments of a table's runs are compared."""
+ENVIRONMENT = ("bfl", *PACKAGES, "processor", "vector-instructions", COMMIT)
+"""The keys in which the environments of a table's runs are compared."""
 
 SPREADS = {
     "standard-deviation": "sample standard deviation (n − 1) over the seeds",
     "standard-error": "standard error over the seeds, the sample standard deviation (n − 1) / √n",
 }
-"""The spreads that a study may have, and what a table says of them."""
+"""Notes on the spreads that a study may have."""
+
+MOST_IMAGES = 100_000
+"""The most images that an accuracy may be a share of."""
+
+ROUNDING = 5e-7
+"""The greatest distance from a multiple of a share, relative to it: curves have seven digits."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +52,7 @@ class StudyTable:
     Attributes:
         study: The study.
         scale: The reduction in words, or that there is none but the file's own.
-        notes: What has to be known to read it, one sentence each; the reduction comes first.
+        notes: Notes on how to read it, one sentence each; the reduction comes first.
         frame: A row a line, with its labels, ``runs_done``, ``runs`` and ``state``; for each column
             of the study, in its unit, the mean ``METRIC`` and ``METRIC_spread``, ``_by_images``,
             ``_published``, ``_published_spread`` and ``_difference``. None: there is no number;
@@ -106,14 +112,17 @@ def study_table(
 
     study = scaled.study
     results = gather(folder, scaled.runs, places, wanted)
-    runs = [run for run in scaled.runs if wanted(run)]
+    by_cell: dict[Any, list[Run]] = {}
+    for run in filter(wanted, scaled.runs):
+        by_cell.setdefault(run.cell.key, []).append(run)
     lines = [
-        _line(study, cell, own, results)
+        _line(study, cell, by_cell[cell.key], results)
         for cell in study.cells()
-        if (own := [run for run in runs if run.cell.key == cell.key])
+        if cell.key in by_cell
     ]
     frame = pd.DataFrame(lines, dtype=object)
-    finished = tuple((r, results.finished[r.name]) for r in runs if r.name in results.finished)
+    runs = [run for run in scaled.runs if run.name in results.finished and wanted(run)]
+    finished = tuple((run, results.finished[run.name]) for run in runs)
     table = StudyTable(study, scaled.said, (), frame, finished)
     notes = (*_notes(table, results), *_notes_of_floors(table), *_notes_of_runs(finished))
     return StudyTable(study, scaled.said, notes, frame, finished)
@@ -141,6 +150,50 @@ def _line(study: Study, cell: Cell, runs: Sequence[Run], results: StudyResults) 
             else ours - published,
         }
     return line
+
+
+# The error that the test images leave ------------------------------------------------------------
+
+
+def deviation_by_images(column: Column, results: Collection[RunResult]) -> float | None:
+    """Return the binomial standard error of one run's share of test images, in the column's unit.
+
+    The seeds are evaluated on the same images, so that their mean has no less. Results do not keep
+    the number of images: it is the smallest one of which the numbers of all evaluated rounds are
+    shares.
+
+    Args:
+        column: A column; None is returned for one whose numbers are no shares.
+        results: Finished runs evaluated on the same images.
+    """
+    name = curve_of(of_a_posterior(column.metric))
+    if name not in metrics.names() or not metrics.get(name).share_of_examples:
+        return None
+    curve = curve_of(column.metric)
+    finals = [n for r in results if (n := r.number(column.metric)) is not None]
+    rounds = [row[curve] for r in results for row in r.rounds if row.get(curve) is not None]
+    if not finals or not all(map(math.isfinite, finals)):
+        return None
+    share = math.fsum(finals) / len(finals)
+    step = share_step((*finals, *rounds))
+    return column.scale * math.sqrt(share * (1.0 - share) * step) if step else None
+
+
+def share_step(numbers: Iterable[float]) -> float:
+    """Return 1/m of the smallest m of which all numbers are shares; 0 where there is no such m.
+
+    Example:
+        >>> share_step([0.25, 0.5]), share_step([347 / 360, 0.9722222])
+        (0.25, 0.002777777777777778)
+    """
+    images = np.arange(1, MOST_IMAGES + 1, dtype=np.float64)
+    for number in {n for n in numbers if math.isfinite(n)}:
+        right = number * images
+        images = images[np.abs(right - np.rint(right)) <= ROUNDING * np.abs(right)]
+    return 1.0 / float(images[0]) if images.size else 0.0
+
+
+# Notes -------------------------------------------------------------------------------------------
 
 
 def _notes(table: StudyTable, results: StudyResults) -> Iterator[str]:
@@ -177,7 +230,7 @@ def _notes_of_floors(table: StudyTable) -> Iterator[str]:
 
 
 def _notes_of_runs(runs: Iterable[tuple[Run, RunResult]]) -> Iterator[str]:
-    """Yield what is to be said of single runs: made once for two, without clients, and on what."""
+    """Yield notes on single runs: made once for two, without clients, and on other machines."""
     finished = [result for _, result in runs]
     if same := [f"{r.name} = {r.made_as}" for r in finished if r.made_as]:
         yield f"Runs that are one computation are made once: {_listed(same)}."
@@ -205,47 +258,5 @@ def _notes_of_runs(runs: Iterable[tuple[Run, RunResult]]) -> Iterator[str]:
 
 
 def _listed(texts: Sequence[str]) -> str:
-    more = f" and {len(texts) - SHOWN} more" if len(texts) > SHOWN else ""
-    return f"{', '.join(texts[:SHOWN])}{more}"
-
-
-def shown(table: StudyTable) -> pd.DataFrame:
-    """Return the table as people read it: each number with its spread, next to the published."""
-    columns: dict[str, Any] = {n: table.frame[n] for n in table.study.label_columns}
-    lines = table.frame.to_dict("records")
-    columns["runs"] = [f"{line['runs_done']} of {line['runs']}" for line in lines]
-    for column in table.study.columns:
-        columns[column.heading] = [_ours(line, column) for line in lines]
-        if column.published:
-            metric, digits = column.metric, column.decimals
-            columns[f"{column.heading}, published"] = [
-                _number(line[f"{metric}_published"], line[f"{metric}_published_spread"], digits)
-                for line in lines
-            ]
-            columns[f"{column.heading}, difference"] = [
-                ABSENT if (d := line[f"{metric}_difference"]) is None else f"{d:+.{digits}f}"
-                for line in lines
-            ]
-    import pandas as pd
-
-    return pd.DataFrame(columns)
-
-
-def _ours(line: Mapping[str, Any], column: Column) -> str:
-    ours, images = line[column.metric], line[f"{column.metric}_by_images"]
-    if ours is None:  # a run that is done need not have every number
-        return ABSENT if line["runs_done"] else str(line["state"])
-    text = _number(ours, line[f"{column.metric}_spread"], column.decimals)
-    return f"{text} ({images:.{column.decimals}f})" if images else text
-
-
-def _number(value: float | None, spread: float | None, decimals: int) -> str:
-    if value is None:
-        return ABSENT
-    # Too small for the column: nothing but zeros would be shown, and of the spread as well.
-    small = bool(value) and not float(f"{value:.{decimals}f}")
-    text, beside = (
-        "" if n is None else f"{n:.1e}" if small and n else f"{n:.{decimals}f}"
-        for n in (value, spread)
-    )
-    return f"{text} ± {beside}" if beside else text
+    more = f" and {len(texts) - LISTED} more" if len(texts) > LISTED else ""
+    return f"{', '.join(texts[:LISTED])}{more}"

@@ -7,7 +7,6 @@ from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import ndtri
 
 Array = npt.NDArray[np.float64]
 
@@ -42,6 +41,8 @@ class SystemNormals:
 
     def standard_normal(self, size: int) -> Array:
         """Return so many independent numbers (size,)."""
+        from scipy.special import ndtri  # a fifth of a second of every command
+
         words = self._words(size)
         negative = (words & np.uint64(1)).astype(bool)
         # In [1, 2), halved as often as fair coins fall: uniform in (0, 1/2), to its last bit.

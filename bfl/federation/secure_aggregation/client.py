@@ -3,8 +3,8 @@
 A state goes through the stages in their order, once. A step that comes again, or too early, is
 refused: no server gets a second vector under the same masks, or both of a client's secrets.
 
-Source: Bonawitz et al. (2017), figure 4; in the consistency round, what each has been told is sealed
-for its neighbours with the keys that the clients agree on, in place of a signature.
+Source: Bonawitz et al. (2017), figure 4; in the consistency round, what each has been told is
+sealed for its neighbours with the keys that the clients agree on, in place of a signature.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ def make_study(parent: Path) -> StudyFolder:
     file = parent / "two.toml"
     file.write_text(STUDY)
     study = StudyFolder(parent / "two")
-    begin(study, Scale.parse("").apply(read_study(file)), describe_environment(), {})
+    begin(study, Scale.parse("").apply(read_study(file)), describe_environment())
     return study
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from rich.console import Console
 
+from bfl.commands.main import main
 from bfl.configuration import resolve
 from bfl.engine.run import EngineRun
 from bfl.experiments.results.progress import ProgressReport
@@ -134,7 +135,7 @@ def finished_study(
     text += f'[[columns]]\nmetric = "{metric}"\n{rows}{more}'
     scaled = scaled_study(folder / "files", text=text, published=None)
     study = StudyFolder(folder / "study")
-    begin(study, scaled, {}, {})
+    begin(study, scaled, {})
     for run in scaled.runs:
         numbers, seed = lines[run.labels["method"]], int(run.labels["seed"])
         if seed >= len(numbers) or (value := numbers[seed]) is None:
@@ -148,6 +149,10 @@ def finished_study(
         else:
             finish_run(study, run.name, run.values, **{metric.replace("-", "_"): value})
     return study_table(study, scaled)
+
+
+def bfl(*arguments: Any) -> int:
+    return main([str(argument) for argument in arguments])
 
 
 class PretendingEngine:

@@ -39,7 +39,7 @@ def made(folder: Path, ws: list[float], nwa: list[float], text: str = TEXT) -> S
     """Make a study of two rules with these accuracies by seed, with IID data."""
     scaled = scaled_study(folder / "files", text=text)
     study = StudyFolder(folder / "study")
-    begin(study, scaled, {}, {})
+    begin(study, scaled, {})
     for run in scaled.runs:
         numbers = {"WS": ws, "NWA": nwa}[run.labels["rule"]]
         seed = int(run.labels["seed"])

@@ -14,8 +14,7 @@ from small_study import STUDY, scaled_study
 
 from bfl.configuration import resolve
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.experiments.studies.columns import Column
-from bfl.experiments.studies.curves import number_of_curves
+from bfl.experiments.studies.columns import Column, number_of_curves
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.formats import by_client, comma_separated, markdown
 from bfl.experiments.studies.run_result import parse_result, result_of

@@ -11,7 +11,7 @@ from small_study import PUBLISHED, STUDY, write_study
 
 from bfl.configuration.sources import is_study, read_toml
 from bfl.errors import ConfigurationError
-from bfl.experiments.studies import estimate, read_study, scale, study, table
+from bfl.experiments.studies import columns, read_study, scale, study, table
 
 
 def test_a_study_expands_to_rows_times_axes(tmp_path: Path) -> None:
@@ -153,7 +153,7 @@ REFUSED: list[tuple[str, str, list[str]]] = [
     (
         "a figure of no rows at all",
         STUDY + '[[figures]]\nname = "f"\nkind = "learning-curves"\nrows = 3',
-        ["figures.1: rows is 3"],
+        ["figures.0.rows is 3"],
     ),
     ("no published table", STUDY.replace("published.csv", "no.csv"), ["no.csv", "cannot be read"]),
     (
@@ -169,12 +169,12 @@ REFUSED: list[tuple[str, str, list[str]]] = [
     (
         "labels that are not published",
         STUDY.replace("rule =", "aggregation ="),
-        ["model, rule, partition", "model, aggregation, partition"],
+        ["no column aggregation", "model, rule, partition"],
     ),
     (
         "leaving out by an unknown column",
         STUDY + 'leave-out = [{ aggregation = "NWA" }]',
-        ["leave-out", "aggregation", "rule"],
+        ["no column aggregation", "rule"],
     ),
 ]
 
@@ -242,7 +242,7 @@ def test_a_label_may_be_a_number_and_other_numbers_are_passed_over(tmp_path: Pat
     published = "alpha,acc,other\n0.5,90.0,1.25\n"
     table = read_study(write_study(tmp_path, text, published)).published
     assert table is not None
-    assert table.label_columns == ("alpha",)
+    assert table.entry((("alpha", "0.5"),), "accuracy").value == 90.0
 
 
 def test_a_configuration_of_one_run_is_no_study(tmp_path: Path) -> None:
@@ -251,6 +251,6 @@ def test_a_configuration_of_one_run_is_no_study(tmp_path: Path) -> None:
     assert not is_study(read_toml(tmp_path / "run.toml"))
 
 
-@pytest.mark.parametrize("module", [study, scale, estimate, table], ids=lambda m: m.__name__)
+@pytest.mark.parametrize("module", [study, scale, columns, table], ids=lambda m: m.__name__)
 def test_examples_in_docstrings(module: object) -> None:
     assert doctest.testmod(module).failed == 0  # type: ignore[arg-type]

@@ -17,14 +17,12 @@ from small_study import (
     scaled_study,
 )
 
-from bfl.commands.study import make_runs
 from bfl.errors import RunError
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.experiments.studies.estimate import Estimate
 from bfl.experiments.studies.folder import StudyFolder, state
-from bfl.experiments.studies.planning import reusable
+from bfl.experiments.studies.progress import Estimate
 from bfl.experiments.studies.reading import study_in
-from bfl.experiments.studies.runner import Outcome
+from bfl.experiments.studies.runner import Outcome, make_runs
 from bfl.experiments.studies.scale import ScaledStudy, begin
 
 FIRST = "flipout-ws_iid_seed-0"
@@ -37,7 +35,7 @@ class Small:
     def __init__(self, folder: Path, scale: str = "") -> None:
         self.scaled: ScaledStudy = scaled_study(folder / "files", scale)
         self.folder = StudyFolder(folder / self.scaled.folder_name)
-        begin(self.folder, self.scaled, {}, {})
+        begin(self.folder, self.scaled, {})
         self.runs = planned(self.folder, self.scaled)
         self.names = [run.name for run in self.runs]
         self.shown = ""
@@ -264,22 +262,6 @@ def test_a_folder_tells_its_study_and_its_scale(tmp_path: Path) -> None:
     again = study_in(small.folder)
     assert again.runs == small.scaled.runs
     assert again.note == small.scaled.note
-
-
-def test_the_same_run_of_another_study_is_taken(tmp_path: Path) -> None:
-    small = Small(tmp_path)
-    one, two = small.runs[0], small.runs[1]
-    other = StudyFolder(tmp_path / "other")
-    # Another name, seed the same: it is the configuration that counts.
-    finish_run(other, "as-it-is", one.run.values, accuracy=0.7)
-    finish_run(other, "not-quite", {**two.run.values, "local-epochs": 9}, accuracy=0.8)
-    RunFolder.create(other.runs, "begun", two.configuration.values, {})
-    reused = reusable(small.runs, [other, StudyFolder(tmp_path / "none")])
-    assert reused == {one.name: str(other.runs / "as-it-is")}
-    begin(small.folder, small.scaled, {}, reused)
-    outcome = small.make(PretendingEngine())
-    assert outcome.skipped == [one.name]
-    assert small.folder.run(one.name).metrics() == {"accuracy": 0.7}
 
 
 def test_the_time_left_follows_the_work(tmp_path: Path) -> None:

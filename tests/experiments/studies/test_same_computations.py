@@ -7,21 +7,25 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from small_study import PretendingEngine, write_study
-from test_study_results import WEIGHTED, Output, bfl
+from small_study import PretendingEngine, bfl, write_study
 
 from bfl.aggregation.weightings import weightings
-from bfl.commands import study as commands
 from bfl.configuration import resolve
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.planning import computation
 
-
-@pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch) -> PretendingEngine:
-    engine = PretendingEngine()
-    monkeypatch.setattr(commands, "_engine", lambda *_: lambda: engine)
-    return engine
+Output = pytest.CaptureFixture[str]
+WEIGHTED = """
+title = "Weighted"
+[base]
+rounds = 2
+clients = 3
+dataset = "npz:images.npz"
+[axes]
+seed = [0]
+partition = ["iid", "dirichlet"]
+weighting = ["equal", "train-size", "distance"]
+"""
 
 
 def _images(folder: Path, train: int) -> None:

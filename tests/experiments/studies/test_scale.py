@@ -158,8 +158,8 @@ def test_images_are_not_made_larger(tmp_path: Path, capsys: pytest.CaptureFixtur
         ("model=resnet9", "model is 'resnet9'"),
         ("model=resnt8", "did you mean 'resnet8'"),
         ("model", "model"),
-        ("image-side=0.5", "whole number of pixels"),
-        ("image-side=small", "whole number of pixels"),
+        ("image-side=0.5", "whole number"),
+        ("image-side=small", "whole number"),
     ],
 )
 def test_unsound_models_and_sides_are_refused(scale: str, word: str) -> None:

@@ -41,7 +41,7 @@ def made(folder: Path, text: str = STUDY, scale: str = "") -> tuple[StudyFolder,
     """Make a study whose run of the n-th place has curves that depend on n."""
     scaled = scaled_study(folder / "files", scale, text=text)
     study = StudyFolder(folder / "study")
-    begin(study, scaled, {}, {})
+    begin(study, scaled, {})
     for place, run in enumerate(scaled.runs):
         run_folder = RunFolder.create(study.runs, run.name, resolve(run.values).values, {})
         for number in (1, 2, 3):
@@ -49,7 +49,11 @@ def made(folder: Path, text: str = STUDY, scale: str = "") -> tuple[StudyFolder,
             run_folder.append_round({"round": number, **(evaluated if number != 2 else {})})
         curve = {"area": 0.5, "value": [float(place < 4), 0.9, 0.8, place / 10]}
         curves: dict[str, Any] = {
-            "accuracy": dict.fromkeys(("predictive-entropy", "aleatoric", "epistemic"), curve)
+            "accuracy": {
+                "predictive-entropy": curve,
+                "aleatoric": curve,
+                "epistemic": {**curve, "value": [0.0, 0.7, 0.8, 0.9]},
+            }
         }
         run_folder.write_retention({"fraction": GRID, "curves": curves})
         judged = {"global-accuracy": place / 10, "last-meme-negative-log-likelihood": 2.0 + place}
@@ -192,8 +196,10 @@ def test_retention_curves_have_a_line_of_panels_for_each_uncertainty(tmp_path: P
     np.testing.assert_allclose(ws.get_ydata(), [0.5, 0.9, 0.8, (0.2 + 0.6) / 2])
     np.testing.assert_allclose(nwa.get_ydata()[-1], (0.3 + 0.7) / 2)
     np.testing.assert_array_equal(ws.get_xdata(), GRID)
+    np.testing.assert_allclose(figure.axes[5].lines[0].get_ydata(), [0.0, 0.7, 0.8, 0.9])
+    assert "epistemic" in figure.axes[4].get_ylabel()
     assert ws.get_linestyle() != nwa.get_linestyle()
-    for axes in figure.axes:
+    for axes in figure.axes[:4]:
         low, high = axes.collections[0].get_paths()[0].get_extents().intervaly
         # The seeds have 1 and 0 at the left: 0.5 ± 0.7 leaves what an accuracy can be.
         assert (low, high) == (0.0, 1.0)
@@ -329,8 +335,6 @@ def test_what_has_begun_makes_no_step_in_a_mean(tmp_path: Path) -> None:
     figure = study_figures.create("learning-curves").draw(shown)
     assert figure is not None
     np.testing.assert_allclose(figure.axes[0].lines[0].get_ydata(), [1 / 20, 3 / 20])
-    both = shown.average([{1.0: 0.2, 3.0: 0.4}, {1.0: 0.4}])
-    assert (both.x.tolist(), both.mean.tolist()) == ([1.0], [pytest.approx(0.3)])
     for run in scaled.runs:
         if not run.name.endswith("seed-1"):
             (study.run(run.name).path / METRICS).unlink()

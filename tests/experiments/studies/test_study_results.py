@@ -9,10 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from small_study import STUDY, PretendingEngine, made_up_result, scaled_study, write_study
+from small_study import (
+    STUDY,
+    PretendingEngine,
+    bfl,
+    made_up_result,
+    scaled_study,
+    write_study,
+)
 
-from bfl.commands import study as commands
-from bfl.commands.main import main
 from bfl.configuration import resolve
 from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.results.run_folder import RunFolder
@@ -24,28 +29,6 @@ from bfl.experiments.studies.run_result import RunResult, parse_result, portable
 Output = pytest.CaptureFixture[str]
 ONE = "flipout-ws_iid_seed-0"
 PLAIN = STUDY.split("[[columns]]")[0]
-WEIGHTED = """
-title = "Weighted"
-[base]
-rounds = 2
-clients = 3
-dataset = "npz:images.npz"
-[axes]
-seed = [0]
-partition = ["iid", "dirichlet"]
-weighting = ["equal", "train-size", "distance"]
-"""
-
-
-@pytest.fixture
-def engine(monkeypatch: pytest.MonkeyPatch) -> PretendingEngine:
-    engine = PretendingEngine()
-    monkeypatch.setattr(commands, "_engine", lambda *_: lambda: engine)
-    return engine
-
-
-def bfl(*arguments: Any) -> int:
-    return main([str(argument) for argument in arguments])
 
 
 class Checkout:

@@ -20,12 +20,11 @@ from small_study import (
 )
 
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.experiments.studies import images, table
+from bfl.experiments.studies import table
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.formats import by_client, by_seed, comma_separated, latex, markdown
-from bfl.experiments.studies.images import share_step
 from bfl.experiments.studies.scale import IN_FILE, ScaledStudy, begin
-from bfl.experiments.studies.table import StudyTable, mean_and_spread, study_table
+from bfl.experiments.studies.table import StudyTable, mean_and_spread, share_step, study_table
 from bfl.posteriors.posterior import FRACTION_AT_FLOOR
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -38,7 +37,7 @@ def made(
     """Make a study of which three runs are done, one has begun and one has failed."""
     scaled = scaled_study(folder / "files", scale, text=text)
     study = StudyFolder(folder / scaled.folder_name)
-    begin(study, scaled, {}, {})
+    begin(study, scaled, {})
     values = {run.name: run.values for run in scaled.runs}
     for name, accuracy in ACCURACIES.items():
         if name in values:
@@ -53,7 +52,7 @@ def made(
 
 
 def test_the_examples_of_the_docstrings() -> None:
-    for module in (images, table):
+    for module in (table,):
         assert doctest.testmod(module).failed == 0
 
 
