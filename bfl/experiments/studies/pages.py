@@ -19,7 +19,7 @@ from bfl.experiments.studies.figures import draw_study
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.formats import FORMATS, markdown
 from bfl.experiments.studies.reading import study_in
-from bfl.experiments.studies.table import StudyTable, study_table
+from bfl.experiments.studies.table import StudyTable, notes_of_origin, study_table
 from bfl.files import write_atomically
 from bfl.texts import read_text
 
@@ -49,6 +49,8 @@ def rewritten(page: Path) -> tuple[str, bytes | None]:
             text = f"![Forest plot]({page.stem}.png)\n\n" + claims_markdown(
                 found, {column.heading: column.decimals for column in columns}
             )
+            notes = notes_of_origin([run for table in tables.values() for _, run in table.runs])
+            text += "".join(f"\n{note}\n" for note in notes)
         return begin + text + end
 
     return _SECTION.sub(written, _read(page)), plot

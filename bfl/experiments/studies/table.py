@@ -191,17 +191,22 @@ def _notes_of_runs(runs: Iterable[tuple[Run, RunResult]]) -> Iterator[str]:
             "Rounds have gone on without clients that failed or were refused, counted over all "
             f"rounds: {_listed(short_of)}."
         )
+    yield from notes_of_origin(finished)
+    for name in ENVIRONMENT:
+        found = Counter(str(r.environment.get(name)) for r in finished)
+        if len(found) > 1:
+            told = ", ".join(f"{value} ({count} runs)" for value, count in found.items())
+            yield f"Runs differ in {name}: {told}."
+
+
+def notes_of_origin(finished: Sequence[RunResult]) -> Iterator[str]:
+    """Yield how many runs cannot be made again as they were, and why."""
     for key, what in (
         (NOT_FOUND, "no history has their commit"),
         (CHANGED, "their code had changes that were not committed"),
     ):
         if count := sum(bool(r.environment.get(key)) for r in finished):
             yield f"{count} of {len(finished)} runs cannot be made again as they were: {what}."
-    for name in ENVIRONMENT:
-        found = Counter(str(r.environment.get(name)) for r in finished)
-        if len(found) > 1:
-            told = ", ".join(f"{value} ({count} runs)" for value, count in found.items())
-            yield f"Runs differ in {name}: {told}."
 
 
 def _listed(texts: Sequence[str]) -> str:
