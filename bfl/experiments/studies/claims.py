@@ -159,7 +159,7 @@ def _rows(table: StudyTable) -> Iterable[dict[str, Any]]:
                 "ours": ours,
                 "low": low,
                 "high": high,
-                "images": _by_images((one.values(), column), (other.values(), last)),
+                "images": _by_images(table, (one.values(), column), (other.values(), last)),
                 "p": math.nan,
                 "p_reverse": math.nan,
                 "seeds": both.shape[1],
@@ -243,9 +243,10 @@ def _published(study: Study, order: Order, better: Cell, worse: Cell, column: Co
     return math.nan if one is None or other is None else one - other
 
 
-def _by_images(*sides: tuple[Collection[RunResult], Column]) -> float:
+def _by_images(table: StudyTable, *sides: tuple[Collection[RunResult], Column]) -> float:
     """Return a difference's standard error by the test images, as if of independent errors."""
-    errors = [deviation_by_images(column, results) for results, column in sides]
+    every = [result for _, result in table.runs]
+    errors = [deviation_by_images(column, results, every) for results, column in sides]
     return math.nan if None in errors else math.hypot(*(error or 0.0 for error in errors))
 
 

@@ -133,7 +133,9 @@ def _line(study: Study, cell: Cell, runs: Sequence[Run], results: StudyResults) 
         line |= {
             column.metric: ours,
             f"{column.metric}_spread": spread,
-            f"{column.metric}_by_images": deviation_by_images(column, done),
+            f"{column.metric}_by_images": deviation_by_images(
+                column, done, results.finished.values()
+            ),
             f"{column.metric}_published": published,
             f"{column.metric}_published_spread": of_published,
             f"{column.metric}_difference": None

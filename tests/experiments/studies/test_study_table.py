@@ -178,6 +178,8 @@ def test_a_share_has_the_binomial_deviation_of_one_run(tmp_path: Path) -> None:
     frame = finished_study(tmp_path / "a", {"A": [347 / 360, 350 / 360]}).frame
     share = 697 / 720
     assert frame["accuracy_by_images"][0] == pytest.approx((share * (1 - share) / 360) ** 0.5)
+    round_numbers = finished_study(tmp_path / "c", {"A": [0.5], "B": [347 / 360]}).frame
+    assert round_numbers["accuracy_by_images"][0] == pytest.approx((0.25 / 360) ** 0.5)
     other = finished_study(tmp_path / "b", {"A": [0.5, 0.75]}, "negative-log-likelihood").frame
     assert other["negative-log-likelihood_by_images"][0] is None
 
