@@ -19,7 +19,7 @@ from bfl.experiments.studies.figures import draw_study
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.formats import markdown
 from bfl.experiments.studies.reading import study_in
-from bfl.experiments.studies.table import study_table
+from bfl.experiments.studies.table import notes_of_origin, study_table
 from bfl.files import write_atomically
 from bfl.texts import read_text
 
@@ -48,6 +48,8 @@ def rewritten(page: Path) -> tuple[str, bytes | None]:
         plot = forest_plot(found)
         columns = [column for table in tables.values() for column in table.study.columns]
         text = claims_markdown(found, {column.heading: column.decimals for column in columns})
+        notes = notes_of_origin([run for table in tables.values() for _, run in table.runs])
+        text += "".join(f"\n{note}\n" for note in notes)
         return f"{begin}![Forest plot]({page.stem}.png)\n\n{text}{end}"
 
     return _SECTION.sub(written, _read(page)), plot

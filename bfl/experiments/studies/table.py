@@ -142,7 +142,9 @@ def _line(study: Study, cell: Cell, runs: Sequence[Run], results: StudyResults) 
         line |= {
             column.metric: ours,
             f"{column.metric}_spread": spread,
-            f"{column.metric}_by_images": deviation_by_images(column, done),
+            f"{column.metric}_by_images": deviation_by_images(
+                column, done, results.finished.values()
+            ),
             f"{column.metric}_published": published,
             f"{column.metric}_published_spread": of_published,
             f"{column.metric}_difference": None
@@ -155,28 +157,39 @@ def _line(study: Study, cell: Cell, runs: Sequence[Run], results: StudyResults) 
 # The error that the test images leave ------------------------------------------------------------
 
 
-def deviation_by_images(column: Column, results: Collection[RunResult]) -> float | None:
+def deviation_by_images(
+    column: Column, results: Collection[RunResult], others: Iterable[RunResult] = ()
+) -> float | None:
     """Return the binomial standard error of one run's share of test images, in the column's unit.
 
     The seeds are evaluated on the same images, so that their mean has no less. Results do not keep
-    the number of images: it is the smallest one of which the numbers of all evaluated rounds are
-    shares.
+    the number of images: it is the smallest one of which the numbers of all evaluated rounds of all
+    runs that are evaluated on these images are shares.
 
     Args:
         column: A column; None is returned for one whose numbers are no shares.
         results: Finished runs evaluated on the same images.
+        others: Further ones, of which those evaluated on the same images count.
     """
     name = curve_of(of_a_posterior(column.metric))
     if name not in metrics.names() or not metrics.get(name).share_of_examples:
         return None
     curve = curve_of(column.metric)
     finals = [n for r in results if (n := r.number(column.metric)) is not None]
-    rounds = [row[curve] for r in results for row in r.rounds if row.get(curve) is not None]
+    images = {_images(r) for r in results}
+    alike = [*results, *(r for r in others if images == {_images(r)})]
+    rounds = [row[curve] for r in alike for row in r.rounds if row.get(curve) is not None]
+    rounds += [n for r in alike if (n := r.number(curve)) is not None]
     if not finals or not all(map(math.isfinite, finals)):
         return None
     share = math.fsum(finals) / len(finals)
     step = share_step((*finals, *rounds))
     return column.scale * math.sqrt(share * (1.0 - share) * step) if step else None
+
+
+def _images(result: RunResult) -> tuple[str, ...]:
+    """Return the settings that say which test images a run is evaluated on."""
+    return tuple(str(result.configuration.get(key)) for key in ("dataset", "test-examples"))
 
 
 def share_step(numbers: Iterable[float]) -> float:
@@ -244,17 +257,22 @@ def _notes_of_runs(runs: Iterable[tuple[Run, RunResult]]) -> Iterator[str]:
             "Rounds have gone on without clients that failed or were refused, counted over all "
             f"rounds: {_listed(short_of)}."
         )
+    yield from notes_of_origin(finished)
+    for name in ENVIRONMENT:
+        found = Counter(str(r.environment.get(name)) for r in finished)
+        if len(found) > 1:
+            told = ", ".join(f"{value} ({count} runs)" for value, count in found.items())
+            yield f"Runs differ in {name}: {told}."
+
+
+def notes_of_origin(finished: Sequence[RunResult]) -> Iterator[str]:
+    """Yield how many runs cannot be made again as they were, and why."""
     for key, what in (
         (NOT_FOUND, "no history has their commit"),
         (CHANGED, "their code had changes that were not committed"),
     ):
         if count := sum(bool(r.environment.get(key)) for r in finished):
             yield f"{count} of {len(finished)} runs cannot be made again as they were: {what}."
-    for name in ENVIRONMENT:
-        found = Counter(str(r.environment.get(name)) for r in finished)
-        if len(found) > 1:
-            told = ", ".join(f"{value} ({count} runs)" for value, count in found.items())
-            yield f"Runs differ in {name}: {told}."
 
 
 def _listed(texts: Sequence[str]) -> str:

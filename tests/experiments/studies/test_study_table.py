@@ -95,7 +95,7 @@ def test_markdown_has_ours_beside_the_published(tmp_path: Path) -> None:
         *("2 of 2", "92.00 ± 2.83 (3.84)", "90.50 ± 1.00", "+1.50"),
         *("0.460 ± 0.014", "0.300", "+0.160"),
     ]
-    assert rows[2][3:] == ["1 of 2", "50.00 (15.81)", "70.00 ± 3.00", "-20.00", "1.000", "–", "–"]
+    assert rows[2][3:] == ["1 of 2", "50.00 (7.07)", "70.00 ± 3.00", "-20.00", "1.000", "–", "–"]
     assert rows[3][3:] == [
         *("0 of 2", "failed, missing", "60.00 ± 4.00", "–", "failed, missing", "1.200", "–")
     ]
@@ -177,6 +177,8 @@ def test_a_share_has_the_binomial_deviation_of_one_run(tmp_path: Path) -> None:
     frame = finished_study(tmp_path / "a", {"A": [347 / 360, 350 / 360]}).frame
     share = 697 / 720
     assert frame["accuracy_by_images"][0] == pytest.approx((share * (1 - share) / 360) ** 0.5)
+    round_numbers = finished_study(tmp_path / "c", {"A": [0.5], "B": [347 / 360]}).frame
+    assert round_numbers["accuracy_by_images"][0] == pytest.approx((0.25 / 360) ** 0.5)
     other = finished_study(tmp_path / "b", {"A": [0.5, 0.75]}, "negative-log-likelihood").frame
     assert other["negative-log-likelihood_by_images"][0] is None
 
