@@ -115,11 +115,10 @@ class ServerSettings:
     @property
     def listens(self) -> tuple[str, ...]:
         """The addresses on which it listens: this machine's alone if its hosts mean no other."""
-        if self.bind:
-            return (self.bind,)
         if all(host in LOOPBACK or host.startswith("127.") for host in self.hosts):
-            return tuple({"::1" if host == "::1" else "127.0.0.1": 0 for host in self.hosts})
-        return (EVERY_ADDRESS_6 if any(":" in host for host in self.hosts) else EVERY_ADDRESS,)
+            here = dict.fromkeys("::1" if host == "::1" else "127.0.0.1" for host in self.hosts)
+            return (self.bind,) if self.bind else tuple(here)
+        return (self.bind or (EVERY_ADDRESS_6 if ":" in "".join(self.hosts) else EVERY_ADDRESS),)
 
     def write(self, path: Path) -> None:
         """Write the settings as TOML."""
