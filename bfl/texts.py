@@ -22,6 +22,10 @@ _MARKS = (
 MOST_LEVELS = 64
 """Values within values that are read: what goes through them calls itself once for each level."""
 
+_PART = r"""(?:[\w-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*')"""
+_MANY_DOTS = re.compile(rf"(?<![\w-]){_PART}(?:[ \t]*\.[ \t]*{_PART}){{{MOST_LEVELS}}}")
+"""A key in TOML of too many levels: what reads it takes time in the square of them."""
+
 _AT_LINE = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
 
 
@@ -74,8 +78,14 @@ def from_toml(text: str | bytes) -> dict[str, Any]:
     Raises:
         ValueError: It is not TOML, or has too many levels; the message begins with the line.
     """
-    tables: dict[str, Any] = _parsed(tomllib.loads, text, "TOML")
+    tables: dict[str, Any] = _parsed(_toml, text, "TOML")
     return tables
+
+
+def _toml(text: str) -> dict[str, Any]:
+    if _MANY_DOTS.search(text):
+        raise RecursionError  # as where the values have as many levels
+    return tomllib.loads(text)
 
 
 def from_json(text: str | bytes | bytearray) -> Any:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import codecs
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from bfl.commands.flower_simulation import main as simulate
 from bfl.configuration.sources import read_toml
 from bfl.deployment.bound_nodes import read_bound_nodes
 from bfl.errors import BflError, ConfigurationError, DataError
@@ -89,3 +91,15 @@ def test_what_is_none_is_refused_and_named(content: bytes, tmp_path: Path) -> No
             continue  # says nothing, and may
         with pytest.raises(BflError, match=name):
             read(path)
+
+
+@pytest.mark.parametrize("key", ["data-dir", "output-dir", "name", "dataset", "model"])
+def test_text_that_is_not_utf8_is_refused_before_a_run(
+    key: str, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a terminal of Latin-1 types it."""
+    monkeypatch.chdir(tmp_path)
+    typed = os.fsdecode("caf\xe9".encode("latin-1"))
+    assert simulate(["--backend", "serial", "--run-config", f'{key}="{typed}"']) == 2
+    assert key in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())

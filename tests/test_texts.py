@@ -23,8 +23,9 @@ JSON = {
 TOML = {
     "lists": "rounds = 1\na = " + "[" * 100_000 + "]" * 100_000,
     "tables": "a = " + "{a=" * 900 + "0" + "}" * 900,
-    "dotted": ".".join("a" * 900) + " = 1",
-    "header": "[" + ".".join("a" * 900) + "]",
+    # Of so many parts, reading takes a quarter of a minute.
+    "dotted": ".".join("a" * 20_000) + " = 1",
+    "header": "[" + ' . "b"'.join("a" * 20_000) + "]",
 }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -232,8 +233,7 @@ def resolve(
             what was given, what is allowed, and the nearest spelling.
     """
     plugins = activate(named_plugins(given_values(values)), policy)
-    given = given_values(values)
-    given = {**_undeclared(given), **given}
+    given = _given(values)
     known = default_values()
     core = Keys().model_dump(by_alias=True).keys()
     problems = [unknown_key(key, known) for key in given if key not in known]
@@ -281,10 +281,19 @@ def _in_full(configuration: Configuration, given: Mapping[str, Any]) -> dict[str
     return {key: value for key, value in configuration.values.items() if key in given}
 
 
-def _undeclared(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings that are given in a text, as Flower does not know their keys."""
+def _given(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what is given, with the settings in a text, as Flower does not know their keys."""
+    given = given_values(values)
+    # What is typed in another encoding is read as such characters, which no file of a run takes.
+    _raise_if_any(
+        [
+            f"{key} is {value!r}; allowed: text that can be written as UTF-8"
+            for key, value in given.items()
+            if isinstance(value, str) and re.search("[\ud800-\udfff]", value)
+        ]
+    )
     text = given.get("plugin-settings", "")
-    return dict(parse_pairs(text)) if isinstance(text, str) else {}
+    return {**(parse_pairs(text) if isinstance(text, str) else {}), **given}
 
 
 def _with_plugins(configuration: Configuration, named: tuple[Plugin, ...]) -> Configuration:

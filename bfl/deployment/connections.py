@@ -142,6 +142,10 @@ class Door(socket.socket):
         SSLProtocol.max_size = READ_BYTES
         return door
 
+    def count_with(self, other: Door) -> None:
+        """Count what it takes together with what another one takes."""
+        self.strangers, self.clients, self.taken = other.strangers, other.clients, other.taken
+
     def listen(self, backlog: int = 0, /) -> None:
         """Listen; asyncio takes as many connections at a time as it asks to wait here."""
         super().listen(WAITING)

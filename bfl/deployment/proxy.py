@@ -149,7 +149,9 @@ def serve(folder: Path, settings: ServerSettings) -> None:
         limits=httpx.Limits(max_connections=None),
         trust_env=False,
     )
-    door = Door.listening(settings.listens, settings.port)
+    door, *others = doors = [Door.listening(each, settings.port) for each in settings.listens]
+    for other in others:
+        other.count_with(door)
     config = uvicorn.Config(
         proxy_app(client, KnownCallers(folder / names.CLIENTS), door.signed),
         ssl_certfile=str(folder / names.SERVER_CERTIFICATE),
@@ -168,7 +170,7 @@ def serve(folder: Path, settings: ServerSettings) -> None:
         # Nobody is believed about where a call comes from.
         proxy_headers=False,
     )
-    uvicorn.Server(config).run(sockets=[door])
+    uvicorn.Server(config).run(sockets=[*doors])
 
 
 def _refused(status: int, body: bytes = b"") -> Response:

@@ -156,12 +156,13 @@ def _wait_for(url: str, authority: Path, processes: Processes) -> None:
 
 def _wait_for_door(settings: ServerSettings, processes: Processes) -> None:
     here = {EVERY_ADDRESS: "127.0.0.1", EVERY_ADDRESS_6: "::1"}
-    address = here.get(settings.listens, settings.listens)
     deadline = time.monotonic() + START_WAIT
     while True:
         processes.check()
         try:
-            socket.create_connection((address, settings.port), timeout=2.0).close()
+            for address in settings.listens:
+                reached = here.get(address, address), settings.port
+                socket.create_connection(reached, timeout=2.0).close()
             return
         except OSError as error:
             if time.monotonic() > deadline:

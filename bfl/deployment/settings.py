@@ -113,12 +113,12 @@ class ServerSettings:
     superlink_port: int = SUPERLINK_PORT
 
     @property
-    def listens(self) -> str:
-        """The address on which it listens: this machine's alone where its hosts mean no other."""
-        here = "::1" if self.hosts == ("::1",) else "127.0.0.1"
-        local = all(host in LOOPBACK or host.startswith("127.") for host in self.hosts)
-        every = EVERY_ADDRESS_6 if any(":" in host for host in self.hosts) else EVERY_ADDRESS
-        return self.bind or (here if local else every)
+    def listens(self) -> tuple[str, ...]:
+        """The addresses on which it listens: this machine's alone if its hosts mean no other."""
+        if all(host in LOOPBACK or host.startswith("127.") for host in self.hosts):
+            here = dict.fromkeys("::1" if host == "::1" else "127.0.0.1" for host in self.hosts)
+            return (self.bind,) if self.bind else tuple(here)
+        return (self.bind or (EVERY_ADDRESS_6 if ":" in "".join(self.hosts) else EVERY_ADDRESS),)
 
     def write(self, path: Path) -> None:
         """Write the settings as TOML."""

@@ -154,6 +154,29 @@ def test_what_does_not_end_is_cut_off(
     assert resident(process) - before < 40
 
 
+async def taken_by_two(families: Sequence[int]) -> list[bool]:
+    """Return which of the connections to two doors that count together have been ended."""
+    doors = [Door.listening(address, 0) for address in ("127.0.0.1", "::1")]
+    doors[1].count_with(doors[0])
+    servers = [await asyncio.start_server(lambda *_: asyncio.sleep(60), sock=d) for d in doors]
+    callers = []
+    for family in families:
+        callers.append(await asyncio.open_connection(*doors[family].getsockname()[:2]))
+        await asyncio.sleep(0.01)
+    await asyncio.sleep(0.05)
+    ended = [reader.at_eof() for reader, _ in callers]
+    for _, writer in callers:
+        writer.close()
+    for server in servers:
+        server.close()
+    return ended
+
+
+def test_two_addresses_of_one_server_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "STRANGERS", 3)
+    assert asyncio.run(taken_by_two([0, 0, 1, 1])) == [True, False, False, False]
+
+
 HELD = {
     "tcp": (False, b""),
     "tls": (True, b""),

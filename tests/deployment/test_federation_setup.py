@@ -288,6 +288,7 @@ def test_the_commands_do_what_they_say(tmp_path: Path, capsys: pytest.CaptureFix
         (["--host", "localhost"], "127.0.0.1"),
         (["--host", "a.example"], "0.0.0.0"),
         (["--host", "::1"], "::1"),
+        (["--host", "localhost", "--host", "127.0.0.2", "--host", "::1"], "127.0.0.1 ::1"),
         (["--host", "2001:db8::7"], "::"),
         (["--host", "a.example", "--host", "2001:db8::7"], "::"),
         (["--host", "127.0.0.1", "--host", "a.example"], "0.0.0.0"),
@@ -299,7 +300,7 @@ def test_a_server_of_this_machine_alone_listens_to_no_other(
 ) -> None:
     made = FederationFolder(tmp_path / "federation")
     assert main(["federation", "init", str(made.path), *words, "--clients", "1"]) == 0
-    assert ServerSettings.read(made.server / names.SETTINGS).listens == bind
+    assert ServerSettings.read(made.server / names.SETTINGS).listens == tuple(bind.split())
 
 
 @pytest.mark.parametrize("of", ["server", "client"])

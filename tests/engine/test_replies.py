@@ -180,6 +180,26 @@ def test_a_reply_larger_than_any_is_refused_before_it_is_in_memory() -> None:
     assert superlink.pulled < most + 3 * PIECE
 
 
+def test_an_array_that_repeats_a_piece_is_as_large_as_what_it_makes() -> None:
+    """One piece and a million mentions of it would be terabytes; zeros are repeated honestly."""
+    zeros = ArrayRecord({"a": Array(np.zeros(4 * PIECE, np.uint8))})
+    honest = RecordDict({"arrays": zeros})
+    superlink = SuperLink({1: lambda m: Message(honest, reply_to=m)})
+
+    def spoil(pieces: dict[str, bytes]) -> dict[str, bytes]:
+        [name] = [name for name, content in pieces.items() if content.startswith(b"Array ")]
+        head, _, body = pieces[name].partition(b"\0")
+        lie = json.dumps({**json.loads(body), "arraychunk_ids": [0] * 100}).encode()
+        return {**pieces, name: b" ".join([*head.split(b" ")[:2], b"%d" % len(lie)]) + b"\0" + lie}
+
+    [reply] = asked(superlink, [Message(honest, 1, "train")])
+    assert reply.has_content()
+    superlink = SuperLink({1: lambda m: Message(honest, reply_to=m)})
+    superlink.spoil = spoil
+    [reply] = asked(superlink, [Message(honest, 1, "train")])
+    assert "bytes, the most of a reply" in reply.error.reason
+
+
 @pytest.mark.parametrize("every", [1e9, 1.0], ids=["never", "dripped"])
 def test_honest_replies_do_not_wait_for_one_that_is_announced_and_not_uploaded(
     every: float, clock: Clock

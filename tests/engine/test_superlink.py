@@ -51,7 +51,8 @@ def test_its_simulations_start_ray_with_a_token(
     """Of a cluster that they join, the token is the user's."""
     seen: dict[str, str] = {}
     monkeypatch.setattr(cli, "flower_superlink", lambda: seen.update(os.environ))
-    monkeypatch.setattr(superlink, "waits_longer", lambda: None)
+    for each in ("waits_longer", "believes_contents"):
+        monkeypatch.setattr(superlink, each, lambda: None)
     monkeypatch.setattr(sys, "argv", ["superlink", "--insecure", "--simulation"])
     monkeypatch.setattr(os, "environ", {"RAY_ADDRESS": address})
     superlink.main()

@@ -75,6 +75,8 @@ def numbered_classes(splits: Mapping[str, Array], names: Names, *, fixed: bool =
         )
     if texts and not all(_NUMBER.fullmatch(text) for a in flat.values() for text in np.unique(a)):
         return _of_texts(flat, names)
+    if texts:
+        _check_spelling(flat)
     whole = {name: _whole(name, labels) for name, labels in flat.items()}
     return _from_zero(whole, names, fixed or bool(columns))
 
@@ -131,6 +133,18 @@ def _of_texts(splits: Mapping[str, Array], names: Names) -> Classes:
             )
     numbers = tuple(order[np.searchsorted(ordered, a)].astype(np.int64) for a in splits.values())
     return Classes(numbers, known, here)
+
+
+def _check_spelling(splits: Mapping[str, Array]) -> None:
+    """Refuse texts that are one number and may be two classes."""
+    spelled: dict[int, str] = {}
+    for text in np.unique(np.concatenate(list(splits.values()))):
+        if (other := spelled.setdefault(int(text), text)) != text:
+            raise DataError(
+                f"{' and '.join(splits)} hold the texts '{other}' and '{text}', which are one "
+                "number; if they are one class, write it in one way, and else name the classes by "
+                "texts that are no numbers"
+            )
 
 
 def _whole(name: str, labels: Array) -> npt.NDArray[np.int64]:

@@ -12,7 +12,7 @@ from bfl.errors import DataError
 
 WHITE = 255
 _MOST_CHANNELS = 4
-_DARK, _RANGE = 16, 64
+_DARK, _RANGE = 16, 101
 _OVERSHOOT = 0.4
 _FEW = 1000
 """Fewer than one pixel in so many say nothing of a whole set."""
@@ -152,8 +152,8 @@ def channels_last(name: str, shape: tuple[int, ...]) -> None:
         return
     channels, height, width = shape[1:]
     few = channels <= _MOST_CHANNELS < min(height, width)
-    # Of several bands: an image that is as wide as it has channels, and less high, is none.
-    if few or (1 < channels < height == width):
+    # An image that is as wide as it has channels, and less high, is none.
+    if few or channels < height == width:
         raise DataError(
             f"{name} has the shape {shape}, which looks like [N, C, H, W]; channels come last: "
             f"{name} = {name}.transpose(0, 2, 3, 1)"

@@ -6,11 +6,13 @@ as many bytes as a sender has named, and raises for what is no message.
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import secrets
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from threading import Event, Lock
 from typing import TYPE_CHECKING, Any
@@ -189,9 +191,7 @@ class _Reply:
         except flower.ObjectPullError as error:
             raise UnusableReplyError(f"its reply is not to be had: {error}") from error
         if self._bytes > self._most_bytes:
-            raise UnusableReplyError(
-                f"its reply has more than {self._most_bytes:,} bytes, the most of a reply here"
-            )
+            raise self._too_large()
         if len(self._pulled) == len(self._pieces):
             return True
         if time.monotonic() - self._begun > self._patience:
@@ -205,16 +205,20 @@ class _Reply:
         """Return the message that all pieces make.
 
         Raises:
-            UnusableReplyError: They make none, or the answer to another one.
+            UnusableReplyError: They make none, a larger one than any, or the answer to another one.
         """
         from flwr.app import Message
         from flwr.supercore.inflatable.inflatable_utils import inflate_object_from_contents
 
         self._confirm()
         try:
+            if _array_bytes(self._pulled) > self._most_bytes:
+                raise self._too_large()
             reply: Any = inflate_object_from_contents(self._pieces[0], self._pulled)
             if not isinstance(reply, Message):
                 raise TypeError(f"it is of type {type(reply).__name__}")
+        except UnusableReplyError:
+            raise
         except Exception as error:  # whatever Flower makes of bytes that a client has chosen
             said = f"{type(error).__name__}: {error}"[:MOST_SAID]
             raise UnusableReplyError(f"its reply is no message of Flower's: {said}") from error
@@ -222,6 +226,23 @@ class _Reply:
             raise UnusableReplyError("its reply says that it answers another message")
         reply.metadata.__dict__["_message_id"] = self._pieces[0]
         return reply
+
+    def _too_large(self) -> UnusableReplyError:
+        return UnusableReplyError(
+            f"its reply has more than {self._most_bytes:,} bytes, the most of a reply here"
+        )
+
+
+def _array_bytes(pieces: Mapping[str, bytes]) -> int:
+    """Return how many bytes the arrays have that pieces make: one may name a piece many times."""
+    size = 0
+    for content in pieces.values():
+        if content.startswith(b"Array "):
+            head, _, body = content.partition(b"\0")
+            children = head.decode().split(" ")[1].split(",")
+            named = Counter[int](json.loads(body)["arraychunk_ids"])
+            size += sum(len(pieces[children[at]]) * times for at, times in named.items())
+    return size
 
 
 def _announced(

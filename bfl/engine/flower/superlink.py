@@ -1,4 +1,4 @@
-"""Flower's SuperLink, which waits longer for its database and starts Ray for its user alone.
+"""Flower's SuperLink with a patient database, a store that is not lied to, and a Ray of its user's.
 
 It takes the same arguments.
 """
@@ -32,9 +32,18 @@ def waits_longer() -> None:
     connections.SQLITE_PRAGMAS = tuple(pragmas.items())
 
 
+def believes_contents() -> None:
+    """Have this process keep objects in a store of ours."""
+    from bfl.engine.flower.object_store import ObjectStore
+
+    factory: Any = importlib.import_module("flwr.supercore.object_store.object_store_factory")
+    factory.SqlObjectStore = ObjectStore
+
+
 def main() -> None:
     """Run the SuperLink."""
     waits_longer()
+    believes_contents()
     if "--simulation" in sys.argv and not os.environ.get("RAY_ADDRESS"):
         os.environ.update(own_environment())
     command: Any = importlib.import_module("flwr.superlink.cli")

@@ -142,7 +142,7 @@ def test_names_say_which_label_is_which(tmp_path: Path) -> None:
     assert dataset.train_labels.tolist() == [3, 1, 2, 1]
 
 
-@pytest.mark.parametrize("greatest", [0, 1, 16])
+@pytest.mark.parametrize("greatest", [0, 1, 16, 100])
 def test_dark_and_constant_images_are_told_of(tmp_path: Path, greatest: int) -> None:
     assert not [line for line in said_of(load(tmp_path)) if "pixels" in line]
     dark = (IMAGES // 255.0 if greatest == 1 else IMAGES * (greatest / 255)).astype(np.uint8)
@@ -250,9 +250,17 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
         {"x_train": np.maximum(IMAGES[:4] / 255, 1.05 * (IMAGES[:4] == IMAGES.max())), **UNIT_TEST},
         r"np\.clip\(",
     ),
+    "two spellings of a number": (
+        {"y_train": np.array(["1", "01", "2", "0"]), "y_test": np.array(["1", "2"])},
+        "'01' and '1'",
+    ),
     "channels first": (
         {"x_train": np.zeros((4, 3, 6, 5), np.uint8)},
         r"channels come last: .*transpose\(0, 2, 3, 1\)",
+    ),
+    "small grey images, channels first": (
+        {"x_test": np.zeros((2, 1, 4, 4), np.uint8)},
+        "channels come last",
     ),
     "bands first": ({"x_test": np.zeros((2, 13, 64, 64), np.uint8)}, "channels come last"),
     "names twice": ({"class_names": np.array(["a", "b", "a"])}, "class_names has a name twice"),
