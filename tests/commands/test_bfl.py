@@ -104,6 +104,14 @@ def test_the_glossary_is_that_of_the_registries(capsys: pytest.CaptureFixture[st
         assert entry in page or f"`{component.name}`" not in page, "bfl glossary prints it"
 
 
+@pytest.mark.of_bfls_own
+@pytest.mark.parametrize("name", ["keys", "list"])
+def test_the_reference_pages_are_as_printed(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    page = ROOT / "docs" / {"keys": "keys.md", "list": "parts.md"}[name]
+    assert main([name, "--markdown"]) == 0
+    assert page.read_text("utf-8") == capsys.readouterr().out, f"bfl {name} --markdown prints it"
+
+
 def test_an_unknown_kind_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list", "strategies"]) == 2
     assert "did you mean 'strategy'" in capsys.readouterr().err

@@ -53,7 +53,7 @@ _DERIVED = """## Made from these
 - `ood-NAME-auroc`, `-aupr`, `-fpr95`: how well one score tells foreign images (`ood-dataset`) from
   test images, see `foreign.json`. Yang et al. (2022), "OpenOOD".
 - `ensemble-NAME`: any of these of the ensemble that predicts besides the posterior
-  (`predictive="ensemble"`). Of its members, each judged by itself: `ensemble-member-accuracy` and
+  (`predictive="ensemble"`). Its members are evaluated one by one: `ensemble-member-accuracy` and
   `ensemble-best-member-accuracy`, the mean and the greatest; `ensemble-samples-NAME` and
   `ensemble-clients-NAME`, the mean accuracy and calibration error of samples and of clients. Chen
   and Chao (2021), Figs. 1 and 9.
