@@ -13,11 +13,10 @@ from bfl.registry import Component
 
 _HEAD = """# Glossary
 
-`bfl glossary` prints this page from the docstrings of the metrics and uncertainties and from the
-kinds of parts, and a test compares. An arrow points to the better side. Each number is that of the
-test data, of the posterior after a round (`rounds.jsonl`, `evaluate-mc-samples` samples) or of the
-final one (`metrics.json`, `mc-samples` samples); p̂_m is the prediction of sample m, p̄ their mean, C
-the number of classes.
+`bfl glossary` prints this page. An arrow points to the better side. Numbers are of the test data, for
+the posterior after a round (`rounds.jsonl`, `evaluate-mc-samples` samples) or the final one
+(`metrics.json`, `mc-samples` samples). p̂_m is the prediction of sample m, p̄ the mean of all samples,
+and C the number of classes.
 
 """
 _DERIVED = """## Made from these
