@@ -13,10 +13,10 @@ from bfl.registry import Component
 
 _HEAD = """# Glossary
 
-`bfl glossary` prints this page. An arrow points to the better side. Numbers are of the test data, for
-the posterior after a round (`rounds.jsonl`, `evaluate-mc-samples` samples) or the final one
-(`metrics.json`, `mc-samples` samples). p̂_m is the prediction of sample m, p̄ the mean of all samples,
-and C the number of classes.
+`bfl glossary` prints this page. An arrow points to the better side. Numbers are of the test data,
+for the posterior after a round (`rounds.jsonl`, `evaluate-mc-samples` samples) or the final one
+(`metrics.json`, `mc-samples` samples). p̂_m is the prediction of sample m, p̄ the mean over the
+samples, and C the number of classes.
 
 """
 _DERIVED = """## Made from these
