@@ -263,7 +263,7 @@ class Result:
         if not self._files.holds(BEST_POSTERIOR):
             raise DataError(
                 f"{self.folder} has no {BEST_POSTERIOR}: a run has one as soon as a round was "
-                "judged on images of the server's own (server-data), and none any more where a "
+                "evaluated on images of the server's own (server-data), and none any more where a "
                 "resume has dropped the round that it was of"
             )
 

@@ -17,7 +17,9 @@ from bfl.files import write_atomically
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add the command to those of ``bfl``."""
-    evaluate = commands.add_parser("evaluate", help="judge a finished run on any labelled data set")
+    evaluate = commands.add_parser(
+        "evaluate", help="evaluate a finished run on any labelled data set"
+    )
     evaluate.add_argument("folder", type=path_argument, metavar="RUN", help="the run's folder")
     evaluate.add_argument(
         "--data",

@@ -23,7 +23,7 @@ from bfl.commands import (
 )
 from bfl.commands.errors import exits_with_status
 from bfl.commands.options import path_argument
-from bfl.commands.terminal import console
+from bfl.commands.terminal import as_markdown, console
 from bfl.configuration.component_slots import REGISTRIES, SLOTS
 from bfl.configuration.settings import Setting, settings, settings_of, unset_values
 from bfl.data.datasets import dataset_sources
@@ -33,6 +33,17 @@ from bfl.experiments.results.glossary import glossary_page
 from bfl.plugins import activate
 from bfl.registry import Registry
 
+_PARTS = """# Parts
+
+All that you can choose, by key; settings are keys too, with their defaults in parentheses.
+`bfl list --markdown` prints this page, and `bfl list KEY` one table of it.
+"""
+_KEYS = """# Keys
+
+All configuration keys. `bfl keys --markdown` prints this page;
+[configuration.md](configuration.md) says how to give values.
+"""
+
 
 def parser() -> argparse.ArgumentParser:
     """Return the command's options."""
@@ -41,9 +52,11 @@ def parser() -> argparse.ArgumentParser:
     commands = options.add_subparsers(dest="command", required=True)
     choices = commands.add_parser("list", help="what a key can be set to, for instance: strategy")
     choices.add_argument("kind", nargs="?", default="", help="a key; without one, all kinds")
+    choices.add_argument("--markdown", action="store_true", help="as the page docs/parts.md")
     choices.set_defaults(run=list_choices)
     keys = commands.add_parser("keys", help="all configuration keys with their defaults")
     keys.add_argument("--toml", action="store_true", help="as TOML")
+    keys.add_argument("--markdown", action="store_true", help="as the page docs/keys.md")
     keys.set_defaults(run=list_keys)
     glossary = commands.add_parser("glossary", help="what metrics and keys mean, as Markdown")
     glossary.set_defaults(run=print_glossary)
@@ -93,11 +106,13 @@ def list_choices(given: argparse.Namespace) -> None:
     registries = _registries()
     if given.kind and given.kind not in registries:
         raise ConfigurationError(unknown_name("kind", given.kind, registries))
-    to = console()
-    for kind, registry in registries.items():
-        # A pooling rule's name is a strategy as well.
-        if given.kind in ("", kind) or (given.kind == "strategy" and kind == "pooling"):
-            to.print(_choices_table(registry))
+    # A pooling rule's name is a strategy as well.
+    shown = {given.kind, "pooling"} if given.kind == "strategy" else {given.kind or "all"}
+    tables = [_choices_table(r) for kind, r in registries.items() if shown & {kind, "all"}]
+    if given.markdown:
+        print(_PARTS, *map(as_markdown, tables), sep="\n", end="")
+        return
+    console().print(*tables, sep="\n")
 
 
 def _choices_table(registry: Registry) -> Table:  # type: ignore[type-arg]
@@ -135,6 +150,9 @@ def list_keys(given: argparse.Namespace) -> None:
         table.add_column(header, overflow="fold")
     for key, declared in by_key.items():
         table.add_row(key, declared[0].type, _defaults(declared), escape(_meaning(declared)))
+    if given.markdown:
+        print(_KEYS, as_markdown(table), sep="\n", end="")
+        return
     console().print(table)
 
 

@@ -83,7 +83,7 @@ class Keys(pydantic.BaseModel):
     )
     plugins: str = Field(
         "",
-        description="parts of one's own: files (my_parts.py) and names of modules, with commas",
+        description="user-defined parts: files (my_parts.py) and names of modules, with commas",
     )
     plugin_settings: str = Field(
         "",

@@ -49,7 +49,7 @@ def test_the_page_runs_as_it_stands(
 def test_the_page_names_all_figures_of_its_own_and_no_other() -> None:
     from bfl.experiments.results.figures import figures
 
-    table = PAGE.read_text(encoding="utf-8").split("| figure | |")[1]
+    table = PAGE.read_text(encoding="utf-8").split("| figure | content |")[1]
     named = re.findall(r"^\| `([a-z-]+)` \|", table, re.MULTILINE)
     assert len(named) == 4
     assert set(named) <= set(figures.names())

@@ -61,8 +61,8 @@ def test_the_page_says_which_version_it_is_and_names_what_a_masked_task_has() ->
     said = re.findall(r"wire-format[`\"]: (\d+)", text)
     assert said == [f"{WIRE_FORMAT}"] * 2, "in the table, and in the client"
     own = {field.name for field in fields(MaskedTask)} - {field.name for field in fields(Delivery)}
-    (named,) = re.findall(r"`MaskedTask` in `on_the_wire.py` beside it\n\((.*?) with", text)
-    assert set(re.findall(r"`(.*?)`", named)) == own
+    (named,) = re.findall(r"the fields of `MaskedTask` .*?\.\n", text, re.DOTALL)
+    assert own <= set(re.findall(r"`(.*?)`", named))
 
 
 def test_the_client_knows_only_numpy_and_flower() -> None:

@@ -13,11 +13,10 @@ from bfl.registry import Component
 
 _HEAD = """# Glossary
 
-`bfl glossary` prints this page from the docstrings of the metrics and uncertainties and from the
-kinds of parts, and a test compares. An arrow points to the better side. Each number is that of the
-test data, of the posterior after a round (`rounds.jsonl`, `evaluate-mc-samples` samples) or of the
-final one (`metrics.json`, `mc-samples` samples); p̂_m is the prediction of sample m, p̄ their mean, C
-the number of classes.
+`bfl glossary` prints this page. An arrow points to the better side. Numbers are of the test data,
+for the posterior after a round (`rounds.jsonl`, `evaluate-mc-samples` samples) or the final one
+(`metrics.json`, `mc-samples` samples). p̂_m is the prediction of sample m, p̄ the mean over the
+samples, and C the number of classes.
 
 """
 _DERIVED = """## Made from these
@@ -53,7 +52,7 @@ _DERIVED = """## Made from these
 - `ood-NAME-auroc`, `-aupr`, `-fpr95`: how well one score tells foreign images (`ood-dataset`) from
   test images, see `foreign.json`. Yang et al. (2022), "OpenOOD".
 - `ensemble-NAME`: any of these of the ensemble that predicts besides the posterior
-  (`predictive="ensemble"`). Of its members, each judged by itself: `ensemble-member-accuracy` and
+  (`predictive="ensemble"`). Its members are evaluated one by one: `ensemble-member-accuracy` and
   `ensemble-best-member-accuracy`, the mean and the greatest; `ensemble-samples-NAME` and
   `ensemble-clients-NAME`, the mean accuracy and calibration error of samples and of clients. Chen
   and Chao (2021), Figs. 1 and 9.

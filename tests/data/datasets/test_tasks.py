@@ -187,11 +187,11 @@ def test_tasks_that_do_not_fit_are_refused_before_the_first_round(
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"judged-by": "server"}, "needs clients that judge"),
+        ({"judged-by": "server"}, 'judged-by="clients"'),
         ({"server-data": "held-back"}, "no head to predict"),
-        ({"server-data": "held-back", "weighting": "accuracy"}, "goes with no judging of clients"),
+        ({"server-data": "held-back", "weighting": "accuracy"}, "weighting 'accuracy'"),
         ({"server-data": "held-back", "refinement": "distillation"}, "change of the pool"),
-        ({"predictive": "ensemble"}, "judging of an ensemble"),
+        ({"predictive": "ensemble"}, "predictive 'ensemble'"),
         ({"pretrain-examples": 0.1}, "start other than the prior"),
         (
             {"strategy": "scaffold", "shared": "body", "judged-by": "clients"},
