@@ -10,7 +10,17 @@ import numpy as np
 from pydantic import Field
 
 from bfl.closing import curvature as forms
-from bfl.closing.base import FEATURE_BOUND, HEAD, Array, Closing, Examples, Known, Sums, closings
+from bfl.closing.base import (
+    ENDED,
+    FEATURE_BOUND,
+    HEAD,
+    Array,
+    Closing,
+    Examples,
+    Known,
+    Sums,
+    closings,
+)
 from bfl.evaluation.prediction.statistics import log_softmax
 
 FACTOR, ROTATION = "head-factor", "head-rotation"
@@ -20,6 +30,9 @@ PRECISION, EVIDENCE = "head-prior-precision", "head-log-evidence"
 PRIOR_MEAN = "head-prior-mean"
 BEST, LIKELIHOOD = "head-best", "head-log-likelihood"
 """The best weights so far, and their log-likelihood."""
+
+LONGEST = 4.0
+"""The longest step, in lengths of the weights that it begins at."""
 
 SEARCHED = (-4.0, 6.0)
 """The decimal logarithms of prior precisions that are searched."""
@@ -40,8 +53,9 @@ class BayesianHead(Closing):
     N(W, (H + δI)⁻¹). Predictions are the mean over draws of W on features at the mean, whatever the
     weights before them are. Where M explains the data already, δ grows and the layer stays M.
 
-    No step is longer than W. A quarter is left of one after which ℓ − δ‖W − M‖²/2 is lower, and the
-    last round keeps the best weights.
+    No step is longer than 4‖W‖. A quarter is left of one after which ℓ − δ‖W − M‖²/2 is lower, and
+    the last round keeps the best weights. A round is the last as soon as the next step promises a
+    gain (g − δ(W − M))ᵀd/2 below ``closing-tolerance`` nats an example.
 
     Reference: MacKay (1992), "The evidence framework applied to classification networks"; Daxberger
     et al. (2021), "Laplace redux", for last layers.
@@ -57,12 +71,18 @@ class BayesianHead(Closing):
         "pooled", description="the mean of the last layer's prior: the pooled network's, or 0"
     )
     closing_rounds: int = Field(
-        3, ge=1, le=1000, description="rounds of sums: one Newton step fewer, then the curvature"
+        12, ge=1, le=1000, description="most rounds of sums, with a Newton step between any two"
+    )
+    closing_tolerance: float = Field(
+        1e-3,
+        ge=0.0,
+        description="gain of the next Newton step, in nats an example, below which none is made; "
+        "0: closing-rounds are made",
     )
 
     @property
     def rounds(self) -> int:
-        """``closing-rounds``."""
+        """``closing-rounds``, the most that it takes."""
         return self.closing_rounds
 
     def problem(self, features: int, classes: int) -> str | None:
@@ -125,10 +145,11 @@ class BayesianHead(Closing):
             FACTOR: local.vectors / np.sqrt(local.values + precision)[:, None, :],
             ROTATION: found.rotation,
         }
-        if number == self.rounds:
-            return {**after, HEAD: head}
+        still = local.gain(precision) < self.closing_tolerance * float(sums["examples"])
+        if still or number == self.rounds:
+            return {**after, HEAD: head, f"{ENDED}{self.name}": np.array(True)}
         step = found.joined((local.vectors @ local.step(precision)[:, :, None])[:, :, 0])
-        within = float(np.linalg.norm(head)) / max(float(np.linalg.norm(step)), 1e-300)
+        within = LONGEST * float(np.linalg.norm(head)) / max(float(np.linalg.norm(step)), 1e-300)
         return {**after, HEAD: head + min(1.0, within) * step}
 
 
@@ -165,6 +186,11 @@ class Local:
         """Return d (B, S), the step to the mode under a prior precision δ."""
         step: Array = (self.slope - precision * self.away) / (self.values + precision)
         return step
+
+    def gain(self, precision: float) -> float:
+        """Return by how much ``step`` raises the log-posterior, as its second order has it."""
+        slope = self.slope - precision * self.away
+        return float((slope**2 / (self.values + precision)).sum() / 2)
 
     def log_evidence(self, precision: float) -> float:
         """Return log Z(δ)."""
