@@ -29,7 +29,9 @@ def asked(chain: Chain, known: Known) -> tuple[Closing, ...]:
 def told(chain: Chain, known: Known) -> Known:
     """Return the arrays that clients need in the next round."""
     names = {name for each in asked(chain, known) for name in each.told}
-    return {k: np.asarray(v) for k, v in known.items() if k in names or k.startswith((ROUNDS, ENDED))}
+    return {
+        k: np.asarray(v) for k, v in known.items() if k in names or k.startswith((ROUNDS, ENDED))
+    }
 
 
 def length(chain: Chain, features: int, classes: int) -> int:

@@ -60,7 +60,10 @@ def closed(chain: tuple, clients: list[Examples]) -> dict[str, np.ndarray]:
 def all_closings() -> list[object]:
     """Return every closing, with settings that small data allow."""
     return [
-        *(BayesianHead(head_curvature=form, closing_rounds=4, closing_tolerance=0.0) for form in FORMS),
+        *(
+            BayesianHead(head_curvature=form, closing_rounds=4, closing_tolerance=0.0)
+            for form in FORMS
+        ),
         *(closings.create(n, {"density-least-count": 1}) for n in closings.names()),
     ]
 
@@ -152,7 +155,9 @@ def test_newton_ends_at_the_mode_of_the_central_posterior(
 ) -> None:
     """At the mode by a general optimizer, with the prior precision that was found."""
     whole = examples(1)
-    head = BayesianHead(head_curvature=form, closing_rounds=600, head_prior=prior, closing_tolerance=0.0)
+    head = BayesianHead(
+        head_curvature=form, closing_rounds=600, head_prior=prior, closing_tolerance=0.0
+    )
     known = closed((head,), parts_of(whole, [50, 130]))
     assert known[PRIOR_MEAN].any() == (prior == "pooled")
     precision = float(known[PRECISION])
@@ -211,7 +216,9 @@ def test_bounds_of_the_hessian(seed: int, scale: float) -> None:
 
 def test_draws_have_the_mean_and_covariance_of_the_laplace_approximation() -> None:
     whole = examples(4, 100)
-    known = closed((BayesianHead(head_curvature="full", closing_rounds=30, closing_tolerance=0.0),), [whole])
+    known = closed(
+        (BayesianHead(head_curvature="full", closing_rounds=30, closing_tolerance=0.0),), [whole]
+    )
     p = softmax(whole.features @ known[HEAD], axis=1)
     hessian = curvature("full", measure("full", p, whole.features), 100, CLASSES).blocks[0]
     expected = np.linalg.inv(hessian + float(known[PRECISION]) * np.eye(15))
@@ -341,7 +348,12 @@ def test_too_few_examples_for_alpha_give_whole_sets() -> None:
 
 def test_rounds_are_shared_where_they_can_be() -> None:
     """Density goes along with the head's first round; what rests on the final head waits."""
-    chain = (BayesianHead(closing_rounds=3, closing_tolerance=0.0), FeatureDensity(), Temperature(), Conformal())
+    chain = (
+        BayesianHead(closing_rounds=3, closing_tolerance=0.0),
+        FeatureDensity(),
+        Temperature(),
+        Conformal(),
+    )
     known, rounds = start(), []
     while parts := asked(chain, known):
         rounds.append([each.name for each in parts])
