@@ -31,6 +31,9 @@ PRIOR_MEAN = "head-prior-mean"
 BEST, LIKELIHOOD = "head-best", "head-log-likelihood"
 """The best weights so far, and their log-likelihood."""
 
+PROBIT = "head-probit"
+"""The array that is there where predictions are the probit approximation's."""
+
 LONGEST = 4.0
 """The longest step, in lengths of the weights that it begins at."""
 
@@ -51,7 +54,7 @@ class BayesianHead(Closing):
 
     with d = (H + δI)⁻¹(g − δ(W − M)), steps W ← W + d, and in the last round has
     N(W, (H + δI)⁻¹). Predictions are the mean over draws of W on features at the mean, whatever the
-    weights before them are. Where M explains the data already, δ grows and the layer stays M.
+    weights before them are, or its probit approximation (``head-predictions``). Where M explains the data already, δ grows and the layer stays M.
 
     No step is longer than 4‖W‖. A quarter is left of one after which ℓ − δ‖W − M‖²/2 is lower, and
     the last round keeps the best weights. A round is the last as soon as the next step promises a
@@ -69,6 +72,9 @@ class BayesianHead(Closing):
     )
     head_prior: Literal["pooled", "zero"] = Field(
         "pooled", description="the mean of the last layer's prior: the pooled network's, or 0"
+    )
+    head_predictions: Literal["draws", "probit"] = Field(
+        "draws", description="mean over draws of the last layer, or its approximation without any"
     )
     closing_rounds: int = Field(
         12, ge=1, le=1000, description="most rounds of sums, with a Newton step between any two"
@@ -137,6 +143,7 @@ class BayesianHead(Closing):
                 return {**known, HEAD: best if number == self.rounds else (head + 3 * best) / 4}
         after = {
             **known,
+            **({PROBIT: np.array(True)} if self.head_predictions == "probit" else {}),
             PRIOR_MEAN: own,
             BEST: head,
             LIKELIHOOD: np.array(local.likelihood),
@@ -235,3 +242,22 @@ def draws(known: Known, samples: int, generator: np.random.Generator) -> Iterato
     for _ in range(samples):
         normal = generator.standard_normal((*found.blocks.shape[:2], 1))
         yield head + found.joined((found.blocks @ normal)[:, :, 0])
+
+
+def probit_logits(known: Known, features: Array, temperature: float) -> Array:
+    """Return logits (N, C) whose softmax approximates the mean over all draws, without any.
+
+    They are z_c / √(T² + π/8 v_c), with z_c the mean and v_c the variance of the logit of class c.
+
+    Args:
+        known: What closings have found.
+        features: (N, F + 1) features.
+        temperature: T.
+
+    Reference: MacKay (1992) for two classes; Daxberger et al. (2021) for more.
+    """
+    head = np.asarray(known[HEAD], np.float64)
+    of_blocks = known[FACTOR].reshape(head.shape[1], len(head), -1)
+    spread = np.stack([((features @ each) ** 2).sum(axis=1) for each in of_blocks], axis=1)
+    variance = spread @ (known[ROTATION] ** 2).T
+    return np.asarray(features @ head / np.sqrt(temperature**2 + np.pi / 8 * variance))

@@ -228,6 +228,23 @@ def test_draws_have_the_mean_and_covariance_of_the_laplace_approximation() -> No
     np.testing.assert_allclose(np.cov(drawn.T), expected, atol=0.05 * np.abs(expected).max())
 
 
+@pytest.mark.parametrize("temperature", [1.0, 2.0])
+@pytest.mark.parametrize("form", FORMS)
+def test_the_probit_approximation_is_that_of_draws(form: Form, temperature: float) -> None:
+    """Its variances are those of the draws' logits; where these are wide, it is near their mean."""
+    head = BayesianHead(head_curvature=form, closing_tolerance=0, head_predictions="probit")
+    known = closed((head,), [examples(16, 40)])
+    known |= {TEMPERATURE: np.array(temperature), FACTOR: 4 * known[FACTOR]}
+    phi = examples(17, 200).features
+    drawn = [phi @ each for each in draws(known, 4000, np.random.default_rng(0))]
+    expected = phi @ known[HEAD] / np.sqrt(temperature**2 + np.pi / 8 * np.var(drawn, axis=0))
+    exact = softmax(np.array(drawn) / temperature, axis=2).mean(axis=0)
+    found = Closed(known).predict(phi[:, :-1], samples=1, seed=0).mean_probability
+    np.testing.assert_allclose(found, softmax(expected, axis=1), atol=0.01)
+    mode = softmax(phi @ known[HEAD] / temperature, axis=1)
+    assert np.abs(found - exact).mean() < 0.8 * np.abs(mode - exact).mean()
+
+
 def test_a_step_that_overshoots_is_taken_back() -> None:
     """Weights so large that every probability is 0 or 1, and no curvature is left."""
     whole = examples(6)

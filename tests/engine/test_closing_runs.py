@@ -157,7 +157,7 @@ def test_a_closing_that_fails_is_not_told_as_a_round(
         raise RunError("no sums")
 
     monkeypatch.setattr(clients.closing, "measured", broken)
-    with pytest.raises(RunError, match="^closing round 1:"):
+    with pytest.raises(RunError, match=r"^closing round 1:"):
         make_run(VALUES, 3, tmp_path / "run", exchange=exchange, rounds=1)
 
 
