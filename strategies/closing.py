@@ -131,7 +131,7 @@ def close(
     while parts := asked(chain, known):
         number += 1
         size = length(parts, head.features, head.classes)
-        who, total = _sums(method, _request(method, state, clients, known, size), clients)
+        who, total = _sums(method, _request(method, state, clients, known, size, number), clients)
         known = folded(chain, known, total, head.features, head.classes)
         if snapshots:
             snapshots.save(number, {**known, _OF: whose})
@@ -145,13 +145,15 @@ def _request(
     clients: FlowerClients,
     known: Known,
     size: int,
+    number: int,
 ) -> TrainingRequest:
-    """Return what all clients are asked in a round of so many sums."""
+    """Return what all clients are asked in one of the rounds, with so many sums."""
     everybody = range(clients.size)
     nothing = np.zeros(0, np.float32)
     return replace(
         training_request(method, state, everybody, clients.size),
         message_type=CLOSE,
+        called=f"closing round {number}",
         broadcast=told(method.closing, known),
         expected=Posterior(nothing, nothing, np.zeros(size, np.float32)),
         declared=(),

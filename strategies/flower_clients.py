@@ -97,8 +97,8 @@ class TaskTemplate:
         )
 
 
-Warn = Callable[[int, int, str], None]
-"""Told the round, the partition and the reason when a client has failed or is refused."""
+Warn = Callable[[str, int, str], None]
+"""Told the round in words, the partition and the reason when a client has failed or is refused."""
 
 
 class FlowerClients:
@@ -180,7 +180,7 @@ class FlowerClients:
 
     def messages(self, request: TrainingRequest) -> list[Message]:
         """Return the messages of a round; nodes that have come take the place of those gone."""
-        self.federation = self.federation.refreshed(self._grid, self._warning(request.server_round))
+        self.federation = self.federation.refreshed(self._grid, self._warning(request.called))
         return [
             self._message(partition_id, content, request.message_type, request.server_round)
             for partition_id, content in self._contents(request).items()
@@ -194,7 +194,7 @@ class FlowerClients:
         Raises:
             RunError: The engine has died.
         """
-        warn, partition_of = self._warning(request.server_round), self.federation.partition_of
+        warn, partition_of = self._warning(request.called), self.federation.partition_of
         return exchange_with_retries(
             self._grid,
             messages,
@@ -224,12 +224,12 @@ class FlowerClients:
             examples=self._examples,
             manifest=self._manifest,
             usable=usable,
-            warn=self._warning(request.server_round),
+            warn=self._warning(request.called),
             on_refused=on_refused,
         )
 
-    def _warning(self, server_round: int) -> Callable[[int, str], None]:
-        return lambda client, text: self._warn(server_round, client, neutralized(text))
+    def _warning(self, called: str) -> Callable[[int, str], None]:
+        return lambda client, text: self._warn(called, client, neutralized(text))
 
     def replying(self, replies: Iterable[Message], usable: UsableReplies) -> Replying:
         """Return the clients of a round whose replies are there, or are coming."""
@@ -249,10 +249,10 @@ class FlowerClients:
             wanted.check(needed)
         except ConfigurationError as error:
             raise RunError(
-                f"round {number} was not begun, and no client was asked: {error}; the range is "
+                f"{request.called} was not begun, and no client was asked: {error}; the range is "
                 "that of the whole run: begin another one with these keys changed"
             ) from error
-        warn = self._warning(number)
+        warn = self._warning(request.called)
 
         def attempt(left_out: Set[int]) -> ClientsSum:
             self.federation = self.federation.refreshed(self._grid, warn)
@@ -269,7 +269,7 @@ class FlowerClients:
                 message_type=request.message_type,
             ).run(needed)
 
-        return with_attempts(attempt, patience.retries, number, warn)
+        return with_attempts(attempt, patience.retries, request.called, warn)
 
     def to_evaluate(
         self, server_round: int, arrays: ArrayRecord, share: float, seed: int
@@ -290,7 +290,7 @@ class FlowerClients:
 
     def evaluated(self, server_round: int, replies: Iterable[Message]) -> dict[str, float]:
         """Return the metrics of clients that have evaluated, averaged with their examples."""
-        warn = self._warning(server_round)
+        warn = self._warning(f"round {server_round}")
         found = in_order(
             replies,
             range(self.size),

@@ -188,14 +188,14 @@ class MaskedAttempt:
 
 
 def with_attempts(
-    attempt: Callable[[Set[int]], ClientsSum], retries: int, server_round: int, warn: Told
+    attempt: Callable[[Set[int]], ClientsSum], retries: int, called: str, warn: Told
 ) -> ClientsSum:
     """Return what an attempt at a round gives; it is made again, with fresh masks, if it fails.
 
     Args:
         attempt: Makes one, without some clients.
         retries: How often it is made again.
-        server_round: The round, for the message.
+        called: The round, in messages.
         warn: Told which clients are left out of the attempts that follow, and why.
 
     Raises:
@@ -207,7 +207,7 @@ def with_attempts(
             return attempt(left_out)
         except (TooFewClientsError, UnusableClientsError) as error:
             if not left:
-                raise RunError(f"round {server_round}: {error}; nothing was unmasked") from error
+                raise RunError(f"{called}: {error}; nothing was unmasked") from error
             if isinstance(error, UnusableClientsError):
                 left_out |= error.reasons.keys()
                 for client, reason in sorted(error.reasons.items()):

@@ -80,6 +80,7 @@ class TrainingRequest:
         exchange: How their updates travel.
         expected: A posterior of the sizes and types that they send back; None: of those sent.
         message_type: The type of the messages.
+        called: The round, in messages for people.
     """
 
     server_round: int
@@ -95,6 +96,10 @@ class TrainingRequest:
     exchange: Exchange
     expected: Posterior | None = None
     message_type: str = TRAIN
+    called: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "called", self.called or f"round {self.server_round}")
 
 
 def training_request(

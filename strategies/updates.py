@@ -128,7 +128,7 @@ def usable_updates(
         # Whether those that are left could do without the ones that cannot come back.
         failure = LostStateError if asked - len(lost) < usable.needed else RunError
         raise failure(
-            f"round {request.server_round}: {usable.found} of {asked} clients have sent a "
+            f"{request.called}: {usable.found} of {asked} clients have sent a "
             f"usable posterior, and min-clients asks for {usable.needed}"
         )
 

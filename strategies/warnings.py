@@ -39,12 +39,12 @@ class Warnings:
         self._told_of_weights = False
         self._told_of_numbers: set[str] = set()
 
-    def of_client(self, server_round: int, partition_id: int, text: str) -> None:
-        """Tell that a client has failed or was refused."""
+    def of_client(self, called: str, partition_id: int, text: str) -> None:
+        """Tell that a client has failed or was refused, in a round that is so called."""
         last = text.strip().splitlines()[-1].removeprefix(CONTINUED)
         reason = text if text not in self._told else f"{last} (as before)"
         self._told.add(text)
-        self._say(f"round {server_round}, client {partition_id}: {reason}")
+        self._say(f"{called}, client {partition_id}: {reason}")
 
     def of_weights(self, server_round: int, weighting: str, report: RoundReport) -> None:
         """Tell once if one client or two of at least three outweigh all others."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -141,8 +141,6 @@ class Result:
             ConfigurationError: ``samples`` is not at least 1, or this version of bfl does not know
                 the run's model or inference.
         """
-        if samples is not None and (type(samples) is not int or samples < 1):
-            raise ConfigurationError(f"samples is {samples!r}; allowed: a whole number, at least 1")
         network = self._network
         statistics = self._statistics(images, samples)
         return Predictions(
@@ -162,6 +160,7 @@ class Result:
         foreign: str = "",
         corruptions: str = "none",
         data_dir: str | None = None,
+        samples: int | None = None,
     ) -> dict[str, Any]:
         """Return how good predictions are for the test images of a labelled data set.
 
@@ -174,6 +173,7 @@ class Result:
             foreign: Foreign images, as in the key ``ood-dataset``, to be told from these.
             corruptions: What these are corrupted by, as in the key ``corruptions``.
             data_dir: Where archives of named data sets lie; by default as in the run.
+            samples: As for ``predict``.
 
         Returns:
             ``metrics``, as in ``metrics.json``; ``foreign`` and ``corruptions``, as in the files of
@@ -181,14 +181,16 @@ class Result:
             ``data``, ``examples`` and ``samples``.
 
         Raises:
-            ConfigurationError: There is no such data set or corruption.
+            ConfigurationError: There is no such data set or corruption, or ``samples`` is not at
+                least 1.
             DataError: The images or classes are not those of the run, or as for ``predict``.
         """
         from bfl.api.evaluation import evaluated
 
         where = str(self.configuration.get("data-dir", "")) if data_dir is None else data_dir
         asked = {"data": data, "foreign": foreign, "corruptions": corruptions, "data_dir": where}
-        return evaluated(self._network, self._statistics, self.configuration, **asked)
+        predict = partial(self._statistics, samples=_checked_samples(samples))
+        return evaluated(self._network, predict, self.configuration, **asked)
 
     def features(self, images: npt.ArrayLike) -> FloatArray:
         """Return what the network's last layer takes, (N, D), with weights at the posterior's mean.
@@ -232,6 +234,7 @@ class Result:
     def _statistics(self, images: npt.ArrayLike, samples: int | None = None) -> Statistics:
         from bfl.api.network import predict
 
+        _checked_samples(samples)
         checked = checked_images(images, self._network.image_shape)
         posterior, manifest = self._posterior
         return predict(self._network, manifest, posterior, checked, samples, self._closed)
@@ -276,6 +279,12 @@ class Result:
             f"{rounds['round']} of {self.configuration.get('rounds')}); go on with it by "
             f"flower-simulation --resume {self.folder}"
         )
+
+
+def _checked_samples(samples: int | None) -> int | None:
+    if samples is not None and (type(samples) is not int or samples < 1):
+        raise ConfigurationError(f"samples is {samples!r}; allowed: a whole number, at least 1")
+    return samples
 
 
 def load(folder: str | os.PathLike[str], posterior: str = "last", *, plugins: str = "") -> Result:

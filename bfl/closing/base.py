@@ -22,6 +22,9 @@ Sums = Mapping[str, Array]
 HEAD = "head"
 """The name of the last layer's weights (F + 1, C), its biases in the last row."""
 
+ENDED = "ended."
+"""The prefix of a closing's name in the array that is there once it needs no more rounds."""
+
 FEATURE_BOUND = 1e3
 """Longest features of one example: longer ones are scaled to it, in sums and in predictions.
 
@@ -77,7 +80,7 @@ class Closing(Component, ABC):
 
     @property
     def rounds(self) -> int:
-        """The number of rounds of sums that it takes."""
+        """The number of rounds of sums that it takes, or fewer where it says ``ENDED`` before."""
         return 1
 
     def problem(self, features: int, classes: int) -> str | None:

@@ -10,7 +10,17 @@ import numpy as np
 from pydantic import Field
 
 from bfl.closing import curvature as forms
-from bfl.closing.base import FEATURE_BOUND, HEAD, Array, Closing, Examples, Known, Sums, closings
+from bfl.closing.base import (
+    ENDED,
+    FEATURE_BOUND,
+    HEAD,
+    Array,
+    Closing,
+    Examples,
+    Known,
+    Sums,
+    closings,
+)
 from bfl.evaluation.prediction.statistics import log_softmax
 
 FACTOR, ROTATION = "head-factor", "head-rotation"
@@ -20,6 +30,12 @@ PRECISION, EVIDENCE = "head-prior-precision", "head-log-evidence"
 PRIOR_MEAN = "head-prior-mean"
 BEST, LIKELIHOOD = "head-best", "head-log-likelihood"
 """The best weights so far, and their log-likelihood."""
+
+PROBIT = "head-probit"
+"""The array that is there where predictions are the probit approximation's."""
+
+LONGEST = 4.0
+"""The longest step, in lengths of the weights that it begins at."""
 
 SEARCHED = (-4.0, 6.0)
 """The decimal logarithms of prior precisions that are searched."""
@@ -38,10 +54,12 @@ class BayesianHead(Closing):
 
     with d = (H + δI)⁻¹(g − δ(W − M)), steps W ← W + d, and in the last round has
     N(W, (H + δI)⁻¹). Predictions are the mean over draws of W on features at the mean, whatever the
-    weights before them are. Where M explains the data already, δ grows and the layer stays M.
+    weights before them are, or its probit approximation (``head-predictions``). Where M explains
+    the data already, δ grows and the layer stays M.
 
-    No step is longer than W. A quarter is left of one after which ℓ − δ‖W − M‖²/2 is lower, and the
-    last round keeps the best weights.
+    No step is longer than 4‖W‖. A quarter is left of one after which ℓ − δ‖W − M‖²/2 is lower, and
+    the last round keeps the best weights. A round is the last as soon as the next step promises a
+    gain (g − δ(W − M))ᵀd/2 below ``closing-tolerance`` nats an example.
 
     Reference: MacKay (1992), "The evidence framework applied to classification networks"; Daxberger
     et al. (2021), "Laplace redux", for last layers.
@@ -56,13 +74,22 @@ class BayesianHead(Closing):
     head_prior: Literal["pooled", "zero"] = Field(
         "pooled", description="the mean of the last layer's prior: the pooled network's, or 0"
     )
+    head_predictions: Literal["draws", "probit"] = Field(
+        "draws", description="mean over draws of the last layer, or its approximation without any"
+    )
     closing_rounds: int = Field(
-        3, ge=1, le=1000, description="rounds of sums: one Newton step fewer, then the curvature"
+        12, ge=1, le=1000, description="most rounds of sums, with a Newton step between any two"
+    )
+    closing_tolerance: float = Field(
+        1e-3,
+        ge=0.0,
+        description="gain of the next Newton step, in nats an example, below which none is made; "
+        "0: closing-rounds are made",
     )
 
     @property
     def rounds(self) -> int:
-        """``closing-rounds``."""
+        """``closing-rounds``, the most that it takes."""
         return self.closing_rounds
 
     def problem(self, features: int, classes: int) -> str | None:
@@ -117,6 +144,7 @@ class BayesianHead(Closing):
                 return {**known, HEAD: best if number == self.rounds else (head + 3 * best) / 4}
         after = {
             **known,
+            **({PROBIT: np.array(True)} if self.head_predictions == "probit" else {}),
             PRIOR_MEAN: own,
             BEST: head,
             LIKELIHOOD: np.array(local.likelihood),
@@ -125,10 +153,11 @@ class BayesianHead(Closing):
             FACTOR: local.vectors / np.sqrt(local.values + precision)[:, None, :],
             ROTATION: found.rotation,
         }
-        if number == self.rounds:
-            return {**after, HEAD: head}
+        still = local.gain(precision) < self.closing_tolerance * float(sums["examples"])
+        if still or number == self.rounds:
+            return {**after, HEAD: head, f"{ENDED}{self.name}": np.array(True)}
         step = found.joined((local.vectors @ local.step(precision)[:, :, None])[:, :, 0])
-        within = float(np.linalg.norm(head)) / max(float(np.linalg.norm(step)), 1e-300)
+        within = LONGEST * float(np.linalg.norm(head)) / max(float(np.linalg.norm(step)), 1e-300)
         return {**after, HEAD: head + min(1.0, within) * step}
 
 
@@ -165,6 +194,11 @@ class Local:
         """Return d (B, S), the step to the mode under a prior precision δ."""
         step: Array = (self.slope - precision * self.away) / (self.values + precision)
         return step
+
+    def gain(self, precision: float) -> float:
+        """Return by how much ``step`` raises the log-posterior, as its second order has it."""
+        slope = self.slope - precision * self.away
+        return float((slope**2 / (self.values + precision)).sum() / 2)
 
     def log_evidence(self, precision: float) -> float:
         """Return log Z(δ)."""
@@ -209,3 +243,22 @@ def draws(known: Known, samples: int, generator: np.random.Generator) -> Iterato
     for _ in range(samples):
         normal = generator.standard_normal((*found.blocks.shape[:2], 1))
         yield head + found.joined((found.blocks @ normal)[:, :, 0])
+
+
+def probit_logits(known: Known, features: Array, temperature: float) -> Array:
+    """Return logits (N, C) whose softmax approximates the mean over all draws, without any.
+
+    They are z_c / √(T² + π/8 v_c), with z_c the mean and v_c the variance of the logit of class c.
+
+    Args:
+        known: What closings have found.
+        features: (N, F + 1) features.
+        temperature: T.
+
+    Reference: MacKay (1992) for two classes; Daxberger et al. (2021) for more.
+    """
+    head = np.asarray(known[HEAD], np.float64)
+    of_blocks = known[FACTOR].reshape(head.shape[1], len(head), -1)
+    spread = np.stack([((features @ each) ** 2).sum(axis=1) for each in of_blocks], axis=1)
+    variance = spread @ (known[ROTATION] ** 2).T
+    return np.asarray(features @ head / np.sqrt(temperature**2 + np.pi / 8 * variance))

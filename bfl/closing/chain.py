@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from bfl.closing.base import FEATURE_BOUND, Array, Closing, Examples, Known
+from bfl.closing.base import ENDED, FEATURE_BOUND, Array, Closing, Examples, Known
 from bfl.cpus import one_thread
 
 ROUNDS = "rounds."
@@ -17,14 +17,21 @@ Chain = Sequence[Closing]
 
 def asked(chain: Chain, known: Known) -> tuple[Closing, ...]:
     """Return the closings that take part in the next round of sums; none when all have finished."""
-    left = [each for each in chain if int(known.get(f"{ROUNDS}{each.name}", 0)) < each.rounds]
+    left = [
+        each
+        for each in chain
+        if int(known.get(f"{ROUNDS}{each.name}", 0)) < each.rounds
+        and f"{ENDED}{each.name}" not in known
+    ]
     return tuple(each for each in left if each is left[0] or not each.waits)
 
 
 def told(chain: Chain, known: Known) -> Known:
     """Return the arrays that clients need in the next round."""
     names = {name for each in asked(chain, known) for name in each.told}
-    return {k: np.asarray(v) for k, v in known.items() if k in names or k.startswith(ROUNDS)}
+    return {
+        k: np.asarray(v) for k, v in known.items() if k in names or k.startswith((ROUNDS, ENDED))
+    }
 
 
 def length(chain: Chain, features: int, classes: int) -> int:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from bfl import randomness
 from bfl.archives import ArrayFile
 from bfl.closing.base import HEAD, Array, Known, with_one
-from bfl.closing.bayesian_head import FACTOR, ROTATION, draws
+from bfl.closing.bayesian_head import FACTOR, PROBIT, ROTATION, draws, probit_logits
 from bfl.closing.conformal import THRESHOLD, THRESHOLDS, sets
 from bfl.closing.feature_density import (
     ALL,
@@ -69,6 +69,7 @@ class Closed:
             FROM_HEAD: (),
             FACTOR: (blocks[0], blocks[1], blocks[1]),
             ROTATION: (classes, classes),
+            PROBIT: (),
             SHARES: (number,),
             MEANS: (number, features),
             FACTORS: (number, *square),
@@ -122,7 +123,7 @@ class Closed:
         return self.scored(otherwise(), features)
 
     def predict(self, features: npt.ArrayLike, *, samples: int, seed: int) -> Predictions:
-        """Return the mean predictions over draws of the last layer, with the scores of images.
+        """Return the mean predictions of the last layer's posterior, with the scores of images.
 
         Args:
             features: (N, F) what the last layer takes, at the mean of the weights before it.
@@ -134,6 +135,9 @@ class Closed:
         generator = randomness.generator(seed, "closing", "head")
         statistics = PredictionStatistics()
         with one_thread():
+            if {PROBIT, FACTOR} <= self.known.keys():
+                statistics.add_logits(probit_logits(self.known, phi, temperature))
+                return self.scored(statistics.result(), features)
             for head in draws(self.known, samples, generator):
                 statistics.add_logits(phi @ head / temperature)
         return self.scored(statistics.result(), features)

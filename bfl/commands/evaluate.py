@@ -8,7 +8,7 @@ from typing import Any
 
 from bfl.api import load
 from bfl.commands.options import path_argument
-from bfl.commands.predict import check_new
+from bfl.commands.predict import add_prediction_to, check_new
 from bfl.commands.terminal import console
 from bfl.errors import RunError
 from bfl.experiments.results.table import metrics_table, results_table
@@ -36,6 +36,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     evaluate.add_argument(
         "--corruptions", default="none", metavar="WORDS", help="as in the key corruptions"
     )
+    add_prediction_to(evaluate)
     evaluate.add_argument(
         "--output",
         type=path_argument,
@@ -49,8 +50,12 @@ def evaluate_run(given: argparse.Namespace) -> None:
     """Judge a run, print the numbers, and write them if asked to."""
     if given.output:
         check_new(given.output)
-    found = load(given.folder).evaluate(
-        given.data, foreign=given.foreign, corruptions=given.corruptions, data_dir=given.data_dir
+    found = load(given.folder, given.posterior).evaluate(
+        given.data,
+        foreign=given.foreign,
+        corruptions=given.corruptions,
+        data_dir=given.data_dir,
+        samples=given.samples,
     )
     to = console()
     print(f"{given.folder} on {found['examples']} images of {given.data}")

@@ -45,20 +45,25 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         metavar="FILE",
         help="what gets the predictions, a new .npz file (default: NAME-predictions.npz, here)",
     )
-    predict.add_argument(
+    add_prediction_to(predict)
+    predict.set_defaults(run=predict_images)
+
+
+def add_prediction_to(command: argparse.ArgumentParser) -> None:
+    """Add the options that say which posterior predicts, and by how many samples."""
+    command.add_argument(
         "--samples",
         type=int,
         metavar="M",
         help="Monte Carlo samples (default: as in the run's final evaluation, which may be at the "
         "posterior's mean)",
     )
-    predict.add_argument(
+    command.add_argument(
         "--posterior",
         choices=POSTERIORS,
         default="last",
         help="that of the last round, or of the best one on the server's own images",
     )
-    predict.set_defaults(run=predict_images)
 
 
 def predict_images(given: argparse.Namespace) -> None:

@@ -60,7 +60,10 @@ def closed(chain: tuple, clients: list[Examples]) -> dict[str, np.ndarray]:
 def all_closings() -> list[object]:
     """Return every closing, with settings that small data allow."""
     return [
-        *(BayesianHead(head_curvature=form, closing_rounds=4) for form in FORMS),
+        *(
+            BayesianHead(head_curvature=form, closing_rounds=4, closing_tolerance=0.0)
+            for form in FORMS
+        ),
         *(closings.create(n, {"density-least-count": 1}) for n in closings.names()),
     ]
 
@@ -152,7 +155,9 @@ def test_newton_ends_at_the_mode_of_the_central_posterior(
 ) -> None:
     """At the mode by a general optimizer, with the prior precision that was found."""
     whole = examples(1)
-    head = BayesianHead(head_curvature=form, closing_rounds=600, head_prior=prior)
+    head = BayesianHead(
+        head_curvature=form, closing_rounds=600, head_prior=prior, closing_tolerance=0.0
+    )
     known = closed((head,), parts_of(whole, [50, 130]))
     assert known[PRIOR_MEAN].any() == (prior == "pooled")
     precision = float(known[PRECISION])
@@ -211,7 +216,9 @@ def test_bounds_of_the_hessian(seed: int, scale: float) -> None:
 
 def test_draws_have_the_mean_and_covariance_of_the_laplace_approximation() -> None:
     whole = examples(4, 100)
-    known = closed((BayesianHead(head_curvature="full", closing_rounds=30),), [whole])
+    known = closed(
+        (BayesianHead(head_curvature="full", closing_rounds=30, closing_tolerance=0.0),), [whole]
+    )
     p = softmax(whole.features @ known[HEAD], axis=1)
     hessian = curvature("full", measure("full", p, whole.features), 100, CLASSES).blocks[0]
     expected = np.linalg.inv(hessian + float(known[PRECISION]) * np.eye(15))
@@ -219,6 +226,23 @@ def test_draws_have_the_mean_and_covariance_of_the_laplace_approximation() -> No
     drawn = np.stack([d.T.ravel() for d in draws(known, 20_000, np.random.default_rng(0))])
     np.testing.assert_allclose(drawn.mean(axis=0), known[HEAD].T.ravel(), atol=0.02)
     np.testing.assert_allclose(np.cov(drawn.T), expected, atol=0.05 * np.abs(expected).max())
+
+
+@pytest.mark.parametrize("temperature", [1.0, 2.0])
+@pytest.mark.parametrize("form", FORMS)
+def test_the_probit_approximation_is_that_of_draws(form: Form, temperature: float) -> None:
+    """Its variances are those of the draws' logits; where these are wide, it is near their mean."""
+    head = BayesianHead(head_curvature=form, closing_tolerance=0, head_predictions="probit")
+    known = closed((head,), [examples(16, 40)])
+    known |= {TEMPERATURE: np.array(temperature), FACTOR: 4 * known[FACTOR]}
+    phi = examples(17, 200).features
+    drawn = [phi @ each for each in draws(known, 4000, np.random.default_rng(0))]
+    expected = phi @ known[HEAD] / np.sqrt(temperature**2 + np.pi / 8 * np.var(drawn, axis=0))
+    exact = softmax(np.array(drawn) / temperature, axis=2).mean(axis=0)
+    found = Closed(known).predict(phi[:, :-1], samples=1, seed=0).mean_probability
+    np.testing.assert_allclose(found, softmax(expected, axis=1), atol=0.01)
+    mode = softmax(phi @ known[HEAD] / temperature, axis=1)
+    assert np.abs(found - exact).mean() < 0.8 * np.abs(mode - exact).mean()
 
 
 def test_a_step_that_overshoots_is_taken_back() -> None:
@@ -234,6 +258,29 @@ def test_a_step_that_overshoots_is_taken_back() -> None:
         likelihoods.append(float(known["head-log-likelihood"]))
     assert np.isfinite(known[HEAD]).all()
     assert likelihoods[-1] > -400 < likelihoods[-1] > likelihoods[0]
+
+
+def test_rounds_end_as_soon_as_the_log_posterior_stands_still() -> None:
+    """After one round where it does from the beginning, and close to the mode from elsewhere."""
+    whole = examples(15)
+
+    def rounds(head: np.ndarray, tolerance: float) -> list[tuple[float, float]]:
+        chain = (BayesianHead(closing_rounds=60, closing_tolerance=tolerance),)
+        known, found = dict(begun(head, from_head=True)), []
+        while asked(chain, known):
+            sums = measured(chain, told(chain, known), whole, whole)
+            known = dict(folded(chain, known, sums, FEATURES, CLASSES))
+            found.append((float(known["head-log-likelihood"]), known[HEAD]))
+        return found
+
+    exact = rounds(start()[HEAD], 0.0)
+    few = rounds(start()[HEAD], 1e-3)
+    assert len(exact) == 60
+    assert 2 < len(few) < 12
+    assert exact[-1][0] - few[-1][0] < 400 * 5e-3
+    assert len(rounds(few[-1][1], 1e-3)) == 1
+    far = rounds(200 * np.random.default_rng(7).normal(size=(FEATURES + 1, CLASSES)), 1e-3)
+    assert len(far) > len(few)
 
 
 def test_density_is_that_of_the_classes_gaussians() -> None:
@@ -318,7 +365,12 @@ def test_too_few_examples_for_alpha_give_whole_sets() -> None:
 
 def test_rounds_are_shared_where_they_can_be() -> None:
     """Density goes along with the head's first round; what rests on the final head waits."""
-    chain = (BayesianHead(closing_rounds=3), FeatureDensity(), Temperature(), Conformal())
+    chain = (
+        BayesianHead(closing_rounds=3, closing_tolerance=0.0),
+        FeatureDensity(),
+        Temperature(),
+        Conformal(),
+    )
     known, rounds = start(), []
     while parts := asked(chain, known):
         rounds.append([each.name for each in parts])

@@ -91,6 +91,22 @@ def colours() -> dict[str, Any]:
     return {f"x_{k}": np.repeat(getattr(digits, f"{k}_images"), 3, -1) for k in ("train", "test")}
 
 
+def test_another_number_of_samples_can_be_asked_for(
+    closed: bfl.Result, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["evaluate", str(closed.folder), "--data", archive(tmp_path)]
+    output = tmp_path / "found.json"
+    assert main([*words, "--samples", "7", "--output", str(output)]) == 0
+    found = json.loads(output.read_text(encoding="utf-8"))
+    assert found["samples"] == 7
+    assert found == closed.evaluate(archive(tmp_path), samples=7)
+    assert found["metrics"]["accuracy"] == pytest.approx(closed.metrics["accuracy"], abs=0.03)
+    capsys.readouterr()
+    for options in (["--samples", "0"], ["--posterior", "best"]):
+        assert main([*words, *options]) == 2
+        assert options[1] in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("changes", "options", "words"),
     [

@@ -12,7 +12,7 @@ from runs_in_process import KilledError, digests, make_run
 import bfl
 import clients.closing
 from bfl.configuration import resolve
-from bfl.errors import ConfigurationError
+from bfl.errors import ConfigurationError, RunError
 from bfl.experiments.results import RunFolder
 from bfl.federation.state import Snapshots
 from strategies import closing
@@ -147,6 +147,18 @@ def test_a_run_that_is_over_is_closed_in_another_way(whole: RunFolder, tmp_path:
     np.testing.assert_array_equal(found(run)["head"], found(whole)["head"])
     assert run.metrics() == whole.metrics()
     assert run.config()["closing"] == VALUES["closing"]
+
+
+@pytest.mark.parametrize("exchange", ["direct", "masked"])
+def test_a_closing_that_fails_is_not_told_as_a_round(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchange: str
+) -> None:
+    def broken(*_: Any) -> np.ndarray:
+        raise RunError("no sums")
+
+    monkeypatch.setattr(clients.closing, "measured", broken)
+    with pytest.raises(RunError, match=r"^closing round 1:"):
+        make_run(VALUES, 3, tmp_path / "run", exchange=exchange, rounds=1)
 
 
 def test_flipout_clients_are_closed(tmp_path: Path) -> None:

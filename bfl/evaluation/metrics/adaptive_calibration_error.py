@@ -32,7 +32,9 @@ class AdaptiveCalibrationError(Metric):
         0.25
 
     Reference:
-        Nixon et al. (2019), "Measuring calibration in deep learning", Eq. 3.
+        Nixon et al. (2019), "Measuring calibration in deep learning" (arXiv:1904.01685), where it
+        is 1/(K R) Σ_k Σ_r |acc(r, k) − conf(r, k)| over K classes and R ranges of equally many
+        predictions.
     """
 
     higher_is_better: ClassVar[bool] = False

@@ -29,7 +29,8 @@ class AreaUnderGeneralizedRisk(Metric):
 
     Reference:
         Traub et al. (2024), "Overcoming common flaws in the evaluation of selective classification
-        systems", section 3.
+        systems" (arXiv:2407.01032), section 3; with linear interpolation as their code has it
+        (fd-shifts, ``RiskCoverageStats.augrc``).
     """
 
     higher_is_better: ClassVar[bool] = False

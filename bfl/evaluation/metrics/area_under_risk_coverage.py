@@ -27,8 +27,9 @@ class AreaUnderRiskCoverage(Metric):
         0.25
 
     Reference:
-        Geifman and El-Yaniv (2017), "Selective classification for deep neural networks"; Jaeger et
-        al. (2023), "A call to reflect on evaluation practices for failure detection".
+        Geifman, Uziel and El-Yaniv (2019), "Bias-reduced uncertainty estimation for deep neural
+        classifiers" (arXiv:1805.08206), whose AURC is this mean over the empirical risks at all N
+        thresholds.
     """
 
     higher_is_better: ClassVar[bool] = False
