@@ -87,6 +87,10 @@ class Closing(Component, ABC):
         """Return why it cannot close a network with F features and C classes; None if it can."""
         return None
 
+    def held_back_problem(self, examples: int) -> str | None:
+        """Return why so many examples, held back by all clients together, do not do; else None."""
+        return None
+
     @abstractmethod
     def shapes(self, features: int, classes: int) -> Mapping[str, tuple[int, ...]]:
         """Return the shapes of its sums, for F features and C classes."""

@@ -47,6 +47,16 @@ class Conformal(Closing):
         0.1, gt=0.0, lt=1.0, description="α: how often a prediction set may miss the true class"
     )
 
+    def held_back_problem(self, examples: int) -> str | None:
+        """Return that α asks for a score beyond all n; sets would then hold every class."""
+        if math.ceil((examples + 1) * (1.0 - self.conformal_alpha) - 1e-9) <= examples:
+            return None
+        return (
+            f"conformal-alpha is {self.conformal_alpha:g}, and all clients together hold back "
+            f"{examples} examples (calibration-share), so every set would hold every class; "
+            f"allowed: from {1 / (examples + 1):.2g}, or a greater calibration-share"
+        )
+
     def shapes(self, features: int, classes: int) -> Mapping[str, tuple[int, ...]]:
         """Return the shape of the histograms."""
         return {"scores": (classes, BINS)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from bfl.aggregation.ensemble import any_sampled
 from bfl.aggregation.samplers import WeightedSampler
 from bfl.aggregation.server import UsesServer
+from bfl.closing.base import held_back_count
 from bfl.configuration import Configuration
 from bfl.configuration.privacy import mechanisms, says_nothing_measured
 from bfl.data.datasets import Dataset
@@ -59,6 +60,7 @@ def check_before_start(configuration: Configuration, clients: int) -> None:
         split_off(dataset, keys.pretrain_examples, keys.pretrain_validation, used)
     refuse_personal_models(configuration, clients, dataset.image_shape)
     check_own_test_data(configuration, dataset, clients)
+    check_held_back(configuration, dataset, clients)
     model = configuration.words["model"]
     check_images(model, configuration.architecture, dataset.image_shape, keys.dataset)
 
@@ -105,6 +107,22 @@ def check_own_test_data(configuration: Configuration, dataset: Dataset, clients:
     own_model = configuration.personalization.active or configuration.shared.partial
     if own_model and configuration.keys.judged_by == "clients":
         own_test_positions(configuration, dataset, _split(configuration, dataset, clients))
+
+
+def check_held_back(configuration: Configuration, dataset: Dataset, clients: int) -> None:
+    """Refuse a closing for which the clients of a simulation hold back too few examples.
+
+    Raises:
+        ConfigurationError: Naming the keys; or the data cannot be split as configured.
+    """
+    needing = [each for each in configuration.closing if each.needs_held_back]
+    if needing:
+        parts = _split(configuration, dataset, clients)
+        share = configuration.keys.calibration_share
+        held = sum(held_back_count(len(part), share) for part in parts if part is not None)
+        for each in needing:
+            if problem := each.held_back_problem(held):
+                raise ConfigurationError(problem)
 
 
 def _split(configuration: Configuration, dataset: Dataset, clients: int) -> list[Positions | None]:

@@ -16,6 +16,7 @@ from bfl.errors import ConfigurationError, RunError
 from bfl.experiments.results import RunFolder
 from bfl.federation.state import Snapshots
 from strategies import closing
+from strategies.application.preflight import check_before_start
 
 VALUES: dict[str, Any] = {
     "model": "resnet8",
@@ -189,3 +190,10 @@ def test_a_full_hessian_that_is_too_large_is_refused_before_round_1(tmp_path: Pa
     with pytest.raises(ConfigurationError, match="head-curvature"):
         make_run(VALUES, 3, tmp_path / "run", model="mlp", head_curvature="full")
     assert not RunFolder(tmp_path / "run").rounds()
+
+
+def test_an_alpha_below_what_held_back_examples_can_tell_is_refused(tmp_path: Path) -> None:
+    values = {"dataset": "digits", **VALUES, "output-dir": str(tmp_path)}
+    check_before_start(resolve(values), 3)
+    with pytest.raises(ConfigurationError, match="conformal-alpha"):
+        check_before_start(resolve({**values, "conformal-alpha": 0.001}), 3)
