@@ -99,7 +99,10 @@ APP = "bfl/engine/flower/app.py"
 RAY = "bfl/engine/ray_cluster.py"
 WARM, WARM_WORKER = "bfl/engine/flower/warm.py", "bfl/engine/flower/warm_worker.py"
 SUPERLINK = "bfl/engine/flower/superlink.py"
-PAUSES, WARM_NODE = "bfl/engine/flower/grid.py", "bfl/engine/flower/warm_node.py"
+PAUSES, WARM_NODE = "bfl/engine/flower/pauses.py", "bfl/engine/flower/warm_node.py"
+OBJECTS = "bfl/engine/flower/object_store.py"
+OBJECT_TABLES = "flwr.supercore.state.schema.objectstore_models"
+INFLATABLE = "flwr.supercore.inflatable.inflatable_object"
 TRANSFERS = "flwr.supercore.inflatable.inflatable_utils"
 
 RUN_SIMULATION = (
@@ -328,6 +331,18 @@ PARTS = (
         looks_up=("SQLITE_PRAGMAS",),
     ),
     Part("flwr.superlink.cli", "flower_superlink", SUPERLINK),
+    Part(
+        "flwr.supercore.object_store.sql_object_store",
+        "SqlObjectStore",
+        OBJECTS,
+        offers=("_mutation_session", "get", "preregister"),
+    ),
+    Part(OBJECT_TABLES, "ObjectChild", OBJECTS, offers=("parent_id", "child_id")),
+    Part(OBJECT_TABLES, "StoredObject", OBJECTS, offers=("object_id", "ref_count")),
+    Part(INFLATABLE, "iterate_object_tree", OBJECTS, ("tree",)),
+    Part(INFLATABLE, "get_object_children_ids_from_object_content", OBJECTS),
+    Part("flwr.proto.message_pb2", "ObjectTree", OBJECTS),
+    Part("flwr.supercore.object_store.object_store_factory", "SqlObjectStore", SUPERLINK),
     Part(
         "flwr.supercore.object_store.sql_object_store",
         "SqlObjectStore",

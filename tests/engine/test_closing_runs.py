@@ -27,6 +27,8 @@ VALUES: dict[str, Any] = {
     "rounds": 2,
     "local-epochs": 1,
     "closing": "bayesian-head+feature-density+temperature+conformal",
+    "closing-rounds": 3,
+    "closing-tolerance": 0.0,
     "calibration-share": 0.2,
     "corruptions": "noise+rotation",
 }

@@ -17,7 +17,7 @@ from bfl.engine.flower.replies import new_context
 from bfl.engine.serial import SerialGrid
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.registry import Component
-from clients import client_app, examples
+from clients import client_app, process
 from strategies.application import server_app
 
 ROUNDS, CLIENTS = 3, 3
@@ -70,7 +70,7 @@ def validations(monkeypatch: pytest.MonkeyPatch, folder: Path, **more: Any) -> V
     monkeypatch.setattr(Keys, "__init__", count_keys)
     monkeypatch.setattr(Component, "__init__", count_part)
     train_nothing(monkeypatch)
-    examples._resolved.cache_clear()
+    process._resolved.cache_clear()
     values = {**GIVEN, "output-dir": str(folder), **more}
     run = new_run(values)
     grid = SerialGrid(on_client, CLIENTS, run, values)  # type: ignore[arg-type]

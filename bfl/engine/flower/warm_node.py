@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-from bfl.engine.flower.grid import Pauses, quick_pulls
+from bfl.engine.flower.pauses import Pauses, quick_pulls
 
 
 def main() -> None:
