@@ -52,7 +52,8 @@ def _section(report: Mapping[str, Any], *, told: bool) -> str:
     environment = report["environment"]
     commit = environment["git-commit"]
     made = [] if told else [_described(environment)]
-    made += [f"commit {commit[:8]}"] if commit else []
+    changed = ", with changes that were not committed" if environment["git-changed"] else ""
+    made += [f"commit {commit[:8]}{changed}"] if commit else []
     return markdown(report) + (f"- Made on: {'; '.join(made)}.\n" if made else "")
 
 
