@@ -21,7 +21,7 @@ from bfl.aggregation.defences import Defence
 from bfl.aggregation.pooling import Client, Pooled, PoolingRule, normalised, pool, pool_weighted
 from bfl.aggregation.server import ServerRound
 from bfl.aggregation.weightings import Weighting, describe_weights
-from bfl.experiments.results.client_numbers import impossible_numbers
+from bfl.experiments.results.evaluated_clients import impossible_numbers
 from bfl.federation.client_metrics import NUM_EXAMPLES, of_each_client, recorded
 from bfl.posteriors import Posterior
 from strategies.updates import ClientUpdate

@@ -14,9 +14,8 @@ from bfl.configuration import Configuration
 from bfl.configuration.privacy import mechanisms
 from bfl.federation.outgoing import Outgoing, is_private, noised_pool
 from bfl.federation.parts import Counts
+from bfl.federation.privacy.accountant import Ledger, Mechanism
 from bfl.federation.privacy.difference import difference
-from bfl.federation.privacy.ledger import Ledger
-from bfl.federation.privacy.mechanism import Mechanism
 from bfl.federation.privacy.normals import Normals, SystemNormals
 from bfl.posteriors import Posterior
 

@@ -12,7 +12,7 @@ import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
 from bfl.errors import BflError, LostStateError, PosteriorError, RunError
-from bfl.experiments.results.client_numbers import impossible_numbers
+from bfl.experiments.results.evaluated_clients import impossible_numbers
 from bfl.federation.client_metrics import NUM_EXAMPLES
 from bfl.federation.exchanges import Direct, Exchange, unpacked
 from bfl.federation.parts import Arrays, DeclaredArray

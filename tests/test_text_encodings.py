@@ -20,7 +20,7 @@ from bfl.experiments.studies.columns import Column
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.published import read_published
 from bfl.experiments.studies.run_result import parse_result
-from bfl.federation.privacy.ledger import Ledger
+from bfl.federation.privacy.accountant import Ledger
 
 TOML = '# é\ntitle = "é"\n[base]\nrounds = 3\n'
 JSON = '{\n "scale": {\n  "é": 1\n }\n}\n'

@@ -12,8 +12,7 @@ from bfl.data.datasets.foreign import absolute_foreign, foreign_images
 from bfl.errors import DataError
 from bfl.evaluation.prediction.forward import Images
 from bfl.evaluation.prediction.predictions import Predictions
-from bfl.experiments.results.corruptions import by_strength
-from bfl.experiments.results.foreign import evaluated_foreign
+from bfl.experiments.results.foreign import by_strength, evaluated_foreign
 from bfl.experiments.results.summary import summarize
 from bfl.experiments.run.network import NetworkDescription
 

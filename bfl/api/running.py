@@ -17,11 +17,11 @@ from bfl.configuration.sources import is_all_given, read_config_file
 from bfl.configuration.strategies import without_former_strategy
 from bfl.engine.flower import FlowerApp, RayEngine, run_serially
 from bfl.errors import ConfigurationError, unknown_name
-from bfl.experiments.run.run_name import made_up_name
 from bfl.experiments.run.simulation import (
     BACKENDS,
     agree_on_clients,
     check,
+    made_up_name,
     read_backend_config,
 )
 from bfl.files import given_path

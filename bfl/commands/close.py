@@ -6,7 +6,7 @@ import argparse
 import json
 
 from bfl.api import load
-from bfl.commands.options import add_run_config_to, path_argument
+from bfl.commands.terminal import add_run_config_to, path_argument
 from bfl.errors import ConfigurationError
 
 

@@ -6,8 +6,7 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from bfl.commands.interruption import Interruption
-from bfl.commands.supervision import supervised
+from bfl.commands.supervision import Interruption, supervised
 from bfl.printing import print_anywhere
 
 

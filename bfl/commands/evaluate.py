@@ -7,9 +7,8 @@ import json
 from typing import Any
 
 from bfl.api import load
-from bfl.commands.options import path_argument
 from bfl.commands.predict import add_prediction_to, check_new
-from bfl.commands.terminal import console
+from bfl.commands.terminal import console, path_argument
 from bfl.errors import RunError
 from bfl.experiments.results.table import metrics_table, results_table
 from bfl.files import write_atomically

@@ -16,7 +16,7 @@ from bfl.api import Result, load
 from bfl.api.predictions import checked_images
 from bfl.api.result import POSTERIORS
 from bfl.commands.image_files import USUAL_NAMES, read_images, read_labels
-from bfl.commands.options import path_argument
+from bfl.commands.terminal import path_argument
 from bfl.errors import ConfigurationError, DataError, RunError, unknown_name
 from bfl.evaluation.features import FEWEST, in_the_plane, silhouette
 from bfl.experiments.comparison.listing import Layout, draw_layouts

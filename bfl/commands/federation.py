@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bfl.commands.options import path_argument
+from bfl.commands.terminal import path_argument
 from bfl.errors import BflError, ConfigurationError, RunError
 from bfl.texts import read_text
 

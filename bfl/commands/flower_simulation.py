@@ -9,8 +9,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from bfl.commands.errors import exits_with_status
-from bfl.commands.options import add_run_config_to, path_argument
+from bfl.commands.terminal import add_run_config_to, exits_with_status, path_argument
 from bfl.configuration.sources import flatten, read_run_config, read_toml, with_own_plugins
 from bfl.engine.flower import OWN_SERVER, FlowerApp, RayEngine, Values, run_serially
 from bfl.engine.run import EngineRun

@@ -21,15 +21,13 @@ from bfl.commands import (
     study,
     study_results,
 )
-from bfl.commands.errors import exits_with_status
-from bfl.commands.options import path_argument
-from bfl.commands.terminal import as_markdown, console
+from bfl.commands.terminal import as_markdown, console, exits_with_status, path_argument
 from bfl.configuration.component_slots import REGISTRIES, SLOTS
 from bfl.configuration.settings import Setting, settings, settings_of, unset_values
 from bfl.data.datasets import dataset_sources
 from bfl.errors import ConfigurationError, DataError, unknown_name
 from bfl.experiments.results.figures import draw_all
-from bfl.experiments.results.glossary import glossary_page
+from bfl.experiments.results.table import glossary_page
 from bfl.plugins import activate
 from bfl.registry import Registry
 

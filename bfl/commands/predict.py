@@ -12,7 +12,7 @@ from bfl.api import Predictions, load
 from bfl.api.predictions import checked_images
 from bfl.api.result import POSTERIORS
 from bfl.commands.image_files import USUAL_NAMES, read_images
-from bfl.commands.options import path_argument
+from bfl.commands.terminal import path_argument
 from bfl.data.datasets.pixels import dark_pixels
 from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.results.table import results_table

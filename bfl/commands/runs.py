@@ -10,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.measure import Measurement
 
-from bfl.commands.options import path_argument
+from bfl.commands.terminal import path_argument
 from bfl.errors import BflError, ConfigurationError, DataError, RunError
 from bfl.experiments.comparison.listing import (
     ListedRun,

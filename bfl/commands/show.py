@@ -11,8 +11,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from bfl.commands.options import add_run_config_to, path_argument
-from bfl.commands.terminal import console
+from bfl.commands.terminal import add_run_config_to, console, path_argument
 from bfl.configuration import Configuration, resolve, unread_settings
 from bfl.configuration.settings import given_values
 from bfl.configuration.sources import read_with_sources

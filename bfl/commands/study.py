@@ -12,7 +12,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bfl.commands.options import add_run_config_to, path_argument
+from bfl.commands.terminal import add_run_config_to, path_argument
 from bfl.configuration.configuration import Value
 from bfl.configuration.sources import read_run_config
 from bfl.engine.flower import FlowerApp, RayEngine

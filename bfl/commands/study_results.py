@@ -6,8 +6,8 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from bfl.commands.options import path_argument
 from bfl.commands.study import add_place_to, only, places_of, study_file
+from bfl.commands.terminal import path_argument
 from bfl.errors import ConfigurationError, DataError, unknown_name
 from bfl.experiments.studies.figures import draw_study
 from bfl.experiments.studies.folder import StudyFolder

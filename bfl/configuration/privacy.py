@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bfl.configuration.configuration import Configuration
 from bfl.federation.outgoing import is_private
-from bfl.federation.privacy.mechanism import Mechanism
+from bfl.federation.privacy.accountant import Mechanism
 
 
 def says_nothing_measured(configuration: Configuration) -> bool:

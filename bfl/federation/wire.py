@@ -166,7 +166,7 @@ class TrainTask:
         examples: (N,) positions of the client's examples in the training data; None when the node
             has data of its own.
         run_folder: The run's folder on the server, absolute, or empty.
-        run_key: The run's own word, see ``bfl.experiments.results.identity``, or empty.
+        run_key: The run's own word, see ``bfl.experiments.results.environment``, or empty.
         pooled_round: The last round in which the server has pooled this client's update, whose
             state the client takes up; 0: none yet, and the client begins anew.
         damping: By how much that round's change of the posterior was damped.

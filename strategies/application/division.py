@@ -10,7 +10,7 @@ import numpy as np
 from bfl import randomness
 from bfl.configuration import Configuration
 from bfl.data.datasets import Dataset
-from bfl.data.datasets.digest import digest_of
+from bfl.data.datasets.base import digest_of
 from bfl.data.datasets.server_data import ServerData, without
 from bfl.data.datasets.subset import train_positions
 from bfl.data.partitions import Partition, own_test_split

@@ -19,14 +19,13 @@ from bfl.data.datasets.subset import with_test_examples
 from bfl.data.partitions.manifest import describe
 from bfl.engine.run import run_of
 from bfl.errors import LostStateError, RunError
-from bfl.experiments.results.environment import describe_environment
+from bfl.experiments.results.environment import describe_environment, run_key, without_numbers
 from bfl.experiments.results.file_names import REFUSALS
-from bfl.experiments.results.identity import run_key, without_numbers
 from bfl.experiments.results.progress import ProgressReport
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.network import NetworkDescription
 from bfl.experiments.run.resume import Checkpoint, Checkpoints, open_run
-from bfl.experiments.run.run_name import made_up_name
+from bfl.experiments.run.simulation import made_up_name
 from bfl.experiments.tracking import TrackedRun, live_log
 from bfl.federation.outgoing import is_private
 from bfl.federation.wire import Positions, posterior_from_arrays, posterior_to_arrays

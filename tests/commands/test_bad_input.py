@@ -13,7 +13,7 @@ from flwr.app import Context, RecordDict
 from bfl import load, run
 from bfl.commands.flower_simulation import main
 from bfl.commands.main import main as bfl
-from bfl.commands.options import path_argument
+from bfl.commands.terminal import path_argument
 from bfl.configuration import default_values, resolve
 from bfl.configuration.sources import read_run_config
 from bfl.errors import BflError

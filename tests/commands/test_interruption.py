@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from terminal import Terminal
 
-from bfl.commands.errors import exits_with_status
+from bfl.commands.terminal import exits_with_status
 from bfl.errors import RunError
 
 COMMAND = """
 import hashlib, subprocess, sys, threading, time
-from bfl.commands.errors import exits_with_status
+from bfl.commands.terminal import exits_with_status
 from bfl.engine.run import EngineRun
 from bfl.errors import RunError
 

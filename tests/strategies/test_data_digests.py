@@ -12,7 +12,7 @@ from small_federation import make_app, make_grid
 
 from bfl.configuration import resolve
 from bfl.data.datasets import Dataset
-from bfl.data.datasets.digest import digest_of
+from bfl.data.datasets.base import digest_of
 from bfl.data.datasets.server_data import ServerData
 from bfl.errors import ConfigurationError
 from strategies.application.division import data_digests

@@ -13,8 +13,7 @@ from flwr.app import ConfigRecord, RecordDict
 from bfl.configuration import resolve
 from bfl.errors import ConfigurationError
 from bfl.federation.outgoing import Noise
-from bfl.federation.privacy.accountant import gaussian_epsilon, sampled_gaussian_epsilon
-from bfl.federation.privacy.ledger import Ledger
+from bfl.federation.privacy.accountant import Ledger, gaussian_epsilon, sampled_gaussian_epsilon
 from bfl.federation.sampling import samplings
 from bfl.learning.corrections import NoCorrection, corrections
 from bfl.learning.example_privacy import DifferentiallyPrivateSgd

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from bfl.data.datasets.digest import digest_of
 from bfl.data.datasets.pixels import dark_pixels
 from bfl.errors import ConfigurationError, DataError
 from bfl.federation.assignment import assigned
 from bfl.registry import Component, Registry
 from bfl.texts import printable
+
+
+def digest_of(*arrays: npt.NDArray[Any]) -> str:
+    """Return the SHA-256 of arrays with their types and shapes, as hexadecimal digits.
+
+    CIFAR-10 with its 60,000 images, 184 MB, takes less than a second.
+    """
+    found = hashlib.sha256()
+    for array in arrays:
+        found.update(f"{array.dtype.str} {array.shape} ".encode())
+        found.update(np.ascontiguousarray(array).data if array.size else b"")
+    return found.hexdigest()
+
 
 _NAMED = 10
 """Greatest number of absent classes that a message names."""

@@ -4,14 +4,37 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
 from typing import Any
 
-from bfl.configuration import resolve, unread_settings
+from bfl.configuration import Configuration, resolve, unread_settings
 from bfl.configuration.settings import UNSET
 from bfl.engine.flower import FlowerApp, Values
 from bfl.errors import ConfigurationError, unknown_name
 from bfl.experiments.run.resume import check_output
 from bfl.texts import from_json
+
+
+def made_up_name(configuration: Configuration) -> str:
+    """Return a readable name that no run in ``output-dir`` has: the time, then what was chosen."""
+    keys = configuration.keys
+    parts = (
+        datetime.now().strftime("%Y%m%d-%H%M%S"),
+        keys.dataset.split(":")[0],
+        configuration.inference.name,
+        configuration.pooling.name,
+        configuration.weighting.name,
+        configuration.partition.name,
+        f"seed{keys.seed}",
+    )
+    name, number = "-".join(parts), 1
+    free = name
+    while (Path(keys.output_dir) / free).exists():
+        number += 1
+        free = f"{name}-{number}"
+    return free
+
 
 DEFAULT_SUPERNODES = 10
 BACKENDS = ("ray", "serial")

@@ -14,9 +14,14 @@ import numpy as np
 from pydantic import Field
 
 from bfl.federation.parts import Counts
-from bfl.federation.privacy.accountant import EPSILON, gaussian_epsilon, noise_multiplier_for
+from bfl.federation.privacy.accountant import (
+    EPSILON,
+    NO_BUDGET,
+    Mechanism,
+    gaussian_epsilon,
+    noise_multiplier_for,
+)
 from bfl.federation.privacy.difference import Array, difference, moved
-from bfl.federation.privacy.mechanism import NO_BUDGET, Mechanism
 from bfl.federation.privacy.normals import Normals
 from bfl.posteriors import Posterior
 from bfl.registry import Component, Registry

@@ -4,10 +4,85 @@ from __future__ import annotations
 
 import importlib.util
 import math
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
-from bfl.errors import ConfigurationError
+from bfl.errors import ConfigurationError, DataError
+from bfl.files import write_atomically
+from bfl.texts import read_text
+
+NO_BUDGET = 1e6
+"""The default of a budget for ε, which no run with a meaning reaches."""
+
+
+@dataclass(frozen=True)
+class Mechanism:
+    """Noised releases of a client, with what their ε is and may be.
+
+    Attributes:
+        metric: What ε is called in a round's record and among a run's metrics.
+        multiplier_key: The configuration key of the noise.
+        multiplier: Its value z, above 0.
+        budget_key: The configuration key of the greatest ε.
+        budget: Its value.
+        delta: δ, in (0, 1).
+        releases: How many a client makes in a round, of its number of epochs.
+        epsilon: ε of so many releases.
+        multiplier_for: The z with which so many releases, the second argument, have an ε.
+    """
+
+    metric: str
+    multiplier_key: str
+    multiplier: float
+    budget_key: str
+    budget: float
+    delta: float
+    releases: Callable[[int], int]
+    epsilon: Callable[[int], float]
+    multiplier_for: Callable[[float, int], float]
+
+
+class Ledger:
+    """The rounds that a run has begun, in their order.
+
+    Where noise is keyed by the seed, a round that is made again has the noise that it had and is no
+    other release: it counts once, and no file is kept. Where noise is drawn anew it counts again.
+
+    Args:
+        path: The file, of one line a round; None where noise is keyed by the seed.
+        finished: The rounds that are over, which count whatever the file says.
+
+    Attributes:
+        begun: The rounds begun so far; one that was made again stands here again.
+    """
+
+    def __init__(self, path: Path | None, finished: Iterable[int] = ()) -> None:
+        self._path = path
+        self.begun: list[int] = []
+        if path is not None and path.is_file():
+            try:
+                self.begun = [int(line) for line in read_text(path).split()]
+            except ValueError as error:
+                raise DataError(f"{path} is corrupt: {error}") from error
+        self.begun += [number for number in finished if number not in self.begun]
+
+    def begin(self, server_round: int) -> bool:
+        """Note that a round begins, so that it outlives this process; return whether it counts.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        if self._path is None and server_round in self.begun:
+            return False
+        self.begun.append(server_round)
+        if self._path is not None:
+            text = "".join(f"{number}\n" for number in self.begun)
+            write_atomically(self._path, text.encode("ascii"))
+        return True
+
 
 EPSILON = "epsilon"
 """Name of the clients' ε in a round's record and among a run's metrics."""

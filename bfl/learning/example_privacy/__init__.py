@@ -11,10 +11,11 @@ from pydantic import Field
 
 from bfl.federation.privacy.accountant import (
     EXAMPLE_EPSILON,
+    NO_BUDGET,
+    Mechanism,
     sampled_gaussian_epsilon,
     sampled_noise_multiplier_for,
 )
-from bfl.federation.privacy.mechanism import NO_BUDGET, Mechanism
 from bfl.federation.privacy.normals import Array, Draws
 from bfl.registry import Component, Registry
 

@@ -11,8 +11,7 @@ import pytest
 from bfl.evaluation.uncertainty import random_gain as control
 from bfl.evaluation.uncertainty import retention_curve
 from bfl.evaluation.uncertainty import retention_gain as gains
-from bfl.evaluation.uncertainty.random_gain import random_gain
-from bfl.evaluation.uncertainty.retention_gain import RESOLUTION, retention_gain
+from bfl.evaluation.uncertainty.retention import RESOLUTION, random_gain, retention_gain
 
 
 def test_the_control_is_the_root_mean_square_over_all_orders() -> None:

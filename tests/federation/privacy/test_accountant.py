@@ -11,12 +11,12 @@ from scipy.stats import norm
 
 from bfl.federation.outgoing import Noise
 from bfl.federation.privacy.accountant import (
+    Ledger,
     gaussian_epsilon,
     noise_multiplier_for,
     sampled_gaussian_epsilon,
     sampled_noise_multiplier_for,
 )
-from bfl.federation.privacy.ledger import Ledger
 
 
 def analytic_epsilon(sigma: float, delta: float) -> float:

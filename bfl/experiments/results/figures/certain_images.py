@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from bfl.experiments.results.examples import BY, Examples, read_examples
 from bfl.experiments.results.figures.base import Figure, figures
-from bfl.experiments.results.figures.classes import class_names
 from bfl.experiments.results.figures.style import (
     COLORS,
     INK,
+    class_names,
     names_of_classes,
     new_figure,
     set_title,
 )
 from bfl.experiments.results.run_folder import EXAMPLES, RunFolder
+from bfl.experiments.results.summary import BY, Examples, read_examples
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

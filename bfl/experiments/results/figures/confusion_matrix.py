@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.experiments.results.figures.base import Figure, figures
-from bfl.experiments.results.figures.classes import class_names
 from bfl.experiments.results.figures.style import (
     INK,
+    class_names,
     names_of_classes,
     new_figure,
     percent_axis,

@@ -6,7 +6,6 @@ from itertools import cycle
 from typing import TYPE_CHECKING
 
 from bfl.errors import DataError
-from bfl.experiments.results.corruptions import METRICS
 from bfl.experiments.results.figures.base import Figure, figures
 from bfl.experiments.results.figures.style import (
     COLORS,
@@ -17,6 +16,7 @@ from bfl.experiments.results.figures.style import (
     set_title,
 )
 from bfl.experiments.results.file_names import CORRUPTIONS
+from bfl.experiments.results.foreign import METRICS
 from bfl.experiments.results.run_folder import RunFolder
 
 if TYPE_CHECKING:

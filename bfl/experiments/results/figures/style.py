@@ -9,11 +9,28 @@ from pathlib import PurePath
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
-from bfl.experiments.results.run_folder import CONFIG, RunFolder
+from bfl.errors import DataError
+from bfl.experiments.results.run_folder import CONFIG, NETWORK, RunFolder
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as MatplotlibFigure
+
+
+def class_names(folder: RunFolder) -> tuple[str, ...]:
+    """Return the names of a run's classes; none for runs that have not written them down.
+
+    Raises:
+        DataError: The file is there but corrupt.
+    """
+    if not folder.holds(NETWORK):
+        return ()
+    content = folder.network()
+    try:
+        return tuple(str(name) for name in content["class-names"])
+    except (KeyError, TypeError) as error:
+        raise DataError(f"{folder.path / NETWORK} is corrupt: {error!r}") from error
+
 
 # Okabe and Ito's palette, which the colour-blind can tell apart; yellow is left out on white.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#333333", "#8C564B")
