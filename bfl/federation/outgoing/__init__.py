@@ -1,7 +1,4 @@
-"""Parts of the chain that an update passes on its way out of a client.
-
-``outgoing="clip+noise"`` is differential privacy of whole clients, see docs/privacy.md.
-"""
+"""Chain that an update passes on its way out; ``clip+noise``: differential privacy of clients."""
 
 from __future__ import annotations
 
@@ -30,13 +27,11 @@ from bfl.registry import Component, Registry
 class Outgoing(Component, ABC):
     """Change of a client's update before it is sent, and of the clients' pool.
 
-    It works on the update's difference from what was received, a vector of means, points and
-    logarithms of standard deviations (``bfl.federation.privacy.difference``).
+    It works on the update's ``difference`` from what was received.
 
     Attributes:
         stage: Where in a chain it stands: no part stands behind one of a later stage.
-        lengthens: Whether a difference may be longer behind it than before, by ``change`` or by
-            ``change_pool``: one that may has no place where privacy rests on a bounded length.
+        lengthens: Whether it may make a difference longer; privacy rests on a bounded length.
     """
 
     stage: ClassVar[int] = 0

@@ -8,9 +8,7 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from bfl.evaluation.uncertainty import random_gain as control
-from bfl.evaluation.uncertainty import retention_curve
-from bfl.evaluation.uncertainty import retention_gain as gains
+from bfl.evaluation.uncertainty import retention, retention_curve
 from bfl.evaluation.uncertainty.retention import RESOLUTION, random_gain, retention_gain
 
 
@@ -57,4 +55,4 @@ def test_rounding_noise_gains_nothing_however_well_it_sorts() -> None:
 
 
 def test_the_examples_hold() -> None:
-    assert doctest.testmod(control).failed == doctest.testmod(gains).failed == 0
+    assert doctest.testmod(retention).failed == 0
