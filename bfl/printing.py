@@ -1,4 +1,7 @@
-"""Standard output and error that no character, and no reader that has gone, ends a run by."""
+"""Standard output and error: no character and no reader that has gone ends a run.
+
+TensorFlow's banner, which no setting of its own turns off, is kept away.
+"""
 
 from __future__ import annotations
 

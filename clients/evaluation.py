@@ -1,4 +1,4 @@
-"""Evaluation of a client's models on its own test split (``judged-by``)."""
+"""Evaluation of a client's models on its own test split (``judged-by``) or its own test data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Guard of a client's work: its errors reach the server, and it cannot hang for ever."""
+"""Guard of a client's work: what its node refuses, errors that reach the server, and a deadline."""
 
 from __future__ import annotations
 

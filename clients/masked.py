@@ -26,8 +26,9 @@ from bfl.federation.secure_aggregation.client import (
     unmask,
 )
 from bfl.federation.secure_aggregation.errors import ProtocolError
+from bfl.federation.secure_aggregation.fixed_point import Ring, encoded
 from bfl.federation.secure_aggregation.keys import Unsigned
-from bfl.federation.secure_aggregation.masking import Ring, encoded, encoded_statistics
+from bfl.federation.secure_aggregation.masking import encoded_statistics
 from bfl.federation.secure_aggregation.messages import (
     Confirmations,
     Fields,

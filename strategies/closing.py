@@ -14,7 +14,7 @@ from bfl.closing.chain import asked, folded, greatest, length, told
 from bfl.closing.closed import begun
 from bfl.errors import ConfigurationError
 from bfl.federation.exchanges import Direct
-from bfl.federation.secure_aggregation.masking import decoded, exponent_for
+from bfl.federation.secure_aggregation.fixed_point import decoded, exponent_for
 from bfl.federation.state import Snapshots
 from bfl.federation.wire import CLOSE
 from bfl.posteriors import Manifest, Posterior

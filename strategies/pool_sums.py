@@ -12,7 +12,8 @@ from bfl.aggregation.weightings import Weighting
 from bfl.errors import PosteriorError
 from bfl.federation.client_metrics import NUM_EXAMPLES
 from bfl.federation.secure_aggregation.accuracy import agreed_exponents, check_accuracy
-from bfl.federation.secure_aggregation.masking import Ring, decoded_statistics
+from bfl.federation.secure_aggregation.fixed_point import Ring
+from bfl.federation.secure_aggregation.masking import decoded_statistics
 from bfl.federation.secure_aggregation.messages import SecureSums
 from bfl.posteriors import Posterior
 from strategies.method import Method

@@ -24,7 +24,8 @@ from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.posterior import Floored, with_scale_floor
 from strategies.method import Method
 from strategies.pool_sums import ClientsSum, WantedSum, pool_sums, wanted_sum
-from strategies.pool_updates import PooledClient, RoundStatistics, pool_updates
+from strategies.pool_updates import pool_updates
+from strategies.round_statistics import PooledClient, RoundStatistics
 from strategies.server_state import PooledRound, PooledRounds, ServerState
 from strategies.training_request import (
     Combination,

@@ -1,4 +1,7 @@
-"""State that the server carries from round to round: one value, for checkpoints as it is."""
+"""State that the server carries from round to round: one value, for checkpoints as it is.
+
+A round that is pooled and not yet refined is kept as well: a kill then costs no training.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Request to the clients of a round, and the checks of their updates."""
+"""Request to the clients of a round, the checks of their updates, and the sums of their arrays."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Services of the server to its parts, and what it tells them of a round."""
+"""Services of the server to its parts, what it tells them of a round, and who may use it."""
 
 from __future__ import annotations
 

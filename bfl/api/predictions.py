@@ -1,4 +1,4 @@
-"""Predictions of a run's posterior for given images."""
+"""Predictions of a run's posterior for given images, which are checked first."""
 
 from __future__ import annotations
 

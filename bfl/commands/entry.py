@@ -6,7 +6,8 @@ import importlib
 import sys
 from collections.abc import Sequence
 
-from bfl.commands.supervision import Interruption, supervised
+from bfl.commands.interruption import Interruption
+from bfl.commands.supervision import supervised
 from bfl.printing import print_anywhere
 
 

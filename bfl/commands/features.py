@@ -19,7 +19,7 @@ from bfl.commands.image_files import USUAL_NAMES, read_images, read_labels
 from bfl.commands.terminal import path_argument
 from bfl.errors import ConfigurationError, DataError, RunError, unknown_name
 from bfl.evaluation.features import FEWEST, in_the_plane, silhouette
-from bfl.experiments.comparison.listing import Layout, draw_layouts
+from bfl.experiments.comparison.layouts import Layout, draw_layouts
 from bfl.experiments.results.table import results_table
 from bfl.files import write_atomically
 

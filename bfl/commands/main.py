@@ -27,7 +27,7 @@ from bfl.configuration.settings import Setting, settings, settings_of, unset_val
 from bfl.data.datasets import dataset_sources
 from bfl.errors import ConfigurationError, DataError, unknown_name
 from bfl.experiments.results.figures import draw_all
-from bfl.experiments.results.table import glossary_page
+from bfl.experiments.results.glossary import glossary_page
 from bfl.plugins import activate
 from bfl.registry import Registry
 

@@ -1,4 +1,4 @@
-"""Terminal on which commands print their tables."""
+"""Terminal of the commands: tables, shared options, and one message with a status on an error."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from bfl.commands.supervision import Interruption
+from bfl.commands.interruption import Interruption
 from bfl.errors import BflError, ConfigurationError, DataError
 from bfl.files import given_path
 

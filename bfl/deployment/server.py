@@ -23,7 +23,7 @@ from bfl.deployment.registration import CONNECTION, Registration
 from bfl.deployment.settings import EVERY_ADDRESS, EVERY_ADDRESS_6, ServerSettings
 from bfl.engine.flower.superlink import superlink_command
 from bfl.errors import BflError, RunError
-from bfl.experiments.results.environment import locked
+from bfl.experiments.results.identity import locked
 
 NODES = "nodes.json"
 START_WAIT = 120.0

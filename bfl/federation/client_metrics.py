@@ -1,4 +1,4 @@
-"""Names of the clients' measurements, in messages and in rounds' records; free of Flower."""
+"""Names of the clients' measurements, and text from clients made safe to print; free of Flower."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Description that a node gives of itself before the first round, as Flower's records."""
+"""Answers of nodes before the first round, as Flower's records: who they are, and their network.
+
+A server that builds no network asks its clients for the parameters.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ from bfl.federation.wire import CONFIG, VERSION, WIRE_FORMAT, WireFormatError, c
 from bfl.posteriors import Manifest
 from bfl.posteriors.manifest import LEAST_DIMENSIONS, Initialization, Parameter
 
-MESSAGE_TYPE = "query.network"
+NETWORK_QUERY = "query.network"
 
 MOST_PARAMETERS = 2**31
 """The most parameters that a network may have: 8 GiB for one float32 vector of them."""

@@ -1,4 +1,7 @@
-"""A posterior over a network's parameters: what is trained, sent and pooled, as flat vectors."""
+"""A posterior over a network's parameters: what is trained, sent and pooled, as flat vectors.
+
+A floor keeps the standard deviations of a pooled one large enough for training to move them.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Division of the run's images among the clients."""
+"""Division of the run's images among the clients, and digests of the data."""
 
 from __future__ import annotations
 

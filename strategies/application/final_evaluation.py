@@ -15,6 +15,7 @@ from bfl.evaluation.prediction_sets import set_numbers
 from bfl.evaluation.predictives.evaluated import ENSEMBLE, EvaluatedEnsemble
 from bfl.experiments.results.collapse import CollapseWatch
 from bfl.experiments.results.evaluated_clients import evaluated_clients, means_over_clients, told
+from bfl.experiments.results.examples import write_examples
 from bfl.experiments.results.figures import draw_all
 from bfl.experiments.results.file_names import CLOSING, CORRUPTIONS, FOREIGN
 from bfl.experiments.results.foreign import (
@@ -25,7 +26,7 @@ from bfl.experiments.results.foreign import (
     write_foreign,
 )
 from bfl.experiments.results.run_folder import FINAL_EVALUATION
-from bfl.experiments.results.summary import write_ensemble, write_evaluation, write_examples
+from bfl.experiments.results.summary import write_ensemble, write_evaluation
 from bfl.experiments.results.table import metrics_table
 from bfl.experiments.run.resume import Checkpoints
 from bfl.federation.wire import Positions

@@ -17,7 +17,7 @@ from bfl.data.datasets import Dataset
 from bfl.data.datasets.server_data import ServerData
 from bfl.errors import ConfigurationError, RunError
 from bfl.federation.client_metrics import neutralized
-from bfl.federation.node_description import MESSAGE_TYPE, NetworkQuery, manifest_from_content
+from bfl.federation.node_description import NETWORK_QUERY, NetworkQuery, manifest_from_content
 from bfl.federation.wire import WireFormatError
 from bfl.posteriors import Manifest, Posterior
 from strategies.federation import Federation
@@ -82,7 +82,7 @@ def manifest_of_clients(
     messages = []
     for partition_id, node in federation.nodes.items():
         query = NetworkQuery(texts[federation.reads_run_paths(partition_id)], shape, classes)
-        messages.append(Message(query.to_content(), node, MESSAGE_TYPE))
+        messages.append(Message(query.to_content(), node, NETWORK_QUERY))
     said: dict[str, list[int]] = defaultdict(list)
     failed: list[str] = []
     replies = exchange_with_retries(

@@ -19,8 +19,9 @@ from bfl.data.datasets.subset import with_test_examples
 from bfl.data.partitions.manifest import describe
 from bfl.engine.run import run_of
 from bfl.errors import LostStateError, RunError
-from bfl.experiments.results.environment import describe_environment, run_key, without_numbers
+from bfl.experiments.results.environment import describe_environment
 from bfl.experiments.results.file_names import REFUSALS
+from bfl.experiments.results.identity import run_key, without_numbers
 from bfl.experiments.results.progress import ProgressReport
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.run.network import NetworkDescription
@@ -32,13 +33,7 @@ from bfl.federation.wire import Positions, posterior_from_arrays, posterior_to_a
 from bfl.posteriors import Posterior
 from bfl.printing import print_anywhere
 from strategies.application.division import check_partition, data_digests, own_test_positions, split
-from strategies.application.evaluation import (
-    evaluation,
-    model_evaluation,
-    own_server,
-    server_data,
-    start_tensorflow,
-)
+from strategies.application.evaluation import evaluation, model_evaluation, own_server, server_data
 from strategies.application.final_evaluation import finish
 from strategies.application.no_evaluator import (
     NoEvaluator,
@@ -59,6 +54,7 @@ from strategies.application.preflight import (
 from strategies.application.pretraining import Pretraining
 from strategies.application.round_recorder import RoundRecorder
 from strategies.application.run_context import RunContext, account_of, best_posterior, make_strategy
+from strategies.application.server_threads import start_tensorflow
 from strategies.federation import Federation, discover
 from strategies.method import Method
 from strategies.pool_sums import hidden_metrics

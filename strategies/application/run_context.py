@@ -1,4 +1,4 @@
-"""Context of one run's rounds and of its end."""
+"""Context of one run's rounds and of its end, and the Strategy that its configuration describes."""
 
 from __future__ import annotations
 

@@ -15,8 +15,8 @@ from bfl.configuration.settings import settings_of
 from bfl.data.datasets import dataset_sources
 from bfl.evaluation.metrics import metrics
 from bfl.evaluation.uncertainty import uncertainties
+from bfl.experiments.results.glossary import glossary_entry
 from bfl.experiments.results.run_folder import RunFolder
-from bfl.experiments.results.table import glossary_entry
 from bfl.plugins import activate
 
 PLUGIN = """

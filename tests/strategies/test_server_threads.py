@@ -14,8 +14,8 @@ from bfl.engine.resources import cpus_of_this_process
 from bfl.errors import ConfigurationError
 from bfl.experiments.studies.planning import PlannedRun
 from bfl.experiments.studies.study import Cell, Run
-from strategies.application import evaluation as server_threads
-from strategies.application.evaluation import start_tensorflow
+from strategies.application import server_threads
+from strategies.application.server_threads import start_tensorflow
 
 DECIDES: dict[str, dict[str, Any]] = {
     "distillation": {"strategy": "fedbe"},

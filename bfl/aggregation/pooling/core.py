@@ -2,7 +2,8 @@
 
 Pooling is bound by memory, so a block's sums stay in the processor's cache while one client after
 the other is folded in. For every parameter the clients are added one by one, in their order:
-neither blocks nor the groups in which clients come change a bit of the result.
+neither blocks nor the groups in which clients come change a bit of the result. Wrong weights and
+values are refused: nothing is mended in silence.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Distillation of an ensemble into the pooled model: FedBE and what it is compared with."""
+"""Distillation of an ensemble into the pooled model: FedBE and what it is compared with.
+
+A plan has the learning rate of each step, and the steps after which models are kept.
+"""
 
 from __future__ import annotations
 

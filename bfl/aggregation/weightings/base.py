@@ -1,4 +1,7 @@
-"""Base of weightings: a number per client from its posterior or its number of examples."""
+"""Base of weightings: a number per client from its posterior or its number of examples.
+
+How concentrated weights are is measured here as well: effective clients and largest share.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Base of data sets and of their sources."""
+"""Base of data sets and of their sources, and digests of images and labels, bit for bit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Base of data sets that are another one with changed images."""
+"""Data sets that are another one with changed images: padded or resized."""
 
 from __future__ import annotations
 

@@ -20,15 +20,9 @@ part is named in ``tests/engine/test_private_parts.py``, where the next release 
 
 from bfl.engine.flower.app import OWN_SERVER, FlowerApp, Values
 from bfl.engine.flower.grid import is_simulation, poll_interval
+from bfl.engine.flower.messages import CLIENT_RAISED, NO_REPLY, log, new_run
 from bfl.engine.flower.ray_engine import RayEngine
-from bfl.engine.flower.replies import (
-    CLIENT_RAISED,
-    NO_REPLY,
-    Replies,
-    UnusableReplyError,
-    log,
-    new_run,
-)
+from bfl.engine.flower.replies import Replies, UnusableReplyError
 from bfl.engine.flower.serially import run_serially
 
 __all__ = [

@@ -1,4 +1,7 @@
-"""Flower's grid in memory, for a run that can be ended; and how often to look at a grid."""
+"""Flower's grid in memory, for a run that can be ended; and how often to look at a grid.
+
+It hands out a round's messages in time proportional to their number.
+"""
 
 from __future__ import annotations
 

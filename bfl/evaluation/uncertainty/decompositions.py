@@ -1,4 +1,4 @@
-"""Epistemic uncertainty."""
+"""Uncertainties of a prediction: its entropy, and the aleatoric and epistemic parts of it."""
 
 from __future__ import annotations
 

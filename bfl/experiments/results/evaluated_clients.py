@@ -1,4 +1,7 @@
-"""Results of each client's models on its own test data, best and last: ``clients.json``."""
+"""Results of each client's models on its own test data, best and last: ``clients.json``.
+
+Numbers that clients measure of themselves have a range in which they are believed.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Foreign images next to test images: how well each uncertainty tells them apart."""
+"""Foreign and corrupted images: how well each uncertainty tells them, and metrics by strength."""
 
 from __future__ import annotations
 

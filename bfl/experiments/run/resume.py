@@ -17,9 +17,9 @@ from bfl.closing import closings
 from bfl.configuration import Configuration, resolve
 from bfl.configuration.sources import GIVEN
 from bfl.errors import ConfigurationError, DataError, PosteriorError
-from bfl.experiments.results.environment import locked
 from bfl.experiments.results.evaluated_clients import drop_evaluations
 from bfl.experiments.results.files import plain
+from bfl.experiments.results.identity import locked
 from bfl.experiments.results.round_log import ROUNDS
 from bfl.experiments.results.run_folder import (
     CONFIG,

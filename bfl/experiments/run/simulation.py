@@ -1,4 +1,4 @@
-"""Backend and clients that a simulation starts with, and its refusals."""
+"""Name, backend and clients that a simulation starts with, and its refusals."""
 
 from __future__ import annotations
 

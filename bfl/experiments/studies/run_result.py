@@ -33,10 +33,10 @@ from bfl.data.datasets import portable_dataset
 from bfl.errors import DataError
 from bfl.evaluation.metrics import metrics as registered_metrics
 from bfl.evaluation.predictives.evaluated import ENSEMBLE
-from bfl.experiments.results.environment import digest, partition_digest
 from bfl.experiments.results.evaluated_clients import number_of_a_client
 from bfl.experiments.results.file_names import FOREIGN
 from bfl.experiments.results.foreign import numbers_of_foreign
+from bfl.experiments.results.identity import digest, partition_digest
 from bfl.experiments.results.round_log import ROUNDS
 from bfl.experiments.results.run_folder import (
     CLIENTS,

@@ -1,4 +1,8 @@
-"""ε of so many Gaussian releases, by ``dp-accounting``."""
+"""ε of so many Gaussian releases, by ``dp-accounting``.
+
+A mechanism tells the noise that a part adds. The ledger of begun rounds is written before anybody
+is asked: a crash forgets no release.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Bound of the rounding of a pooled posterior, known before anybody trains."""
+"""Range of values that clients and server agree on, and the bound of a pooled posterior's rounding.
+
+Both are known before anybody trains.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +21,8 @@ from bfl.aggregation.pooling import (
     pooled_statistics,
 )
 from bfl.errors import ConfigurationError, PosteriorError
-from bfl.federation.secure_aggregation.masking import FEWEST_CLIENTS, exponent_for, rounding
+from bfl.federation.secure_aggregation.fixed_point import exponent_for, rounding
+from bfl.federation.secure_aggregation.masking import FEWEST_CLIENTS
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import Vector
 

@@ -1,4 +1,4 @@
-"""Keys that two clients agree on, and what is sealed with them."""
+"""Keys that two clients agree on, what is sealed with them, and signatures under lasting ones."""
 
 from __future__ import annotations
 

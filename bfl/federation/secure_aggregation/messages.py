@@ -1,4 +1,4 @@
-"""Messages of clients and server, as plain fields; nothing here knows how they travel.
+"""Messages of clients and server, as plain fields, and the settings on which both agree.
 
 | stage | from the server | from a client |
 | --- | --- | --- |

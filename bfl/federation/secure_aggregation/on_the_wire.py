@@ -14,7 +14,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from bfl.aggregation.weightings import Weighting
 from bfl.federation.client_metrics import NUM_EXAMPLES
 from bfl.federation.secure_aggregation.errors import ProtocolError
-from bfl.federation.secure_aggregation.masking import Ring
+from bfl.federation.secure_aggregation.fixed_point import Ring
 from bfl.federation.secure_aggregation.messages import Delivery, Fields
 from bfl.federation.wire import ARRAYS, CONFIG, EXTRAS, METRICS, VERSION, WIRE_FORMAT, check_version
 from bfl.texts import from_json
@@ -41,6 +41,13 @@ def told_digest(
     That is the posterior, the arrays beside it, the exponents, the sum of their γ, and of the task
     all that is not one client's: the run's configuration without where data lie, and what a
     ServerApp has added.
+
+    A server that tells one client something else than the others, such as a grid on which the
+    others' statistics are nothing, would read that client's update in the sum. Masks are made with
+    this digest, so that masks of clients that were told different things do not cancel.
+
+    Source: Pasquini et al. (2022), "Eluding secure aggregation in federated learning via model
+    inconsistency", for the model; here all else that is alike goes into the digest as well.
 
     Args:
         content: The message that asks a client to train.

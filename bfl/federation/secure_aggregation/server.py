@@ -14,6 +14,7 @@ from bfl.federation.secure_aggregation.errors import (
     TooFewClientsError,
     UnusableClientsError,
 )
+from bfl.federation.secure_aggregation.fixed_point import Ring
 from bfl.federation.secure_aggregation.keys import (
     DIGEST,
     MASKING,
@@ -26,13 +27,7 @@ from bfl.federation.secure_aggregation.keys import (
     mask_between,
     new_secret,
 )
-from bfl.federation.secure_aggregation.masking import (
-    FEWEST_CLIENTS,
-    Neighbourhood,
-    Ring,
-    combined,
-    mask,
-)
+from bfl.federation.secure_aggregation.masking import FEWEST_CLIENTS, Neighbourhood, combined, mask
 from bfl.federation.secure_aggregation.messages import (
     Confirmations,
     Delivery,

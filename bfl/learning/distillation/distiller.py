@@ -1,4 +1,7 @@
-"""Training of a student on soft labels: steps inside a graph that is traced once."""
+"""Training of a student on soft labels: steps inside a graph that is traced once.
+
+Batch normalisation's moving statistics are then made anew from the images.
+"""
 
 from __future__ import annotations
 

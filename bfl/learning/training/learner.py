@@ -1,4 +1,7 @@
-"""One network in training: its loss and gradients on a batch, and its steps."""
+"""One network in training: its loss and gradients on a batch, and its steps.
+
+What a task hands to a step are variables, so that no task traces the step anew.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Task of one client in one round, and its result."""
+"""Task of one client in one round, the order in which it visits examples, and its result."""
 
 from __future__ import annotations
 

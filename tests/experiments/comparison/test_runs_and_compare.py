@@ -15,7 +15,7 @@ import pytest
 from bfl.commands.main import main
 from bfl.configuration import resolve
 from bfl.evaluation.prediction import PredictionStatistics
-from bfl.experiments.comparison import listing as differences
+from bfl.experiments.comparison import listing
 from bfl.experiments.comparison.listing import (
     LOCK,
     ListedRun,
@@ -322,4 +322,4 @@ def test_what_differs() -> None:
     assert differing_keys(configs) == ["seed", "new"]
     assert labels(["a", "b"], configs[:2]) == ["seed 0 · new –", "seed 1 · new true"]
     assert labels(["a", "b"], [configs[0]] * 2) == ["a", "b"]
-    assert doctest.testmod(differences).failed == 0
+    assert doctest.testmod(listing).failed == 0

@@ -11,10 +11,10 @@ from rich.console import Console
 from bfl.errors import DataError
 from bfl.evaluation.prediction import PredictionStatistics
 from bfl.experiments.results import RunFolder, table, write_evaluation
+from bfl.experiments.results.examples import write_examples
 from bfl.experiments.results.figures import draw_all, figures, style
 from bfl.experiments.results.file_names import CORRUPTIONS
 from bfl.experiments.results.foreign import by_strength, write_foreign
-from bfl.experiments.results.summary import write_examples
 from bfl.experiments.results.table import metrics_table, results_table
 
 CONFIG = {

@@ -14,13 +14,13 @@ from sklearn.metrics import confusion_matrix, roc_auc_score
 from bfl.errors import DataError
 from bfl.evaluation.prediction import PredictionStatistics
 from bfl.evaluation.uncertainty import uncertainties
-from bfl.experiments.comparison.listing import Layout, draw_layouts
+from bfl.experiments.comparison.layouts import Layout, draw_layouts
 from bfl.experiments.results import RunFolder, write_evaluation
+from bfl.experiments.results.examples import BY, MOST, read_examples, write_examples
 from bfl.experiments.results.figures import certain_images, client_curves, draw_all, figures
 from bfl.experiments.results.figures import confusion_matrix as matrix
 from bfl.experiments.results.figures import uncertainty_of_errors as errors
 from bfl.experiments.results.figures.style import drawable, names_of_classes
-from bfl.experiments.results.summary import BY, MOST, read_examples, write_examples
 
 NAMES = ["cat", "dog", "a $very$ long name"]
 EXAMPLES = 60

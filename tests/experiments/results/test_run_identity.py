@@ -18,7 +18,7 @@ import pytest
 from bfl.configuration import resolve
 from bfl.data.partitions.manifest import describe
 from bfl.errors import ConfigurationError, DataError
-from bfl.experiments.results.environment import (
+from bfl.experiments.results.identity import (
     is_run_key,
     locked,
     partition_digest,
@@ -33,7 +33,7 @@ from bfl.posteriors import Posterior
 HOLD = """
 import sys
 from pathlib import Path
-from bfl.experiments.results.environment import locked
+from bfl.experiments.results.identity import locked
 
 with locked(Path(sys.argv[1])):
     print("locked", flush=True)

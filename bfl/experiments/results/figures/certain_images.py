@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bfl.experiments.results.examples import BY, Examples, read_examples
 from bfl.experiments.results.figures.base import Figure, figures
 from bfl.experiments.results.figures.style import (
     COLORS,
@@ -17,7 +18,6 @@ from bfl.experiments.results.figures.style import (
     set_title,
 )
 from bfl.experiments.results.run_folder import EXAMPLES, RunFolder
-from bfl.experiments.results.summary import BY, Examples, read_examples
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bfl.errors import DataError
-from bfl.experiments.results.environment import WHOLE
 from bfl.experiments.results.figures.base import Figure, figures
 from bfl.experiments.results.figures.style import INK, new_figure, set_title
+from bfl.experiments.results.identity import WHOLE
 from bfl.experiments.results.run_folder import PARTITION, RunFolder
 
 if TYPE_CHECKING:
