@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from bfl.aggregation.ensemble import any_sampled
 from bfl.aggregation.samplers import WeightedSampler
 from bfl.aggregation.server import UsesServer
@@ -60,7 +62,7 @@ def check_before_start(configuration: Configuration, clients: int) -> None:
         split_off(dataset, keys.pretrain_examples, keys.pretrain_validation, used)
     refuse_personal_models(configuration, clients, dataset.image_shape)
     check_own_test_data(configuration, dataset, clients)
-    check_held_back(configuration, dataset, clients)
+    check_held_back(configuration, _split(configuration, dataset, clients))
     model = configuration.words["model"]
     check_images(model, configuration.architecture, dataset.image_shape, keys.dataset)
 
@@ -109,20 +111,27 @@ def check_own_test_data(configuration: Configuration, dataset: Dataset, clients:
         own_test_positions(configuration, dataset, _split(configuration, dataset, clients))
 
 
-def check_held_back(configuration: Configuration, dataset: Dataset, clients: int) -> None:
-    """Refuse a closing for which the clients of a simulation hold back too few examples.
+def check_held_back(
+    configuration: Configuration,
+    partition: Sequence[Positions | None],
+    own_examples: Mapping[int, int] | None = None,
+) -> None:
+    """Refuse a closing for which all clients together hold back too few examples.
+
+    Args:
+        configuration: The run's configuration.
+        partition: The examples of each client; None for nodes with data of their own.
+        own_examples: How many these have, by partition id.
 
     Raises:
-        ConfigurationError: Naming the keys; or the data cannot be split as configured.
+        ConfigurationError: Naming the keys.
     """
-    needing = [each for each in configuration.closing if each.needs_held_back]
-    if needing:
-        parts = _split(configuration, dataset, clients)
-        share = configuration.keys.calibration_share
-        held = sum(held_back_count(len(part), share) for part in parts if part is not None)
-        for each in needing:
-            if problem := each.held_back_problem(held):
-                raise ConfigurationError(problem)
+    own, share = own_examples or {}, configuration.keys.calibration_share
+    sizes = [own.get(i, 0) if part is None else len(part) for i, part in enumerate(partition)]
+    held = sum(held_back_count(size, share) for size in sizes if size)
+    for each in configuration.closing:
+        if each.needs_held_back and (problem := each.held_back_problem(held)):
+            raise ConfigurationError(problem)
 
 
 def _split(configuration: Configuration, dataset: Dataset, clients: int) -> list[Positions | None]:

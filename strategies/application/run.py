@@ -41,6 +41,7 @@ from strategies.application.no_evaluator import (
     refuse_without_network,
 )
 from strategies.application.preflight import (
+    check_held_back,
     check_no_moving_statistics,
     check_own_images,
     check_privacy,
@@ -115,6 +116,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
             check_partition(configuration, dataset, own, federation.size)
         partition = split(configuration, dataset, federation, own)
         test_partition = own_test_positions(configuration, dataset, partition)
+        check_held_back(configuration, partition, federation.own_examples)
         refuse_attackers(configuration, federation)
         refuse_personal_models(configuration, federation.size, dataset.image_shape)
         digests = data_digests(whole, federation, own)

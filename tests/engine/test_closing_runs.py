@@ -16,7 +16,7 @@ from bfl.errors import ConfigurationError, RunError
 from bfl.experiments.results import RunFolder
 from bfl.federation.state import Snapshots
 from strategies import closing
-from strategies.application.preflight import check_before_start
+from strategies.application.preflight import check_before_start, check_held_back
 
 VALUES: dict[str, Any] = {
     "model": "resnet8",
@@ -199,3 +199,8 @@ def test_an_alpha_below_what_held_back_examples_can_tell_is_refused(tmp_path: Pa
     check_before_start(resolve(values), 3)
     with pytest.raises(ConfigurationError, match="conformal-alpha"):
         check_before_start(resolve({**values, "conformal-alpha": 0.001}), 3)
+    nodes = {0: 30, 1: 40, 2: 30}  # with data of their own, of which 6, 8 and 6 are held back
+    few = resolve({**values, "conformal-alpha": 1 / 21})
+    check_held_back(few, [None] * 3, nodes)
+    with pytest.raises(ConfigurationError, match="20 examples"):
+        check_held_back(few.replace(conformal_alpha=1 / 22), [None] * 3, nodes)
