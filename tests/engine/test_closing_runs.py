@@ -199,6 +199,9 @@ def test_an_alpha_below_what_held_back_examples_can_tell_is_refused(tmp_path: Pa
     check_before_start(resolve(values), 3)
     with pytest.raises(ConfigurationError, match="conformal-alpha"):
         check_before_start(resolve({**values, "conformal-alpha": 0.001}), 3)
+    with pytest.raises(ConfigurationError, match="conformal-alpha"):
+        make_run(VALUES, 3, tmp_path / "run", conformal_alpha=0.001)
+    assert not RunFolder(tmp_path / "run").rounds()
     nodes = {0: 30, 1: 40, 2: 30}  # with data of their own, of which 6, 8 and 6 are held back
     few = resolve({**values, "conformal-alpha": 1 / 21})
     check_held_back(few, [None] * 3, nodes)
