@@ -136,7 +136,9 @@ def evaluated_metrics(
     meme, personal = models
     numbers: dict[str, float | int] = {TEST_EXAMPLES: int(labels.size)}
 
-    def judge(name: str, network: Network, family: Architecture, posterior: Posterior) -> float:
+    def accuracy_of(
+        name: str, network: Network, family: Architecture, posterior: Posterior
+    ) -> float:
         predictor = _predictor(network, family, keys.evaluate_precision, name)
         keyed = ("own-test", name, task.partition_id, task.server_round)
         try:
@@ -162,10 +164,10 @@ def evaluated_metrics(
 
     accuracies = []
     if MEME in configuration.personalization.models:
-        accuracies += [judge(MEME, trainer.network, configuration.architecture, meme)]
+        accuracies += [accuracy_of(MEME, trainer.network, configuration.architecture, meme)]
     if trainer.companion:
         own = Posterior(*(personal[name] for name in VECTORS))
-        accuracies += [judge(PERSONAL, trainer.companion.network, architecture, own)]
+        accuracies += [accuracy_of(PERSONAL, trainer.companion.network, architecture, own)]
         numbers[BETTER] = max(accuracies)
     return numbers
 

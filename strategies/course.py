@@ -132,7 +132,7 @@ def begin_course(
         manifest=strategy.manifest,
         warn=warnings.of_client,
     )
-    check_exchange(method, known, initial, clients.num_examples, asked, clients.patience.needed)
+    check_exchange(method, known, initial, clients.num_examples, asked, clients.retry_policy.needed)
     state = strategy.run.state or ServerState.first(
         initial, federation.size, method.begin(initial, federation.size)
     )

@@ -108,7 +108,7 @@ class FlowerClients:
         grid: Flower's grid.
         federation: The nodes; those that are gone are looked for again before each round.
         template: What of a task is the same in all rounds.
-        patience: How long they are waited for.
+        retry_policy: How long they are waited for, and how often asked again.
         max_examples: The most examples that a client may claim to hold of its own.
         manifest: The parameters of the network, where the server knows them.
         warn: Told what goes wrong with a client.
@@ -125,7 +125,7 @@ class FlowerClients:
         grid: Grid,
         federation: Federation,
         template: TaskTemplate,
-        patience: RetryPolicy,
+        retry_policy: RetryPolicy,
         *,
         max_examples: int,
         manifest: Manifest | None,
@@ -135,7 +135,7 @@ class FlowerClients:
         self.more = ConfigRecord()
         self._grid = grid
         self._template = template
-        self.patience = patience
+        self.retry_policy = retry_policy
         self._manifest = manifest
         self._warn = warn
         # What was known before the first round; who comes later is held to it.
@@ -176,7 +176,7 @@ class FlowerClients:
 
     def usable(self, request: TrainingRequest) -> UsableReplies:
         """Return what counts the usable replies of a round, and knows how many it takes."""
-        return UsableReplies(self.patience.needed(len(request.partition_ids)))
+        return UsableReplies(self.retry_policy.needed(len(request.partition_ids)))
 
     def messages(self, request: TrainingRequest) -> list[Message]:
         """Return the messages of a round; nodes that have come take the place of those gone."""
@@ -198,8 +198,8 @@ class FlowerClients:
         return exchange_with_retries(
             self._grid,
             messages,
-            silence=self.patience.silence,
-            retries=self.patience.retries,
+            silence=self.retry_policy.silence,
+            retries=self.retry_policy.retries,
             usable=usable,
             report=lambda node, reason: warn(partition_of(node), f"failed: {reason}"),
         )
@@ -243,8 +243,8 @@ class FlowerClients:
                 off, in every attempt; or rounding could carry their pool too far, and nobody was
                 asked; or the engine has died.
         """
-        number, patience = request.server_round, self.patience
-        needed = patience.needed(len(request.partition_ids))
+        number, retry_policy = request.server_round, self.retry_policy
+        needed = retry_policy.needed(len(request.partition_ids))
         try:
             wanted.check(needed)
         except ConfigurationError as error:
@@ -264,12 +264,12 @@ class FlowerClients:
                 wanted,
                 {client: content for client, content in contents if client not in left_out},
                 configuration=self._text,
-                silence=patience.silence,
+                silence=retry_policy.silence,
                 warn=warn,
                 message_type=request.message_type,
             ).run(needed)
 
-        return with_attempts(attempt, patience.retries, request.called, warn)
+        return with_attempts(attempt, retry_policy.retries, request.called, warn)
 
     def to_evaluate(
         self, server_round: int, arrays: ArrayRecord, share: float, seed: int

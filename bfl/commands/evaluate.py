@@ -46,7 +46,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
 
 
 def evaluate_run(given: argparse.Namespace) -> None:
-    """Judge a run, print the numbers, and write them if asked to."""
+    """Evaluate a run, print the numbers, and write them if asked to."""
     if given.output:
         check_new(given.output)
     found = load(given.folder, given.posterior).evaluate(

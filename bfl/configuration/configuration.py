@@ -135,13 +135,13 @@ class Configuration(Parts):
         """
         checked = self.exchange.clients_check
         merged = self._merged(k for k in SLOTS if not k.server_only or k.key in checked)
-        judging = {
+        evaluating = {
             key
             for registry in EVALUATION
             for component in registry.classes()
             for key in settings_of(component)
         }
-        merged.update({k: v for k, v in self.settings_of_every_run.items() if k in judging})
+        merged.update({k: v for k, v in self.settings_of_every_run.items() if k in evaluating})
         if not paths:
             merged = without_paths(merged)
         return {key: value for key, value in merged.items() if key not in SERVER_ONLY_KEYS}

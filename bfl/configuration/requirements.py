@@ -95,10 +95,10 @@ PROPERTIES: Mapping[str, Property] = {
         "judged-by", "clients that evaluate, as the server has no head", 'judged-by="clients"'
     ),
     "judged-clients": Property(
-        "weighting", "judging of clients' models by the server", 'weighting="train-size"'
+        "weighting", "evaluation of clients' models by the server", 'weighting="train-size"'
     ),
     "judged-ensemble": Property(
-        "predictive", "judging of an ensemble by the server", 'predictive="posterior"'
+        "predictive", "evaluation of an ensemble by the server", 'predictive="posterior"'
     ),
 }
 """bfl's own properties by name."""

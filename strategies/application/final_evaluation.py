@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 
 def finish(context: RunContext, posterior: Posterior, known: Known | None = None) -> None:
-    """Judge the final posterior in full if the server does, and write and show what is known.
+    """Evaluate the final posterior in full if the server does, and write and show what is known.
 
     Args:
         context: The run.
@@ -91,7 +91,7 @@ def finish(context: RunContext, posterior: Posterior, known: Known | None = None
 def _evaluate(
     context: RunContext, posterior: Posterior, samples: int, closed: Closed | None
 ) -> tuple[dict[str, float], Callable[[Positions], dict[str, float]] | None]:
-    """Judge the final posterior on the test data, and write what it predicts.
+    """Evaluate the final posterior on the test data, and write what it predicts.
 
     Returns:
         The metrics, and what gives those of some of the test images: None where logits are not

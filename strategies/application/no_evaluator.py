@@ -75,8 +75,8 @@ def manifest_of_clients(
         RunError: Fewer clients than ``min-clients`` have answered.
     """
     keys = configuration.keys
-    patience = RetryPolicy(keys.client_timeout, keys.min_clients, keys.round_retries)
-    usable = UsableReplies(patience.needed(federation.size))
+    retry_policy = RetryPolicy(keys.client_timeout, keys.min_clients, keys.round_retries)
+    usable = UsableReplies(retry_policy.needed(federation.size))
     shape, classes = dataset.image_shape, dataset.num_classes
     texts = {paths: text_for_clients(configuration, paths=paths) for paths in (False, True)}
     messages = []
@@ -88,8 +88,8 @@ def manifest_of_clients(
     replies = exchange_with_retries(
         grid,
         messages,
-        silence=patience.silence,
-        retries=patience.retries,
+        silence=retry_policy.silence,
+        retries=retry_policy.retries,
         usable=usable,
         report=lambda node, reason: None,
     )

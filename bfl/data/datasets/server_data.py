@@ -182,8 +182,8 @@ def check_no_test_images(data: ServerData, dataset: Dataset, word: str) -> None:
     Raises:
         ConfigurationError: Saying how many.
     """
-    judged = {image.tobytes() for image in dataset.test_images}
-    both = sum(image.tobytes() in judged for image in data.images)
+    tested = {image.tobytes() for image in dataset.test_images}
+    both = sum(image.tobytes() in tested for image in data.images)
     if both:
         raise ConfigurationError(
             f"server-data is '{word}', and {both} of its {len(data.images)} images are test images "

@@ -62,7 +62,7 @@ class CollapseWatch:
         self._say = say
 
     def look(self, numbers: Mapping[str, Any], samples: int, when: str) -> None:
-        """Judge a variational posterior by its numbers; see ``collapse``.
+        """Assess a variational posterior by its numbers; see ``collapse``.
 
         Args:
             numbers: The metrics.

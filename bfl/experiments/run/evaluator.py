@@ -1,4 +1,4 @@
-"""Judging a posterior on a test set, in a process of its own state: networks built once."""
+"""Evaluation of a posterior on a test set, in a process of its own state: networks built once."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ class EvaluationNetwork:
 
 
 class Evaluator:
-    """Judges posteriors of a run's network on the test set.
+    """Evaluator of posteriors of a run's network on the test set.
 
     Where clients keep heads of their own (``shared``), it has none and evaluates nothing: it knows
     what travels.

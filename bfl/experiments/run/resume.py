@@ -37,8 +37,6 @@ from bfl.posteriors import Posterior
 CHECKPOINTS = "checkpoints"
 _POSTERIOR, _STATE = "posterior.", "state."
 
-SERVER_THREADS = "server-threads"
-
 FREE_TO_CHANGE = frozenset(
     {
         "resume",

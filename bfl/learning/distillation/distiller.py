@@ -86,7 +86,6 @@ def statistics_pass(network: Network, batch_size: int = 128) -> StatisticsPass:
 
 
 Images = npt.NDArray[np.uint8]
-Probabilities = npt.NDArray[np.float32]
 
 
 class Distiller:

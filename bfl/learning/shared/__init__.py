@@ -122,7 +122,7 @@ class PartlyShared(SharedParameters):
     partial: ClassVar[bool] = True
 
     def requires(self) -> frozenset[str]:
-        """Return that clients judge: the server has no head."""
+        """Return that clients evaluate: the server has no head."""
         return frozenset({"judged-heads"})
 
     def excludes(self) -> frozenset[str]:
