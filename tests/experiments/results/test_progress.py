@@ -60,7 +60,8 @@ def test_a_metric_at_0_is_shown() -> None:
     assert second.endswith("round 2/3  failures 2  (2.5 s)")
 
 
-def test_a_terminal_gets_a_bar() -> None:
+def test_a_terminal_gets_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
     stream = io.StringIO()
     report(Console(file=stream, width=100, force_terminal=True))
     assert "1/3" in stream.getvalue()
