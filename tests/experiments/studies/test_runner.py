@@ -245,9 +245,7 @@ def test_a_run_that_another_process_makes_is_left_to_it(small: Small) -> None:
     assert small.make(PretendingEngine()).made == [SECOND]
 
 
-def test_bars_are_drawn_in_a_terminal_only(
-    small: Small, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bars_are_drawn_in_a_terminal_only(small: Small, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TERM", "xterm")
     small.make(PretendingEngine(), terminal=True)
     assert "runs" in small.shown
