@@ -361,12 +361,17 @@ def test_thresholds_are_the_scores_of_their_rank_rounded_up() -> None:
 def test_too_few_examples_for_alpha_give_whole_sets() -> None:
     known = closed((Conformal(conformal_alpha=0.01),), [examples(10, 50)])
     assert Closed(known).sets(examples(11, 20).features[:, :-1])["conformal"].all()
+    for number in range(2, 200):
+        least = Conformal(conformal_alpha=1 / (number + 1))
+        assert least.held_back_problem(number) is None
+        assert least.held_back_problem(number - 1)
 
 
-def test_rounds_are_shared_where_they_can_be() -> None:
+@pytest.mark.parametrize(("tolerance", "heads"), [(0.0, 3), (10.0, 1)])
+def test_rounds_are_shared_where_they_can_be(tolerance: float, heads: int) -> None:
     """Density goes along with the head's first round; what rests on the final head waits."""
     chain = (
-        BayesianHead(closing_rounds=3, closing_tolerance=0.0),
+        BayesianHead(closing_rounds=3, closing_tolerance=tolerance),
         FeatureDensity(),
         Temperature(),
         Conformal(),
@@ -375,11 +380,11 @@ def test_rounds_are_shared_where_they_can_be() -> None:
     while parts := asked(chain, known):
         rounds.append([each.name for each in parts])
         sums = measured(chain, told(chain, known), examples(12), examples(13))
+        assert sums.shape == (length(parts, FEATURES, CLASSES),)
         known = dict(folded(chain, known, sums, FEATURES, CLASSES))
     assert rounds == [
         ["bayesian-head", "feature-density"],
-        ["bayesian-head"],
-        ["bayesian-head"],
+        *[["bayesian-head"]] * (heads - 1),
         ["temperature"],
         ["conformal"],
     ]

@@ -21,7 +21,7 @@ from federation_folders import NOW, signed
 from flower_processes import free_ports, wait_for
 from installed import executable
 
-from bfl.deployment import connections, setup
+from bfl.deployment import connections, proxy, setup
 from bfl.deployment.connections import Door
 from bfl.deployment.processes import MOST_REVIVALS, Processes
 from bfl.deployment.settings import ServerSettings
@@ -81,7 +81,7 @@ def test_a_strangers_connection_ends(
 def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, int, dict[str, str]]]:
     """Return the port and the process of a door before no SuperLink, and a client's signature."""
     port, superlink = free_ports(2)
-    settings = ServerSettings(("localhost",), port=port, superlink_port=superlink)
+    settings = ServerSettings(("localhost", "::1"), port=port, superlink_port=superlink)
     folder = setup.init(tmp_path_factory.mktemp("door") / "f", settings, 1, NOW)
     process = subprocess.Popen([executable("bfl"), "federation", "proxy", str(folder.server)])
     key = load_ssh_private_key((folder.client("client-0") / "client.key").read_bytes(), None)
@@ -94,16 +94,24 @@ def door(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, int, d
         process.wait()
 
 
-def answered(port: int, headers: dict[str, str]) -> int:
+def answered(port: int, headers: dict[str, str], host: str = "localhost") -> int:
     """Return the status that a caller gets; 0: there is nobody."""
     try:
-        url = f"https://localhost:{port}{CALL.decode()}"
+        url = f"https://{host}:{port}{CALL.decode()}"
         return httpx.post(url, headers=headers, verify=ANYBODY, trust_env=False).status_code
     except httpx.ConnectError:
         return 0
 
 
 ANYBODY = ssl._create_unverified_context()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "[::1]"])
+def test_each_address_of_the_server_is_answered(
+    host: str, door: tuple[int, int, dict[str, str]]
+) -> None:
+    port, _, proof = door
+    assert answered(port, proof, host) == 503
 
 
 def connected(port: int, tls: bool = True) -> socket.socket:
@@ -154,8 +162,11 @@ def test_what_does_not_end_is_cut_off(
     assert resident(process) - before < 40
 
 
-async def taken_by_two(families: Sequence[int]) -> list[bool]:
-    """Return which of the connections to two doors that count together have been ended."""
+async def taken_by_two(families: Sequence[int], signed: bool) -> list[bool]:
+    """Return which of the connections to two doors that count together have been ended.
+
+    The first door is told of all that are signed, as the proxy does.
+    """
     doors = [Door.listening(address, 0) for address in ("127.0.0.1", "::1")]
     doors[1].count_with(doors[0])
     servers = [await asyncio.start_server(lambda *_: asyncio.sleep(60), sock=d) for d in doors]
@@ -163,6 +174,8 @@ async def taken_by_two(families: Sequence[int]) -> list[bool]:
     for family in families:
         callers.append(await asyncio.open_connection(*doors[family].getsockname()[:2]))
         await asyncio.sleep(0.01)
+        if signed:
+            doors[0].signed(callers[-1][1].get_extra_info("sockname")[:2], "key")
     await asyncio.sleep(0.05)
     ended = [reader.at_eof() for reader, _ in callers]
     for _, writer in callers:
@@ -172,9 +185,28 @@ async def taken_by_two(families: Sequence[int]) -> list[bool]:
     return ended
 
 
-def test_two_addresses_of_one_server_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("signed", [False, True])
+def test_two_addresses_of_one_server_are_counted_together(
+    signed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(connections, "STRANGERS", 3)
-    assert asyncio.run(taken_by_two([0, 0, 1, 1])) == [True, False, False, False]
+    monkeypatch.setattr(connections, "OF_A_CLIENT", 3)
+    assert asyncio.run(taken_by_two([0, 0, 1, 1], signed)) == [True, False, False, False]
+
+
+def test_the_proxy_counts_its_addresses_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    served: list[Door] = []
+    monkeypatch.setattr(proxy.resource, "setrlimit", lambda *_: None)
+    monkeypatch.setattr(proxy.uvicorn.Server, "run", lambda _, sockets: served.extend(sockets))
+    settings = ServerSettings(("localhost", "::1"), port=free_ports(1)[0])
+    proxy.serve(setup.init(tmp_path / "f", settings, 1, NOW).server, settings)
+    one, other = served
+    for door in served:
+        door.close()
+    assert one.strangers is other.strangers
+    assert one.taken is other.taken
 
 
 HELD = {

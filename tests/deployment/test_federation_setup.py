@@ -293,6 +293,7 @@ def test_the_commands_do_what_they_say(tmp_path: Path, capsys: pytest.CaptureFix
         (["--host", "a.example", "--host", "2001:db8::7"], "::"),
         (["--host", "127.0.0.1", "--host", "a.example"], "0.0.0.0"),
         (["--host", "127.0.0.1", "--bind", "0.0.0.0"], "0.0.0.0"),
+        (["--host", "localhost", "--host", "::1", "--bind", "127.0.0.1"], "127.0.0.1"),
     ],
 )
 def test_a_server_of_this_machine_alone_listens_to_no_other(

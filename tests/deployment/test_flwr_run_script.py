@@ -33,6 +33,7 @@ FLWR = """#!/bin/sh
 if [ "$1" = run ]; then
     while [ "$1" != --run-config ]; do shift; done
     cp "$2" "$FAKE_FOLDER/given.toml"
+    [ -z "$FAKE_LATE" ] || { echo "Loading"; sleep "$FAKE_LATE"; }
     [ -z "$FAKE_RUN" ] || echo "Successfully started run $FAKE_RUN"
     [ -z "$FAKE_HANGS" ] || sleep 60
     exit "$FAKE_STREAM_STATUS"
@@ -63,6 +64,7 @@ def run(
     run_id: str = "42",
     patience: int = 60,
     ended_by: int = 0,
+    late: str = "",
 ) -> tuple[int, str, int]:
     """Return the exit status, what is printed, and how often the run's status was asked for."""
     commands = folder / "environment" / "bin"
@@ -82,6 +84,7 @@ def run(
             "FAKE_FOLDER": str(folder),
             "FAKE_STREAM_STATUS": str(streamed),
             "FAKE_HANGS": str(int(ended_by) or ""),
+            "FAKE_LATE": late,
             "FAKE_RUN": run_id,
             "BFL_SUPERLINK_PATIENCE": str(patience),
         },
@@ -97,10 +100,16 @@ def run(
     return process.returncode, printed, len((folder / "asked").read_text().splitlines())
 
 
-@pytest.mark.parametrize(("by", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
-def test_a_signal_stops_the_run(by: int, code: int, tmp_path: Path) -> None:
-    """A SuperLink that is not the script's own would go on with it, or does not answer."""
-    returned, printed, _ = run(tmp_path, [], ended_by=by)
+@pytest.mark.parametrize(
+    ("by", "code", "late"),
+    [(signal.SIGTERM, 143, ""), (signal.SIGINT, 130, ""), (signal.SIGINT, 130, "0.3")],
+)
+def test_a_signal_stops_the_run(by: int, code: int, late: str, tmp_path: Path) -> None:
+    """A SuperLink that is not the script's own would go on with it, or does not answer.
+
+    It may be sent in the moment before flwr says that it has started the run.
+    """
+    returned, printed, _ = run(tmp_path, [], ended_by=by, late=late)
     assert returned == code, printed
     assert (tmp_path / "stopped").read_text().split() == ["stop", "42", "remote"]
 

@@ -180,24 +180,34 @@ def test_a_reply_larger_than_any_is_refused_before_it_is_in_memory() -> None:
     assert superlink.pulled < most + 3 * PIECE
 
 
-def test_an_array_that_repeats_a_piece_is_as_large_as_what_it_makes() -> None:
-    """One piece and a million mentions of it would be terabytes; zeros are repeated honestly."""
-    zeros = ArrayRecord({"a": Array(np.zeros(4 * PIECE, np.uint8))})
-    honest = RecordDict({"arrays": zeros})
-    superlink = SuperLink({1: lambda m: Message(honest, reply_to=m)})
+def repeated(times: int) -> Callable[[dict[str, bytes]], dict[str, bytes]]:
+    """Return what has each array name its first piece so many times."""
 
     def spoil(pieces: dict[str, bytes]) -> dict[str, bytes]:
-        [name] = [name for name, content in pieces.items() if content.startswith(b"Array ")]
-        head, _, body = pieces[name].partition(b"\0")
-        lie = json.dumps({**json.loads(body), "arraychunk_ids": [0] * 100}).encode()
-        return {**pieces, name: b" ".join([*head.split(b" ")[:2], b"%d" % len(lie)]) + b"\0" + lie}
+        spoiled = dict(pieces)
+        for name, content in pieces.items():
+            if content.startswith(b"Array "):
+                head, _, body = content.partition(b"\0")
+                lie = json.dumps({**json.loads(body), "arraychunk_ids": [0] * times}).encode()
+                start = b" ".join([*head.split(b" ")[:2], b"%d" % len(lie)])
+                spoiled[name] = start + b"\0" + lie
+        return spoiled
 
-    [reply] = asked(superlink, [Message(honest, 1, "train")])
-    assert reply.has_content()
-    superlink = SuperLink({1: lambda m: Message(honest, reply_to=m)})
-    superlink.spoil = spoil
-    [reply] = asked(superlink, [Message(honest, 1, "train")])
-    assert "bytes, the most of a reply" in reply.error.reason
+    return spoil
+
+
+def test_an_array_that_repeats_a_piece_is_as_large_as_what_it_makes() -> None:
+    """Of two arrays as well, each below the bound; zeros are repeated honestly."""
+    arrays = {name: Array(np.full(PIECE // 2, i, np.uint8)) for i, name in enumerate("ab")}
+    content = RecordDict({"arrays": ArrayRecord(arrays)})
+    most = ALLOWANCE + TIMES * ArrayRecord(arrays).count_bytes()
+    superlink = SuperLink({1: lambda m: Message(content, reply_to=m)})
+    for times, taken in ((1, True), (most // PIECE, True), (most // PIECE + 1, False)):
+        superlink.spoil = repeated(times)
+        [reply] = asked(superlink, [Message(content, 1, "train")])
+        assert reply.has_content() == taken
+    assert "no message" not in reply.error.reason
+    assert f"more than {most:,} bytes, the most of a reply" in reply.error.reason
 
 
 @pytest.mark.parametrize("every", [1e9, 1.0], ids=["never", "dripped"])

@@ -144,7 +144,9 @@ def test_names_say_which_label_is_which(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("greatest", [0, 1, 16, 100])
 def test_dark_and_constant_images_are_told_of(tmp_path: Path, greatest: int) -> None:
-    assert not [line for line in said_of(load(tmp_path)) if "pixels" in line]
+    for images in (IMAGES, IMAGES // 2):
+        said = said_of(load(tmp_path, x_train=images[:4], x_test=images[4:]))
+        assert not [line for line in said if "pixels" in line]
     dark = (IMAGES // 255.0 if greatest == 1 else IMAGES * (greatest / 255)).astype(np.uint8)
     dark[0, 0, 0, 0] = dark[4, 0, 0, 0] = greatest
     for split, part in (("train", slice(0, 4)), ("test", slice(4, 6))):
@@ -252,6 +254,10 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "two spellings of a number": (
         {"y_train": np.array(["1", "01", "2", "0"]), "y_test": np.array(["1", "2"])},
+        "'01' and '1'",
+    ),
+    "two spellings, one a split": (
+        {"y_train": np.array(["1", "0", "2", "0"]), "y_test": np.array(["01", "2"])},
         "'01' and '1'",
     ),
     "channels first": (

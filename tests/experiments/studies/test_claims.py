@@ -62,7 +62,10 @@ def claimed(folder: Path, *args: Any) -> Any:
         (BETTER[:5], WORSE[:5], "suggestive"),
         (WORSE[:5], BETTER[:5], "suggestive reverse"),
         ([0.91, 0.9], [0.9, 0.89], "open"),  # within what test images tell
-        (BETTER[:3], [0.8, 0.92, 0.81], "open"),
+        (BETTER[:3], [0.501, 0.92, 0.5], "open"),  # seeds disagree, or are tied
+        ([0.501, 0.92, 0.5], BETTER[:3], "open"),
+        ([0.901, 0.5, 0.5], [0.901, 0.9, 0.9], "open"),
+        ([0.901, 0.9, 0.9], [0.901, 0.5, 0.5], "open"),
         (BETTER, [*BETTER[1:], BETTER[0]], "open"),
         (BETTER[:1], WORSE[:1], "open"),
     ],
@@ -87,12 +90,36 @@ def test_the_interval_is_students(tmp_path: Path) -> None:
     )
 
 
-def test_runs_without_a_number_count_against_their_line() -> None:
+def test_all_runs_of_a_table_tell_the_number_of_images(tmp_path: Path) -> None:
+    row = claimed(tmp_path, [0.9, 0.9], [0.501, 0.5]).iloc[0]
+    by_line = [share * (1 - share) / 1000 for share in (0.9, 0.5005)]
+    assert row.images == pytest.approx(100 * sum(by_line) ** 0.5)
+
+
+@pytest.mark.parametrize("family", [1, 28])
+def test_runs_without_a_number_count_against_their_line(family: int) -> None:
     """Those that have got through are not compared alone."""
     numbers = np.array([[5.0] * 8, [6.0, 7.0, *[-np.inf] * 6]])
-    assert p_value(numbers[::-1]) > 0.5
-    assert p_value(np.where(np.isinf(numbers), -np.inf, [[8.0], [7.0]])) < 0.05
-    assert p_value(np.full((2, 6), -np.inf)) == 1.0
+    assert p_value(numbers[::-1], family) > 0.5
+    assert p_value(np.where(np.isinf(numbers), -np.inf, [[8.0], [7.0]]), family) < 0.05
+    assert p_value(np.full((2, 6), -np.inf), family) == 1.0
+
+
+def test_a_run_without_a_number_is_students_worst() -> None:
+    sides = -np.array([[0.5, 0.6, 0.7, 0.8, 0.9, 0.4], [1.0, 1.1, 1.5, 2.0, 1.0, np.inf]])
+    paired = stats.ttest_rel(sides[0], np.maximum(sides[1], -2.0), alternative="greater")
+    assert p_value(sides, 28) == pytest.approx(paired.pvalue)
+
+
+@pytest.mark.parametrize(("family", "p"), [(1, 1 / 64), (3, 1 / 64), (4, 1 / 924), (28, 1 / 924)])
+def test_a_larger_family_has_a_test_of_a_smaller_p_value(family: int, p: float) -> None:
+    """2^-6 outlives the correction of three claims; then Student's test has to agree."""
+    sides = np.array([[7.0, 8, 9, 10, 11, 12], [1, 2, 3, 4, 6, 5]])
+    assert p_value(sides, family) == p
+    assert p_value(sides[::-1], family) > 0.99
+    one_far = np.array([[7.0, 8, 9, 10, 11, 1e3], [1, 2, 3, 4, 6, 5]])
+    student = stats.ttest_rel(*one_far, alternative="greater").pvalue
+    assert p_value(one_far, family) == pytest.approx(max(p, student) if family > 3 else p)
 
 
 def as_they_are(runs: Any, draw: Any) -> Any:
@@ -132,10 +159,12 @@ def test_holm_by_hand() -> None:
 
 
 def test_claims_are_corrected_over_all_studies_of_a_page(tmp_path: Path) -> None:
-    """A claim of six seeds that is found alone is not found beside so many."""
+    """A claim of six seeds that is found alone is not found beside so many; a clear one is."""
     table = made(tmp_path, [*BETTER[:5], 0.99], [*WORSE[:5], 0.94])
     assert set(claims({"": table}).verdict) == {"found"}
     assert set(claims(dict.fromkeys(map(str, range(25)), table)).verdict) == {"open"}
+    clear = made(tmp_path / "clear", BETTER, WORSE)
+    assert set(claims(dict.fromkeys("abc", clear)).verdict) == {"found"}
 
 
 def test_other_partitions_are_no_pairs(tmp_path: Path) -> None:

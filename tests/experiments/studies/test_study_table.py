@@ -6,6 +6,7 @@ import csv
 import doctest
 import io
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +22,17 @@ from small_study import (
 
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.studies import table
+from bfl.experiments.studies.columns import Column
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.formats import by_client, by_seed, comma_separated, latex, markdown
 from bfl.experiments.studies.scale import IN_FILE, ScaledStudy, begin
-from bfl.experiments.studies.table import StudyTable, mean_and_spread, share_step, study_table
+from bfl.experiments.studies.table import (
+    StudyTable,
+    deviation_by_images,
+    mean_and_spread,
+    share_step,
+    study_table,
+)
 from bfl.posteriors.posterior import FRACTION_AT_FLOOR
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -181,6 +189,19 @@ def test_a_share_has_the_binomial_deviation_of_one_run(tmp_path: Path) -> None:
     assert round_numbers["accuracy_by_images"][0] == pytest.approx((0.25 / 360) ** 0.5)
     other = finished_study(tmp_path / "b", {"A": [0.5, 0.75]}, "negative-log-likelihood").frame
     assert other["negative-log-likelihood_by_images"][0] is None
+
+
+@pytest.mark.parametrize("key", ["dataset", "test-examples"])
+def test_only_runs_on_the_same_images_tell_their_number(key: str, tmp_path: Path) -> None:
+    run = scaled_study(tmp_path).runs[0]
+    column, one = Column(metric="accuracy", title="a"), made_up_result(run)
+    final = replace(one, metrics={"accuracy": 347 / 360})
+    a_round = replace(one, rounds=({"round": 1, "accuracy": 347 / 360},))
+    for other in (final, a_round):
+        elsewhere = replace(other, configuration={**other.configuration, key: "another"})
+        for others, images in (([], 10), ([elsewhere], 10), ([elsewhere, other], 360)):
+            expected = (0.25 / images) ** 0.5
+            assert deviation_by_images(column, [one], others) == pytest.approx(expected)
 
 
 def noted(folder: Path, **changes: Any) -> str:

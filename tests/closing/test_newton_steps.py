@@ -1,0 +1,75 @@
+"""A round of the Bayesian last layer, by its formulas: the step, its bounds, and when it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.special import log_softmax
+
+from bfl.closing.base import ENDED, HEAD, Examples, with_one
+from bfl.closing.bayesian_head import BEST, LIKELIHOOD, PRECISION, BayesianHead
+from bfl.closing.chain import folded, measured, told
+from bfl.closing.closed import begun
+from bfl.closing.curvature import curvature, measure
+
+FEATURES, CLASSES, COUNT = 4, 3, 300
+RNG = np.random.default_rng(21)
+LABELS = RNG.integers(CLASSES, size=COUNT)
+PHI = with_one(RNG.normal(size=(CLASSES, FEATURES))[LABELS] + RNG.normal(size=(COUNT, FEATURES)))
+DIRECTION = RNG.normal(size=(FEATURES + 1, CLASSES))
+DIRECTION -= DIRECTION.mean(axis=1, keepdims=True)
+
+
+def after(known: Mapping[str, Any], **settings: Any) -> dict[str, Any]:
+    """Return what is known after a round of sums, around a prior mean of 0."""
+    chosen = {"closing_rounds": 60, "closing_tolerance": 0.0, **settings}
+    chain = (BayesianHead(head_curvature="full", head_prior="zero", **chosen),)
+    whole = Examples(PHI, LABELS, CLASSES)
+    sums = measured(chain, told(chain, known), whole, whole)
+    return dict(folded(chain, known, sums, FEATURES, CLASSES))
+
+
+def newton(head: np.ndarray, precision: float) -> tuple[np.ndarray, float]:
+    """Return the step to the mode of the log-posterior's second order, and its gain."""
+    p = np.exp(log_softmax(PHI @ head, axis=1))
+    hessian = curvature("full", measure("full", p, PHI), COUNT, CLASSES).blocks[0]
+    slope = (PHI.T @ (np.eye(CLASSES)[LABELS] - p) - precision * head).T.ravel()
+    step = np.linalg.solve(hessian + precision * np.eye(slope.size), slope)
+    return step.reshape(CLASSES, -1).T, float(slope @ step / 2)
+
+
+@pytest.mark.parametrize(("scale", "bounded"), [(0.01, True), (0.3, False)])
+def test_a_step_is_newtons_up_to_four_lengths_of_the_weights(scale: float, bounded: bool) -> None:
+    head = scale * DIRECTION
+    found = after(begun(head, from_head=True))
+    step, _ = newton(head, float(found[PRECISION]))
+    longest = 4 * np.linalg.norm(head) / np.linalg.norm(step)
+    assert (longest < 1) == bounded
+    np.testing.assert_allclose(found[HEAD] - head, min(1.0, longest) * step, rtol=1e-6)
+
+
+def test_the_rounds_end_below_a_gain_an_example() -> None:
+    head = 0.3 * DIRECTION
+    known = begun(head, from_head=True)
+    _, gain = newton(head, float(after(known)[PRECISION]))
+    for share, ends in ((0.99, False), (1.01, True)):
+        found = after(known, closing_tolerance=share * gain / COUNT)
+        assert (f"{ENDED}{BayesianHead.name}" in found) == ends
+        assert np.allclose(found[HEAD], head) == ends
+
+
+def test_a_quarter_is_left_of_a_step_after_which_the_log_posterior_is_lower() -> None:
+    head, best = 0.3 * DIRECTION, 0.1 * DIRECTION
+    known = begun(head, from_head=True)
+    good = after(known)
+    prior = float(good[PRECISION]) * ((head**2).sum() - (best**2).sum()) / 2
+    for share, lower in ((0.99, True), (1.01, False)):
+        # Likelier than the best weights in both cases, by less than the prior takes, or by more.
+        before = {**known, BEST: best, LIKELIHOOD: good[LIKELIHOOD] - share * prior}
+        expected = best + (head - best) / 4 if lower else good[HEAD]
+        np.testing.assert_allclose(after(before)[HEAD], expected, rtol=1e-9)
+        last = after(before, closing_rounds=1)
+        np.testing.assert_allclose(last[HEAD], best if lower else head, rtol=1e-9)
