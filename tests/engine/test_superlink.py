@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 from flwr.supercore import sql_mixin
+from flwr.supercore.object_store import object_store_factory
 from flwr.supercore.object_store.sql_object_store import SqlObjectStore
 from flwr.superlink import cli
 from sqlalchemy import text
 
 from bfl.engine.flower import superlink
+from bfl.engine.flower.object_store import ObjectStore
 
 
 def busy_timeout(folder: Path) -> int:
@@ -35,6 +37,22 @@ def test_a_call_waits_longer_while_others_write(
     assert dict(flowers) | {"busy_timeout": ""} == dict(sql_mixin.SQLITE_PRAGMAS) | {
         "busy_timeout": ""
     }
+
+
+def test_flower_runs_with_the_patience_and_the_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Put back at the end.
+    monkeypatch.setattr(sql_mixin, "SQLITE_PRAGMAS", sql_mixin.SQLITE_PRAGMAS)
+    monkeypatch.setattr(object_store_factory, "SqlObjectStore", SqlObjectStore)
+    seen = []
+
+    def run() -> None:
+        store = object_store_factory.SqlObjectStore
+        seen.append((dict(sql_mixin.SQLITE_PRAGMAS)["busy_timeout"], store))
+
+    monkeypatch.setattr(cli, "flower_superlink", run)
+    monkeypatch.setattr(sys, "argv", ["superlink", "--insecure"])
+    superlink.main()
+    assert seen == [(str(superlink.BUSY_TIMEOUT * 1_000), ObjectStore)]
 
 
 def test_it_is_flowers_command() -> None:
