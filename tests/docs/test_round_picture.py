@@ -62,7 +62,7 @@ def test_one_update_goes_through_three_files_on_the_server() -> None:
     assert files == [
         "strategies/updates.py",
         "strategies/pool_updates.py",
-        "bfl/aggregation/pooling/clients.py",
+        "bfl/aggregation/pooling/core.py",
     ]
 
 

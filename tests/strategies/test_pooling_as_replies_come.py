@@ -15,7 +15,7 @@ import strategies
 import strategies.pool_updates as module
 from bfl import randomness
 from bfl.aggregation.pooling import pool, pooling_rules
-from bfl.aggregation.pooling.clients import GROUP
+from bfl.aggregation.pooling.core import GROUP
 from bfl.aggregation.weightings import Weighting, weightings
 from bfl.engine.serial import SerialGrid
 from bfl.federation.wire import TrainTask, posterior_from_arrays, posterior_to_arrays, reply_content

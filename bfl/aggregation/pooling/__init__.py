@@ -1,12 +1,20 @@
 """Pooling rules: how the clients' Gaussian posteriors become one.
 
 - ``base``: the contract of a rule, and the registry ``pooling_rules``.
-- ``clients``: ``pool`` and its kin; ``core``: the one algorithm of all rules; ``validity``: checks.
+- ``core``: ``pool`` and its kin, the one algorithm of all rules.
 - every other module: one rule.
 """
 
-from bfl.aggregation.pooling.base import PoolingRule, pooling_rules
-from bfl.aggregation.pooling.clients import (
+from bfl.aggregation.pooling.base import (
+    CLIPPED,
+    DAMPED_FURTHER,
+    DAMPING,
+    Pooled,
+    PoolingRule,
+    normalised,
+    pooling_rules,
+)
+from bfl.aggregation.pooling.core import (
     Client,
     Statistics,
     client_statistics,
@@ -14,7 +22,6 @@ from bfl.aggregation.pooling.clients import (
     pool_weighted,
     pooled_statistics,
 )
-from bfl.aggregation.pooling.core import CLIPPED, DAMPED_FURTHER, DAMPING, Pooled, normalised
 
 __all__ = [
     "CLIPPED",

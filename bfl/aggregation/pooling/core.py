@@ -1,4 +1,4 @@
-"""Sums of a rule's statistics over clients: added to, and decoded into the pooled posterior.
+"""Pooled posteriors of clients, who come together, one after the other, or as sums alone.
 
 Pooling is bound by memory, so a block's sums stay in the processor's cache while one client after
 the other is folded in. For every parameter the clients are added one by one, in their order:
@@ -10,115 +10,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from dataclasses import replace
+from itertools import chain, islice, repeat
+from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from bfl.aggregation.pooling.base import Array, Block, Decoded, PoolingRule, Totals
+from bfl.aggregation.pooling.base import (
+    CLIPPED,
+    DAMPED_FURTHER,
+    DAMPING,
+    Array,
+    Block,
+    Pooled,
+    PoolingRule,
+    Totals,
+    check_real,
+    checked_weight,
+    normalised,
+    store,
+)
 from bfl.errors import PosteriorError
 from bfl.posteriors.posterior import Posterior, Vector, between
-
-
-def checked_weight(weight: float) -> float:
-    """Return a weight that is finite and not negative.
-
-    Raises:
-        ValueError: It is neither.
-    """
-    if not (math.isfinite(weight) and weight >= 0):
-        raise ValueError(f"a weight is {weight}; expected a finite number that is not negative")
-    return float(weight)
-
-
-def normalised(weights: Iterable[float]) -> list[float]:
-    """Return weights in proportion to those given, with sum 1.
-
-    Raises:
-        PosteriorError: No weight is positive.
-        ValueError: A weight is negative or not finite.
-    """
-    checked = [checked_weight(weight) for weight in weights]
-    largest = max(checked, default=0.0)
-    if largest == 0:
-        raise PosteriorError("nothing to pool: no client has a positive weight")
-    # Divided by the largest first, so that the sum can neither overflow nor underflow.
-    scaled = [weight / largest for weight in checked]
-    total = math.fsum(scaled)
-    return [weight / total for weight in scaled]
-
-
-def is_sound(posterior: Posterior, part: slice) -> bool:
-    """Return whether a block's means are finite and its variances finite and positive."""
-    mean, variance = posterior.mean[part], posterior.variance[part]
-    return between(0, variance, math.inf) and between(-math.inf, mean, math.inf)
-
-
-def check_real(rule: PoolingRule, what: str, values: Any, size: int) -> None:
-    """Refuse an array of a rule's that is not of real numbers, or not of shape (size,).
-
-    Raises:
-        PosteriorError: Naming the rule and the array.
-    """
-    if np.shape(values) != (size,):
-        raise PosteriorError(
-            f"strategy {rule.name} gives a {what} of shape {np.shape(values)}; expected ({size},)"
-        )
-    # An assignment to real numbers would drop imaginary parts and take a mask for 0 and 1.
-    if np.asarray(values).dtype.kind not in "fiu":
-        raise PosteriorError(
-            f"strategy {rule.name} gives a {what} of type {np.asarray(values).dtype}; expected "
-            "real numbers"
-        )
-
-
-def store(rule: PoolingRule, decoded: Decoded, part: slice, mean: Vector, variance: Vector) -> int:
-    """Round a block's pooled means and variances into views (B,); return how many were clipped.
-
-    What lies outside the finite range of the views' types, or below their smallest normal variance,
-    is clipped.
-
-    Raises:
-        PosteriorError: A shape, a type or a value is wrong, or a mark is not declared.
-    """
-    check_real(rule, "mean", decoded.mean, mean.size)
-    check_real(rule, "variance", decoded.variance, mean.size)
-    _check_marks(rule, decoded, mean.size)
-    most, largest = (float(np.finfo(view.dtype).max) for view in (mean, variance))
-    smallest = float(np.finfo(variance.dtype).tiny)
-    if between(-most, decoded.mean, most) and between(smallest, decoded.variance, largest):
-        mean[...], variance[...] = decoded.mean, decoded.variance
-        return 0
-    sound = (decoded.variance > 0) & (decoded.variance < math.inf)
-    for what, good in (
-        ("means that are not finite", np.isfinite(decoded.mean)),
-        ("variances that are not positive and finite", sound),
-    ):
-        if bad := int(mean.size - np.count_nonzero(good)):
-            raise PosteriorError(
-                f"strategy {rule.name} gives {bad} of {mean.size} {what}, among the parameters "
-                f"{part.start} to {part.stop - 1}"
-            )
-    mean[...] = np.clip(decoded.mean, -most, most)
-    variance[...] = np.clip(decoded.variance, smallest, largest)
-    outside = np.abs(decoded.mean) > most
-    outside |= (decoded.variance < smallest) | (decoded.variance > largest)
-    return int(np.count_nonzero(outside))
-
-
-def _check_marks(rule: PoolingRule, decoded: Decoded, size: int) -> None:
-    for name, mask in decoded.marks.items():
-        if name not in rule.fractions:
-            raise PosteriorError(
-                f"strategy {rule.name} marks parameters as '{name}', which nobody would be told; "
-                f"its fractions are {', '.join(rule.fractions) or 'none'}"
-            )
-        if np.shape(mask) != (size,) or np.asarray(mask).dtype != np.bool_:
-            raise PosteriorError(
-                f"strategy {rule.name} gives a mark '{name}' of shape {np.shape(mask)} and type "
-                f"{np.asarray(mask).dtype}; expected a mask ({size},)"
-            )
-
 
 BLOCK = 131072
 """Parameters taken at a time: few enough for a dozen float64 arrays to stay in cache.
@@ -126,45 +40,148 @@ BLOCK = 131072
 A stochastic rule draws block by block, so this number is part of what its draws depend on.
 """
 
-CLIPPED = "clipped-fraction"
-"""The diagnostic of every rule: the fraction of the Gaussian parameters whose pooled mean or
-variance, sound in float64, was clipped to what the result's type can hold."""
+GROUP = 4
+"""Clients that are held at a time when they come from an iterator: about as large as the sums.
 
-DAMPING = "damping"
-"""The diagnostic that says which share of the round's step a ``damped`` rule has made."""
+While they are added, the next one has already come: only then it is known that they are not the
+last.
+"""
 
-DAMPED_FURTHER = "damped-further"
-"""The diagnostic that is 1 where that was less than wanted, and 0 otherwise."""
+Client = tuple[Posterior, float, np.random.Generator | None]
+"""A posterior, its weight, and its random generator for a stochastic rule."""
+
+Member = tuple[Posterior, float, int | None]
+"""A client of the right form: its weight is positive, and the generator has given a key."""
 
 
-@dataclass(frozen=True)
-class Pooled:
-    """A pooled posterior, and what is reported of it.
+class Statistics(NamedTuple):
+    """Sums over clients, or what one client adds to them.
 
     Attributes:
-        posterior: The pooled posterior, in the floating-point types of the clients' vectors.
-        diagnostics: The rule's numbers by name, and the ``clipped-fraction``.
-        unrounded: The pooled means and variances in float64, before they were rounded to those
-            types, without point parameters; None unless the rule ``keeps_unrounded``.
-        weights: The clients' weights in their order, with sum 1, where who has pooled says them.
+        gaussian: (S, D) statistics of the rule.
+        point: (P,) point parameters times the weight.
     """
 
-    posterior: Posterior
-    diagnostics: dict[str, float]
-    weights: tuple[float, ...] = ()
-    unrounded: Posterior | None = None
+    gaussian: Array
+    point: Array
 
 
-class Member(NamedTuple):
-    """A client to add: its weight is positive, ``key`` is that of its draws, for a stochastic rule.
+def pool(
+    rule: PoolingRule,
+    posteriors: Iterable[Posterior],
+    weights: Sequence[float] | npt.NDArray[np.floating],
+    *,
+    previous: Posterior | None = None,
+    unrounded: Posterior | None = None,
+    generators: Iterable[np.random.Generator] | None = None,
+) -> Pooled:
+    """Return the pooled posterior of K clients.
 
-    ``sound`` is True if its values are known to be valid.
+    Args:
+        rule: The pooling rule.
+        posteriors: K posteriors; each is read once. Those of a list or a tuple are read all
+            together, a block at a time, and need no memory but the result's; those of any other
+            iterable are taken and let go by fours, so memory does not grow with K.
+        weights: K weights in any scale; they are normalised to sum to 1 first.
+        previous: The previous global posterior, which some rules use.
+        unrounded: The same as it was pooled, in float64, which rules that ``keeps_unrounded`` use.
+        generators: K random generators, one per client, for a stochastic rule.
+
+    Raises:
+        PosteriorError: No client has a positive weight, or a posterior is not valid.
+        ValueError: A weight is negative or not finite, a stochastic rule has no generators, or
+            there are not as many posteriors or generators as weights.
     """
+    fractions = normalised(weights)
+    drawers = repeat(None, len(fractions)) if generators is None else generators
+    together = zip(fractions, posteriors, drawers, strict=True)
+    return pool_weighted(
+        rule,
+        ((posterior, weight, drawer) for weight, posterior, drawer in together),
+        previous=previous,
+        unrounded=unrounded,
+        at_once=len(fractions) if isinstance(posteriors, list | tuple) else GROUP,
+    )
 
-    posterior: Posterior
-    weight: float
-    key: int | None
-    sound: bool
+
+def pool_weighted(
+    rule: PoolingRule,
+    clients: Iterable[Client],
+    *,
+    previous: Posterior | None = None,
+    unrounded: Posterior | None = None,
+    at_once: int | None = None,
+) -> Pooled:
+    """Return the pooled posterior of clients whose number is not known and who may come slowly.
+
+    Args:
+        rule: The pooling rule.
+        clients: Posteriors with their weights, taken as they are, and their random generators, for
+            a stochastic rule; each is read once and let go, and one of weight 0 is not looked at.
+        previous: See ``pool``.
+        unrounded: See ``pool``.
+        at_once: How many clients are held and added together; by default ``GROUP``.
+
+    Raises:
+        PosteriorError: There is no client, or a posterior is not valid.
+        ValueError: A weight is negative or not finite, or a stochastic rule has no generators.
+    """
+    coming = (client for client in clients if checked_weight(client[1]))
+    following = next(coming, None)
+    if following is None:
+        raise PosteriorError("nothing to pool: no posterior with a positive weight was added")
+    sums = Sums(rule, following[0], previous, unrounded)
+    while True:
+        together = chain([following], islice(coming, (at_once or GROUP) - 1))
+        group = [sums.member(client) for client in together]
+        following = next(coming, None)
+        if following is None:
+            return sums.pooled(group)
+        sums.add(group)
+        del group  # before the next one comes
+
+
+def client_statistics(
+    rule: PoolingRule, posterior: Posterior, weight: float, previous: Posterior
+) -> Statistics:
+    """Return what a client adds to a rule's sums; zeros for a weight of 0.
+
+    For who adds them up elsewhere, and may know nothing but the sums. The rule is not stochastic,
+    the weight is taken as it is, and the previous global posterior gives the reference.
+
+    Raises:
+        PosteriorError: The posterior is not valid or has another size.
+        ValueError: The weight is negative or not finite, or the rule draws random numbers.
+    """
+    sums = Sums(rule, previous, previous)
+    members = [sums.member((posterior, weight, None))] if checked_weight(weight) else []
+    return Statistics(sums.add(members), sums.point)
+
+
+def pooled_statistics(
+    rule: PoolingRule,
+    statistics: Statistics,
+    weights: Sequence[float],
+    previous: Posterior,
+    unrounded: Posterior | None = None,
+) -> Pooled:
+    """Return the pooled posterior of summed statistics, in the types of the previous one.
+
+    Args:
+        rule: The pooling rule.
+        statistics: The sums over the clients; they may be changed in place.
+        weights: The weights with which the clients' statistics were made.
+        previous: The previous global posterior.
+        unrounded: See ``pool``.
+
+    Raises:
+        PosteriorError: No weight is positive, or the rule gives what is no posterior.
+    """
+    sums = Sums(rule, previous, previous, unrounded)
+    sums.statistics, sums.point = statistics
+    for weight in filter(checked_weight, weights):
+        sums.totals += Totals(1, weight, weight, rule.mass(weight), epsilon_of(previous))
+    return sums.pooled([])
 
 
 class Sums:
@@ -203,23 +220,22 @@ class Sums:
         self.rule = rule
         self.reference = (like if previous is None else previous).mean
         self.previous = previous if rule.uses_previous else None
-        self.unrounded = unrounded if rule.keeps_unrounded else None
+        self.unrounded = unrounded if self.previous and rule.keeps_unrounded else None
         self.size, self.types = like.size, [v.dtype for v in (like.mean, like.variance, like.point)]
         self.statistics: Array | None = None
         self.point: Array = np.zeros(like.point.size)
         self.totals = Totals()
         # Fresh arrays would cost more than the arithmetic: the system clears their memory.
-        self._rows = np.empty((7 + rule.statistics, min(self.size, BLOCK)))
+        self._rows = np.empty((9 + rule.statistics, min(self.size, BLOCK)))
 
-    def member(
-        self, posterior: Posterior, weight: float, generator: np.random.Generator | None
-    ) -> Member:
+    def member(self, client: Client) -> Member:
         """Return a client of the right form; its values are not looked at here.
 
         Raises:
             PosteriorError: The posterior has other sizes, or vectors that are none.
             ValueError: A stochastic rule has no generator.
         """
+        posterior, weight, generator = client
         sizes, expected = (posterior.size, posterior.point.size), (self.size, self.point.size)
         if sizes != expected:
             raise PosteriorError(
@@ -238,7 +254,7 @@ class Sums:
                     f"{self.rule.name} draws random numbers: it needs one generator per client"
                 )
             key = int.from_bytes(generator.bytes(16), "little")
-        return Member(posterior, weight, key, posterior.known_sound)
+        return posterior, weight, key
 
     def add(self, members: Sequence[Member]) -> Array:
         """Add clients, and return the sums of the statistics.
@@ -283,7 +299,7 @@ class Sums:
         marked = dict.fromkeys((*self.rule.fractions, CLIPPED), 0)
         for part in _blocks(self.size):
             block = self._block(part)
-            total = self._rows[7:, : part.stop - part.start]
+            total = self._rows[9:, : part.stop - part.start]
             total[...] = 0.0 if self.statistics is None else self.statistics[:, part]
             self._fold(members, part, block, total)
             decoded = self.rule.decode(tuple(total), self.totals, replace(block, damping=damping))
@@ -300,33 +316,33 @@ class Sums:
 
     def _block(self, part: slice) -> Block:
         """Return what is known about a block, and room to spare (2, B)."""
-        rows = self._rows[2:5, : part.stop - part.start]
-        rows[0] = self.reference[part]
-        spare = self._rows[5:7, : part.stop - part.start]
-        # Read-only: what one client's encoding wrote there, the next one's would take for known.
-        known = rows.view()
-        known.flags.writeable = False
-        if self.previous is None:
-            return Block(known[0], spare=spare)
-        rows[1], rows[2] = self.previous.mean[part], self.previous.variance[part]
-        exact = self.unrounded
+        room = self._rows[2:9, : part.stop - part.start]
+        previous, exact = self.previous, self.unrounded
+
+        def known(row: int, vector: Vector) -> Array:
+            view: Array = room[row].view()
+            view[...] = vector[part]
+            # What one client's encoding wrote there, the next one's would take for known.
+            view.flags.writeable = False
+            return view
+
         return Block(
-            known[0],
-            known[1],
-            known[2],
-            unrounded_mean=None if exact is None else _read_only(exact.mean[part]),
-            unrounded_variance=None if exact is None else _read_only(exact.variance[part]),
-            spare=spare,
+            known(0, self.reference),
+            known(1, previous.mean) if previous else None,
+            known(2, previous.variance) if previous else None,
+            known(3, exact.mean) if exact else None,
+            known(4, exact.variance) if exact else None,
+            spare=room[5:],
         )
 
     def _fold(self, members: Sequence[Member], part: slice, block: Block, sums: Array) -> None:
         """Add a block of the clients' statistics to sums (S, B)."""
         mean, variance = self._rows[:2, : part.stop - part.start]
-        for posterior, weight, key, sound in members:
+        for posterior, weight, key in members:
             # They are converted while they come from memory; the check finds them in the cache.
             mean[...] = posterior.mean[part]
             variance[...] = posterior.variance[part]
-            if not (sound or is_sound(posterior, part)):
+            if not (posterior.known_sound or is_sound(posterior, part)):
                 posterior.check()
             if key is not None:
                 # SFC64 because it is NumPy's fastest, and here it is what the time goes into.
@@ -345,8 +361,8 @@ class Sums:
 
     def _count(self, members: Sequence[Member]) -> None:
         """Add the clients' point parameters, and what is summed of all parameters alike."""
-        for posterior, weight, _, sound in members:
-            if not (sound or np.isfinite(posterior.point).all()):
+        for posterior, weight, _ in members:
+            if not (posterior.known_sound or np.isfinite(posterior.point).all()):
                 posterior.check()
             self.point += weight * posterior.point.astype(np.float64)
             mass = self.rule.mass(weight)
@@ -367,14 +383,14 @@ class Sums:
         return damping, {DAMPING: damping, DAMPED_FURTHER: float(damping < wanted)}
 
 
+def is_sound(posterior: Posterior, part: slice) -> bool:
+    """Return whether a block's means are finite and its variances finite and positive."""
+    mean, variance = posterior.mean[part], posterior.variance[part]
+    return between(0, variance, math.inf) and between(-math.inf, mean, math.inf)
+
+
 def _blocks(size: int) -> list[slice]:
     return [slice(start, min(start + BLOCK, size)) for start in range(0, size, BLOCK)]
-
-
-def _read_only(values: Vector) -> Array:
-    view = values.astype(np.float64, copy=False).view()
-    view.flags.writeable = False
-    return view
 
 
 def epsilon_of(posterior: Posterior) -> float:

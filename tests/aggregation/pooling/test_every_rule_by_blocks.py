@@ -52,7 +52,7 @@ def test_the_bits_do_not_depend_on_groups(
     monkeypatch.setattr("bfl.aggregation.pooling.core.BLOCK", 64)  # 16 blocks, the last one short
     expected = pool_all(rule, clients, weights, previous)
     for group in (1, 2, 3, 16):
-        monkeypatch.setattr("bfl.aggregation.pooling.clients.GROUP", group)
+        monkeypatch.setattr("bfl.aggregation.pooling.core.GROUP", group)
         for given_clients in (clients, tuple(clients), iter(clients)):
             got = pool(rule, given_clients, weights, previous=previous, generators=generators(7))
             assert_identical(got, expected)

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from bfl.aggregation.pooling import pool, pooling_rules
-from bfl.aggregation.pooling.clients import GROUP
-from bfl.aggregation.pooling.core import BLOCK
+from bfl.aggregation.pooling.core import BLOCK, GROUP
 from bfl.errors import PosteriorError
 from bfl.posteriors import Posterior
 
@@ -64,11 +63,11 @@ def test_each_value_of_a_list_of_clients_is_read_by_one_block_only() -> None:
 
 def test_numbers_of_clients_must_agree(make_clients: MakeClients) -> None:
     rule, clients = pooling_rules.create("nwa"), make_clients(0, 3)
-    with pytest.raises(ValueError, match="3 posteriors for 4 weights"):
+    with pytest.raises(ValueError, match="argument"):
         pool(rule, clients, np.ones(4))
-    with pytest.raises(ValueError, match="more posteriors than the 2"):
+    with pytest.raises(ValueError, match="argument"):
         pool(rule, clients, np.ones(2))
-    with pytest.raises(ValueError, match="1 generators for 3 weights"):
+    with pytest.raises(ValueError, match="argument"):
         pool(rule, clients, np.ones(3), generators=[np.random.default_rng(0)])
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bfl.aggregation.pooling import normalised, pool, pool_weighted, pooling_rules
-from bfl.aggregation.pooling.clients import GROUP
+from bfl.aggregation.pooling.core import GROUP
 from bfl.errors import PosteriorError
 from bfl.posteriors import Posterior
 
