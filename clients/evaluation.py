@@ -75,7 +75,7 @@ def own_test_metrics(
             TEST_ACCURACY: evaluated[f"{MEME}accuracy"],
             TEST_EXAMPLES: evaluated[TEST_EXAMPLES],
         }
-    own = cached_dataset(node.dataset, "")
+    own = cached_dataset(node.dataset, "", keys.image_shape)
     evaluator = _evaluator(own, task.configuration, task.num_classes, node.plugins)
     labels = evaluator.dataset.test_labels
     try:
@@ -177,7 +177,7 @@ def _own_test_images(
 ) -> tuple[npt.NDArray[np.uint8], npt.NDArray[Any]]:
     """Return the client's test images and their labels: those assigned, or all of its own data."""
     if node.dataset:
-        dataset = cached_dataset(node.dataset, "")
+        dataset = cached_dataset(node.dataset, "", configuration.keys.image_shape)
         return dataset.test_images, dataset.test_labels
     first_class, _ = own_classes(configuration, task, node)
     keys = configuration.keys

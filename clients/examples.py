@@ -13,6 +13,7 @@ from flwr.app import Message
 from bfl import randomness
 from bfl.closing.base import held_back_count
 from bfl.configuration import Configuration
+from bfl.data.datasets import ImageShape
 from bfl.data.datasets.pixels import dark_pixels
 from bfl.errors import BflError, ConfigurationError, DataError, public
 from bfl.federation.wire import CONFIG, DATA_DIR, DATASET, NUM_CLASSES, Positions, TrainTask
@@ -107,7 +108,7 @@ def labels_and_classes(
     labels = counted_from(data.labels, first_class)
     where = node.dataset
     if not where:
-        dataset, folder = node.shared_dataset(configuration.keys)
+        dataset, folder, _ = node.shared_dataset(configuration.keys)
         where = f"{dataset} in {folder}" if folder else dataset
     check_labels(labels[examples], classes, f"client {task.partition_id}, {where}")
     return labels, classes
@@ -153,9 +154,10 @@ def data_asked_of(message: Message, node: Node) -> TrainingData | None:
         return None
     if node.reads_run_paths and DATA_DIR not in asked:
         return None  # it is asked again, and told where they are
+    shape = ImageShape.of(asked)
     if node.dataset:
-        return own_data(node.dataset)
-    return shared_data(*node.place_of(dataset, str(asked.get(DATA_DIR, ""))))
+        return own_data(node.dataset, shape)
+    return shared_data(*node.place_of(dataset, str(asked.get(DATA_DIR, ""))), shape)
 
 
 def data_problem(message: Message, node: Node) -> str:
@@ -196,7 +198,7 @@ def label_problem(message: Message, node: Node) -> str:
     classes = asked.get(NUM_CLASSES)
     if not node.dataset or classes is None:
         return ""
-    labels = own_data(node.dataset).labels
+    labels = own_data(node.dataset, ImageShape.of(asked)).labels
     try:
         check_labels(labels, int(classes), node.dataset)
     except DataError as error:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from bfl.configuration import Configuration, resolve
 from bfl.data.datasets import Dataset
 from bfl.data.datasets.cache import cached_dataset
+from bfl.data.datasets.shape import AS_STORED, ImageShape
 from bfl.engine.resources import cpus_of_this_process
 from bfl.errors import DataError
 from bfl.plugins import ANY_PLUGIN, PluginPolicy, activate
@@ -61,18 +62,18 @@ def cached_configuration(text: str, policy: PluginPolicy = ANY_PLUGIN) -> Config
     return configuration
 
 
-def shared_data(dataset: str, data_dir: str) -> TrainingData:
+def shared_data(dataset: str, data_dir: str, shape: ImageShape = AS_STORED) -> TrainingData:
     """Return the run's training data, of which each client has its part."""
-    return _training_data(cached_dataset(dataset, data_dir))
+    return _training_data(cached_dataset(dataset, data_dir, shape))
 
 
-def own_data(location: str) -> TrainingData:
+def own_data(location: str, shape: ImageShape = AS_STORED) -> TrainingData:
     """Return the training data that a node holds by itself: all of them are its own.
 
     Raises:
         DataError: Which class is which is said by these data alone, and not as the run says it.
     """
-    dataset = cached_dataset(location, "")
+    dataset = cached_dataset(location, "", shape)
     if dataset.numbered_here:
         raise DataError(
             f"{dataset.name}: {dataset.numbered_here}; with data of your own, labels have to be "

@@ -9,7 +9,7 @@ from typing import Any
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
-from bfl.data.datasets import portable_dataset
+from bfl.data.datasets import ImageShape, portable_dataset
 from bfl.deployment.bound_nodes import binding_problem
 from bfl.errors import ConfigurationError, RunError
 from bfl.federation.client_metrics import neutralized
@@ -55,7 +55,7 @@ class NodeDescriptions:
         *,
         private: bool = False,
         num_classes: int | None = None,
-        dataset: tuple[str, str] | None = None,
+        dataset: tuple[str, str, ImageShape] | None = None,
         personal_models: bool = False,
     ) -> None:
         self.known: dict[int, NodeDescription] = {}
@@ -68,10 +68,10 @@ class NodeDescriptions:
             **({"plugins": plugins} if plugins else {}),
             **({PRIVATE: True} if private else {}),
             **({NUM_CLASSES: num_classes} if num_classes is not None else {}),
-            **({DATASET: portable_dataset(dataset[0])} if dataset else {}),
+            **({DATASET: portable_dataset(dataset[0]), **dataset[2].values()} if dataset else {}),
             **({PERSONAL_MODELS: True} if personal_models else {}),
         }
-        self._where = dict(zip((DATASET, DATA_DIR), dataset, strict=True)) if dataset else {}
+        self._where = dict(zip((DATASET, DATA_DIR), dataset[:2], strict=True)) if dataset else {}
         self._told_where: set[str] = set()
         self._outstanding = Outstanding(grid)
         self._ask_again: dict[int, float] = {}

@@ -11,6 +11,7 @@ from itertools import islice
 from flwr.serverapp import Grid
 
 from bfl.code import code_digest
+from bfl.data.datasets import ImageShape
 from bfl.deployment.bound_nodes import called
 from bfl.engine.flower import is_simulation
 from bfl.errors import ConfigurationError, RunError
@@ -172,7 +173,7 @@ def discover(
     *,
     private: bool = False,
     num_classes: int | None = None,
-    dataset: tuple[str, str] | None = None,
+    dataset: tuple[str, str, ImageShape] | None = None,
     personal_models: bool = False,
     by_order: bool = False,
 ) -> Federation:
@@ -191,8 +192,8 @@ def discover(
         plugins: The run's plugins, with their digests, which each node must have.
         private: Whether nodes shall not say how many examples they have.
         num_classes: The number of classes that nodes' own labels are held to; None: they are not.
-        dataset: The run's data set and where it looks for archives, which nodes without data of
-            their own look for; None: they do not.
+        dataset: The run's data set, where it looks for archives, and its images' shape: nodes
+            without data of their own look for it; None: they do not.
         personal_models: Whether clients train personal models, which a node may have its own word
             for.
         by_order: Whether nodes will do that answer no query: they are numbered by the order of

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from bfl.data.corruptions import corruption_names
-from bfl.data.datasets import Dataset
+from bfl.data.datasets import Dataset, ImageShape
 from bfl.data.datasets.cache import cached_dataset
 from bfl.data.datasets.foreign import absolute_foreign, foreign_images
 from bfl.errors import DataError
@@ -39,7 +39,10 @@ def evaluated(
         data_dir: Where archives of named data sets lie.
     """
     names, sources = corruption_names(corruptions), absolute_foreign(foreign, data_dir)
-    dataset = cached_dataset(data, data_dir)
+    height, width, channels = network.image_shape
+    fit = ImageShape.of(settings).fit
+    shape = ImageShape(height if height == width else 0, channels, fit)
+    dataset = cached_dataset(data, data_dir, shape)
     _check_goes_with(network, dataset, data)
     others = list(foreign_images(sources, data_dir, dataset))
     predictions = predict(dataset.test_images)
@@ -67,7 +70,7 @@ def _check_goes_with(network: NetworkDescription, dataset: Dataset, word: str) -
         )
         raise DataError(
             f"data set '{word}' has images of {given}, and the run's network takes {taken} (height "
-            f"x width x channels); allowed: such images, as 'resized:{taken}:{word}' makes them"
+            "x width x channels); allowed: such images, or square ones for a network of square ones"
         )
     own, names = network.class_names, dataset.class_names
     # Archives without names have classes by number, of which the last may have no example.

@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 import pydantic
 from pydantic import Field
 
+from bfl.data.datasets import ImageShape
 from bfl.files import folder_name_problem, given_path
 from bfl.posteriors.posterior import SCALE_FLOOR
 from bfl.registry import STRICT, kebab
@@ -31,9 +32,22 @@ class Keys(pydantic.BaseModel):
 
     dataset: str = Field(
         "digits",
-        description="images: a name, npz:PATH or hf:NAME; also padded:SIDE:… or resized:SIZE:…",
+        description="images: a name, npz:PATH or hf:NAME",
     )
     data_dir: str = Field("", description="folder with the archives NAME.npz of named data sets")
+    image_size: int = Field(
+        0,
+        ge=0,
+        le=99_999,
+        description="height and width that all images get (image-fit); 0: as they are",
+    )
+    image_channels: Literal[0, 1, 3] = Field(
+        0, description="channels that all images get, 1 grey or 3 colours; 0: as they are"
+    )
+    image_fit: Literal["resize", "pad"] = Field(
+        "resize",
+        description="how images get image-size: resized, or padded by repeating their edges",
+    )
     train_examples: float = Field(
         0.0,
         ge=0.0,
@@ -271,6 +285,11 @@ class Keys(pydantic.BaseModel):
         description="name of the run's folder; empty: made from time and choices",
         json_schema_extra=SERVER_ONLY,
     )
+
+    @property
+    def image_shape(self) -> ImageShape:
+        """The shape that the images of the run's data sets get."""
+        return ImageShape(self.image_size, self.image_channels, self.image_fit)
 
     def clients_judge(self, server_round: int) -> bool:
         """Return whether clients evaluate their models after a round; they do after the last."""

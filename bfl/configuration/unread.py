@@ -88,6 +88,7 @@ def _switches() -> tuple[Switch, ...]:
     return (
         Switch(_if_batches_are_secret, frozenset({"batch-size"})),
         Switch(_if_other_is("attack", "none"), frozenset({"attackers"})),
+        Switch(_if_other_is("image-size", 0), frozenset({"image-fit"})),
         Switch(_if_other_is("pretrain-examples", 0.0), beginning="pretrain-"),
         Switch(
             _if_other_is("server-data", ""),

@@ -66,6 +66,7 @@ def server_data(
         keys.server_data,
         dataset,
         data_dir=keys.data_dir,
+        shape=keys.image_shape,
         examples=keys.server_examples,
         unused=keys.unused_examples,
         train_examples=keys.train_examples,

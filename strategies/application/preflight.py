@@ -50,7 +50,7 @@ def check_before_start(configuration: Configuration, clients: int) -> None:
     keys = configuration.keys
     check_output(configuration)
     check_privacy(configuration)
-    whole = cached_dataset(keys.dataset, keys.data_dir)
+    whole = cached_dataset(keys.dataset, keys.data_dir, keys.image_shape)
     dataset = with_test_examples(whole, keys.test_examples)
     configuration.tracker.check()
     own = server_data(configuration, dataset, clients)
@@ -90,7 +90,8 @@ def client_sizes(configuration: Configuration, clients: int) -> tuple[int, ...]:
         ConfigurationError: The data cannot be split as configured.
         DataError: The data are not what their format promises.
     """
-    dataset = cached_dataset(configuration.keys.dataset, configuration.keys.data_dir)
+    keys = configuration.keys
+    dataset = cached_dataset(keys.dataset, keys.data_dir, keys.image_shape)
     parts = _split(configuration, dataset, clients)
     return tuple(0 if part is None else len(part) for part in parts)
 

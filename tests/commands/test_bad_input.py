@@ -245,8 +245,6 @@ PLACES = {
     "data-dir": 'dataset="mnist" data-dir="{}"',
     "dataset": 'dataset="npz:{}"',
     "dataset in data-dir": 'dataset="npz:{}" data-dir="."',
-    "dataset resized": 'dataset="resized:14:npz:{}"',
-    "dataset padded": 'dataset="padded:14:npz:{}"',
     "server-data": 'server-data="npz:{}"',
     "tasks": 'dataset="tasks:npz:{}:5,mnist:5" shared="convolutions"',
     "plugins": 'plugins="{}.py"',

@@ -85,8 +85,3 @@ def test_foreign_archives_have_their_own_names(tmp_path: Path) -> None:
     assert [each.name for each in found] == ["rotated", "a", "b", "a-2", "rotated-2"]
     assert [int(each.images.max()) for each in found[1:]] == [1, 2, 3, 4]
     assert [each.near for each in found] == [True, False, False, False, False]
-    word = "resized:8x8x1:digits+digits"
-    assert [e.name for e in foreign_images(word, "", load_dataset("digits"))] == [
-        "digits",
-        "digits-2",
-    ]

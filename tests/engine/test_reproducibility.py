@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 
 DISTILLED = (
-    'strategy="fedbe" inference="deterministic" model="convnet" dataset="resized:32x32x3:digits" '
+    'strategy="fedbe" inference="deterministic" model="convnet" dataset="digits" '
     "train-examples=340 server-examples=100 test-examples=20 rounds=1 local-epochs=1 mc-samples=1 "
     "evaluate-every=0 batch-size=40 ensemble-samples=1 distillation-epochs=3 swa-start=2 "
     "swa-cycle=1 learning-rate=0.01"

@@ -16,11 +16,13 @@ from bfl.data.datasets.base import (
     said_of,
     source_and_location,
 )
+from bfl.data.datasets.shape import AS_STORED, ImageShape
 from bfl.files import given_path
 
 __all__ = [
     "Dataset",
     "DatasetSource",
+    "ImageShape",
     "absolute_dataset",
     "dataset_files",
     "dataset_on_this_machine",
@@ -29,6 +31,7 @@ __all__ = [
     "load_dataset",
     "portable_dataset",
     "said_of",
+    "source_and_location",
     "validate_dataset",
 ]
 
@@ -42,8 +45,7 @@ def validate_dataset(dataset: str, data_dir: str | Path = "") -> None:
     """Check, before anything starts and without reading images, that a data set can be loaded.
 
     Args:
-        dataset: The key ``dataset``: a name, ``npz:PATH``, ``hf:NAME`` or ``hf:NAME:SUBSET``, or
-            one of them behind ``padded:SIDE:`` or ``resized:SIZE:``.
+        dataset: The key ``dataset``: a name, ``npz:PATH``, ``hf:NAME`` or ``hf:NAME:SUBSET``.
         data_dir: The key ``data-dir``: a folder with archives, or empty.
 
     Raises:
@@ -112,16 +114,17 @@ def portable_dataset(dataset: str) -> str:
     return f"{source.name}:{source.portable(location.strip())}"
 
 
-def load_dataset(dataset: str, data_dir: str | Path = "") -> Dataset:
+def load_dataset(dataset: str, data_dir: str | Path = "", shape: ImageShape = AS_STORED) -> Dataset:
     """Return the data set that a word of the configuration picks.
 
     Args:
         dataset: The key ``dataset``, as for ``validate_dataset``.
         data_dir: The key ``data-dir``: a folder with archives, or empty.
+        shape: The shape that its images get.
 
     Raises:
         ConfigurationError: The name is unknown, or what stands behind the colon is missing.
         DataError: The data cannot be had, or are not what their format promises.
     """
     source, location, folder = _parse(dataset, data_dir)
-    return source.load(location, folder)
+    return source.load_in(shape, location, folder)

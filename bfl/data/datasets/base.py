@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.data.datasets.pixels import dark_pixels
+from bfl.data.datasets.shape import ImageShape, refuse_nested
 from bfl.errors import ConfigurationError, DataError
 from bfl.federation.assignment import assigned
 from bfl.registry import Component, Registry
@@ -275,6 +276,14 @@ class DatasetSource(Component):
             DataError: The data cannot be had, or are not what their format promises.
         """
 
+    def load_in(self, shape: ImageShape, location: str, data_dir: Path | None) -> Dataset:
+        """Return the data set, checked, with images of a shape.
+
+        Raises:
+            DataError: As for ``load``, or the images cannot be had in that shape.
+        """
+        return shape.applied(self.load(location, data_dir))
+
 
 dataset_sources: Registry[DatasetSource] = Registry("dataset", "bfl.data.datasets")
 
@@ -288,5 +297,6 @@ def source_and_location(word: str) -> tuple[DatasetSource, str]:
     Raises:
         ConfigurationError: There is no such source; the message names the nearest.
     """
+    refuse_nested(word)
     spelling, _, location = word.strip().partition(":")
     return dataset_sources.create(spelling), location.strip()

@@ -13,7 +13,7 @@ from bfl import randomness
 from bfl.data.datasets import absolute_dataset, validate_dataset
 from bfl.data.datasets.base import Dataset, Images
 from bfl.data.datasets.cache import cached_dataset
-from bfl.data.images import resized, with_channels
+from bfl.data.datasets.shape import like
 from bfl.errors import ConfigurationError
 
 LINK = "+"
@@ -99,7 +99,7 @@ def foreign_images(given: str, data_dir: str, dataset: Dataset) -> Iterator[Fore
         ConfigurationError: They cannot be had in the size and channels of the test images.
         DataError: A data set cannot be had.
     """
-    height, width, channels = dataset.image_shape
+    height, width, _ = dataset.image_shape
     for name, word in zip(_names(words(given)), words(given), strict=True):
         if word in CHANGES:
             if word in NEAR and height != width:
@@ -110,14 +110,7 @@ def foreign_images(given: str, data_dir: str, dataset: Dataset) -> Iterator[Fore
             yield ForeignImages(name, word in NEAR, CHANGES[word](dataset.test_images))
             continue
         images = cached_dataset(word, data_dir).test_images[: len(dataset.test_images)]
-        if images.shape[3] != channels and {images.shape[3], channels} != {1, 3}:
-            raise ConfigurationError(
-                f"ood-dataset has '{word}', with images of {images.shape[3]} channels, and the "
-                f"run's have {channels}; allowed: as many, or grey for colour (1 and 3)"
-            )
-        if images.shape[3] != channels:
-            images = with_channels(images, channels)
-        yield ForeignImages(name, False, resized(images, height, width))
+        yield ForeignImages(name, False, like(dataset, images, f"ood-dataset '{word}'"))
 
 
 def _names(given: list[str]) -> list[str]:

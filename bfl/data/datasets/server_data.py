@@ -11,9 +11,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bfl.data.datasets import Dataset, absolute_dataset, validate_dataset
+from bfl.data.datasets import Dataset, ImageShape, absolute_dataset, validate_dataset
 from bfl.data.datasets.base import Images, Labels
 from bfl.data.datasets.cache import cached_dataset
+from bfl.data.datasets.shape import AS_STORED, like
 from bfl.data.datasets.subset import stratified_positions, train_positions
 from bfl.errors import ConfigurationError
 
@@ -78,6 +79,7 @@ def load_server_data(
     dataset: Dataset,
     *,
     data_dir: str,
+    shape: ImageShape = AS_STORED,
     examples: float,
     train_examples: float,
     clients: int,
@@ -95,6 +97,8 @@ def load_server_data(
         server_data: The key ``server-data``.
         dataset: The run's data set.
         data_dir: The key ``data-dir``.
+        shape: The shape of the run's images. Those of another data set are resized to the run's
+            after that, and get its channels.
         examples: The key ``server-examples``: of the training images that are used, or of those of
             the other data set.
         train_examples: The key ``train-examples``.
@@ -136,7 +140,7 @@ def load_server_data(
         source, own = dataset, held_back(examples, "server-examples")
         held = own
     else:
-        source = cached_dataset(server_data, data_dir)
+        source = cached_dataset(server_data, data_dir, shape)
         _check_goes_with(source, dataset, server_data, labelled)
         own = stratified_positions(source.train_labels, examples, "server-examples", seed)
         held = own[:0]
@@ -147,7 +151,8 @@ def load_server_data(
         beside = f"{key} besides server-examples" if held.size else key
         nobodys = without(held_back(float(count), beside), held)
     labels = source.train_labels[own] if labelled else None
-    return ServerData(source.train_images[own], labels, held, nobodys)
+    images = like(dataset, source.train_images[own], f"server-data '{server_data}'")
+    return ServerData(images, labels, held, nobodys)
 
 
 def check_no_overlap(data: ServerData, dataset: Dataset, clients: Labels, word: str) -> None:
@@ -193,11 +198,6 @@ def check_no_test_images(data: ServerData, dataset: Dataset, word: str) -> None:
 
 
 def _check_goes_with(source: Dataset, dataset: Dataset, word: str, labelled: bool) -> None:
-    if source.image_shape != dataset.image_shape:
-        raise ConfigurationError(
-            f"server-data '{word}' has images of {source.image_shape} (height, width, "
-            f"channels), and dataset {dataset.name} of {dataset.image_shape}; they must be the same"
-        )
     here = source.numbered_here or dataset.numbered_here
     if labelled and here and source.class_names != dataset.class_names:
         raise ConfigurationError(

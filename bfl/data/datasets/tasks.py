@@ -18,6 +18,7 @@ from bfl.data.datasets.base import (
     dataset_sources,
     source_and_location,
 )
+from bfl.data.datasets.shape import AS_STORED, ImageShape
 from bfl.data.images import check_fits, padded, with_channels
 from bfl.errors import ConfigurationError, DataError
 
@@ -75,8 +76,12 @@ class Tasks(DatasetSource):
 
     def load(self, location: str, data_dir: Path | None) -> Dataset:
         """Return the data sets as one, its labels those of one after those of the other."""
+        return self.load_in(AS_STORED, location, data_dir)
+
+    def load_in(self, shape: ImageShape, location: str, data_dir: Path | None) -> Dataset:
+        """Return the data sets as one, each with images of a shape."""
         sources = self._sources(location, data_dir)
-        loaded = [source.load(rest, data_dir) for source, rest, _ in sources]
+        loaded = [source.load_in(shape, rest, data_dir) for source, rest, _ in sources]
         tasks: list[Task] = []
         for (source, rest, count), dataset in zip(sources, loaded, strict=True):
             first = tasks[-1].first_class + tasks[-1].num_classes if tasks else 0

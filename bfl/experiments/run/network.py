@@ -188,7 +188,8 @@ def _from_data(folder: RunFolder) -> NetworkDescription:
     try:
         policy = PluginPolicy(named_by=str(folder.path / CONFIG))
         configuration = resolve(saved, policy=policy)
-        dataset = cached_dataset(configuration.keys.dataset, configuration.keys.data_dir)
+        keys = configuration.keys
+        dataset = cached_dataset(keys.dataset, keys.data_dir, keys.image_shape)
     except BflError as error:
         raise DataError(
             f"{folder.path} has no {NETWORK}: it was made by a version of bfl that did not write "

@@ -13,7 +13,7 @@ from bfl.aggregation.weightings import weightings
 from bfl.aggregation.weightings.equal import Equal
 from bfl.configuration import Configuration, resolve
 from bfl.configuration.configuration import Value
-from bfl.data.datasets import dataset_on_this_machine, dataset_sources
+from bfl.data.datasets import dataset_on_this_machine, source_and_location
 from bfl.data.datasets.cache import cached_dataset
 from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.results.identity import digest
@@ -115,7 +115,7 @@ def plan(
         overrides: dict[str, Any] = {**values_of(run), **machine, **where}
         with reasons.of(run.name):
             configuration = resolve(overrides, check_data=False)
-            dataset_sources.get(configuration.keys.dataset.partition(":")[0])
+            source_and_location(configuration.keys.dataset)
             sound.append(PlannedRun(run, configuration, overrides))
     reasons.raise_if_any()
     missing = _missing_data(run for run in sound if wanted(run.run))
@@ -128,7 +128,7 @@ def plan(
         with reasons.of(*(each.name for each in asked)):
             if asked:
                 keys = asked[0].with_data().keys
-                cached_dataset(keys.dataset, keys.data_dir)
+                cached_dataset(keys.dataset, keys.data_dir, keys.image_shape)
             for each in group:
                 with reasons.of(each.name):
                     if each in asked:
@@ -204,11 +204,10 @@ def check_reduction(scaled: ScaledStudy, runs: Sequence[PlannedRun], sizes: Size
     amounts, least = scaled.scale.amounts, scaled.study.least_steps
     if (side := amounts.get(IMAGE_SIDE)) is not None:
         for dataset, data_dir in dict.fromkeys(run.data for run in runs):
-            unscaled = dataset.split(":", 2)[2]  # of "resized:SIDE:DATASET"
-            height, width, _ = cached_dataset(unscaled, data_dir).image_shape
+            height, width, _ = cached_dataset(dataset, data_dir).image_shape
             if min(height, width) < float(side):
                 raise ConfigurationError(
-                    f"--scale: image-side is {side:g}, and the images of {unscaled} have {height} "
+                    f"--scale: image-side is {side:g}, and the images of {dataset} have {height} "
                     f"x {width} pixels; allowed: at most {min(height, width)}"
                 )
     for run in runs if least and "train-examples" in amounts else ():

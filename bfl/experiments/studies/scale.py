@@ -97,7 +97,8 @@ class Scale:
             if isinstance(amount, str):
                 values[key] = amount
             elif key == IMAGE_SIDE:
-                values["dataset"] = f"resized:{amount:g}:{expanded(run.values)['dataset']}"
+                given = int(expanded(run.values)["image-size"])
+                values["image-size"] = min(int(amount), given or int(amount))
             elif key != SEEDS and (now := _number(run, key)) is not None:
                 values[key] = (
                     reduced(int(now), amount)

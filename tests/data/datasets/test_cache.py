@@ -23,9 +23,7 @@ def write(path: Path, pixel: int, examples: int = 6) -> None:
         ("npz:{folder}/a.npz", ""),
         ("npz:a.npz", "{folder}"),
         ("mnist", "{folder}"),
-        ("padded:5:npz:{folder}/a.npz", ""),
-        ("resized:2:mnist", "{folder}"),
-        ("tasks:npz:{folder}/b.npz:1,resized:4:npz:{folder}/a.npz", ""),
+        ("tasks:npz:{folder}/b.npz:1,npz:{folder}/a.npz", ""),
     ],
 )
 def test_an_archive_that_was_overwritten_is_read_again(

@@ -87,9 +87,6 @@ def test_validation_does_not_import_the_hub_library(tmp_path: Path, monkeypatch)
         ("hf:owner/name", True),
         ("hf:owner", True),
         ("hf:../name", True),
-        ("padded:32:npz:x.npz", True),
-        ("padded:32:hf:a/b", True),
-        ("resized:8:padded:32:mnist", False),
         ("tasks:digits:3,mnist", False),
         ("tasks:digits:3,npz:x.npz", True),
         ("tasks:hf:../b:3,digits", True),
@@ -100,7 +97,7 @@ def test_which_words_name_a_path(word, reads) -> None:
 
 
 @pytest.mark.parametrize(
-    "word", ["cifar11", "padded:x:digits", "padded:32:cifar11", "tasks:digits"]
+    "word", ["cifar11", "padded:32:digits", "tasks:digits:1,cifar11", "tasks:digits"]
 )
 def test_a_word_that_names_nothing_names_no_path_either(word) -> None:
     with pytest.raises(ConfigurationError):
@@ -119,7 +116,7 @@ def test_a_source_of_ones_own_reads_a_path_unless_it_says_otherwise() -> None:
 
     try:
         assert dataset_reads_path("of-ones-own:x")
-        assert dataset_reads_path("padded:32:Of_Ones_Own:x")
+        assert dataset_reads_path("tasks:digits:1,Of_Ones_Own:x")
         assert not dataset_reads_path("of-ones-own")
     finally:
         dataset_sources.withdraw(lambda source: source is OfOnesOwn)

@@ -8,7 +8,13 @@ import numpy as np
 import pytest
 
 from bfl.configuration import resolve
-from bfl.data.datasets import absolute_dataset, load_dataset, portable_dataset, validate_dataset
+from bfl.data.datasets import (
+    ImageShape,
+    absolute_dataset,
+    load_dataset,
+    portable_dataset,
+    validate_dataset,
+)
 from bfl.data.datasets.cache import cached_dataset
 from bfl.data.datasets.subset import train_positions
 from bfl.data.images import padded
@@ -59,11 +65,11 @@ def test_labels_follow_each_other_and_images_get_one_shape(folder: Path) -> None
 
 
 def test_words_are_absolute_and_portable(folder: Path) -> None:
-    word, _ = absolute_dataset("tasks:npz:a.npz:2, padded:8:npz:b.npz")
-    assert word == f"tasks:npz:{folder / 'a.npz'}:2,padded:8:npz:{folder / 'b.npz'}"
+    word, _ = absolute_dataset("tasks:npz:a.npz:2, npz:b.npz")
+    assert word == f"tasks:npz:{folder / 'a.npz'}:2,npz:{folder / 'b.npz'}"
     assert absolute_dataset(word)[0] == word
-    assert portable_dataset(word) == "tasks:npz:a.npz:2,padded:8:npz:b.npz"
-    assert load_dataset(word).image_shape == (8, 8, 3)
+    assert portable_dataset(word) == "tasks:npz:a.npz:2,npz:b.npz"
+    assert load_dataset(word, "", ImageShape(8, fit="pad")).image_shape == (8, 8, 3)
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ TABLES: dict[str, dict[str, Any]] = {
 ELSEWHERE: dict[str, Any] = {"server-examples": 0, "unused-examples": 10_000}
 SERVERS: dict[str, dict[str, Any]] = {
     "CIFAR-100": {"server-data": "cifar100", **ELSEWHERE},
-    "Tiny-ImageNet": {"server-data": "resized:32:tiny-imagenet", **ELSEWHERE},
+    "Tiny-ImageNet": {"server-data": "tiny-imagenet", **ELSEWHERE},
 }
 STUDENT: dict[str, Any] = {
     "distillation-epochs": 20,

@@ -135,7 +135,7 @@ def test_what_a_study_has_not_cannot_be_reduced(tmp_path: Path) -> None:
 def test_the_model_and_the_images_may_be_smaller(tmp_path: Path) -> None:
     small = scaled_study(tmp_path, "model=resnet8,image-side=4")
     assert {run.values["model"] for run in small.runs} == {"resnet8"}
-    assert {run.values["dataset"] for run in small.runs} == {"resized:4:digits"}
+    assert {run.values["image-size"] for run in small.runs} == {4}
     assert small.note == "scaled down: image-side full → 4, model resnet20 → resnet8"
     assert small.folder_name == "small_image-side-4_model-resnet8"
     assert Scale(dict(small.scale.amounts)).apply(small.study).runs == small.runs

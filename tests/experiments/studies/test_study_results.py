@@ -125,8 +125,6 @@ def test_a_configuration_is_the_same_on_every_machine() -> None:
     here = {"dataset": "npz:/here/images.npz", "data-dir": "/here", "rounds": 2, "resume": True}
     there = {"dataset": "npz:/there/at/images.npz", "data-dir": "", "rounds": 2}
     assert portable(here) == portable(there) == {"dataset": "npz:images.npz", "rounds": 2}
-    small = {"dataset": "resized:14:npz:/here/images.npz", "server-data": "held-back"}
-    assert portable(small) == {**small, "dataset": "resized:14:npz:images.npz"}
 
 
 def test_runs_whose_results_are_there_are_not_made_again(

@@ -1,0 +1,126 @@
+"""Shape that a run brings the images of its data sets into."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from bfl.data.images import Images, check_fits, padded, resized, with_channels
+from bfl.errors import ConfigurationError, DataError
+
+if TYPE_CHECKING:
+    from bfl.data.datasets.base import Dataset
+
+SIZE, CHANNELS, FIT = "image-size", "image-channels", "image-fit"
+"""The configuration keys."""
+
+_NESTED = re.compile(r"\s*(padded|resized)\s*:\s*([0-9]+)([0-9x]*)\s*:\s*(.*)", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class ImageShape:
+    """Shape of a run's images, as three keys of its configuration say it.
+
+    Where images are resized, pixels are means over areas in smaller ones and interpolated in larger
+    ones. Grey images get three equal channels, colours their luminance.
+
+    Source: FedBE (2021), appendix B.1, resizes Tiny-ImageNet to 32 x 32, and does not say how; the
+    code of federated mutual learning (Shen et al. 2020) pads MNIST to 32 x 32.
+
+    Attributes:
+        size: Height and width; 0: as they are.
+        channels: 1 or 3; 0: as they are.
+        fit: How they get the size: ``resize``, or ``pad``, which repeats their edges.
+    """
+
+    size: int = 0
+    channels: int = 0
+    fit: str = "resize"
+
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> ImageShape:
+        """Return the shape that flat keys and values say, of which some may be missing."""
+        fit = str(values.get(FIT, "resize"))
+        return cls(int(values.get(SIZE, 0)), int(values.get(CHANNELS, 0)), fit)
+
+    def values(self) -> dict[str, str | int]:
+        """Return the flat keys and values; none where images are as they are."""
+        if not (self.size or self.channels):
+            return {}
+        return {SIZE: self.size, CHANNELS: self.channels, FIT: self.fit}
+
+    def applied(self, dataset: Dataset) -> Dataset:
+        """Return a data set with images of this shape; labels and classes stay.
+
+        Raises:
+            DataError: The images cannot be had in it.
+        """
+        if not (self.size or self.channels):
+            return dataset
+        height, width, channels = dataset.image_shape
+        shape = (self.size or height, self.size or width, self.channels or channels)
+        try:
+            check_fits(len(dataset.train_labels) + len(dataset.test_labels), shape)
+            return dataclasses.replace(
+                dataset,
+                train_images=self._images(dataset.train_images),
+                test_images=self._images(dataset.test_images),
+            )
+        except ValueError as error:
+            given = ", ".join(f"{key} {value}" for key, value in self.values().items())
+            raise DataError(f"dataset '{dataset.name}' with {given}: {error}") from error
+
+    def _images(self, images: Images) -> Images:
+        if self.channels:
+            images = with_channels(images, self.channels)
+        if not self.size:
+            return images
+        pad = self.fit == "pad"
+        return padded(images, self.size) if pad else resized(images, self.size, self.size)
+
+
+def like(dataset: Dataset, images: Images, what: str) -> Images:
+    """Return images in the size and channels of a data set's.
+
+    Args:
+        dataset: The data set.
+        images: uint8 [N, H, W, C].
+        what: What they are, for the message.
+
+    Raises:
+        ConfigurationError: They have channels that cannot become so many.
+    """
+    height, width, channels = dataset.image_shape
+    try:
+        return resized(with_channels(images, channels), height, width)
+    except ValueError:
+        raise ConfigurationError(
+            f"{what} has images of {images.shape[3]} channels, and the run's have {channels}; "
+            "allowed: as many, or grey for colour (1 and 3)"
+        ) from None
+
+
+AS_STORED = ImageShape()
+"""Images as their source has them."""
+
+
+def refuse_nested(word: str) -> None:
+    """Refuse a word that says the size of images, which keys of their own do.
+
+    Raises:
+        ConfigurationError: With the keys that say the same.
+    """
+    if not (found := _NESTED.fullmatch(word)):
+        return
+    how, side, more, dataset = found.groups()
+    keys = [f'dataset="{dataset}"', f"{SIZE}={side}"]
+    keys += [f"{CHANNELS}={channels}" for channels in more.split("x")[2:]]
+    keys += [f'{FIT}="pad"'] if how.lower() == "padded" else []
+    raise ConfigurationError(
+        f"dataset '{word}' says the size of its images, which keys do for all data sets of a run; "
+        f"allowed: {' '.join(keys)}; images of server-data and ood-dataset get the size by "
+        "themselves"
+    )

@@ -1,0 +1,113 @@
+"""Images that a run brings into another size, or other channels, by keys of its own."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bfl.configuration import resolve, unread_settings
+from bfl.data.datasets import ImageShape, load_dataset
+from bfl.data.datasets.server_data import load_server_data
+from bfl.errors import ConfigurationError, DataError
+
+
+@pytest.mark.parametrize(
+    ("keys", "shape"),
+    [
+        ({}, (8, 8, 1)),
+        ({"image-size": 4}, (4, 4, 1)),
+        ({"image-size": 16, "image-channels": 3}, (16, 16, 3)),
+        ({"image-channels": 3}, (8, 8, 3)),
+        ({"image-size": 12, "image-fit": "pad"}, (12, 12, 1)),
+    ],
+)
+def test_images_have_the_shape_and_labels_stay(keys: dict[str, Any], shape: tuple[int]) -> None:
+    wanted = resolve(keys).keys.image_shape
+    assert ImageShape.of(wanted.values()) == wanted
+    digits, other = load_dataset("digits"), load_dataset("digits", "", wanted)
+    other.check()
+    assert other.image_shape == shape
+    assert other.class_names == digits.class_names
+    np.testing.assert_array_equal(other.train_labels, digits.train_labels)
+    np.testing.assert_array_equal(other.test_labels, digits.test_labels)
+    # About as bright as before, image by image.
+    means = [d.test_images.mean(axis=(1, 2, 3)) for d in (digits, other)]
+    assert np.corrcoef(*means)[0, 1] > 0.7
+
+
+def test_padding_repeats_edges_and_smaller_pixels_are_means() -> None:
+    digits = load_dataset("digits")
+    wide = load_dataset("digits", "", ImageShape(12, fit="pad"))
+    np.testing.assert_array_equal(wide.train_images[:, 2:-2, 2:-2], digits.train_images)
+    np.testing.assert_array_equal(wide.train_images[:, 0, 2:-2], digits.train_images[:, 0])
+    half = load_dataset("digits", "", ImageShape(4))
+    means = digits.train_images.reshape(-1, 4, 2, 4, 2, 1).mean(axis=(2, 4))
+    assert np.abs(half.train_images - means).max() <= 0.5
+
+
+def test_another_domain_serves_as_the_servers_own_images(tmp_path: Path) -> None:
+    """Colours of 64 by 64 pixels for a run on grey images of 8 by 8, or on larger ones."""
+    images = np.random.default_rng(0).integers(0, 256, (40, 64, 64, 3), dtype=np.uint8)
+    labels = np.arange(40) % 10
+    np.savez(tmp_path / "far.npz", x_train=images, y_train=labels, x_test=images, y_test=labels)
+    given: dict[str, Any] = {"examples": 0.0, "train_examples": 0.0, "clients": 3, "seed": 0}
+    for shape in (ImageShape(), ImageShape(12, 3)):
+        run = load_dataset("digits", "", shape)
+        own = load_server_data("npz:far.npz", run, data_dir=str(tmp_path), shape=shape, **given)
+        assert own is not None
+        assert own.images.shape == (40, *run.image_shape)
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"image-size": -4}, "image-size is -4; allowed: at least 0"),
+        ({"image-size": 100_000}, "image-size is 100000"),
+        ({"image-size": "8x8"}, "image-size is '8x8'; allowed: a whole number"),
+        ({"image-channels": 2}, "image-channels is 2; allowed: 0, 1 or 3"),
+        ({"image-fit": "padd"}, "image-fit is 'padd'; allowed: 'resize' or 'pad'"),
+    ],
+)
+def test_other_sizes_are_refused(keys: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        resolve(keys)
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("padded:32:mnist", 'allowed: dataset="mnist" image-size=32 image-fit="pad"'),
+        (" Resized: 8x8x1 : npz:x.npz", 'dataset="npz:x.npz" image-size=8 image-channels=1;'),
+        ("tasks:digits:1,padded:8:digits:2", 'dataset="digits" image-size=8 image-fit="pad"'),
+    ],
+)
+def test_a_word_that_says_the_size_is_refused_with_the_keys_for_it(word: str, said: str) -> None:
+    for key in ("dataset", "server-data", "ood-dataset"):
+        with pytest.raises(ConfigurationError, match=said):
+            resolve({key: word})
+
+
+@pytest.mark.parametrize(
+    ("word", "shape", "said"),
+    [
+        ("digits", ImageShape(60_000, fit="pad"), "GiB"),
+        ("digits", ImageShape(60_000), "GiB"),
+        ("tasks:digits:1,digits:1", ImageShape(60_000), "GiB"),
+        ("digits", ImageShape(7, fit="pad"), "image-size 7.* images of 8 x 8 .* padded to 7"),
+        ("npz:two.npz", ImageShape(channels=3), "images of 2 channels"),
+    ],
+)
+def test_images_that_cannot_be_made_are_refused(
+    word: str, shape: ImageShape, said: str, tmp_path: Path
+) -> None:
+    images, labels = np.zeros((2, 4, 4, 2), np.uint8), np.arange(2)
+    np.savez(tmp_path / "two.npz", x_train=images, y_train=labels, x_test=images, y_test=labels)
+    with pytest.raises(DataError, match=said):
+        load_dataset(word, tmp_path, shape)
+
+
+def test_how_images_fit_a_size_is_read_where_there_is_one() -> None:
+    for size, unread in ((0, 1), (8, 0)):
+        keys = {"image-fit": "pad", "image-size": size}
+        assert len(unread_settings(resolve(keys), ["image-fit"])) == unread
