@@ -16,8 +16,7 @@ from bfl.closing import Closing, closings
 from bfl.configuration import Configuration
 from bfl.configuration.component_slots import SLOTS
 from bfl.errors import ConfigurationError
-from bfl.evaluation.predictives import Predictive
-from bfl.evaluation.predictives.posterior import PosteriorPredictive
+from bfl.evaluation.predictives import PosteriorPredictive, Predictive
 from bfl.federation.broadcasts import Broadcast, PosteriorBroadcast
 from bfl.federation.exchanges import Direct, Exchange
 from bfl.federation.parts import Arrays, Counts, DeclaredArray, Part, check_broadcast

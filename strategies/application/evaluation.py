@@ -12,7 +12,7 @@ from bfl.configuration import Configuration
 from bfl.data.datasets import Dataset
 from bfl.data.datasets.server_data import HELD_BACK, ServerData, load_server_data
 from bfl.errors import ConfigurationError, NotFiniteError
-from bfl.evaluation.predictives.evaluated import ENSEMBLE, EvaluatedEnsemble, evaluate_ensemble
+from bfl.evaluation.evaluated_ensemble import ENSEMBLE, EvaluatedEnsemble, evaluate_ensemble
 from bfl.experiments.results.best import VALIDATION
 from bfl.federation.wire import posterior_from_arrays
 from strategies.federation import Federation

@@ -9,10 +9,10 @@ from bfl.closing import Closed
 from bfl.closing.base import Known
 from bfl.data.corruptions import corruption_names
 from bfl.errors import NotFiniteError
+from bfl.evaluation.evaluated_ensemble import ENSEMBLE, EvaluatedEnsemble
 from bfl.evaluation.metrics import evaluate
 from bfl.evaluation.prediction import Predictions
 from bfl.evaluation.prediction_sets import set_numbers
-from bfl.evaluation.predictives.evaluated import ENSEMBLE, EvaluatedEnsemble
 from bfl.experiments.results.collapse import CollapseWatch
 from bfl.experiments.results.evaluated_clients import evaluated_clients, means_over_clients, told
 from bfl.experiments.results.examples import write_examples

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from bfl.errors import NotFiniteError
-from bfl.evaluation.predictives.evaluated import evaluate_ensemble, names_of_members, of_a_posterior
+from bfl.evaluation.evaluated_ensemble import evaluate_ensemble, names_of_members, of_a_posterior
 from bfl.experiments.studies.columns import Column, numbers_of_a_run
 
 LABELS = np.array([0, 0, 1, 1])

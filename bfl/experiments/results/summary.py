@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bfl.evaluation.evaluated_ensemble import EvaluatedEnsemble, prefixed
 from bfl.evaluation.metrics import ExampleMetric, evaluate, metrics
 from bfl.evaluation.prediction import Predictions
 from bfl.evaluation.prediction_sets import set_numbers
-from bfl.evaluation.predictives.evaluated import EvaluatedEnsemble, prefixed
 from bfl.evaluation.uncertainty import (
     RetentionCurve,
     mean_uncertainties,

@@ -11,8 +11,8 @@ from pydantic import Field, field_validator
 
 from bfl.aggregation.precision_spread import DISTANCE, SPREAD
 from bfl.errors import unknown_name
+from bfl.evaluation.evaluated_ensemble import ENSEMBLE, names_of_members, of_a_posterior
 from bfl.evaluation.metrics import ExampleMetric, Metric, metrics
-from bfl.evaluation.predictives.evaluated import ENSEMBLE, names_of_members, of_a_posterior
 from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results.evaluated_clients import (
     CLIENTS,

@@ -31,8 +31,8 @@ from typing import Any
 
 from bfl.data.datasets import portable_dataset
 from bfl.errors import DataError
+from bfl.evaluation.evaluated_ensemble import ENSEMBLE
 from bfl.evaluation.metrics import metrics as registered_metrics
-from bfl.evaluation.predictives.evaluated import ENSEMBLE
 from bfl.experiments.results.evaluated_clients import number_of_a_client
 from bfl.experiments.results.file_names import FOREIGN
 from bfl.experiments.results.foreign import numbers_of_foreign

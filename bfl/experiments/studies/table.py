@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from bfl.evaluation.evaluated_ensemble import of_a_posterior
 from bfl.evaluation.metrics import metrics
-from bfl.evaluation.predictives.evaluated import of_a_posterior
 from bfl.experiments.results.collapse import MOST_AT_FLOOR
 from bfl.experiments.results.environment import PACKAGES
 from bfl.experiments.studies.columns import Column, curve_of

@@ -89,7 +89,7 @@ def test_the_rows_of_the_reduced_table_are_those_of_the_whole() -> None:
         }
         for name in ("table4-fashion-mnist", "table4")
     )
-    data = {"dataset", "train-examples", "model", "augmentation", "client-timeout"}
+    data = {"dataset", "image-size", "train-examples", "model", "augmentation", "client-timeout"}
     of_augmentation = {"crop-padding", "crop-padding-with"}
     assert reduced.keys() == whole.keys()
     for row, values in whole.items():

@@ -231,7 +231,7 @@ def test_a_data_set_is_loaded_once_also_if_that_fails(
     """Asking a hub that cannot be reached takes half a minute."""
     asked = []
 
-    def load(dataset: str, data_dir: str) -> None:
+    def load(dataset: str, data_dir: str, _: object) -> None:
         asked.append(dataset)
         raise DataError("the hub cannot be reached")
 

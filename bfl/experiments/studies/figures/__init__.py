@@ -13,8 +13,8 @@ import numpy as np
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from bfl.errors import DataError, unknown_name
+from bfl.evaluation.evaluated_ensemble import ENSEMBLE
 from bfl.evaluation.metrics import metrics
-from bfl.evaluation.predictives.evaluated import ENSEMBLE
 from bfl.evaluation.uncertainty import uncertainties
 from bfl.experiments.results.evaluated_clients import CLIENTS, names_of_means
 from bfl.experiments.results.figures.style import COLORS, percent_axis
