@@ -7,7 +7,7 @@
 """
 
 from bfl.data.partitions.base import Partition, partitions
-from bfl.data.partitions.manifest import PartitionManifest, describe
+from bfl.data.partitions.manifest import describe
 from bfl.data.partitions.own_test_split import own_test_split
 
-__all__ = ["Partition", "PartitionManifest", "describe", "own_test_split", "partitions"]
+__all__ = ["Partition", "describe", "own_test_split", "partitions"]

@@ -109,9 +109,8 @@ class PredictionStatistics:
         ([[0.7, 0.3]], [0.02])
 
     Reference:
-        Welford (1962), "Note on a method for calculating corrected sums of squares and products";
-        the merge is that of Chan, Golub and LeVeque (1983), "Algorithms for computing the sample
-        variance", Eq. 2.1. What is summed: Fischer et al. (2024), Eqs. 7 and 9.
+        Welford (1962), "Note on a method for calculating corrected sums of squares and products".
+        What is summed: Fischer et al. (2024), Eqs. 7 and 9.
     """
 
     def __init__(self) -> None:
@@ -169,37 +168,6 @@ class PredictionStatistics:
             )
         self._add(np.exp(log_probability), log_probability)
 
-    def _add(self, sample: FloatArray, log_sample: FloatArray) -> None:
-        self._combine(
-            samples=1,
-            mean=sample,
-            log_mean=log_sample,
-            entropies=normalized_entropy(sample),
-            aleatoric=(sample * (1.0 - sample)).sum(axis=1),
-            squares=np.zeros(sample.shape[0]),
-        )
-
-    def merge(self, other: PredictionStatistics) -> None:
-        """Take in the samples that other statistics, of the same examples, have seen.
-
-        Raises:
-            ValueError: The other statistics have another shape.
-        """
-        if not other.samples:
-            return
-        if self._samples and other._mean.shape != self._mean.shape:
-            raise ValueError(
-                f"statistics have shape {other._mean.shape}; expected {self._mean.shape}"
-            )
-        self._combine(
-            other._samples,
-            other._mean,
-            other._log_mean,
-            other._entropy,
-            other._aleatoric,
-            other._squares,
-        )
-
     def result(self) -> Predictions:
         """Return the predictions; later samples do not change them.
 
@@ -217,29 +185,20 @@ class PredictionStatistics:
             samples=self._samples,
         )
 
-    def _combine(
-        self,
-        samples: int,
-        mean: FloatArray,
-        log_mean: FloatArray,
-        entropies: FloatArray,
-        aleatoric: FloatArray,
-        squares: FloatArray,
-    ) -> None:
-        """Fold the means of ``samples`` further samples into the running ones."""
-        if not self._samples:
-            self._samples = samples
-            self._mean, self._log_mean = mean.copy(), log_mean.copy()
-            self._entropy = entropies.copy()
-            self._aleatoric, self._squares = aleatoric.copy(), squares.copy()
+    def _add(self, sample: FloatArray, log_sample: FloatArray) -> None:
+        entropy = normalized_entropy(sample)
+        aleatoric = (sample * (1.0 - sample)).sum(axis=1)
+        self._samples += 1
+        if self._samples == 1:
+            self._mean, self._log_mean = sample.copy(), log_sample.copy()
+            self._entropy, self._aleatoric = entropy, aleatoric
+            self._squares = np.zeros(sample.shape[0])
             return
-        total = self._samples + samples
-        share = samples / total
-        difference = mean - self._mean
+        share = 1 / self._samples
+        difference = sample - self._mean
         # Every term is at least 0, so the sum of squares cannot fall below 0 by rounding.
-        self._squares += squares + (difference**2).sum(axis=1) * (self._samples * share)
+        self._squares += (difference**2).sum(axis=1) * ((self._samples - 1) * share)
         self._mean += difference * share
-        self._log_mean = _log_of_mean(self._log_mean, log_mean, share)
-        self._entropy += (entropies - self._entropy) * share
+        self._log_mean = _log_of_mean(self._log_mean, log_sample, share)
+        self._entropy += (entropy - self._entropy) * share
         self._aleatoric += (aleatoric - self._aleatoric) * share
-        self._samples = total

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from bfl.data.partitions import PartitionManifest, partitions
+from bfl.data.partitions import describe, partitions
 from bfl.data.partitions.shards import allot_shards, deal_classes
 from bfl.errors import ConfigurationError
 from bfl.randomness import generator
@@ -20,7 +20,7 @@ PAPER_LABELS = np.repeat(np.arange(10), 5000)
 
 
 def table(labels, parts, num_classes: int = 10) -> np.ndarray:
-    return np.array(PartitionManifest.of(labels, parts, num_classes).class_counts)
+    return np.array(describe(labels, parts, num_classes)["class_counts"])
 
 
 # ------------------------------------------------------------------------------------- iid

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from bfl.data.partitions import PartitionManifest, partitions
+from bfl.data.partitions import describe, partitions
 from bfl.errors import ConfigurationError
 from bfl.randomness import generator
 
@@ -17,7 +17,7 @@ def table(labels, clients, seed=0, **given):
     """Return the clients' numbers of examples of each class, (K, C)."""
     partition = partitions.create("step", {k.replace("_", "-"): v for k, v in given.items()})
     parts = partition.split(labels, clients, generator(seed))
-    return np.array(PartitionManifest.of(labels, parts, int(labels.max()) + 1).class_counts)
+    return np.array(describe(labels, parts, int(labels.max()) + 1)["class_counts"])
 
 
 @pytest.mark.parametrize("order", ["sorted", "unsorted"])

@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from bfl.data.partitions import PartitionManifest, partitions
+from bfl.data.partitions import describe, partitions
 from bfl.errors import ConfigurationError
 from bfl.randomness import generator
 
@@ -14,7 +14,7 @@ CIFAR = np.repeat(np.arange(10), 400)
 
 
 def table(parts, labels=CIFAR):
-    return np.array(PartitionManifest.of(labels, parts, int(labels.max()) + 1).class_counts)
+    return np.array(describe(labels, parts, int(labels.max()) + 1)["class_counts"])
 
 
 def test_a_client_has_two_shards_and_a_few_of_every_class() -> None:

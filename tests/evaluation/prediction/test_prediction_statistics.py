@@ -96,37 +96,23 @@ def test_aleatoric_of_a_nearly_certain_prediction_keeps_its_digits():
     assert result.aleatoric[0] == pytest.approx(1e-18, rel=1e-6, abs=0)
 
 
-@pytest.mark.parametrize("cuts", [(0, 9), (3, 9), (1, 2), (4, 4)])
-def test_merging_in_any_grouping_equals_one_stream(cuts):
+def test_a_stream_equals_the_whole_array():
     samples = random_samples(1, samples=9)
-    first, second = cuts
-    parts = [
-        PredictionStatistics.of(part)
-        for part in (samples[:first], samples[first:second], samples[second:])
-    ]
-    left = PredictionStatistics()
-    for part in parts:
-        left.merge(part)
-    right = PredictionStatistics()
-    parts[1].merge(parts[2])
-    right.merge(parts[1])
-    right.merge(parts[0])
-    for merged in (left, right):
-        assert merged.samples == 9
-        assert_equal_statistics(merged.result(), whole_array(samples))
+    statistics = PredictionStatistics.of(samples)
+    assert statistics.samples == 9
+    assert_equal_statistics(statistics.result(), whole_array(samples))
 
 
 @settings(max_examples=60, deadline=None)
-@given(arrays(np.float64, (5, 3, 4), elements=st.floats(-2000, 2000, width=32)), st.integers(0, 5))
-def test_logits_are_summed_in_the_logarithm(logits, cut):
-    """Against SciPy over the whole array, in one stream and merged from two."""
+@given(arrays(np.float64, (5, 3, 4), elements=st.floats(-2000, 2000, width=32)))
+def test_logits_are_summed_in_the_logarithm(logits):
+    """Against SciPy over the whole array."""
     from scipy.special import log_softmax, logsumexp
 
-    first, second = PredictionStatistics(), PredictionStatistics()
-    for number, sample in enumerate(logits):
-        (first if number < cut else second).add_logits(sample)
-    first.merge(second)
-    result = first.result()
+    statistics = PredictionStatistics()
+    for sample in logits:
+        statistics.add_logits(sample)
+    result = statistics.result()
     logarithms = log_softmax(logits, axis=2)
     expected = logsumexp(logarithms, axis=0) - np.log(5)
     np.testing.assert_allclose(result.log_mean_probability, expected, rtol=1e-12, atol=1e-12)
@@ -174,24 +160,6 @@ def test_what_is_no_logit_is_refused(logits, message):
     with pytest.raises(ValueError, match=r"\(11, 4\) as before"):
         statistics.add_logits(np.zeros((11, 3)))
     assert statistics.samples == 7
-
-
-def test_merge_of_identical_samples_stays_exact():
-    sample = random_samples(2, samples=1)[0]
-    statistics = PredictionStatistics.of([sample] * 3)
-    statistics.merge(PredictionStatistics.of([sample] * 4))
-    assert (statistics.result().epistemic == 0.0).all()
-
-
-def test_merge_leaves_the_other_alone():
-    one, other = (PredictionStatistics.of(random_samples(seed)) for seed in (3, 4))
-    before = other.result()
-    fresh = PredictionStatistics()
-    fresh.merge(other)
-    fresh.add(random_samples(5)[0])
-    one.merge(other)
-    assert other.samples == 7
-    np.testing.assert_array_equal(other.result().mean_probability, before.mean_probability)
 
 
 def test_a_result_does_not_change_with_later_samples():
@@ -253,8 +221,6 @@ def test_another_shape_is_refused():
     statistics = PredictionStatistics.of(random_samples(9))
     with pytest.raises(ValueError, match=r"\(11, 4\)"):
         statistics.add(random_samples(9, examples=12)[0])
-    with pytest.raises(ValueError, match=r"\(11, 4\)"):
-        statistics.merge(PredictionStatistics.of(random_samples(9, classes=3)))
 
 
 def test_a_result_of_nothing_is_refused():
