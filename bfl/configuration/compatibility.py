@@ -87,6 +87,8 @@ def _of_closing(configuration: Configuration) -> list[str]:
     if not chain:
         return []
     problems = []
+    if len(chain) < len(configuration.closing):
+        problems.append(f"closing is '{word}', and 'none' stands alone; allowed: without 'none'")
     if is_private(configuration.outgoing) or configuration.example_privacy.private:
         problems.append(
             f"closing is '{word}', whose sums over clients' data have no noise, and the run has "

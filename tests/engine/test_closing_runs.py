@@ -180,6 +180,7 @@ def test_flipout_clients_are_closed(tmp_path: Path) -> None:
         ("conformal-alpha", {"conformal-alpha": 1.0}),
         ("closing", {"closing": "bayesian-heat"}),
         ("closing", {"closing": "bayesian-head+bayesian-head"}),
+        ("none", {"closing": "feature-density+none"}),
         ("head-curvature", {"head-curvature": "diagonal"}),
     ],
 )
