@@ -9,6 +9,9 @@ from pathlib import PurePath
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
+
 from bfl.errors import DataError
 from bfl.experiments.results.run_folder import CONFIG, NETWORK, RunFolder
 
@@ -182,6 +185,14 @@ def set_title(figure: MatplotlibFigure, what: str, folder: RunFolder) -> None:
 def percent_axis(axis: Any) -> None:
     """Write the ticks of an axis of shares in [0, 1] as percents."""
     axis.set_major_formatter(lambda share, _position: f"{100.0 * share:g}")
+
+
+def write_counts(axes: Axes, counts: npt.NDArray[np.int64], dark: npt.NDArray[np.bool_]) -> None:
+    """Write the numbers (rows, columns) into an image's cells, white where these are dark."""
+    for (row, column), count in np.ndenumerate(counts):
+        if count:
+            color = "white" if dark[row, column] else INK
+            axes.text(column, row, str(count), ha="center", va="center", color=color, fontsize=6.5)
 
 
 def label_panels(*axes: Axes) -> None:
