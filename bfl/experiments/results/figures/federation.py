@@ -16,6 +16,7 @@ from bfl.experiments.results.figures.style import (
     DASHES,
     FAINT,
     INK,
+    finite_points,
     label_panels,
     new_figure,
     percent_axis,
@@ -59,11 +60,11 @@ class LearningCurve(Figure):
     def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
         """Return the figure, or None when no round was evaluated."""
         rounds = folder.rounds()
-        curves = {metric: _points(rounds, metric) for metric in (ACCURACY, LIKELIHOOD)}
+        curves = {metric: finite_points(rounds, metric) for metric in (ACCURACY, LIKELIHOOD)}
         if not any(curves.values()):
             return None
-        trained = _points(rounds, recorded(TRAIN_LIKELIHOOD))
-        diverged = _points(rounds, recorded(TRAIN_DIVERGENCE_PER_EXAMPLE))
+        trained = finite_points(rounds, recorded(TRAIN_LIKELIHOOD))
+        diverged = finite_points(rounds, recorded(TRAIN_DIVERGENCE_PER_EXAMPLE))
         panels = 3 if any(value for _, value in diverged) else 2
         figure = new_figure(3.6 * panels, 3.2)
         left, right, *third = figure.subplots(1, panels, sharex=True)
@@ -89,12 +90,6 @@ def _samples(folder: RunFolder) -> str:
     """Return the number of Monte Carlo samples of a round; the final metrics have more."""
     samples = folder.config().get("evaluate-mc-samples") if folder.holds(CONFIG) else None
     return f", {samples} Monte Carlo samples a round" if samples else ""
-
-
-def _points(rounds: list[dict[str, Any]], metric: str) -> list[tuple[int, float]]:
-    """Return (round, value) of the rounds that have a finite value."""
-    values = [(entry["round"], entry.get(metric)) for entry in rounds]
-    return [(n, float(v)) for n, v in values if v is not None and math.isfinite(v)]
 
 
 def _round_axis(axes: Axes) -> None:

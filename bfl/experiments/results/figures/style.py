@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -185,6 +186,12 @@ def set_title(figure: MatplotlibFigure, what: str, folder: RunFolder) -> None:
 def percent_axis(axis: Any) -> None:
     """Write the ticks of an axis of shares in [0, 1] as percents."""
     axis.set_major_formatter(lambda share, _position: f"{100.0 * share:g}")
+
+
+def finite_points(rounds: Sequence[Mapping[str, Any]], metric: str) -> list[tuple[int, float]]:
+    """Return (round, value) of the rounds that have a finite value."""
+    values = [(entry["round"], entry.get(metric)) for entry in rounds]
+    return [(n, float(v)) for n, v in values if v is not None and math.isfinite(v)]
 
 
 def write_counts(axes: Axes, counts: npt.NDArray[np.int64], dark: npt.NDArray[np.bool_]) -> None:
