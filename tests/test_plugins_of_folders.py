@@ -112,7 +112,7 @@ def test_nothing_runs_unasked(way: str, theirs: Path, capsys: pytest.CaptureFixt
 
 def test_nor_without_its_description(theirs: Path) -> None:
     (theirs / "network.json").unlink()
-    with pytest.raises(DataError, match=r"parts\.py"):
+    with pytest.raises(DataError, match=r"network\.json"):
         network_description(RunFolder(theirs))
     assert not (theirs.parent / "ran").exists()
 

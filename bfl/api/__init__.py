@@ -2,7 +2,6 @@
 
 - ``running``: ``run``.
 - ``result``: ``Result`` and ``load``.
-- ``images``: what images have to be to be predicted.
 - ``alone``: one run at a time in a process.
 - ``evaluation``: a network evaluated on a labelled data set.
 - ``network``: the networks that predict, and a plain Keras model.

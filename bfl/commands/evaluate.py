@@ -7,11 +7,9 @@ import json
 from typing import Any
 
 from bfl.api import load
-from bfl.commands.predict import add_prediction_to, check_new
-from bfl.commands.terminal import console, path_argument
-from bfl.errors import RunError
+from bfl.commands.predict import add_prediction_to
+from bfl.commands.terminal import check_new, console, path_argument, write_output
 from bfl.experiments.results.table import metrics_table, results_table
-from bfl.files import write_atomically
 
 
 def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
@@ -64,11 +62,7 @@ def evaluate_run(given: argparse.Namespace) -> None:
     if found["corruptions"]:
         to.print(results_table(_of_corruptions(found["corruptions"]), "Corrupted images"))
     if given.output:
-        try:
-            write_atomically(given.output, json.dumps(found, indent=1).encode())
-        except OSError as error:
-            raise RunError(f"cannot write {given.output}: {error.strerror or error}") from error
-        print(given.output)
+        write_output(given.output, json.dumps(found, indent=1).encode())
 
 
 def _of_foreign(found: dict[str, Any]) -> list[dict[str, Any]]:

@@ -16,12 +16,11 @@ from bfl.api import Result, load
 from bfl.api.predictions import checked_images
 from bfl.api.result import POSTERIORS
 from bfl.commands.image_files import USUAL_NAMES, read_images, read_labels
-from bfl.commands.terminal import path_argument
-from bfl.errors import ConfigurationError, DataError, RunError, unknown_name
+from bfl.commands.terminal import check_new, path_argument, write_output
+from bfl.errors import ConfigurationError, DataError, unknown_name
 from bfl.evaluation.features import FEWEST, in_the_plane, silhouette
 from bfl.experiments.comparison.layouts import Layout, draw_layouts
 from bfl.experiments.results.table import results_table
-from bfl.files import write_atomically
 
 IMAGES = 1000
 """Images that a panel shows, unless ``--images`` says otherwise."""
@@ -105,10 +104,7 @@ def draw_features(given: argparse.Namespace) -> None:
     """Draw the features of each run for each file, and print how well classes are apart."""
     if given.output.suffix.lower() != ".png":
         raise ConfigurationError(f"--output is {given.output}; allowed: a name that ends in .png")
-    if not given.output.absolute().parent.is_dir():
-        raise ConfigurationError(f"--output: there is no folder {given.output.absolute().parent}")
-    if given.output.exists():
-        raise ConfigurationError(f"--output: {given.output} is there already; choose another name")
+    check_new(given.output)
     if given.images < FEWEST:
         raise ConfigurationError(f"--images is {given.images}; allowed: at least {FEWEST}")
     if not (given.data or given.unlabelled):
@@ -125,11 +121,7 @@ def draw_features(given: argparse.Namespace) -> None:
     files += [_read(path, results, wanted, beforehand) for path in given.unlabelled]
     rows = [[_layout(r, file, wanted, given.images) for file in files] for r in results]
     Console().print(results_table([_line(panel) for row in rows for panel in row], "Features"))
-    try:
-        write_atomically(given.output, draw_layouts(rows, class_names))
-    except OSError as error:
-        raise RunError(f"cannot write {given.output}: {error.strerror or error}") from error
-    print(given.output)
+    write_output(given.output, draw_layouts(rows, class_names))
 
 
 def _class_names(results: Sequence[Result]) -> tuple[str, ...]:

@@ -12,9 +12,9 @@ from bfl.api import Predictions, load
 from bfl.api.predictions import checked_images
 from bfl.api.result import POSTERIORS
 from bfl.commands.image_files import USUAL_NAMES, read_images
-from bfl.commands.terminal import path_argument
+from bfl.commands.terminal import check_new, path_argument
 from bfl.data.datasets.pixels import dark_pixels
-from bfl.errors import ConfigurationError, DataError
+from bfl.errors import DataError
 from bfl.experiments.results.table import results_table
 
 SHOWN = 10
@@ -86,18 +86,6 @@ def predict_images(given: argparse.Namespace) -> None:
         print(f"and {len(predictions) - SHOWN} more")
     print(f"{len(predictions)} predictions of {predictions.samples} samples: ", end="")
     print(predictions.save(output))
-
-
-def check_new(output: Path) -> None:
-    """Refuse an ``--output`` that is there, or whose folder is not.
-
-    Raises:
-        ConfigurationError: It cannot be written.
-    """
-    if output.exists():
-        raise ConfigurationError(f"--output: {output} is there already; choose another name")
-    if not output.absolute().parent.is_dir():
-        raise ConfigurationError(f"--output: there is no folder {output.absolute().parent}")
 
 
 def _rows(predictions: Predictions) -> list[dict[str, Any]]:

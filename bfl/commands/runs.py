@@ -10,8 +10,8 @@ from typing import Any
 from rich.console import Console
 from rich.measure import Measurement
 
-from bfl.commands.terminal import path_argument
-from bfl.errors import BflError, ConfigurationError, DataError, RunError
+from bfl.commands.terminal import path_argument, write_output
+from bfl.errors import BflError, ConfigurationError, DataError
 from bfl.experiments.comparison.listing import (
     ListedRun,
     chosen_runs,
@@ -22,7 +22,6 @@ from bfl.experiments.comparison.listing import (
 )
 from bfl.experiments.comparison.overlay import has_curves, overlay
 from bfl.experiments.results.table import results_table
-from bfl.files import write_atomically
 
 METRICS = ("accuracy", "negative-log-likelihood", "expected-calibration-error")
 """The metrics that are listed; ``bfl compare`` shows all that the runs have."""
@@ -94,11 +93,7 @@ def compare_runs(given: argparse.Namespace) -> None:
             raise DataError("no round of these runs was evaluated: there is no curve to draw")
         print(f"no figure: {given.output} is not written")
         return
-    try:
-        write_atomically(given.output, figure)
-    except OSError as error:
-        raise RunError(f"cannot write {given.output}: {error.strerror or error}") from error
-    print(given.output)
+    write_output(given.output, figure)
 
 
 def _say_without_curves(columns: Sequence[str], runs: Sequence[ListedRun]) -> None:

@@ -13,8 +13,8 @@ from rich.table import Table
 from rich.text import Text
 
 from bfl.commands.interruption import Interruption
-from bfl.errors import BflError, ConfigurationError, DataError
-from bfl.files import given_path
+from bfl.errors import BflError, ConfigurationError, DataError, RunError
+from bfl.files import given_path, write_atomically
 
 REFUSED, FAILED = 2, 1
 
@@ -61,6 +61,31 @@ def path_argument(given: str) -> Path:
         return given_path(given, "path")
     except ConfigurationError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def write_output(path: Path, data: bytes) -> None:
+    """Write a command's output as a whole, and print its path.
+
+    Raises:
+        RunError: It cannot be written.
+    """
+    try:
+        write_atomically(path, data)
+    except OSError as error:
+        raise RunError(f"cannot write {path}: {error.strerror or error}") from error
+    print(path)
+
+
+def check_new(output: Path) -> None:
+    """Refuse an ``--output`` that is there, or whose folder is not.
+
+    Raises:
+        ConfigurationError: It cannot be written.
+    """
+    if output.exists():
+        raise ConfigurationError(f"--output: {output} is there already; choose another name")
+    if not output.absolute().parent.is_dir():
+        raise ConfigurationError(f"--output: there is no folder {output.absolute().parent}")
 
 
 def add_run_config_to(options: argparse.ArgumentParser, description: str) -> None:

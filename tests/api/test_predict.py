@@ -168,22 +168,13 @@ def changed(folder: Path, to: Path, change: Callable[[dict[str, Any]], object]) 
 def test_a_run_judged_at_its_mean_predicts_there(
     result: bfl.Result, images: Images, tmp_path: Path
 ) -> None:
-    def before_the_key(content: dict[str, Any]) -> None:
-        del content["keys"]["evaluate-at"]
-
     at_mean = changed(
         result.folder, tmp_path / "mean", lambda c: c["keys"].update({"evaluate-at": "mean"})
     )
-    older = changed(result.folder, tmp_path / "older", before_the_key)
-    config = older.folder / "config.toml"
-    text = config.read_text()
-    same_as_the_run(older.predict(images), result.folder)
-    config.write_text(text.replace('evaluate-at = "draws"', 'evaluate-at = "mean"'))
     expected = at_mean.keras_model().predict(images[:20], verbose=0)
-    for run in (at_mean, bfl.load(older.folder)):
-        predictions = run.predict(images[:20])
-        assert predictions.samples == 1
-        np.testing.assert_allclose(predictions.mean_probability, expected, rtol=1e-4, atol=1e-6)
+    predictions = at_mean.predict(images[:20])
+    assert predictions.samples == 1
+    np.testing.assert_allclose(predictions.mean_probability, expected, rtol=1e-4, atol=1e-6)
     # Who asks for samples gets draws.
     drawn, usual = (run.predict(images[:20], samples=2) for run in (at_mean, result))
     np.testing.assert_array_equal(drawn.mean_probability, usual.mean_probability)
@@ -239,20 +230,6 @@ def test_other_versions_are_warned_of(result: bfl.Result, images: Images, tmp_pa
     )
     with pytest.warns(UserWarning, match=r"tensorflow 2\.18\.0 \(here"):
         same_as_the_run(other.predict(images), result.folder)
-
-
-def test_runs_from_before_there_was_a_description(
-    result: bfl.Result, images: Images, tmp_path: Path
-) -> None:
-    """They are described from their data set if it is there, and say so if it is not."""
-    old = tmp_path / "old"
-    shutil.copytree(result.folder, old)
-    (old / NETWORK).unlink()
-    same_as_the_run(bfl.load(old).predict(images), result.folder)
-    config = (old / "config.toml").read_text()
-    (old / "config.toml").write_text(config.replace('"digits"', '"npz:/gone/images.npz"'))
-    with pytest.raises(DataError, match=r"no network\.json.*npz:/gone/images\.npz"):
-        bfl.load(old).predict(images)
 
 
 def test_the_keras_model_is_plain(result: bfl.Result, images: Images, tmp_path: Path) -> None:

@@ -6,18 +6,16 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from bfl.errors import BflError, DataError
+from bfl.experiments.results.identity import LOCK
 from bfl.experiments.results.run_folder import CONFIG, METRICS, RETENTION, RunFolder
 from bfl.experiments.results.table import ABSENT
 from bfl.experiments.run.resume import FREE_TO_CHANGE
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.reading import study_in
 from bfl.experiments.studies.run_result import RunResult
-
-if TYPE_CHECKING:
-    pass
 
 
 def differing_keys(configs: Sequence[Mapping[str, Any]]) -> list[str]:
@@ -55,10 +53,6 @@ def labels(names: Sequence[str], configs: Sequence[Mapping[str, Any]]) -> list[s
     keys = differing_keys(configs)
     told = [" · ".join(f"{key} {said(config.get(key))}" for key in keys) for config in configs]
     return list(names) if len(set(told)) < len(told) else told
-
-
-LOCK = "run.lock"
-"""The file that a server locks while it makes a run."""
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bfl.errors import DataError
 from bfl.experiments.comparison.listing import ListedRun
@@ -14,6 +13,7 @@ from bfl.experiments.results.figures.style import (
     COLORS,
     DASHES,
     drawable,
+    finite_points,
     label_panels,
     new_figure,
     percent_axis,
@@ -31,7 +31,7 @@ FEW_ROUNDS = 30
 CHARACTERS = 90
 """Up to so many characters of a label stand in one line of the legend."""
 
-Points = list[tuple[float, float]]
+Points = Sequence[tuple[float, float]]
 
 
 def overlay(runs: Mapping[str, ListedRun]) -> bytes | None:
@@ -72,7 +72,7 @@ def has_curves(run: ListedRun) -> bool:
 def _curves(run: ListedRun) -> tuple[Points, Points, Points]:
     """Return the points of a run's curves: accuracy, likelihood and retention."""
     rounds = run.rounds()
-    return _points(rounds, ACCURACY), _points(rounds, LIKELIHOOD), _retention(run)
+    return finite_points(rounds, ACCURACY), finite_points(rounds, LIKELIHOOD), _retention(run)
 
 
 def _draw(axes: Axes, curves: Mapping[str, Sequence[tuple[float, float]]]) -> None:
@@ -105,12 +105,6 @@ def _describe(accuracy: Axes, likelihood: Axes, retention: Axes) -> None:
     retention.set_xlabel(f"data retained by {BY.replace('-', ' ')} (%)")
     retention.set_ylabel("accuracy of the end (%)")
     label_panels(accuracy, likelihood, retention)
-
-
-def _points(rounds: Sequence[Mapping[str, Any]], metric: str) -> Points:
-    """Return (round, value) of the rounds that have a finite value."""
-    values = [(entry["round"], entry.get(metric)) for entry in rounds]
-    return [(n, float(v)) for n, v in values if v is not None and math.isfinite(v)]
 
 
 def _retention(run: ListedRun) -> Points:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import tomli_w
 
 from bfl.archives import Shapes
-from bfl.errors import ConfigurationError, DataError, RunError
+from bfl.errors import ConfigurationError, RunError
 from bfl.evaluation.prediction.predictions import IntArray, Predictions
 from bfl.experiments.results.arrays import (
     posterior_arrays,
@@ -359,11 +359,6 @@ class RunFolder(Files):
             DataError: The file is missing or corrupt.
         """
         with self.reading_arrays(PREDICTIONS) as arrays:
-            if "mean_probability" in arrays and "log_mean_probability" not in arrays:
-                raise DataError(
-                    f"{self.path / PREDICTIONS} has no log_mean_probability: an earlier version of "
-                    "bfl has written it, with entropies in nats; run it again"
-                )
             return predictions_of(arrays)
 
     def write_examples(self, **arrays: npt.NDArray[Any]) -> None:

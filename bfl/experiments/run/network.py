@@ -12,14 +12,13 @@ from typing import Any, TypeVar
 
 import pydantic
 
-from bfl.configuration import Configuration, resolve
+from bfl.configuration import Configuration
 from bfl.configuration.configuration import Value, settings_of
 from bfl.configuration.messages import refused_values
 from bfl.data.datasets import Dataset
-from bfl.data.datasets.cache import cached_dataset
-from bfl.errors import BflError, ConfigurationError, DataError
+from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.results.environment import describe_environment
-from bfl.experiments.results.run_folder import CONFIG, NETWORK, POSTERIOR, RunFolder
+from bfl.experiments.results.run_folder import NETWORK, RunFolder
 from bfl.learning.inferences import Inference, inferences
 from bfl.learning.models import Architecture, create_architecture
 from bfl.plugins import PluginPolicy, activate
@@ -164,37 +163,13 @@ def _created(
 def network_description(folder: RunFolder) -> NetworkDescription:
     """Return the description of a run's network.
 
-    Runs made before there was a ``network.json`` are described from their configuration and their
-    data set, which then has to be on this machine.
-
     Raises:
-        DataError: The file is corrupt; or there is none, and the data set cannot be had either.
+        DataError: The file is missing or corrupt.
     """
-    if not folder.holds(NETWORK):
-        return _from_data(folder)
     content = folder.network()
     try:
-        # Runs made before the key stood here have it in their configuration.
-        said = {EVALUATE_AT: folder.config().get(EVALUATE_AT, "draws"), **content["keys"]}
-        return NetworkDescription.from_dict({**content, "keys": said})
+        return NetworkDescription.from_dict(content)
     except KeyError as error:
         raise DataError(f"{folder.path / NETWORK} cannot be used: it has no {error}") from error
     except (ValueError, TypeError) as error:
         raise DataError(f"{folder.path / NETWORK} cannot be used: {error}") from error
-
-
-def _from_data(folder: RunFolder) -> NetworkDescription:
-    saved = folder.config()
-    try:
-        policy = PluginPolicy(named_by=str(folder.path / CONFIG))
-        configuration = resolve(saved, policy=policy)
-        keys = configuration.keys
-        dataset = cached_dataset(keys.dataset, keys.data_dir, keys.image_shape)
-    except BflError as error:
-        raise DataError(
-            f"{folder.path} has no {NETWORK}: it was made by a version of bfl that did not write "
-            f"down besides {POSTERIOR} what the images and classes are, and they cannot be read "
-            f"from its data set '{saved.get('dataset')}' either ({error}). Bring the data set "
-            "back, or repeat the run from its config.toml"
-        ) from error
-    return NetworkDescription.of(configuration, dataset, threads=None)

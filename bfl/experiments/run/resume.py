@@ -153,7 +153,7 @@ def open_run(
             RunFolder.create(keys.output_dir, name, configuration.values, described, {GIVEN: given})
             checkpoint = None
         else:
-            checkpoint = _go_on(folder, configuration, described, data or {}, partition or {})
+            checkpoint = _go_on(folder, configuration, data or {}, partition or {})
         if data and not folder.holds(DATA):
             folder.write_json(DATA, data)
         yield folder, checkpoint
@@ -162,7 +162,6 @@ def open_run(
 def _go_on(
     folder: RunFolder,
     configuration: Configuration,
-    environment: Mapping[str, Any],
     data: Mapping[str, str],
     partition: Mapping[str, Any],
 ) -> Checkpoint | None:
@@ -185,8 +184,6 @@ def _go_on(
             )
     else:
         _refuse_lost_record(folder, checkpoint.server_round)
-    if not folder.holds(ENVIRONMENT):  # an older version was killed before it wrote that
-        folder.write_environment(environment)
     saved, now = folder.config(), configuration.values
     if changed_keys(saved, now):  # all others have been refused
         end = keys_of_the_end()
@@ -298,8 +295,7 @@ def _refuse_other_data(
 ) -> None:
     """Raise if images or labels are not those that the run was begun with.
 
-    A run that was killed before it had said which, or that an older version has begun, has nothing
-    to compare them with.
+    A run that was killed before it had said which has nothing to compare them with.
     """
     begun = folder.read_json(DATA) if folder.holds(DATA) else data
     keys = configuration.keys

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -183,7 +184,7 @@ def deviation_by_images(
     if not finals or not all(map(math.isfinite, finals)):
         return None
     share = math.fsum(finals) / len(finals)
-    step = share_step((*finals, *rounds))
+    step = share_step(frozenset((*finals, *rounds)))
     return column.scale * math.sqrt(share * (1.0 - share) * step) if step else None
 
 
@@ -192,15 +193,16 @@ def _images(result: RunResult) -> tuple[str, ...]:
     return tuple(str(result.configuration.get(key)) for key in ("dataset", "test-examples"))
 
 
-def share_step(numbers: Iterable[float]) -> float:
+@lru_cache(maxsize=64)  # all lines of a table ask for that of the same numbers
+def share_step(numbers: frozenset[float]) -> float:
     """Return 1/m of the smallest m of which all numbers are shares; 0 where there is no such m.
 
     Example:
-        >>> share_step([0.25, 0.5]), share_step([347 / 360, 0.9722222])
+        >>> share_step(frozenset({0.25, 0.5})), share_step(frozenset({347 / 360, 0.9722222}))
         (0.25, 0.002777777777777778)
     """
     images = np.arange(1, MOST_IMAGES + 1, dtype=np.float64)
-    for number in {n for n in numbers if math.isfinite(n)}:
+    for number in filter(math.isfinite, numbers):
         right = number * images
         images = images[np.abs(right - np.rint(right)) <= ROUNDING * np.abs(right)]
     return 1.0 / float(images[0]) if images.size else 0.0

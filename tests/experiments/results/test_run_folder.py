@@ -224,16 +224,6 @@ def test_predictions_come_back_with_every_uncertainty(folder):
             np.testing.assert_array_equal(archive[name], expected)
 
 
-def test_predictions_of_an_earlier_version_are_refused_in_words(folder):
-    predictions, labels = some_predictions()
-    folder.write_predictions(predictions, labels)
-    with np.load(folder.path / "predictions.npz") as archive:
-        kept = {name: archive[name] for name in archive if name != "log_mean_probability"}
-    np.savez(folder.path / "predictions.npz", **kept)
-    with pytest.raises(DataError, match="an earlier version of bfl"):
-        folder.predictions()
-
-
 def test_warnings_come_back_a_line_each(folder):
     assert folder.warnings() == []
     folder.append_warning("one")

@@ -189,7 +189,7 @@ def test_a_run_goes_on_with_the_data_that_it_was_begun_with(tmp_path: Path) -> N
         with pytest.raises(ConfigurationError, match=match):
             opened({**DIGESTS, what: 64 * "d"})
     opened(DIGESTS)
-    # One that an older version has begun says nothing of its data, and does from now on.
+    # One that was killed early says nothing of its data, and does from now on.
     (tmp_path / "run" / "data.json").unlink()
     opened({**DIGESTS, "test": 64 * "e"})
     with pytest.raises(ConfigurationError, match="on other data: the test images"):

@@ -173,11 +173,12 @@ def test_a_number_that_a_run_has_not_is_a_dash(tmp_path: Path) -> None:
 
 
 def test_the_step_of_shares_is_found() -> None:
-    assert share_step([right / 360 for right in (347, 350, 359)]) == 1 / 360
+    assert share_step(frozenset(right / 360 for right in (347, 350, 359))) == 1 / 360
     curve = [float(f"{right / 10_000:.7g}") for right in (1001, 4127, 9339, 77)]
-    assert share_step(curve) == 1 / 10_000
-    assert share_step([0.0, 1.0, float("nan")]) == 1.0
-    assert share_step([0.7071067812, 0.1415926536, 0.7182818285, 0.6180339887, 0.4142135624]) == 0.0
+    assert share_step(frozenset(curve)) == 1 / 10_000
+    assert share_step(frozenset({0.0, 1.0, float("nan")})) == 1.0
+    irrational = {0.7071067812, 0.1415926536, 0.7182818285, 0.6180339887, 0.4142135624}
+    assert share_step(frozenset(irrational)) == 0.0
 
 
 def test_a_share_has_the_binomial_deviation_of_one_run(tmp_path: Path) -> None:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import PurePath
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
 
 from bfl.errors import DataError
 from bfl.experiments.results.run_folder import CONFIG, NETWORK, RunFolder
@@ -182,6 +186,20 @@ def set_title(figure: MatplotlibFigure, what: str, folder: RunFolder) -> None:
 def percent_axis(axis: Any) -> None:
     """Write the ticks of an axis of shares in [0, 1] as percents."""
     axis.set_major_formatter(lambda share, _position: f"{100.0 * share:g}")
+
+
+def finite_points(rounds: Sequence[Mapping[str, Any]], metric: str) -> list[tuple[int, float]]:
+    """Return (round, value) of the rounds that have a finite value."""
+    values = [(entry["round"], entry.get(metric)) for entry in rounds]
+    return [(n, float(v)) for n, v in values if v is not None and math.isfinite(v)]
+
+
+def write_counts(axes: Axes, counts: npt.NDArray[np.int64], dark: npt.NDArray[np.bool_]) -> None:
+    """Write the numbers (rows, columns) into an image's cells, white where these are dark."""
+    for (row, column), count in np.ndenumerate(counts):
+        if count:
+            color = "white" if dark[row, column] else INK
+            axes.text(column, row, str(count), ha="center", va="center", color=color, fontsize=6.5)
 
 
 def label_panels(*axes: Axes) -> None:

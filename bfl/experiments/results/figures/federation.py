@@ -1,4 +1,4 @@
-"""Measurements of each client, round by round."""
+"""Figures of rounds and of clients: learning curves, who holds what, what clients measure."""
 
 from __future__ import annotations
 
@@ -9,31 +9,114 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bfl.errors import DataError
+from bfl.evaluation.metrics import metrics
 from bfl.experiments.results.figures.base import Figure, figures
 from bfl.experiments.results.figures.style import (
     COLORS,
     DASHES,
     FAINT,
     INK,
+    finite_points,
     label_panels,
     new_figure,
     percent_axis,
     set_title,
+    write_counts,
 )
+from bfl.experiments.results.identity import WHOLE
 from bfl.experiments.results.round_log import PER_CLIENT, ROUNDS
-from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import CONFIG, PARTITION, RunFolder
 from bfl.federation.client_metrics import (
     MEME,
     PERSONAL,
     TEST_ACCURACY,
     TRAIN_DIVERGENCE,
+    TRAIN_DIVERGENCE_PER_EXAMPLE,
     TRAIN_LIKELIHOOD,
     TRAIN_SECONDS,
+    recorded,
 )
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as MatplotlibFigure
+
+ACCURACY = "accuracy"
+LIKELIHOOD = "negative-log-likelihood"
+FEW_ROUNDS = 30
+
+
+@figures.register("learning-curve")
+class LearningCurve(Figure):
+    """Accuracy and negative log-likelihood of the global model after each evaluated round.
+
+    The likelihood on the clients' training data, while they train, is drawn next to that on the
+    test data; what training pays for the divergence from the prior, KL / N, has a panel of its own.
+
+    Reference:
+        Fischer et al. (2024), section 3.3 (the metrics).
+    """
+
+    def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
+        """Return the figure, or None when no round was evaluated."""
+        rounds = folder.rounds()
+        curves = {metric: finite_points(rounds, metric) for metric in (ACCURACY, LIKELIHOOD)}
+        if not any(curves.values()):
+            return None
+        trained = finite_points(rounds, recorded(TRAIN_LIKELIHOOD))
+        diverged = finite_points(rounds, recorded(TRAIN_DIVERGENCE_PER_EXAMPLE))
+        panels = 3 if any(value for _, value in diverged) else 2
+        figure = new_figure(3.6 * panels, 3.2)
+        left, right, *third = figure.subplots(1, panels, sharex=True)
+        _curve(left, curves[ACCURACY], ACCURACY, COLORS[0], "{:.2%}")
+        _curve(right, curves[LIKELIHOOD], LIKELIHOOD, COLORS[1], "{:.4f}")
+        if trained and curves[LIKELIHOOD]:
+            right.lines[0].set_label("test data")
+            _line(right, trained, INK, linestyle="--", label="training data")
+            right.legend()
+        for axes in third:
+            _round_axis(axes)
+            _line(axes, diverged, COLORS[2])
+            axes.set_ylabel("KL from the prior / N (nats)")
+        percent_axis(left.yaxis)
+        left.set_ylabel("accuracy (%)")
+        right.set_ylabel("negative log-likelihood (nats)")
+        label_panels(left, right, *third)
+        set_title(figure, f"Learning curve{_samples(folder)}", folder)
+        return figure
+
+
+def _samples(folder: RunFolder) -> str:
+    """Return the number of Monte Carlo samples of a round; the final metrics have more."""
+    samples = folder.config().get("evaluate-mc-samples") if folder.holds(CONFIG) else None
+    return f", {samples} Monte Carlo samples a round" if samples else ""
+
+
+def _round_axis(axes: Axes) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    axes.set_xlabel("round")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
+
+
+def _line(axes: Axes, points: list[tuple[int, float]], color: str, **style: Any) -> None:
+    rounds, values = zip(*points, strict=True)
+    marker = "o" if len(points) <= FEW_ROUNDS else ""
+    axes.plot(rounds, values, color=color, marker=marker, markersize=3.0, **style)
+
+
+def _curve(axes: Axes, points: list[tuple[int, float]], metric: str, color: str, form: str) -> None:
+    """Draw one metric against the round and mark its best round."""
+    _round_axis(axes)
+    if not points:
+        return
+    _line(axes, points, color)
+    sign = 1.0 if metrics.get(metric).higher_is_better else -1.0
+    best_round, best = max(points, key=lambda point: sign * point[1])
+    axes.plot([best_round], [best], "o", color=color, markersize=6.0, markerfacecolor="white")
+    last = f"last {form.format(points[-1][1])}"
+    axes.set_title(f"{last}, best {form.format(best)} (round {best_round})", loc="right")
+
 
 PANELS = {
     TRAIN_LIKELIHOOD: "training NLL (nats)",
@@ -50,8 +133,6 @@ PERCENTS = {"weight", TEST_ACCURACY, f"{PERSONAL}accuracy", f"{MEME}accuracy"}
 
 TOLD_APART = 10
 """Up to so many clients have a colour and a name; of more, the median and the spread are drawn."""
-
-FEW_ROUNDS = 30
 
 Curves = dict[int, list[tuple[int, float]]]
 
@@ -116,8 +197,6 @@ def client_curves(folder: RunFolder, name: str) -> Curves:
 
 
 def _panel(axes: Axes, name: str, curves: Curves) -> None:
-    from matplotlib.ticker import MaxNLocator
-
     rounds = sorted({number for points in curves.values() for number, _ in points})
     marker = "o" if len(rounds) <= FEW_ROUNDS else ""
     if len(curves) <= TOLD_APART:
@@ -132,8 +211,7 @@ def _panel(axes: Axes, name: str, curves: Curves) -> None:
             )
     else:
         _spread(axes, rounds, curves, marker)
-    axes.set_xlabel("round")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
+    _round_axis(axes)
     axes.set_ylabel(PANELS[name])
     if name in PERCENTS:
         percent_axis(axes.yaxis)
@@ -155,3 +233,52 @@ def _spread(axes: Axes, rounds: Sequence[int], curves: Mapping[int, Any], marker
     if len(rounds) == 1:  # a band of no width cannot be seen
         axes.vlines(rounds, lowest, highest, color=FAINT)
     axes.plot(rounds, median, color=INK, marker=marker, markersize=3.0, label="median")
+
+
+WRITTEN = 240
+"""Up to so many cells have their number written into them."""
+
+
+@figures.register("partition")
+class PartitionFigure(Figure):
+    """The number of training examples of each class that each client holds.
+
+    Reference:
+        Hsu et al. (2019), "Measuring the effects of non-identical data distribution for federated
+        visual classification", Fig. 1; Fischer et al. (2024), section 3.1 (the partitions).
+    """
+
+    def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
+        """Return the figure, or None when nobody has written who holds what."""
+        from matplotlib.ticker import MaxNLocator
+
+        if not folder.holds(PARTITION):
+            return None
+        try:
+            partition = folder.partition()
+            if WHOLE in partition:  # of a private run
+                return None
+            counts = np.array(partition["class_counts"], dtype=np.int64)
+            if counts.size and counts.ndim != 2:
+                raise ValueError(f"counts of the shape {counts.shape}")
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"{folder.path / PARTITION} is corrupt: {error!r}") from error
+        if not counts.size:  # every node has data of its own
+            return None
+        clients, classes = counts.shape
+        width, height = 2.2 + min(10.0, 0.45 * classes), 1.6 + min(10.0, 0.26 * clients)
+        figure = new_figure(max(width, 4.5), max(height, 2.8))
+        axes = figure.subplots()
+        image = axes.imshow(counts, cmap="Blues", vmin=0, aspect="auto", interpolation="nearest")
+        axes.grid(visible=False)
+        axes.set_xlabel("class")
+        axes.set_ylabel("client")
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_locator(MaxNLocator(integer=True))
+        if counts.size <= WRITTEN:
+            axes.set_xticks(range(classes))
+            axes.set_yticks(range(clients))
+            write_counts(axes, counts, counts > counts.max() / 2)
+        figure.colorbar(image, label="training examples")
+        set_title(figure, f"Partition of {counts.sum():,} training examples", folder)
+        return figure

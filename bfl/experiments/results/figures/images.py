@@ -1,0 +1,187 @@
+"""Figures of images: by their certainty, foreign ones, corrupted ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import cycle
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from bfl.errors import DataError
+from bfl.experiments.results.examples import BY, Examples, read_examples
+from bfl.experiments.results.figures.base import Figure, figures
+from bfl.experiments.results.figures.style import (
+    COLORS,
+    DASHES,
+    FAINT,
+    INK,
+    class_names,
+    label_panels,
+    names_of_classes,
+    new_figure,
+    percent_axis,
+    set_title,
+)
+from bfl.experiments.results.file_names import CORRUPTIONS, FOREIGN
+from bfl.experiments.results.foreign import METRICS, QUANTILES
+from bfl.experiments.results.run_folder import EXAMPLES, RunFolder
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as MatplotlibFigure
+
+GAP = 0.12
+"""Gap between two images, as a share of their width."""
+
+LONGEST_NAME = 10
+"""Characters of a class's name that fit below an image."""
+
+
+@figures.register("certain-images")
+class CertainImages(Figure):
+    """The test images with the lowest and with the highest predictive entropy, with their classes.
+
+    Wrong predictions are written in another colour: among the certain ones they are what to worry
+    about, and the uncertain ones show what the model takes to be hard.
+
+    Reference:
+        Fischer et al. (2024), Eq. 8 (the uncertainty); Filos et al. (2019), Fig. 4 (images by
+        their uncertainty).
+    """
+
+    def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
+        """Return the figure, or None when the run has kept no test images."""
+        if not folder.holds(EXAMPLES):
+            return None
+        certain, uncertain = read_examples(folder)
+        if not len(certain.positions):
+            return None
+        names = names_of_classes(class_names(folder), LONGEST_NAME)
+        figure = new_figure(max(4.5, 1.05 * len(certain.positions) + 0.6), 3.8)
+        upper, lower = figure.subplots(2, 1)
+        _row(upper, certain, names, "most certain")
+        _row(lower, uncertain, names, "least certain")
+        lower.set_xlabel(f"predicted class (true class), {BY.replace('-', ' ')}")
+        set_title(figure, "Most and least certain predictions of test images", folder)
+        return figure
+
+
+def _row(axes: Axes, examples: Examples, names: Sequence[str], label: str) -> None:
+    """Draw images beside each other, with what was predicted below each."""
+    height, width, channels = examples.images.shape[1:]
+    step = 1.0 + GAP
+    for place, image in enumerate(examples.images):
+        shown = image if channels == 3 else image[..., 0]
+        left = place * step
+        axes.imshow(
+            shown,
+            cmap="gray",
+            vmin=0,
+            vmax=255,
+            extent=(left, left + 1.0, 0.0, height / width),
+            interpolation="nearest",
+        )
+    count = len(examples.positions)
+    axes.set_xlim(-GAP, count * step)
+    axes.set_ylim(0.0, height / width)
+    axes.set_xticks(np.arange(count) * step + 0.5)
+    axes.set_xticklabels([_caption(examples, i, names) for i in range(count)], fontsize=7.0)
+    for place, tick in enumerate(axes.get_xticklabels()):
+        right = examples.predicted[place] == examples.labels[place]
+        tick.set_color(INK if right else COLORS[1])
+    axes.set_yticks([])
+    axes.grid(visible=False)
+    axes.tick_params(length=0)
+    for spine in axes.spines.values():
+        spine.set_visible(False)
+    axes.set_ylabel(label)
+
+
+def _caption(examples: Examples, place: int, names: Sequence[str]) -> str:
+    def name(label: int) -> str:
+        return names[label] if label < len(names) else str(label)
+
+    predicted, true = int(examples.predicted[place]), int(examples.labels[place])
+    known = f"({name(true)})"
+    return f"{name(predicted)}\n{known}\n{examples.uncertainty[place]:.3g}"
+
+
+@figures.register("foreign-images")
+class ForeignImagesFigure(Figure):
+    """The share of test images, and of each foreign source's, below a score.
+
+    A source whose line is far to the right of the test images' is told from them; its AUROC is the
+    probability that a foreign image has the higher score of two.
+
+    Reference:
+        Hendrycks and Gimpel (2017), "A baseline for detecting misclassified and out-of-distribution
+        examples in neural networks", section 2.
+    """
+
+    def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
+        """Return the figure, or None when the run was not shown foreign images."""
+        if not folder.holds(FOREIGN):
+            return None
+        content = folder.read_json(FOREIGN)
+        figure = new_figure(4.8, 4.0)
+        axes = figure.subplots()
+        looks = zip(cycle(COLORS), cycle(DASHES))
+        try:
+            score, test = content["score"], np.asarray(content["test"], np.float64)
+            axes.plot(test, QUANTILES, color=FAINT, linewidth=2.0, label="test images")
+            for (name, source), (color, dash) in zip(
+                content["sources"].items(), looks, strict=False
+            ):
+                area = source["uncertainties"][score]["auroc"]
+                label = f"{name}, {'near' if source['near'] else 'far'} (AUROC {area:.3f})"
+                axes.plot(source["quantiles"], QUANTILES, color=color, linestyle=dash, label=label)
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"{folder.path / FOREIGN} is corrupt: {error!r}") from error
+        # Scores of foreign images may be thousands of times those of test images.
+        axes.set_xscale("symlog", linthresh=max(1e-3, float(np.ptp(test)) / 2))
+        axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+        axes.set_xlabel(score.replace("-", " ") + (" (nats)" if score == "feature-density" else ""))
+        axes.set_ylabel("images below that score (%)")
+        percent_axis(axes.yaxis)
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2))
+        set_title(figure, "Foreign images against test images", folder)
+        return figure
+
+
+@figures.register("corruptions")
+class CorruptionsFigure(Figure):
+    """Accuracy, likelihood and calibration as test images are corrupted more and more.
+
+    Strength 0 are the test images themselves. A network that knows what it does not know becomes
+    less certain as it becomes less accurate, and its calibration error stays low.
+
+    Reference:
+        Ovadia et al. (2019), "Can you trust your model's uncertainty? Evaluating predictive
+        uncertainty under dataset shift", Fig. 1; Hendrycks and Dietterich (2019).
+    """
+
+    def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
+        """Return the figure, or None when the run was not shown corrupted images."""
+        if not folder.holds(CORRUPTIONS):
+            return None
+        content = folder.read_json(CORRUPTIONS)
+        figure = new_figure(9.0, 3.4)
+        panels = figure.subplots(1, len(METRICS), sharex=True)
+        try:
+            for panel, metric in zip(panels, METRICS, strict=True):
+                looks = zip(content.items(), cycle(COLORS), cycle(DASHES), strict=False)
+                for (name, values), color, dash in looks:
+                    panel.plot(values[metric], color=color, linestyle=dash, label=name)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise DataError(f"{folder.path / CORRUPTIONS} is corrupt: {error!r}") from error
+        units = (" (%)", " (nats)", " (%)")
+        for panel, metric, unit in zip(panels, METRICS, units, strict=True):
+            panel.set_xlabel("strength")
+            panel.set_ylabel(metric.replace("-", " ") + unit)
+            if "%" in unit:
+                percent_axis(panel.yaxis)
+        panels[1].legend(loc="upper center", bbox_to_anchor=(0.5, -0.2), ncols=len(content))
+        label_panels(*panels)
+        set_title(figure, "Corrupted test images", folder)
+        return figure

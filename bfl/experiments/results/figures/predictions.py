@@ -1,0 +1,343 @@
+"""Figures of the final predictions of test images: errors, calibration, uncertainty."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import cycle
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bfl.errors import DataError
+from bfl.evaluation.metrics.expected_calibration_error import (
+    CalibrationBins,
+    ExpectedCalibrationError,
+)
+from bfl.evaluation.uncertainty import uncertainties
+from bfl.experiments.results.figures.base import Figure, figures
+from bfl.experiments.results.figures.style import (
+    COLORS,
+    DASHES,
+    FAINT,
+    INK,
+    class_names,
+    label_panels,
+    names_of_classes,
+    new_figure,
+    percent_axis,
+    set_title,
+    write_counts,
+)
+from bfl.experiments.results.run_folder import CONFIG, ENSEMBLE, PREDICTIONS, RETENTION, RunFolder
+from bfl.registry import kebab
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as MatplotlibFigure
+
+WRITTEN = 20
+"""Up to so many classes have their numbers written into the cells, and all their names besides."""
+
+
+@figures.register("confusion-matrix")
+class ConfusionMatrix(Figure):
+    """Test examples by true and predicted class; the colour is the share of a row.
+
+    Reference:
+        Kohavi and Provost (1998), "Glossary of terms", Machine Learning 30.
+    """
+
+    def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
+        """Return the figure, or None when the run was not evaluated to the end."""
+        from sklearn.metrics import confusion_matrix
+
+        if not folder.holds(PREDICTIONS):
+            return None
+        predictions, labels = folder.predictions()
+        counts = confusion_matrix(labels, predictions.predicted, labels=range(predictions.classes))
+        of_class = counts.sum(axis=1, keepdims=True)
+        share = counts / np.maximum(of_class, 1)
+        side = 2.2 + min(8.0, 0.42 * len(counts))
+        figure = new_figure(max(side + 0.9, 4.6), max(side, 3.6))
+        axes = figure.subplots()
+        image = axes.imshow(share, cmap="Blues", vmin=0.0, vmax=1.0, interpolation="nearest")
+        axes.grid(visible=False)
+        axes.set_xlabel("predicted class")
+        axes.set_ylabel("true class")
+        _ticks(axes, names_of_classes(class_names(folder)), len(counts))
+        if len(counts) <= WRITTEN:
+            write_counts(axes, counts, share > 0.5)
+        bar = figure.colorbar(image, label="share of the true class (%)")
+        percent_axis(bar.ax.yaxis)
+        right = int(np.trace(counts))
+        title = f"Confusion matrix · {right:,} of {counts.sum():,} test examples right"
+        set_title(figure, title, folder)
+        return figure
+
+
+def _ticks(axes: Axes, names: list[str], classes: int) -> None:
+    from matplotlib.ticker import MaxNLocator
+
+    if classes > WRITTEN or len(names) != classes:
+        for axis in (axes.xaxis, axes.yaxis):
+            axis.set_major_locator(MaxNLocator(integer=True))
+        return
+    long = max(map(len, names)) > 2
+    axes.set_xticks(
+        range(classes), names, rotation=45 if long else 0, ha="right" if long else "center"
+    )
+    axes.set_yticks(range(classes), names)
+
+
+@figures.register("reliability-diagram")
+class ReliabilityDiagram(Figure):
+    """Accuracy against confidence by bins of confidence, over the histogram of the confidences.
+
+    Bars below the diagonal are overconfident. The bins are those of the expected calibration error
+    in the title, with the run's ``calibration-bins``.
+
+    Reference:
+        Guo et al. (2017), "On calibration of modern neural networks", Fig. 1.
+    """
+
+    def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
+        """Return the figure, or None when the run was not evaluated to the end."""
+        if not folder.holds(PREDICTIONS):
+            return None
+        bins = _metric(folder).bins(*folder.predictions())
+        figure = new_figure(4.2, 5.4)
+        upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
+        _accuracies(upper, bins)
+        _histogram(lower, bins)
+        error = f"ECE {100 * bins.error:.2f}% ({bins.count.size} bins)"
+        set_title(figure, f"Reliability diagram · {error}", folder)
+        return figure
+
+
+def _metric(folder: RunFolder) -> ExpectedCalibrationError:
+    """Return the calibration error with the run's number of bins."""
+    config = folder.config() if folder.holds(CONFIG) else {}
+    key = kebab("calibration_bins")
+    return ExpectedCalibrationError(**{key: config[key]} if key in config else {})
+
+
+def _accuracies(axes: Axes, bins: CalibrationBins) -> None:
+    """Draw accuracy bars and, from their tops to the bins' confidences, the gaps."""
+    filled = bins.count > 0
+    left, width = bins.edges[:-1][filled], np.diff(bins.edges)[filled]
+    accuracy, confidence = bins.accuracy[filled], bins.confidence[filled]
+    axes.bar(
+        left, accuracy, width, align="edge", color=COLORS[0], edgecolor="white", label="accuracy"
+    )
+    axes.bar(
+        left,
+        confidence - accuracy,
+        width,
+        bottom=accuracy,
+        align="edge",
+        facecolor="none",
+        edgecolor=COLORS[1],
+        hatch="////",
+        linewidth=0.8,
+        label="gap to mean confidence",
+    )
+    axes.plot([0, 1], [0, 1], color=INK, linewidth=1.0, linestyle="--", label="calibrated")
+    axes.set_xlim(0.0, 1.0)
+    axes.set_ylim(0.0, 1.0)
+    percent_axis(axes.yaxis)
+    axes.set_ylabel("accuracy (%)")
+    axes.legend(loc="upper left", frameon=True, edgecolor="none")
+
+
+def _histogram(axes: Axes, bins: CalibrationBins) -> None:
+    """Draw shares and numbers of the examples by confidence, with mean confidence and accuracy."""
+    share = bins.count / bins.count.sum()
+    axes.bar(
+        bins.edges[:-1], share, np.diff(bins.edges), align="edge", color=FAINT, edgecolor="white"
+    )
+    centres = (bins.edges[:-1] + bins.edges[1:]) / 2
+    for centre, height, count in zip(centres, share, bins.count, strict=True):
+        axes.annotate(
+            f"{count}",
+            (centre, height),
+            xytext=(0, 2),
+            textcoords="offset points",
+            ha="center",
+            va="bottom",
+            rotation=90,
+            fontsize=6,
+        )
+    axes.set_ylim(0.0, 1.3 * float(share.max()))  # room for the numbers
+    filled = bins.count > 0
+    looks = (("accuracy", bins.accuracy, "-"), ("confidence", bins.confidence, "--"))
+    for (what, values, dash), color in zip(looks, COLORS, strict=False):
+        mean = float(np.sum(values[filled] * share[filled]))
+        axes.axvline(mean, color=color, linestyle=dash, label=f"mean {what} {100 * mean:.1f}%")
+    # Below the axes, where no bar and no number can be.
+    axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.3), ncols=2)
+    percent_axis(axes.xaxis)
+    percent_axis(axes.yaxis)
+    axes.set_xlabel("confidence (%)")
+    axes.set_ylabel("examples (%)")
+
+
+ACCURACY = "accuracy"
+LIKELIHOOD = "negative-log-likelihood"
+
+
+@figures.register("retention-curves")
+class RetentionCurves(Figure):
+    """Accuracy and negative log-likelihood of the data retained when the most uncertain go.
+
+    One line per uncertainty, with its area in the legend; the baseline is what discarding at random
+    would give, and the oracle discards the errors first. A line that climbs from right to left
+    belongs to an uncertainty that knows where the model errs.
+
+    Reference:
+        Fischer et al. (2024), section 3.3 and Figs. 2, 4, 6 and 7; Filos et al. (2019).
+    """
+
+    def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
+        """Return the figure, or None when the run was not evaluated to the end."""
+        if not folder.holds(RETENTION):
+            return None
+        content = folder.retention()
+        figure = new_figure(7.2, 4.6)
+        left, right = figure.subplots(1, 2, sharex=True)
+        try:
+            fraction = np.asarray(content["fraction"], dtype=np.float64)
+            accuracy = _draw(left, fraction, content["curves"][ACCURACY])
+            _draw(right, fraction, content["curves"][LIKELIHOOD])
+        except (KeyError, TypeError, ValueError) as error:
+            raise DataError(f"{folder.path / RETENTION} is corrupt: {error!r}") from error
+        oracle = np.minimum(1.0, accuracy / fraction)
+        left.plot(fraction, oracle, color=FAINT, linewidth=1.0, linestyle=":", label="oracle")
+        percent_axis(left.yaxis)
+        left.set_ylabel("accuracy (%)")
+        right.set_ylabel("negative log-likelihood (nats)")
+        # No corner of the panels is free for every run, so the legends go below the axes.
+        for axes in (left, right):
+            axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.22))
+        label_panels(left, right)
+        set_title(figure, "Retention curves on the test data", folder)
+        return figure
+
+
+def _draw(axes: Axes, fraction: Any, curves: Mapping[str, Any]) -> float:
+    """Draw the curves of one metric and its baseline; return the metric of all the data."""
+    looks = zip(cycle(COLORS), cycle(DASHES))
+    base = 0.0
+    for (by, curve), (color, dash) in zip(curves.items(), looks, strict=False):
+        label = f"{by.replace('-', ' ')} (area {curve['area']:.4f})"
+        axes.plot(fraction, curve["value"], color=color, linestyle=dash, label=label)
+        base = float(curve["value"][-1])
+    axes.axhline(base, color=FAINT, linewidth=1.0, label=f"at random (area {base:.4f})", zorder=1)
+    axes.set_xlim(0.0, 1.0)
+    axes.set_xlabel("data retained (%)")
+    percent_axis(axes.xaxis)
+    return base
+
+
+BINS = 24
+
+
+@figures.register("uncertainty-of-errors")
+class UncertaintyOfErrors(Figure):
+    """Uncertainties of the right predictions and of the wrong ones, by measure.
+
+    The number in a panel is the area under the receiver operating characteristic: the probability
+    that a wrong prediction is more uncertain than a right one, ties counted half. 0.5 says nothing
+    about errors, 1 tells all of them.
+
+    Reference:
+        Hendrycks and Gimpel (2017), "A baseline for detecting misclassified and out-of-distribution
+        examples in neural networks", section 2; Hanley and McNeil (1982) (the area as a
+        probability).
+    """
+
+    def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
+        """Return the figure, or None when the run was not evaluated to the end."""
+        if not folder.holds(PREDICTIONS):
+            return None
+        predictions, labels = folder.predictions()
+        wrong = predictions.predicted != labels
+        shown = [u for u in uncertainties.classes() if u.retention]
+        figure = new_figure(0.6 + 2.7 * len(shown), 3.4)
+        panels = figure.subplots(1, len(shown), squeeze=False)[0]
+        for axes, uncertainty in zip(panels, shown, strict=True):
+            _panel(axes, uncertainty().measure(predictions), wrong, uncertainty.name)
+            axes.set_ylabel("right, or wrong, predictions (%)")
+        handles, names = panels[0].get_legend_handles_labels()
+        figure.legend(handles, names, loc="outside lower center", ncols=2)
+        label_panels(*panels)
+        set_title(figure, "Uncertainty of right and of wrong predictions of test examples", folder)
+        return figure
+
+
+def _panel(axes: Axes, values: npt.NDArray[Any], wrong: npt.NDArray[Any], name: str) -> None:
+    """Draw two histograms, each as shares of its own predictions."""
+    from matplotlib.ticker import MaxNLocator
+    from sklearn.metrics import roc_auc_score
+
+    top = float(values.max())
+    edges = np.linspace(0.0, top if top > 0 else 1.0, BINS + 1).tolist()
+    groups = ((~wrong, "right", COLORS[0]), (wrong, "wrong", COLORS[1]))
+    for chosen, what, color in groups:
+        count = int(chosen.sum())
+        weights = np.full(count, 1.0 / max(count, 1))
+        label = f"{what} ({count:,})"
+        axes.hist(
+            values[chosen], edges, weights=weights, color=color, alpha=0.25, histtype="stepfilled"
+        )
+        axes.hist(values[chosen], edges, weights=weights, color=color, histtype="step", label=label)
+    if wrong.any() and not wrong.all():
+        title = f"AUROC {roc_auc_score(wrong, values):.3f}"
+    else:
+        title = "only errors" if wrong.any() else "no errors"
+    axes.set_title(title, loc="right")
+    axes.set_xlabel(name.replace("-", " "))
+    axes.xaxis.set_major_locator(MaxNLocator(nbins=5))
+    percent_axis(axes.yaxis)
+
+
+CONFIDENCES = "confidences"
+
+
+@figures.register("member-confidences")
+class MemberConfidences(Figure):
+    """Histograms of the test examples that members predict right and wrong, along the confidence.
+
+    A panel for the clients' models and one for the samples, means over those of each kind. Of
+    models that know what they do not know, the wrong ones lie on the left.
+
+    Reference:
+        Chen and Chao (2021), FedBE, Figs. 1 (c) and 9.
+    """
+
+    def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
+        """Return the figure, or None when the run has evaluated no samples and no clients."""
+        found = folder.ensemble().get(CONFIDENCES, {}) if folder.holds(ENSEMBLE) else {}
+        if not found:
+            return None
+        figure = new_figure(1.0 + 2.8 * len(found), 3.2)
+        panels = figure.subplots(1, len(found), sharex=True, sharey=True, squeeze=False)[0]
+        for axes, (kind, counts) in zip(panels, sorted(found.items()), strict=True):
+            try:
+                right, wrong = (np.array(counts[of], float) for of in ("right", "wrong"))
+                edges = np.linspace(0.0, 1.0, right.size + 1)
+                low, width = edges[:-1], np.diff(edges)
+                axes.bar(low, right, width / 2, align="edge", color=COLORS[0], label="right")
+                axes.bar(
+                    low + width / 2, wrong, width / 2, align="edge", color=COLORS[1], label="wrong"
+                )
+            except (KeyError, TypeError, ValueError) as error:
+                raise DataError(f"{folder.path / ENSEMBLE}: no histogram: {error!r}") from error
+            axes.set_title(kind)
+            axes.set_xlim(0.0, 1.0)
+            percent_axis(axes.xaxis)
+            axes.set_xlabel("confidence (%)")
+            axes.set_ylabel("test examples of a model")
+        panels[0].legend(loc="upper left", frameon=True, edgecolor="none")
+        set_title(figure, "Confidences of an ensemble's members", folder)
+        return figure
