@@ -24,6 +24,7 @@ COPIED = (
     "scripts",
     "benchmarks",
 )
+PAGES = ("README.md", "LICENSE", "CONTRIBUTING.md", "CITATION.cff")
 EXAMPLE = re.compile(r"```python\n# (bfl/\S+\.py)\n(.*?)```", re.DOTALL)
 REGISTRATION = re.compile(r"@\w+\.register\(\"([\w-]+)\"")
 SETTING = re.compile(r"^    (\w+): \w+ = Field\(", re.MULTILINE)
@@ -68,7 +69,8 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     for name in COPIED:
         ignored = shutil.ignore_patterns("__pycache__", ".*_cache")
         shutil.copytree(ROOT / name, folder / name, ignore=ignored)
-    shutil.copy(ROOT / "README.md", folder)
+    for name in PAGES:
+        shutil.copy(ROOT / name, folder)
     for path, code in examples().items():
         (folder / path).write_text(code, encoding="utf-8")
     # Where somebody has pasted an example into this very checkout, its keys are declared already.

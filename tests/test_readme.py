@@ -11,7 +11,7 @@ from bfl.configuration import resolve
 from bfl.configuration.pairs import parse_pairs
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 NAMED = re.compile(
     r"(?<![\w./-])((?:bfl|strategies|clients|tests|scripts|configs|docs|benchmarks)/[\w./-]*[\w/])"
