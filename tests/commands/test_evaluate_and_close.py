@@ -86,9 +86,9 @@ def test_other_labels_are_judged_by_themselves(closed: bfl.Result, tmp_path: Pat
     assert found["foreign"] == found["corruptions"] == {}
 
 
-def colours() -> dict[str, Any]:
+def two_channels() -> dict[str, Any]:
     digits = load_dataset("digits")
-    return {f"x_{k}": np.repeat(getattr(digits, f"{k}_images"), 3, -1) for k in ("train", "test")}
+    return {f"x_{k}": np.repeat(getattr(digits, f"{k}_images"), 2, -1) for k in ("train", "test")}
 
 
 def test_another_number_of_samples_can_be_asked_for(
@@ -110,7 +110,7 @@ def test_another_number_of_samples_can_be_asked_for(
 @pytest.mark.parametrize(
     ("changes", "options", "words"),
     [
-        (colours, [], ["8x8x3", "8x8x1"]),
+        (two_channels, [], ["images of 2 channels"]),
         (lambda: {"class_names": np.array(list("abcdefghijk"))}, [], ["11 classes", "10"]),
         (dict, ["--foreign", "rotatet"], ["rotatet"]),
         (dict, ["--corruptions", "blurr"], ["blurr", "blur"]),
