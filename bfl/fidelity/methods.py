@@ -1,0 +1,130 @@
+"""Methods whose posteriors are compared: from clients' likelihoods to one Gaussian."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from bfl.aggregation.pooling import DAMPING, pool, pooling_rules
+from bfl.closing import closings
+from bfl.closing.base import HEAD, Closing, Examples, Known, with_one
+from bfl.closing.bayesian_head import draws
+from bfl.closing.chain import asked, folded, measured
+from bfl.federation.parts import Trained
+from bfl.fidelity.problems import PRIOR_PRECISION, Gaussian, Likelihood, joined
+from bfl.learning.priors import CavityPrior
+from bfl.posteriors import Posterior
+
+Clients = Sequence[Likelihood]
+Method = Callable[[Clients, np.random.Generator], Gaussian]
+
+CENTRAL, PARTITIONED = "central", "partitioned variational inference"
+PLANTED = "data counted twice (planted)"
+CONSOLIDATION = "distributed-weight-consolidation"
+FACTORS = "factor-changes"
+
+ROUNDS = 60
+"""Rounds of partitioned variational inference, damped by 1 over the number of clients."""
+
+
+def central(clients: Clients, generator: np.random.Generator) -> Gaussian:
+    """Return the posterior of all data in one place; of logistic regression Laplace's."""
+    return joined(clients).exact()
+
+
+def one_round(rule: str, times: int = 1) -> Method:
+    """Return a rule's pool of what clients make of the prior N(0, I), weighted by their examples.
+
+    Args:
+        rule: The rule's name.
+        times: How often every client is counted.
+    """
+
+    def pooled(clients: Clients, generator: np.random.Generator) -> Gaussian:
+        prior = _prior(clients)
+        zeros = np.zeros(clients[0].shape)
+        sent = [each.mean_field(zeros, zeros + PRIOR_PRECISION) for each in clients] * times
+        weights = [float(len(each.features)) for each in clients] * times
+        part = pooling_rules.get(rule)()
+        found = pool(part, sent, weights, previous=prior, generators=generator.spawn(len(sent)))
+        return Gaussian.of(found.posterior, clients[0].shape)
+
+    return pooled
+
+
+def partitioned(clients: Clients, generator: np.random.Generator) -> Gaussian:
+    """Return the fixed point of partitioned variational inference.
+
+    A client fits cavity × likelihood by the diagonal Gaussian nearest to it, or to Laplace's.
+
+    Source: Ashman et al. (2022), Algorithm 1.
+    """
+    rule = pooling_rules.get(FACTORS)(**{DAMPING: 0.0})
+    cavity = CavityPrior(prior_scale=PRIOR_PRECISION**-0.5)
+    found = cavity.first_posterior(_prior(clients))
+    states = [cavity.begin_client(found) for _ in clients]
+    for _ in range(ROUNDS):
+        sent, kept = [], []
+        for each, state in zip(clients, states, strict=True):
+            density = cavity.density(found, state)
+            natural = density.slope + density.precision * density.centre
+            fitted = each.mean_field(*(v.reshape(each.shape) for v in (natural, density.precision)))
+            none = np.zeros(0, np.bool_)
+            trained = Trained(found, fitted, {}, len(each.features), 1, 0.0, none)
+            kept.append(cavity.conclude(state, trained)[1])
+            sent.append(fitted)
+        pooled = pool(rule, sent, [1.0] * len(sent), previous=found, unrounded=found)
+        states = [cavity.commit(each, pooled.diagnostics[DAMPING]) for each in kept]
+        found = pooled.posterior
+    return Gaussian.of(found, clients[0].shape)
+
+
+def closed(curvature: str, samples: int = 20_000) -> Method:
+    """Return the Bayesian head of the closing round on a logistic regression.
+
+    It begins at the average of the clients' modes, and finds the prior's precision by its evidence.
+    With two classes the log-odds' weights are the difference of the classes' weights, whose moments
+    are those of ``samples`` draws.
+    """
+
+    def found(clients: Clients, generator: np.random.Generator) -> Gaussian:
+        chain: tuple[Closing, ...] = (
+            closings.get("bayesian-head")(head_curvature=curvature, head_prior="zero"),
+        )
+        start = one_round("naive-weighted-averaging")(clients, generator).mean[0]
+        known: Known = {HEAD: np.stack([-start / 2, start / 2], axis=1)}
+        features = len(start) - 1
+        data = [
+            Examples(with_one(each.features[:, :-1]), each.targets[0].astype(np.int64), 2)
+            for each in clients
+        ]
+        while asked(chain, known):
+            sums = np.sum([measured(chain, known, each, each) for each in data], axis=0)
+            known = folded(chain, known, sums, features, 2)
+        drawn = np.stack([each[:, 1] - each[:, 0] for each in draws(known, samples, generator)])
+        return Gaussian((known[HEAD][:, 1] - known[HEAD][:, 0])[None], np.cov(drawn.T)[None])
+
+    return found
+
+
+def methods() -> dict[str, Method]:
+    """Return the methods for all problems, by name: those of the registry among them."""
+    rules = [name for name in pooling_rules.names() if name != FACTORS]
+    return {
+        CENTRAL: central,
+        PARTITIONED: partitioned,
+        **{name: one_round(name) for name in rules},
+        # Consolidation takes the surplus priors off, and leaves the data of each client twice.
+        PLANTED: one_round(CONSOLIDATION, times=2),
+    }
+
+
+def classifiers() -> dict[str, Method]:
+    """Return the methods that are for classifiers alone, by name."""
+    return {f"closing round, {form}": closed(form) for form in ("full", "blocks", "kronecker")}
+
+
+def _prior(clients: Clients) -> Posterior:
+    size = int(np.prod(clients[0].shape))
+    return Posterior(np.zeros(size), np.full(size, 1.0 / PRIOR_PRECISION))

@@ -1,0 +1,224 @@
+"""Regressions whose posterior is known: linear in closed form, logistic by central sampling.
+
+Weights θ (d,) have the prior N(0, I). S data sets of one design are computed side by side.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import expit
+
+from bfl.posteriors import Posterior
+
+Array = npt.NDArray[np.float64]
+
+PRIOR_PRECISION = 1.0
+SIZES = (8, 12, 16, 24, 40)
+"""The clients' numbers of examples."""
+
+SCALES = np.array([0.1, 0.2, 0.4, 0.8])
+"""Mean squares of the features: how much an example says of each weight."""
+
+NEWTON_STEPS, TOLERANCE = 50, 1e-10
+
+
+@dataclass(frozen=True)
+class Gaussian:
+    """Gaussian posteriors of S data sets.
+
+    Attributes:
+        mean: (S, d) means.
+        covariance: (S, d, d) covariances.
+    """
+
+    mean: Array
+    covariance: Array
+
+    @classmethod
+    def of(cls, posterior: Posterior, shape: tuple[int, int]) -> Gaussian:
+        """Return a diagonal posterior of S · d parameters as that of S data sets."""
+        variance = posterior.variance.astype(np.float64).reshape(shape)
+        mean = posterior.mean.astype(np.float64).reshape(shape)
+        return cls(mean, variance[:, :, None] * np.eye(shape[1]))
+
+    @property
+    def variance(self) -> Array:
+        """The marginal variances (S, d)."""
+        return np.asarray(np.diagonal(self.covariance, axis1=1, axis2=2))
+
+
+@dataclass(frozen=True)
+class Likelihood(ABC):
+    """A client's data: N examples of one design, with targets of S data sets.
+
+    Attributes:
+        features: (N, d).
+        targets: (S, N).
+    """
+
+    features: Array
+    targets: Array
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The numbers S and d."""
+        return len(self.targets), self.features.shape[1]
+
+    @abstractmethod
+    def derivatives(self, weights: Array) -> tuple[Array, Array]:
+        """Return the gradient (S, d) and negative Hessian (S, d, d) at weights (S, d)."""
+
+    def posterior(self, weighted_mean: Array, precision: Array) -> tuple[Array, Array]:
+        """Return the mode (S, d) and the precision matrix (S, d, d) there, by Newton's method.
+
+        Of a linear regression they are the posterior itself, otherwise Laplace's approximation.
+
+        Args:
+            weighted_mean: η (S, d) of the prior exp(ηᵀθ − θᵀ diag(Λ) θ / 2).
+            precision: Λ (S, d), of any sign where the posterior stays a density.
+        """
+        at = np.zeros(self.shape)
+        prior = precision[:, :, None] * np.eye(at.shape[1])
+        for _ in range(NEWTON_STEPS):
+            slope, curvature = self.derivatives(at)
+            slope = slope + weighted_mean - precision * at
+            step = np.linalg.solve(curvature + prior, slope[:, :, None])[:, :, 0]
+            at = at + step
+            if np.abs(step).max() < TOLERANCE:
+                break
+        return at, self.derivatives(at)[1] + prior
+
+    def mean_field(self, weighted_mean: Array, precision: Array) -> Posterior:
+        """Return the diagonal Gaussian with the least KL[q ‖ posterior], of S · d parameters.
+
+        Its variances are 1 over the diagonal of the precision matrix. See ``posterior``.
+        """
+        mode, found = self.posterior(weighted_mean, precision)
+        return Posterior(mode.ravel(), 1.0 / np.diagonal(found, axis1=1, axis2=2).ravel())
+
+    def exact(self) -> Gaussian:
+        """Return ``posterior`` under the prior N(0, I) with its whole covariance."""
+        nothing = np.zeros(self.shape)
+        mode, precision = self.posterior(nothing, nothing + PRIOR_PRECISION)
+        return Gaussian(mode, np.linalg.inv(precision))
+
+
+class Linear(Likelihood):
+    """y = θᵀx + noise of variance 1: the conjugate model."""
+
+    def derivatives(self, weights: Array) -> tuple[Array, Array]:
+        """Return Xᵀ(y − Xθ) and XᵀX."""
+        gram = self.features.T @ self.features
+        residual = self.targets - weights @ self.features.T
+        return residual @ self.features, np.broadcast_to(gram, (len(weights), *gram.shape))
+
+
+class Logistic(Likelihood):
+    """y in {0, 1} with log-odds θᵀx."""
+
+    def derivatives(self, weights: Array) -> tuple[Array, Array]:
+        """Return Xᵀ(y − p) and Xᵀ diag(p(1 − p)) X."""
+        p = expit(weights @ self.features.T)
+        x = self.features
+        return (self.targets - p) @ x, np.einsum("sn,ni,nj->sij", p * (1.0 - p), x, x)
+
+
+def joined(clients: Sequence[Likelihood]) -> Likelihood:
+    """Return the likelihood of all clients' data in one place."""
+    features = np.concatenate([each.features for each in clients])
+    return type(clients[0])(features, np.concatenate([each.targets for each in clients], axis=1))
+
+
+@dataclass(frozen=True)
+class Simulated:
+    """Data sets with the weights that they were drawn with.
+
+    Attributes:
+        clients: A likelihood each.
+        weights: (S, d) draws of the prior.
+    """
+
+    clients: tuple[Likelihood, ...]
+    weights: Array
+
+
+def linear(data_sets: int, generator: np.random.Generator, *, correlated: bool) -> Simulated:
+    """Return linear regressions with orthogonal features at every client, or correlated ones (0.7).
+
+    With orthogonal ones all posteriors are diagonal, so that a diagonal Gaussian can be exact.
+    """
+    weights = generator.standard_normal((data_sets, SCALES.size)) / np.sqrt(PRIOR_PRECISION)
+    clients = []
+    for size in SIZES:
+        if correlated:
+            features = _correlated(size, SCALES.size, 0.7, generator) * np.sqrt(SCALES)
+        else:
+            columns, _ = np.linalg.qr(generator.standard_normal((size, SCALES.size)))
+            features = columns * np.sqrt(size * SCALES)
+        noise = generator.standard_normal((data_sets, size))
+        clients.append(Linear(features, weights @ features.T + noise))
+    return Simulated(tuple(clients), weights)
+
+
+def logistic(generator: np.random.Generator) -> Simulated:
+    """Return one logistic regression with three features of correlation 0.3, and a bias."""
+    weights = generator.standard_normal((1, 4)) / np.sqrt(PRIOR_PRECISION)
+    clients = []
+    for size in SIZES:
+        features = logistic_features(size, generator)
+        labels = generator.random((1, size)) < expit(weights @ features.T)
+        clients.append(Logistic(features, labels.astype(np.float64)))
+    return Simulated(tuple(clients), weights)
+
+
+def logistic_features(size: int, generator: np.random.Generator) -> Array:
+    """Return features (N, 4) of the logistic regression, with a 1 behind for the bias."""
+    return np.concatenate([_correlated(size, 3, 0.3, generator), np.ones((size, 1))], axis=1)
+
+
+def _correlated(
+    size: int, features: int, correlation: float, generator: np.random.Generator
+) -> Array:
+    """Return features (N, d) of variance 1, any two of them correlated alike."""
+    common = generator.standard_normal((size, 1))
+    own = generator.standard_normal((size, features))
+    return np.sqrt(correlation) * common + np.sqrt(1.0 - correlation) * own
+
+
+def sampled(likelihood: Logistic, draws: int, seed: int) -> Array:
+    """Return draws (8 · ``draws``, d) of the posterior by Hamiltonian Monte Carlo on all data."""
+    from bfl.cpus import available_cpus
+    from bfl.keras import configure, tf, tfp
+
+    configure(available_cpus())
+    x, y = tf.constant(likelihood.features), tf.constant(likelihood.targets[0])
+
+    def log_density(weights: object) -> object:
+        logits = tf.matmul(weights, x, transpose_b=True)
+        fit = tf.reduce_sum(y * logits - tf.nn.softplus(logits), axis=-1)
+        return fit - PRIOR_PRECISION / 2 * tf.reduce_sum(tf.square(weights), axis=-1)
+
+    kernel = tfp.mcmc.DualAveragingStepSizeAdaptation(
+        tfp.mcmc.HamiltonianMonteCarlo(
+            log_density, step_size=np.float64(0.1), num_leapfrog_steps=8
+        ),
+        num_adaptation_steps=400,
+    )
+
+    @tf.function(autograph=False)
+    def run() -> object:
+        return tfp.mcmc.sample_chain(
+            draws,
+            tf.zeros((8, x.shape[1]), tf.float64),
+            kernel=kernel,
+            num_burnin_steps=500,
+            trace_fn=lambda *_: (),
+            seed=(seed, 0),
+        ).all_states
+
+    return np.asarray(run()).reshape(-1, likelihood.shape[1])
