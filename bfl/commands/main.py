@@ -15,6 +15,7 @@ from bfl.commands import (
     evaluate,
     features,
     federation,
+    fidelity,
     predict,
     runs,
     show,
@@ -69,6 +70,7 @@ def parser() -> argparse.ArgumentParser:
     evaluate.add_to(commands)
     close.add_to(commands)
     features.add_to(commands)
+    fidelity.add_to(commands)
     runs.add_to(commands)
     for name, command in commands.choices.items():
         if name != "glossary":

@@ -47,6 +47,8 @@ def compared(seed: int, *, quick: bool = False) -> list[Row]:
     for problem, generator in zip((ORTHOGONAL, CORRELATED), generators[:2], strict=True):
         simulated = linear(data_sets, generator, correlated=problem == CORRELATED)
         reference = joined(simulated.clients).exact()
+        # The same draws for all methods: whose posteriors agree, their ranks do.
+        normal = generator.standard_normal((data_sets, RANKED_DRAWS))
         for name, method in methods().items():
             found = method(simulated.clients, generator)
             if problem == ORTHOGONAL:
@@ -54,7 +56,7 @@ def compared(seed: int, *, quick: bool = False) -> list[Row]:
             numbers = {
                 RATIO: variance_ratio(found, reference),
                 KL: divergence(found, reference),
-                RANKS: uniformity(found, simulated.weights, generator),
+                RANKS: uniformity(found, simulated.weights, normal),
             }
             rows[name].update({f"{problem}: {what}": each for what, each in numbers.items()})
     for name, numbers in _logistic(draws, seed, generators[2]).items():
@@ -99,21 +101,30 @@ def divergence(found: Gaussian, exact: Gaussian) -> float:
     return max(0.0, float((trace + square - away.shape[1] + logs).mean() / 2))
 
 
-def uniformity(found: Gaussian, weights: Array, generator: np.random.Generator) -> float:
+def uniformity(found: Gaussian, weights: Array, normal: Array) -> float:
     """Return the p-value of uniform ranks of true weights among draws of their posteriors.
 
-    One weight of each data set is ranked, by turns, so that ranks are independent.
+    One weight of each data set is ranked, by turns, so that ranks are independent; the statistics
+    of the weights are added up, lest one that is too wide makes up for one that is too narrow.
+
+    Args:
+        found: The posteriors of S data sets.
+        weights: (S, d) what the data sets were drawn with.
+        normal: (S, L) standard normal draws.
 
     Source: Talts et al. (2018), "Validating Bayesian inference algorithms with simulation-based
     calibration"; Pearson's chi-square test.
     """
     rows = np.arange(len(weights))
     turn = rows % weights.shape[1]
-    normal = generator.standard_normal((len(weights), RANKED_DRAWS))
     scale = np.sqrt(found.variance[rows, turn])
     drawn = found.mean[rows, turn][:, None] + scale[:, None] * normal
     ranks = (drawn < weights[rows, turn][:, None]).sum(axis=1)
-    return float(stats.chisquare(np.bincount(ranks, minlength=RANKED_DRAWS + 1)).pvalue)
+    counts = np.zeros((weights.shape[1], normal.shape[1] + 1))
+    np.add.at(counts, (turn, ranks), 1)
+    expected = np.broadcast_to(counts.mean(axis=1, keepdims=True), counts.shape)
+    statistic = float(((counts - expected) ** 2 / expected).sum())
+    return float(stats.chi2.sf(statistic, counts.shape[0] * normal.shape[1]))
 
 
 def probabilities(found: Gaussian, features: Array) -> Array:

@@ -105,7 +105,7 @@ class Likelihood(ABC):
         """Return ``posterior`` under the prior N(0, I) with its whole covariance."""
         nothing = np.zeros(self.shape)
         mode, precision = self.posterior(nothing, nothing + PRIOR_PRECISION)
-        return Gaussian(mode, np.linalg.inv(precision))
+        return Gaussian(mode, np.asarray(np.linalg.inv(precision), np.float64))
 
 
 class Linear(Likelihood):
@@ -187,7 +187,7 @@ def _correlated(
     """Return features (N, d) of variance 1, any two of them correlated alike."""
     common = generator.standard_normal((size, 1))
     own = generator.standard_normal((size, features))
-    return np.sqrt(correlation) * common + np.sqrt(1.0 - correlation) * own
+    return np.asarray(np.sqrt(correlation) * common + np.sqrt(1.0 - correlation) * own)
 
 
 def sampled(likelihood: Logistic, draws: int, seed: int) -> Array:
@@ -210,7 +210,6 @@ def sampled(likelihood: Logistic, draws: int, seed: int) -> Array:
         num_adaptation_steps=400,
     )
 
-    @tf.function(autograph=False)
     def run() -> object:
         return tfp.mcmc.sample_chain(
             draws,
@@ -221,4 +220,4 @@ def sampled(likelihood: Logistic, draws: int, seed: int) -> Array:
             seed=(seed, 0),
         ).all_states
 
-    return np.asarray(run()).reshape(-1, likelihood.shape[1])
+    return np.asarray(tf.function(run, autograph=False)()).reshape(-1, likelihood.shape[1])

@@ -1,0 +1,206 @@
+"""Numbers of fidelity beside closed forms; methods that are exact, and one that is wrong."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+from scipy.special import expit
+
+from bfl.commands import fidelity as command
+from bfl.commands.main import main
+from bfl.fidelity import comparison, methods, problems
+from bfl.fidelity.problems import PRIOR_PRECISION, SCALES, SIZES, Gaussian, joined
+
+N = np.array(SIZES, float)
+OMEGA = N / N.sum()
+CLIENT_PRECISION = PRIOR_PRECISION + N[:, None] * SCALES
+EXACT_PRECISION = PRIOR_PRECISION + N.sum() * SCALES
+
+
+@pytest.fixture
+def generator() -> np.random.Generator:
+    return np.random.default_rng(1)
+
+
+@pytest.fixture
+def simulated(generator: np.random.Generator) -> problems.Simulated:
+    return problems.linear(2000, generator, correlated=False)
+
+
+@pytest.fixture
+def normal(generator: np.random.Generator) -> np.ndarray:
+    return generator.standard_normal((2000, comparison.RANKED_DRAWS))
+
+
+def found(name: str, simulated: problems.Simulated) -> Gaussian:
+    return methods.methods()[name](simulated.clients, np.random.default_rng(2))
+
+
+def test_the_reference_is_bayes_rule(simulated: problems.Simulated) -> None:
+    """By conditioning the joint Gaussian of weights and targets, which inverts no Gram matrix."""
+    data = joined(simulated.clients)
+    x = data.features
+    gain = x.T @ np.linalg.inv(x @ x.T + np.eye(len(x)))
+    exact = data.exact()
+    np.testing.assert_allclose(exact.mean, data.targets @ gain.T, atol=1e-10)
+    np.testing.assert_allclose(exact.covariance[0], np.eye(4) - gain @ x, atol=1e-10)
+
+
+@pytest.mark.parametrize(
+    ("rule", "precision"),
+    [
+        ("conflation", CLIENT_PRECISION.sum(axis=0)),
+        ("log-linear-pool", OMEGA @ CLIENT_PRECISION),
+        ("weighted-conflation", OMEGA @ CLIENT_PRECISION / OMEGA.max()),
+        ("naive-weighted-averaging", 1 / (OMEGA @ (1 / CLIENT_PRECISION))),
+        ("weighted-sum-of-normals", 1 / (OMEGA**2 @ (1 / CLIENT_PRECISION))),
+        ("distributed-weight-consolidation", EXACT_PRECISION),
+        (methods.PLANTED, PRIOR_PRECISION + 2 * N.sum() * SCALES),
+    ],
+)
+def test_ratios_are_their_closed_forms(
+    rule: str, precision: np.ndarray, simulated: problems.Simulated
+) -> None:
+    ratio = comparison.variance_ratio(found(rule, simulated), joined(simulated.clients).exact())
+    assert ratio == pytest.approx(np.mean(EXACT_PRECISION / precision), rel=1e-9)
+
+
+def test_the_linear_pools_ratio_is_its_expectation(simulated: problems.Simulated) -> None:
+    """A client's mean has variance 1 − 1/Λ_k under the prior, two have (1 − 1/Λ_k)(1 − 1/Λ_j)."""
+    spread = 1 - 1 / CLIENT_PRECISION
+    of_mean = (OMEGA @ spread) ** 2 + OMEGA**2 @ (spread - spread**2)
+    variance = OMEGA @ (1 / CLIENT_PRECISION) + OMEGA @ spread - of_mean
+    exact = joined(simulated.clients).exact()
+    ratio = comparison.variance_ratio(found("linear-pool", simulated), exact)
+    assert ratio == pytest.approx(np.mean(variance * EXACT_PRECISION), rel=0.03)
+
+
+def test_partitioned_inference_is_exact_and_the_planted_rule_is_caught(
+    simulated: problems.Simulated, normal: np.ndarray
+) -> None:
+    exact = joined(simulated.clients).exact()
+    partitioned = found(methods.PARTITIONED, simulated)
+    assert comparison.variance_ratio(partitioned, exact) == pytest.approx(1, abs=0.05)
+    np.testing.assert_allclose(partitioned.mean, exact.mean, atol=1e-4)
+    for name in (methods.CENTRAL, methods.PARTITIONED, methods.CONSOLIDATION):
+        each = found(name, simulated)
+        assert comparison.uniformity(each, simulated.weights, normal) > 0.01
+        assert comparison.divergence(each, exact) < 1e-6
+    planted = found(methods.PLANTED, simulated)
+    assert comparison.uniformity(planted, simulated.weights, normal) < 1e-3
+
+
+def test_ranks_of_exact_posteriors_have_uniform_p_values() -> None:
+    found_p = []
+    for seed in range(60):
+        generator = np.random.default_rng(seed)
+        simulated = problems.linear(500, generator, correlated=True)
+        normal = generator.standard_normal((500, comparison.RANKED_DRAWS))
+        exact = joined(simulated.clients).exact()
+        found_p.append(comparison.uniformity(exact, simulated.weights, normal))
+    assert stats.kstest(found_p, "uniform").pvalue > 0.01
+
+
+def test_correlated_features_leave_partitioned_inference_the_mean_field(
+    generator: np.random.Generator,
+) -> None:
+    simulated = problems.linear(3, generator, correlated=True)
+    precision = np.linalg.inv(joined(simulated.clients).exact().covariance)
+    partitioned = found(methods.PARTITIONED, simulated)
+    diagonal = np.diagonal(precision, axis1=1, axis2=2)
+    np.testing.assert_allclose(partitioned.variance, 1 / diagonal, rtol=1e-4)
+    np.testing.assert_allclose(partitioned.mean, joined(simulated.clients).exact().mean, atol=1e-2)
+
+
+def test_prior_and_data_are_counted(simulated: problems.Simulated) -> None:
+    exact = joined(simulated.clients).exact()
+    for rule, prior, data in (
+        ("conflation", len(N), 1),
+        ("log-linear-pool", 1, OMEGA @ OMEGA),
+        (methods.PLANTED, 1, 2),
+    ):
+        numbers = comparison.counted(found(rule, simulated), exact)
+        assert list(numbers.values()) == pytest.approx([prior, data])
+    assert comparison.counted(found("client-gaussian", simulated), exact) == {}
+
+
+def test_divergence_and_probabilities_are_their_integrals(generator: np.random.Generator) -> None:
+    mean, root = generator.normal(size=(2, 1, 3)), generator.normal(size=(2, 3, 3))
+    covariance = root @ root.transpose(0, 2, 1) + np.eye(3)
+    q, p = (Gaussian(m, c[None]) for m, c in zip(mean, covariance, strict=True))
+    draws = generator.multivariate_normal(q.mean[0], q.covariance[0], 200_000)
+    logs = [stats.multivariate_normal(g.mean[0], g.covariance[0]).logpdf(draws) for g in (q, p)]
+    assert comparison.divergence(q, p) == pytest.approx(np.mean(logs[0] - logs[1]), rel=0.02)
+    x = generator.normal(size=(5, 3))
+    expected = expit(draws @ x.T).mean(axis=0)
+    np.testing.assert_allclose(comparison.probabilities(q, x), expected, atol=0.005)
+
+
+def test_the_closing_rounds_head_is_near_laplaces(generator: np.random.Generator) -> None:
+    clients = problems.logistic(generator).clients
+    exact = joined(clients).exact()
+    ratios = {
+        name: comparison.variance_ratio(method(clients, generator), exact)
+        for name, method in methods.classifiers().items()
+    }
+    # The prior's precision is the evidence's there, and 1 here.
+    assert 0.5 < ratios["closing round, full"] < 1.5
+
+
+@pytest.mark.slow
+def test_the_sampler_has_the_moments_of_a_grid(
+    generator: np.random.Generator, tensorflow: Any
+) -> None:
+    x = generator.normal(size=(30, 2))
+    y = (generator.random((1, 30)) < expit(x @ [1.5, -1.0])).astype(float)
+    axis = np.linspace(-6, 6, 401)
+    grid = np.stack(np.meshgrid(axis, axis), axis=-1).reshape(-1, 2)
+    log = (y * (grid @ x.T) - np.logaddexp(0, grid @ x.T)).sum(axis=1) - (grid**2).sum(axis=1) / 2
+    weight = np.exp(log - log.max())
+    mean = weight @ grid / weight.sum()
+    variance = weight @ (grid - mean) ** 2 / weight.sum()
+    drawn = problems.sampled(problems.Logistic(x, y), 1000, 0)
+    np.testing.assert_allclose(drawn.mean(axis=0), mean, atol=0.03)
+    np.testing.assert_allclose(drawn.var(axis=0), variance, rtol=0.1)
+
+
+def test_the_page_has_the_committed_table() -> None:
+    page = Path(__file__).resolve().parents[2] / "docs" / "results" / "fidelity.md"
+    text = page.read_text(encoding="utf-8")
+    table = pd.read_csv(page.with_suffix("") / command.TABLE)
+    assert command.page_with(text, table) == text, "bfl fidelity --output docs/results/fidelity"
+    assert set(table["method"]) == {*methods.methods(), *methods.classifiers()}
+    exact = table.set_index("method").loc[[methods.PARTITIONED, methods.CONSOLIDATION]]
+    assert (exact["orthogonal: variance ratio"] - 1).abs().max() < 0.05
+    assert (exact["orthogonal: p of ranks"] > 0.01).all()
+
+
+def test_the_command_writes_what_it_has_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [{"method": "a", **{f"{p}: variance ratio": 1.0 for p in ("orthogonal", "correlated")}}]
+    rows[0]["logistic: variance ratio"] = 0.5
+    asked = []
+    monkeypatch.setattr(command, "compared", lambda seed, quick: asked.append(seed) or rows)
+    page = tmp_path / "out.md"
+    page.write_text(f"before\n{command.BEGIN}{command.END}\nafter\n", encoding="utf-8")
+    for _ in range(2):
+        assert main(["fidelity", "--output", str(tmp_path / "out"), "--seed", "3"]) == 0
+    assert asked == [3, 3]
+    assert pd.read_csv(tmp_path / "out" / command.TABLE)["method"].tolist() == ["a"]
+    assert (tmp_path / "out" / command.FIGURE).read_bytes().startswith(b"\x89PNG")
+    text = page.read_text(encoding="utf-8")
+    assert text.startswith("before\n")
+    assert text.endswith("after\n")
+    assert text.count("| a | 1.000 |") == 1
+
+
+@pytest.mark.parametrize("seed", ["-1", "x", "1.5"])
+def test_a_seed_is_a_whole_number(seed: str) -> None:
+    with pytest.raises(SystemExit):
+        main(["fidelity", "--seed", seed])
