@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from scipy import stats
-from scipy.special import expit, roots_hermitenorm
+from scipy.special import chdtrc, expit, roots_hermitenorm
 
 from bfl.fidelity.methods import classifiers, methods
 from bfl.fidelity.problems import (
@@ -124,7 +123,7 @@ def uniformity(found: Gaussian, weights: Array, normal: Array) -> float:
     np.add.at(counts, (turn, ranks), 1)
     expected = np.broadcast_to(counts.mean(axis=1, keepdims=True), counts.shape)
     statistic = float(((counts - expected) ** 2 / expected).sum())
-    return float(stats.chi2.sf(statistic, counts.shape[0] * normal.shape[1]))
+    return float(chdtrc(counts.shape[0] * normal.shape[1], statistic))
 
 
 def probabilities(found: Gaussian, features: Array) -> Array:
