@@ -169,6 +169,7 @@ def test_the_sampler_has_the_moments_of_a_grid(
     np.testing.assert_allclose(drawn.var(axis=0), variance, rtol=0.1)
 
 
+@pytest.mark.of_bfls_own
 def test_the_page_has_the_committed_table() -> None:
     page = Path(__file__).resolve().parents[2] / "docs" / "results" / "fidelity.md"
     text = page.read_text(encoding="utf-8")
