@@ -296,8 +296,9 @@ class PosteriorPooling(Strategy):
         if course.unfinished:
             course.unfinished.clear()
         folder = Path(self.run.folder) / CLOSING if self.run.folder else None
+        state = replace(course.state, posterior=self.run.to_close(course.state.posterior))
         self.closed = close(
-            self.method, course.state, course.clients, self.manifest, folder, self.run.on_sums
+            self.method, state, course.clients, self.manifest, folder, self.run.on_sums
         )
         return result
 

@@ -20,6 +20,10 @@ def _not_told(number: int, numbers: Mapping[str, float]) -> None:
     pass
 
 
+def _itself(last: Posterior) -> Posterior:
+    return last
+
+
 @dataclass(frozen=True, kw_only=True)
 class RunSupport:
     """The things that an application around a Strategy lends it; a plain one needs none of them.
@@ -32,6 +36,7 @@ class RunSupport:
         test_partition: The test examples of each client; None where clients do not evaluate.
         evaluate_models: Evaluates the predictive's models after a round; its numbers stand in the
             round's metrics.
+        to_close: Gives the posterior whose network the closing finishes, of the last one.
         on_sums: Called with the number of each round of the closing's sums, and its numbers.
     """
 
@@ -41,6 +46,7 @@ class RunSupport:
     key: str = ""
     test_partition: Sequence[Positions | None] | None = None
     evaluate_models: Callable[[ServerState], Mapping[str, float]] = _nothing_evaluated
+    to_close: Callable[[Posterior], Posterior] = _itself
     on_sums: Callable[[int, Mapping[str, float]], None] = _not_told
 
 

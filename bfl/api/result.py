@@ -249,7 +249,8 @@ class Result:
 
     @cached_property
     def _closed(self) -> Closed | None:
-        if self.which != "last" or not self._files.holds(CLOSING):
+        whose = self.configuration.get("closing-posterior", "last")
+        if self.which != whose or not self._files.holds(CLOSING):
             return None
         with self._files.reading_arrays(CLOSING) as arrays:
             return Closed.read(arrays)

@@ -6,6 +6,7 @@ import argparse
 import json
 
 from bfl.api import load
+from bfl.api.result import POSTERIORS
 from bfl.commands.terminal import add_run_config_to, path_argument
 from bfl.errors import ConfigurationError
 
@@ -19,6 +20,11 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         required=True,
         metavar="WORDS",
         help="as in the key closing, such as bayesian-head+feature-density",
+    )
+    close.add_argument(
+        "--posterior",
+        choices=POSTERIORS,
+        help="as in the key closing-posterior: whose network is closed (default: as in the run)",
     )
     add_run_config_to(close, "settings of the closing, and of what evaluates the final network")
     close.add_argument("--backend", default="ray", metavar="{ray,serial}", help="as in simulations")
@@ -38,7 +44,8 @@ def close_run(given: argparse.Namespace) -> None:
             f"{given.folder} is a run that is not over; end it with its closing by "
             f"flower-simulation --resume {given.folder} --run-config 'closing=\"{given.closing}\"'"
         )
-    pairs = {"closing": given.closing, **({"plugins": given.plugins} if given.plugins else {})}
+    asked = {"closing-posterior": given.posterior, "plugins": given.plugins}
+    pairs = {"closing": given.closing, **{key: value for key, value in asked.items() if value}}
     texts = [*given.run_config, *(f"{key}={json.dumps(value)}" for key, value in pairs.items())]
     options = [f"--resume={given.folder}", f"--backend={given.backend}"]
     start(parser().parse_args([*options, *(f"--run-config={text}" for text in texts)]))

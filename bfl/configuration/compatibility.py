@@ -84,9 +84,11 @@ def _of_closing(configuration: Configuration) -> list[str]:
     """Return what does not go with a closing round."""
     keys, word = configuration.keys, configuration.words["closing"]
     chain = [each for each in configuration.closing if each.rounds]
+    of_best = keys.closing_posterior == "best"
     if not chain:
-        return []
-    problems = []
+        said = 'closing-posterior is "best", and there is no closing round; allowed: "last"'
+        return [said] if of_best else []
+    problems = _unvalidated(keys, "closing-posterior is 'best'", "'last'") if of_best else []
     if len(chain) < len(configuration.closing):
         problems.append(f"closing is '{word}', and 'none' stands alone; allowed: without 'none'")
     if is_private(configuration.outgoing) or configuration.example_privacy.private:
@@ -130,24 +132,30 @@ def _hidden(configuration: Configuration) -> list[str]:
 
 def _of_patience(keys: Keys) -> list[str]:
     """Return what a run lacks that may end before its last round."""
-    problems = []
     given = f"patience is {keys.patience}"
-    if not keys.server_data:
-        problems.append(
-            f"{given}, and the server has no images of its own to validate with; allowed: 0, or "
-            "set server-data"
-        )
-    if not keys.server_labels:
-        problems.append(
-            f"{given}, and the server has no labels to validate with; allowed: 0, or "
-            "server-labels=true"
-        )
+    problems = _unvalidated(keys, given, "0")
     # Which round is the last is known when it is over, and its clients have gone.
     if keys.judged_by == "clients" and keys.evaluate_every != 1:
         problems.append(
             f"{given}, judged-by is 'clients' and evaluate-every {keys.evaluate_every}: in the "
             "round that patience makes the last no client would evaluate its models; allowed: "
             'patience 0, evaluate-every=1, or judged-by="server"'
+        )
+    return problems
+
+
+def _unvalidated(keys: Keys, given: str, allowed: str) -> list[str]:
+    """Return what a run lacks whose rounds have to be validated for what is given."""
+    problems = []
+    if not keys.server_data:
+        problems.append(
+            f"{given}, and the server has no images of its own to validate with; allowed: "
+            f"{allowed}, or set server-data"
+        )
+    if not keys.server_labels:
+        problems.append(
+            f"{given}, and the server has no labels to validate with; allowed: {allowed}, or "
+            "server-labels=true"
         )
     return problems
 

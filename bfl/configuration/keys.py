@@ -239,6 +239,12 @@ class Keys(pydantic.BaseModel):
         description="what share of its examples each client holds back from training, for the "
         "closing round's temperature and conformal sets",
     )
+    closing_posterior: Literal["last", "best"] = Field(
+        "last",
+        description="whose network a closing round finishes: that of the last round, or of the "
+        "best one on the server's own images",
+        json_schema_extra=SERVER_ONLY,
+    )
     patience: int = Field(
         0,
         ge=0,

@@ -33,7 +33,12 @@ from bfl.federation.wire import Positions
 from bfl.posteriors import Posterior
 from strategies.application.evaluation import evaluated_ensemble, not_finite
 from strategies.application.no_evaluator import NoEvaluator
-from strategies.application.run_context import RunContext, account_of, best_posterior
+from strategies.application.run_context import (
+    RunContext,
+    account_of,
+    best_posterior,
+    posterior_to_close,
+)
 from strategies.server_state import ServerState
 from strategies.warnings import told_of_logits
 
@@ -46,7 +51,7 @@ def finish(context: RunContext, posterior: Posterior, known: Known | None = None
 
     Args:
         context: The run.
-        posterior: The final posterior.
+        posterior: The posterior of the last round.
         known: What the closing round has found; None for no closing.
     """
     folder, evaluator, progress = context.folder, context.evaluator, context.progress
@@ -89,9 +94,9 @@ def finish(context: RunContext, posterior: Posterior, known: Known | None = None
 
 
 def _evaluate(
-    context: RunContext, posterior: Posterior, samples: int, closed: Closed | None
+    context: RunContext, last: Posterior, samples: int, closed: Closed | None
 ) -> tuple[dict[str, float], Callable[[Positions], dict[str, float]] | None]:
-    """Evaluate the final posterior on the test data, and write what it predicts.
+    """Evaluate the final posterior, or that which was closed, and write what it predicts.
 
     Returns:
         The metrics, and what gives those of some of the test images: None where logits are not
@@ -99,9 +104,10 @@ def _evaluate(
     """
     folder, test = context.folder, context.evaluator.dataset
     settings = context.evaluator.configuration.values
+    posterior = posterior_to_close(context, last)
     ensemble, numbers = None, dict[str, float]()
     try:
-        ensemble = last_ensemble(context, posterior)
+        ensemble = last_ensemble(context, last)
     except NotFiniteError as error:
         numbers |= not_finite(error, ENSEMBLE)
     try:

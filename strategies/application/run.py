@@ -54,7 +54,13 @@ from strategies.application.preflight import (
 )
 from strategies.application.pretraining import Pretraining
 from strategies.application.round_recorder import RoundRecorder
-from strategies.application.run_context import RunContext, account_of, best_posterior, make_strategy
+from strategies.application.run_context import (
+    RunContext,
+    account_of,
+    best_posterior,
+    make_strategy,
+    posterior_to_close,
+)
 from strategies.application.server_threads import start_tensorflow
 from strategies.federation import Federation, discover
 from strategies.method import Method
@@ -326,6 +332,7 @@ def _support(context: RunContext, state: ServerState) -> RunSupport:
         folder=context.path,
         key=run_key(context.folder.path),
         test_partition=context.test_partition,
+        to_close=lambda last: posterior_to_close(context, last),
         on_sums=lambda number, numbers: context.progress.say(_of_sums(number, numbers)),
     )
     return (

@@ -9,11 +9,13 @@ from typing import Any
 from flwr.serverapp import Grid
 
 from bfl.configuration import Configuration
+from bfl.errors import RunError
 from bfl.experiments.results.best import BestPosterior
 from bfl.experiments.results.progress import ProgressReport
-from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import BEST_POSTERIOR, RunFolder
 from bfl.experiments.tracking import LiveLog
 from bfl.federation.wire import Positions
+from bfl.posteriors import Posterior
 from strategies import strategy_class
 from strategies.federation import Federation
 from strategies.method import Method
@@ -118,3 +120,25 @@ def best_posterior(context: RunContext) -> BestPosterior:
         keys.patience,
         keys.rounds,
     )
+
+
+def posterior_to_close(context: RunContext, last: Posterior) -> Posterior:
+    """Return the posterior whose network the closing finishes (``closing-posterior``).
+
+    Args:
+        context: The run.
+        last: The posterior of the last round.
+
+    Raises:
+        RunError: It is the best one, and there is none.
+        DataError: The file of the best one is corrupt.
+    """
+    if context.configuration.keys.closing_posterior == "last":
+        return last
+    if not context.folder.holds(BEST_POSTERIOR):
+        raise RunError(
+            f"closing-posterior is 'best', and {context.folder.path} has no {BEST_POSTERIOR}: no "
+            "round had a finite value of best-metric, or its posterior is lost; allowed: 'last'"
+        )
+    posterior, _ = context.folder.posterior(BEST_POSTERIOR)
+    return posterior
