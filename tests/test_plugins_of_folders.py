@@ -46,7 +46,8 @@ def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     keys = {**resolve({"model": "mlp"}).values, "plugins": relative}
     (folder / "config.toml").write_text(tomli_w.dumps(keys), encoding="utf-8")
     (folder / "given.toml").write_text(tomli_w.dumps({"plugins": relative}), encoding="utf-8")
-    run.write_network(
+    run.write_json(
+        "network.json",
         {
             "format": FORMAT,
             "scaling": SCALING,
@@ -55,7 +56,7 @@ def theirs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
             "keys": {key: value for key, value in keys.items() if key != "shared"},
             "threads": None,
             "versions": dict.fromkeys(VERSIONS),
-        }
+        },
     )
     point = np.zeros(1, np.float32)
     run.write_posterior(

@@ -17,10 +17,11 @@ from bfl.errors import ConfigurationError, DataError, unknown_name
 from bfl.evaluation.prediction.predictions import FloatArray
 from bfl.evaluation.prediction.predictions import Predictions as Statistics
 from bfl.evaluation.uncertainty import measure_all
-from bfl.experiments.results.file_names import CLOSING
 from bfl.experiments.results.run_folder import (
     BEST_POSTERIOR,
+    CLOSING,
     CONFIG,
+    ENVIRONMENT,
     FIGURES,
     METRICS,
     POSTERIOR,
@@ -60,7 +61,7 @@ class Result:
     @property
     def environment(self) -> dict[str, Any]:
         """Versions, machine and commit that the run was made with."""
-        return self._files.environment()
+        return self._files.read_json(ENVIRONMENT)
 
     @property
     def finished(self) -> bool:

@@ -17,7 +17,6 @@ from bfl.experiments.results.collapse import CollapseWatch
 from bfl.experiments.results.evaluated_clients import evaluated_clients, means_over_clients, told
 from bfl.experiments.results.examples import write_examples
 from bfl.experiments.results.figures import draw_all
-from bfl.experiments.results.file_names import CLOSING, CORRUPTIONS, FOREIGN
 from bfl.experiments.results.foreign import (
     BEFORE_CLOSING,
     OF_FOREIGN,
@@ -25,7 +24,13 @@ from bfl.experiments.results.foreign import (
     told_of_foreign,
     write_foreign,
 )
-from bfl.experiments.results.run_folder import FINAL_EVALUATION
+from bfl.experiments.results.run_folder import (
+    CLIENTS,
+    CLOSING,
+    CORRUPTIONS,
+    FINAL_EVALUATION,
+    FOREIGN,
+)
 from bfl.experiments.results.summary import write_ensemble, write_evaluation
 from bfl.experiments.results.table import metrics_table
 from bfl.experiments.run.resume import Checkpoints
@@ -76,7 +81,7 @@ def finish(context: RunContext, posterior: Posterior, known: Known | None = None
             due=context.configuration.keys.clients_judge,
             models=personalization.models,
         )
-        folder.write_clients(table)
+        folder.write_json(CLIENTS, table)
         numbers |= means_over_clients(table)
         progress.say(told(table))
     if account := account_of(context, len(folder.rounds())):

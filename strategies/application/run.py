@@ -20,10 +20,9 @@ from bfl.data.partitions.manifest import describe
 from bfl.engine.run import run_of
 from bfl.errors import LostStateError, RunError
 from bfl.experiments.results.environment import describe_environment
-from bfl.experiments.results.file_names import REFUSALS
 from bfl.experiments.results.identity import run_key, without_numbers
 from bfl.experiments.results.progress import ProgressReport
-from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import NETWORK, PARTITION, REFUSALS, RunFolder
 from bfl.experiments.run.network import NetworkDescription
 from bfl.experiments.run.resume import Checkpoint, Checkpoints, open_run
 from bfl.experiments.run.simulation import made_up_name
@@ -134,7 +133,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
             advice = _advice(configuration, federation, folder, checkpoint, progress)
             engine_run.advise(advice)
             _write_network(folder, configuration, dataset, evaluated=network is not None)
-            folder.write_partition(described)
+            folder.write_json(PARTITION, described)
             whose = (grid, federation, folder, evaluator, partition, test_partition)
             context = RunContext(*whose, progress, log, advice)
             if checkpoint:
@@ -171,7 +170,7 @@ def _write_network(
 ) -> None:
     """Write which network it is, and on how many threads the server evaluates it, if it does."""
     threads = _threads() if evaluated else None
-    folder.write_network(NetworkDescription.of(configuration, dataset, threads).to_dict())
+    folder.write_json(NETWORK, NetworkDescription.of(configuration, dataset, threads).to_dict())
 
 
 def _network(

@@ -73,7 +73,7 @@ def test_prediction_sets_are_judged_globally_and_by_client(
 ) -> None:
     run = make_run(VALUES, 3, tmp_path / "run", judged_by="clients", corruptions="none")
     numbers, (judged, labels) = run.metrics(), run.predictions()
-    rows = run.clients().values()
+    rows = run.read_json("clients.json").values()
     assert sum(row["test-examples"] for row in rows) == 100
     for name, held in judged.sets.items():
         assert numbers[f"{name}-coverage"] == held[np.arange(100), labels].mean()

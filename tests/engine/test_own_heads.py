@@ -166,7 +166,7 @@ def test_a_head_goes_on_from_round_to_round_and_is_its_clients_own(watched: Watc
 
 def test_clients_judge_both_of_their_models_and_the_server_none(watched: Watched) -> None:
     folder, *_ = watched
-    table = folder.clients()
+    table = folder.read_json("clients.json")
     assert sum(row["test-examples"] for row in table.values()) == 40
     for row in table.values():
         assert {"last-meme-accuracy", "last-personal-accuracy", "best-better-accuracy"} <= set(row)

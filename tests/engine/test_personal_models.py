@@ -212,7 +212,7 @@ def test_clients_judge_both_models_on_test_data_of_their_own(
     replies: list[RecordDict] = []
     watch(monkeypatch, replies, [])
     folder = run(values, tmp_path / "judged", judged_by="clients", sampling="random")
-    table, data = folder.clients(), cached_dataset(values["dataset"], "")
+    table, data = folder.read_json("clients.json"), cached_dataset(values["dataset"], "")
     assert sorted(table) == ["0", "1", "2"]
     assert sum(row["test-examples"] for row in table.values()) == data.test_labels.size
     judged = [content["metrics"] for content in replies if "meme-accuracy" in content["metrics"]]
@@ -246,9 +246,11 @@ def test_a_run_given_more_rounds_has_the_numbers_of_its_clients_of_the_longer_ru
     judged = {"judged_by": "clients", "evaluate_every": 2, "sampling": "random"}
     whole = run(values, tmp_path / "whole", **judged)
     shorter = run(values, tmp_path / "grown", rounds=ROUNDS - 1, **judged)
-    assert {"last-personal-accuracy", "best-better-accuracy"} <= set(shorter.clients()["0"])
+    assert {"last-personal-accuracy", "best-better-accuracy"} <= set(
+        shorter.read_json("clients.json")["0"]
+    )
     grown = run(values, tmp_path / "grown", resume=True, **judged)
-    assert grown.clients() == whole.clients()
+    assert grown.read_json("clients.json") == whole.read_json("clients.json")
     assert grown.metrics() == whole.metrics()
     assert digests(grown) == digests(whole)
     for one, other in zip(grown.rounds(), whole.rounds(), strict=True):

@@ -72,7 +72,7 @@ def test_epsilon_stands_in_the_record_and_the_budget_ends_the_run(
             "weight",
         }
         assert entry["num-examples"] == "hidden"
-    assert folder.partition().keys() == {"sha256", "whole-sha256"}
+    assert folder.read_json("partition.json").keys() == {"sha256", "whole-sha256"}
     assert figures.create("partition").compose(folder) is None
     # A resume finds the budget spent, and says so once more.
     assert digests(run(tmp_path / "private", **NOISY, epsilon_budget=budget, resume=True)) == (
@@ -110,7 +110,7 @@ def test_epsilon_of_examples_stands_in_the_record_and_its_budget_ends_the_run(
             "num-examples",
             "weight",
         }
-    assert folder.partition().keys() == {"sha256", "whole-sha256"}
+    assert folder.read_json("partition.json").keys() == {"sha256", "whole-sha256"}
     [again] = run(tmp_path / "again", **examples, rounds=1).rounds()
     assert again["posterior-sha256"] == digests(folder)[0]
 

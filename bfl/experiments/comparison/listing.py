@@ -127,7 +127,7 @@ class ListedRun:
         """
         if self.result:
             return dict(self.result.retention)
-        return self.folder.retention() if self.folder.holds(RETENTION) else {}
+        return self.folder.read_json(RETENTION, {})
 
     def metrics(self) -> dict[str, float]:
         """Return the metrics of the final evaluation; none of a run that is not over.
@@ -137,7 +137,7 @@ class ListedRun:
         """
         if self.result:
             return dict(self.result.metrics)
-        return self.folder.metrics() if self.folder.holds(METRICS) else {}
+        return self.folder.read_json(METRICS, {})
 
 
 def runs_in(path: Path) -> list[ListedRun]:

@@ -66,13 +66,14 @@ def write_examples(
     order = np.argsort(ranks, kind="stable")
     of_each = min(MOST, len(order) // 2)
     chosen = np.concatenate([order[:of_each], order[len(order) - of_each :]])
-    folder.write_examples(
-        positions=chosen,
-        images=images[chosen],
-        labels=np.asarray(labels, np.int64)[chosen],
-        predicted=predictions.predicted[chosen],
-        uncertainty=ranks[chosen],
-    )
+    arrays = {
+        "positions": chosen,
+        "images": images[chosen],
+        "labels": np.asarray(labels, np.int64)[chosen],
+        "predicted": predictions.predicted[chosen],
+        "uncertainty": ranks[chosen],
+    }
+    folder.write_arrays(EXAMPLES, arrays)
 
 
 def read_examples(folder: RunFolder) -> tuple[Examples, Examples]:

@@ -86,8 +86,10 @@ class Files:
         """Write a JSON object."""
         self.write(file, (json.dumps(plain(content), indent=2) + "\n").encode())
 
-    def read_json(self, file: str) -> dict[str, Any]:
-        """Return a JSON object."""
+    def read_json(self, file: str, missing: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Return a JSON object; what is given for a missing one where there is no such file."""
+        if missing is not None and not self.holds(file):
+            return dict(missing)
         with self.reading(file) as data:
             content = from_json(data)
             if not isinstance(content, dict):

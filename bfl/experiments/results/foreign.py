@@ -16,8 +16,7 @@ from bfl.evaluation.metrics import metrics
 from bfl.evaluation.prediction import Predictions
 from bfl.evaluation.prediction.predictions import FloatArray
 from bfl.evaluation.uncertainty import measure_all
-from bfl.experiments.results.file_names import FOREIGN
-from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import FOREIGN, RunFolder
 
 METRICS = ("accuracy", "negative-log-likelihood", "expected-calibration-error")
 

@@ -1,4 +1,34 @@
-"""The folder of one run: its files read and written; ``file_names`` says which there are."""
+"""The folder of one run: its files by name, read and written.
+
+| file | content |
+| --- | --- |
+| ``config.toml`` | the complete configuration |
+| ``given.toml`` | what of it was given; the rest is the strategy's, or default |
+| ``environment.json`` | versions, machine, commit |
+| ``network.json`` | what predicting with the posterior takes besides: images, classes, network |
+| ``run-key``, ``run.lock`` | which run this is, and who writes here: see ``identity`` |
+| ``partition.json`` | who holds which data |
+| ``data.json`` | which data these are: digests of those that lie where the server does |
+| ``rounds-begun`` | the rounds begun, where each is a private release of its own |
+| ``rounds.jsonl`` | one line per round, appended as the round ends |
+| ``warnings.txt`` | what the results do not show by themselves, a line each; only if there is any |
+| ``refusals.txt`` | which client failed or was refused in which round, and why; if any |
+| ``posterior.npz`` | the global posterior: mean, variance, point, manifest |
+| ``closing.npz`` | what the closing round has found: a last layer, a density of features, … |
+| ``best-posterior.npz`` | that of the best round so far, with the round, and metric and value |
+| ``predictions.npz`` | labels, mean probabilities and uncertainties of the test examples |
+| ``metrics.json`` | metrics, mean uncertainties and retention areas; written last of all |
+| ``clients.json`` | how each client's models do on its own test data; where clients evaluate |
+| ``foreign.json`` | how well each uncertainty tells foreign images (``ood-dataset``) |
+| ``corruptions.json`` | metrics of corrupted test images by strength (``corruptions``) |
+| ``retention.json`` | retention curves on a grid of percents, with their areas |
+| ``ensemble.json`` | retention curves of an ensemble (``predictive``), its members |
+| ``examples.npz`` | the test images that are predicted with the most and the least certainty |
+| ``figures/`` | PNG files |
+
+Every file but ``rounds.jsonl`` is written to a temporary file beside it and then renamed, so a
+reader (or a run that is killed) never meets half a file.
+"""
 
 from __future__ import annotations
 
@@ -21,50 +51,49 @@ from bfl.experiments.results.arrays import (
     predictions_arrays,
     predictions_of,
 )
-from bfl.experiments.results.file_names import (
-    BEST_POSTERIOR,
-    CLIENTS,
-    CONFIG,
-    DATA,
-    ENSEMBLE,
-    ENVIRONMENT,
-    EXAMPLES,
-    FIGURES,
-    FILES_OF_A_BEGUN_RUN,
-    FINAL_RESULTS,
-    METRICS,
-    NETWORK,
-    PARTITION,
-    POSTERIOR,
-    PREDICTIONS,
-    RETENTION,
-    WARNINGS,
-)
 from bfl.experiments.results.files import Files, config_of, plain
-from bfl.experiments.results.round_log import append_round, keep_rounds, whole_rounds
+from bfl.experiments.results.round_log import ROUNDS, append_round, keep_rounds, whole_rounds
 from bfl.files import create_atomically, folder_name_problem
 from bfl.posteriors.manifest import Manifest
 from bfl.posteriors.posterior import Posterior
 
-__all__ = [
-    "BEST_POSTERIOR",
-    "CLIENTS",
-    "CONFIG",
-    "DATA",
-    "ENSEMBLE",
-    "ENVIRONMENT",
-    "EXAMPLES",
-    "FIGURES",
-    "FINAL_EVALUATION",
-    "METRICS",
-    "NETWORK",
-    "PARTITION",
-    "POSTERIOR",
-    "PREDICTIONS",
-    "RETENTION",
-    "WARNINGS",
-    "RunFolder",
-]
+CONFIG = "config.toml"
+ENVIRONMENT = "environment.json"
+NETWORK = "network.json"
+PARTITION = "partition.json"
+DATA = "data.json"
+WARNINGS = "warnings.txt"
+REFUSALS = "refusals.txt"
+POSTERIOR = "posterior.npz"
+BEST_POSTERIOR = "best-posterior.npz"
+CLOSING = "closing.npz"
+PREDICTIONS = "predictions.npz"
+METRICS = "metrics.json"
+CLIENTS = "clients.json"
+RETENTION = "retention.json"
+ENSEMBLE = "ensemble.json"
+EXAMPLES = "examples.npz"
+FOREIGN = "foreign.json"
+CORRUPTIONS = "corruptions.json"
+FIGURES = "figures"
+
+FINAL_RESULTS = (
+    METRICS,
+    PREDICTIONS,
+    RETENTION,
+    ENSEMBLE,
+    CLIENTS,
+    EXAMPLES,
+    FOREIGN,
+    CORRUPTIONS,
+    CLOSING,
+    POSTERIOR,
+)
+"""Results of the end of a run, without its figures. The file that says that it is finished is
+removed first and written last."""
+
+FILES_OF_A_BEGUN_RUN = (CONFIG, NETWORK, PARTITION, DATA, ROUNDS, BEST_POSTERIOR, *FINAL_RESULTS)
+"""Files that only a run leaves which has begun: not its environment, written before it has."""
 
 FINAL_EVALUATION = "final evaluation"
 """Prefix of warnings about the final posterior, and not about a round's."""
@@ -109,7 +138,7 @@ class RunFolder(Files):
         try:
             path.mkdir(parents=True, exist_ok=True)
             folder._refuse_another_run()
-            folder.write_environment(environment)
+            folder.write_json(ENVIRONMENT, environment)
             for file, data in (beside or {}).items():
                 folder.write(file, data)
             folder._claim(config)
@@ -160,11 +189,7 @@ class RunFolder(Files):
             return config_of(data)
 
     def reconfigure(self, config: Mapping[str, Any]) -> None:
-        """Write the configuration of a run with more rounds or another end; drop its final results.
-
-        Raises:
-            RunError: A file cannot be written or removed.
-        """
+        """Write a configuration of more rounds, or of another end; drop the final results."""
         text = tomli_w.dumps(plain(config))
         # The configuration last: a run killed here is to be given more rounds again. With the
         # new one next to the old results it would pass for a finished run of as many.
@@ -187,30 +212,6 @@ class RunFolder(Files):
         if kept != told:
             self.write_lines(WARNINGS, kept)
 
-    def write_environment(self, environment: Mapping[str, Any]) -> None:
-        """Write the environment, see ``describe_environment``."""
-        self.write_json(ENVIRONMENT, environment)
-
-    def environment(self) -> dict[str, Any]:
-        """Return the environment."""
-        return self.read_json(ENVIRONMENT)
-
-    def write_network(self, description: Mapping[str, Any]) -> None:
-        """Write what predicting takes besides the posterior, see ``run.network``."""
-        self.write_json(NETWORK, description)
-
-    def network(self) -> dict[str, Any]:
-        """Return what predicting takes besides the posterior."""
-        return self.read_json(NETWORK)
-
-    def write_partition(self, partition: Mapping[str, Any]) -> None:
-        """Write who holds which data."""
-        self.write_json(PARTITION, partition)
-
-    def partition(self) -> dict[str, Any]:
-        """Return who holds which data."""
-        return self.read_json(PARTITION)
-
     def write_metrics(self, metrics: Mapping[str, float]) -> None:
         """Write the final metrics, see ``results.summary``.
 
@@ -221,30 +222,6 @@ class RunFolder(Files):
     def metrics(self) -> dict[str, float]:
         """Return the final metrics."""
         return self.read_json(METRICS)
-
-    def write_clients(self, table: Mapping[str, Any]) -> None:
-        """Write how clients' models do, see ``bfl.experiments.results.evaluated_clients``."""
-        self.write_json(CLIENTS, table)
-
-    def clients(self) -> dict[str, Any]:
-        """Return how clients' models do on their own test data."""
-        return self.read_json(CLIENTS)
-
-    def write_retention(self, curves: Mapping[str, Any]) -> None:
-        """Write the retention curves, see ``bfl.experiments.results.summary``."""
-        self.write_json(RETENTION, curves)
-
-    def retention(self) -> dict[str, Any]:
-        """Return the retention curves."""
-        return self.read_json(RETENTION)
-
-    def write_ensemble(self, ensemble: Mapping[str, Any]) -> None:
-        """Write what an ensemble's members and its retention are, see ``results.summary``."""
-        self.write_json(ENSEMBLE, ensemble)
-
-    def ensemble(self) -> dict[str, Any]:
-        """Return what ``write_ensemble`` has written."""
-        return self.read_json(ENSEMBLE)
 
     # Rounds ------------------------------------------------------------------------------------
 
@@ -284,11 +261,7 @@ class RunFolder(Files):
     # Warnings ----------------------------------------------------------------------------------
 
     def append_warning(self, text: str) -> None:
-        """Add a line to the warnings.
-
-        Raises:
-            RunError: The file cannot be written.
-        """
+        """Add a line to the warnings."""
         self.write_lines(WARNINGS, [*self.warnings(), text])
 
     def warnings(self) -> list[str]:
@@ -298,21 +271,13 @@ class RunFolder(Files):
     # Arrays ------------------------------------------------------------------------------------
 
     def write_posterior(self, posterior: Posterior, manifest: Manifest) -> None:
-        """Write the global posterior with the manifest of its vectors.
-
-        Raises:
-            RunError: The file cannot be written.
-        """
+        """Write the global posterior with the manifest of its vectors."""
         self.write_arrays(POSTERIOR, posterior_arrays(posterior, manifest))
 
     def write_best_posterior(
         self, posterior: Posterior, manifest: Manifest, metric: str, server_round: int, value: float
     ) -> None:
-        """Write the posterior of the best round so far, by the value of a metric.
-
-        Raises:
-            RunError: The file cannot be written.
-        """
+        """Write the posterior of the best round so far, by the value of a metric."""
         best = {
             "metric": np.array(metric),
             "round": np.array(server_round),
@@ -345,9 +310,6 @@ class RunFolder(Files):
 
         The arrays are ``labels`` (N,), ``mean_probability`` and ``log_mean_probability`` (N, C),
         ``predicted`` (N,), ``samples`` and one (N,) of each registered uncertainty, under its name.
-
-        Raises:
-            RunError: The file cannot be written.
         """
         settings = self.config() if self.holds(CONFIG) else {}
         self.write_arrays(PREDICTIONS, predictions_arrays(predictions, labels, settings))
@@ -361,22 +323,10 @@ class RunFolder(Files):
         with self.reading_arrays(PREDICTIONS) as arrays:
             return predictions_of(arrays)
 
-    def write_examples(self, **arrays: npt.NDArray[Any]) -> None:
-        """Write some test images with what is predicted for them, see ``results.examples``.
-
-        Raises:
-            RunError: The file cannot be written.
-        """
-        self.write_arrays(EXAMPLES, arrays)
-
     # Figures -----------------------------------------------------------------------------------
 
     def write_figure(self, name: str, image: bytes) -> Path:
-        """Write a PNG into ``figures/`` and return its path.
-
-        Raises:
-            RunError: The file cannot be written.
-        """
+        """Write a PNG into ``figures/`` and return its path."""
         with self.writing(FIGURES) as path:
             path.mkdir(exist_ok=True)
         file = f"{FIGURES}/{name}.png"

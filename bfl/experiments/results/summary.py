@@ -19,7 +19,7 @@ from bfl.evaluation.uncertainty import (
     uncertainties,
 )
 from bfl.evaluation.uncertainty.retention import random_gain, retention_gain
-from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import ENSEMBLE, RETENTION, RunFolder
 from bfl.posteriors import Posterior
 
 RANDOM = "random"
@@ -160,7 +160,7 @@ def write_evaluation(
         numbers.update(write_ensemble(folder, ensemble, settings))
     folder.write_predictions(predictions, labels)
     gains = retention_gains(predictions, labels, settings)
-    folder.write_retention({**_on_grid(curves), "gains": gains})
+    folder.write_json(RETENTION, {**_on_grid(curves), "gains": gains})
     return numbers
 
 
@@ -187,7 +187,7 @@ def write_ensemble(
         "left-out": list(ensemble.left_out),
         "confidences": ensemble.confidences(),
     }
-    folder.write_ensemble({**members, "retention": _on_grid(curves)})
+    folder.write_json(ENSEMBLE, {**members, "retention": _on_grid(curves)})
     return {**numbers, **ensemble.round_metrics(settings or {})}
 
 

@@ -166,7 +166,7 @@ def network_description(folder: RunFolder) -> NetworkDescription:
     Raises:
         DataError: The file is missing or corrupt.
     """
-    content = folder.network()
+    content = folder.read_json(NETWORK)
     try:
         return NetworkDescription.from_dict(content)
     except KeyError as error:

@@ -134,7 +134,7 @@ def open_run(
         name: The run's name.
         environment: See ``describe_environment``.
         data: Digests of the data that the run is made with, by what they are for.
-        partition: Who holds which data, as ``RunFolder.write_partition`` takes it.
+        partition: Who holds which data, as the run's folder has it.
 
     Raises:
         ConfigurationError: The folder cannot be written, holds another run, another server writes
@@ -297,7 +297,7 @@ def _refuse_other_data(
 
     A run that was killed before it had said which has nothing to compare them with.
     """
-    begun = folder.read_json(DATA) if folder.holds(DATA) else data
+    begun = folder.read_json(DATA, missing=data)
     keys = configuration.keys
     named = {"server": f"server-data {keys.server_data!r}"}
     other = [
@@ -321,7 +321,7 @@ def _refuse_other_partition(folder: RunFolder, partition: Mapping[str, Any]) -> 
     """
     if not folder.holds(PARTITION) or Checkpoints(folder).latest() is None:
         return
-    begun = folder.partition()
+    begun = folder.read_json(PARTITION)
     if len(begun.get("client_sha256", ())) != len(partition.get("client_sha256", ())):
         return
     of_whom = {

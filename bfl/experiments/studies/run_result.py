@@ -34,7 +34,6 @@ from bfl.errors import DataError
 from bfl.evaluation.evaluated_ensemble import ENSEMBLE
 from bfl.evaluation.metrics import metrics as registered_metrics
 from bfl.experiments.results.evaluated_clients import number_of_a_client
-from bfl.experiments.results.file_names import FOREIGN
 from bfl.experiments.results.foreign import numbers_of_foreign
 from bfl.experiments.results.identity import digest, partition_digest
 from bfl.experiments.results.round_log import ROUNDS
@@ -42,6 +41,7 @@ from bfl.experiments.results.run_folder import (
     CLIENTS,
     DATA,
     ENVIRONMENT,
+    FOREIGN,
     METRICS,
     PARTITION,
     RETENTION,
@@ -220,14 +220,14 @@ def result_of(folder: RunFolder, name: str) -> RunResult:
         configuration=portable(folder.config()),
         metrics=_metrics(folder) if over else {},
         rounds=tuple(evaluated),
-        retention=folder.retention() if folder.holds(RETENTION) else {},
+        retention=folder.read_json(RETENTION, {}),
         seconds=math.fsum(float(entry.get("seconds", 0.0)) for entry in rounds),
-        partition=partition_digest(folder.partition()) if folder.holds(PARTITION) else "",
-        environment=folder.environment() if folder.holds(ENVIRONMENT) else {},
-        data=folder.read_json(DATA) if folder.holds(DATA) else {},
+        partition=partition_digest(folder.read_json(PARTITION)) if folder.holds(PARTITION) else "",
+        environment=folder.read_json(ENVIRONMENT, {}),
+        data=folder.read_json(DATA, {}),
         posterior=str(rounds[-1].get("posterior-sha256", "")) if rounds else "",
         over=over,
-        clients=folder.clients() if folder.holds(CLIENTS) else {},
+        clients=folder.read_json(CLIENTS, {}),
         lost=_lost(folder, rounds),
         source=folder.path,
     )
@@ -259,7 +259,7 @@ def _metrics(folder: RunFolder) -> dict[str, float]:
             numbers |= numbers_of_foreign(folder.read_json(FOREIGN))
     if folder.holds(RETENTION):
         with _sound(folder.path / RETENTION):
-            for metric, by_uncertainty in folder.retention().get("gains", {}).items():
+            for metric, by_uncertainty in folder.read_json(RETENTION).get("gains", {}).items():
                 for by, gain in by_uncertainty.items():
                     numbers[f"{GAIN}{metric}-{by}"] = float(gain)
     return numbers

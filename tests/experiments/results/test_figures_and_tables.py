@@ -13,8 +13,8 @@ from bfl.evaluation.prediction import PredictionStatistics
 from bfl.experiments.results import RunFolder, table, write_evaluation
 from bfl.experiments.results.examples import write_examples
 from bfl.experiments.results.figures import draw_all, figures, style
-from bfl.experiments.results.file_names import CORRUPTIONS
 from bfl.experiments.results.foreign import by_strength, write_foreign
+from bfl.experiments.results.run_folder import CORRUPTIONS
 from bfl.experiments.results.table import metrics_table, results_table
 
 CONFIG = {
@@ -40,7 +40,7 @@ def make_run(path, name, samples=4, config=CONFIG, rounds=12):
     predictions = PredictionStatistics.of(0.7 * probability + 0.3 * noise).result()
     labels = [random.choice(4, p=row) for row in probability]
     folder = RunFolder.create(path, name, config, {})
-    folder.write_partition({"class_counts": COUNTS})
+    folder.write_json("partition.json", {"class_counts": COUNTS})
     for number in range(1, rounds + 1):
         entry = {"round": number, "seconds": 0.5, "clients": 10}
         if number % 3 == 0:
@@ -56,7 +56,7 @@ def make_run(path, name, samples=4, config=CONFIG, rounds=12):
     given = images[..., :1], labels, lambda _: predictions, config
     folder.write_json(CORRUPTIONS, by_strength(("noise", "blur"), *given))
     counts = {"right": [20.0] * 10, "wrong": [10.0] * 10}
-    folder.write_ensemble({"confidences": {"clients": counts, "samples": counts}})
+    folder.write_json("ensemble.json", {"confidences": {"clients": counts, "samples": counts}})
     return folder
 
 
@@ -139,12 +139,12 @@ def test_confidences_of_members_are_drawn_by_kind(tmp_path):
     folder = RunFolder.create(tmp_path, "run", CONFIG, {})
     assert figure.draw(folder) is None
     counts = {kind: {"right": [1.0] * 9 + [5.0], "wrong": [3.0] * 10} for kind in "ba"}
-    folder.write_ensemble({"member-accuracy": {}, "confidences": counts})
+    folder.write_json("ensemble.json", {"member-accuracy": {}, "confidences": counts})
     drawn = figure.draw(folder)
     assert [axes.get_title() for axes in drawn.axes] == ["a", "b"]
     heights = [bar.get_height() for bar in drawn.axes[0].patches]
     assert heights == [*counts["a"]["right"], *counts["a"]["wrong"]]
-    folder.write_ensemble({"confidences": {"samples": {"right": [1.0]}}})
+    folder.write_json("ensemble.json", {"confidences": {"samples": {"right": [1.0]}}})
     with pytest.raises(DataError, match=r"ensemble.json: no histogram"):
         figure.draw(folder)
 
@@ -222,7 +222,7 @@ def test_retention_figure_shows_curves_baseline_and_oracle(run):
     left, _ = figure.axes
     lines = {line.get_label().split(" (")[0]: line for line in left.lines}
     assert {"aleatoric", "epistemic", "predictive entropy", "at random", "oracle"} <= set(lines)
-    curve = run.retention()["curves"]["accuracy"]["epistemic"]
+    curve = run.read_json("retention.json")["curves"]["accuracy"]["epistemic"]
     np.testing.assert_array_equal(lines["epistemic"].get_ydata(), curve["value"])
     assert f"{curve['area']:.4f}" in lines["epistemic"].get_label()
     accuracy = run.metrics()["accuracy"]
@@ -249,20 +249,20 @@ def test_partition_figure_has_clients_by_classes(run):
 
 def test_partition_figure_of_many_clients_and_of_none(tmp_path):
     folder = RunFolder.create(tmp_path, "run", CONFIG, {})
-    folder.write_partition({"class_counts": np.full((100, 10), 7).tolist()})
+    folder.write_json("partition.json", {"class_counts": np.full((100, 10), 7).tolist()})
     figure = figures.create("partition").draw(folder)
     assert not figure.axes[0].texts, "too small to be read"
     assert max(figure.get_size_inches()) < 15
-    folder.write_partition({"class_counts": []})
+    folder.write_json("partition.json", {"class_counts": []})
     assert figures.create("partition").draw(folder) is None
-    folder.write_partition({"class_counts": [1, 2]})
+    folder.write_json("partition.json", {"class_counts": [1, 2]})
     with pytest.raises(DataError, match=r"partition.json is corrupt"):
         figures.create("partition").draw(folder)
 
 
 def test_a_corrupt_retention_file_is_named(tmp_path):
     folder = RunFolder.create(tmp_path, "run", {}, {})
-    folder.write_retention({"fraction": [0.5, 1.0], "curves": {}})
+    folder.write_json("retention.json", {"fraction": [0.5, 1.0], "curves": {}})
     with pytest.raises(DataError, match=r"retention.json is corrupt"):
         draw_all(folder)
 

@@ -9,9 +9,8 @@ from sklearn.metrics import roc_auc_score
 
 from bfl.evaluation.prediction import Predictions, PredictionStatistics
 from bfl.evaluation.uncertainty import measure_all
-from bfl.experiments.results.file_names import FOREIGN
 from bfl.experiments.results.foreign import BEFORE_CLOSING, told_of_foreign, write_foreign
-from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import FOREIGN, RunFolder
 from bfl.experiments.studies.columns import Column
 from bfl.experiments.studies.run_result import result_of
 

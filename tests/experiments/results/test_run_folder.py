@@ -40,7 +40,7 @@ def test_a_new_run_holds_its_configuration_and_environment(tmp_path):
     folder = RunFolder.create(tmp_path / "a" / "b", "run", CONFIG, {"git-commit": None})
     assert folder.path == tmp_path / "a" / "b" / "run"
     assert folder.config() == CONFIG
-    assert folder.environment() == {"git-commit": None}
+    assert folder.read_json("environment.json") == {"git-commit": None}
     assert sorted(file.name for file in folder.path.iterdir()) == [
         "config.toml",
         "environment.json",
@@ -168,11 +168,11 @@ def test_rounds_after_a_checkpoint_are_dropped(folder):
 # Other files ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["partition", "metrics", "retention"])
-def test_json_files_come_back(folder, name):
+def test_json_files_come_back(folder):
     content = {"a": 1.5, "b": [1, 2]}
-    getattr(folder, f"write_{name}")(content)
-    assert getattr(folder, name)() == content
+    assert folder.read_json("metrics.json", missing={"c": 3}) == {"c": 3}
+    folder.write_metrics(content)
+    assert folder.metrics() == folder.read_json("metrics.json", missing={}) == content
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
@@ -244,10 +244,8 @@ def test_the_same_content_gives_the_same_bytes(tmp_path):
 
 READERS = {
     "config.toml": RunFolder.config,
-    "environment.json": RunFolder.environment,
-    "partition.json": RunFolder.partition,
+    "partition.json": lambda folder: folder.read_json("partition.json"),
     "metrics.json": RunFolder.metrics,
-    "retention.json": RunFolder.retention,
     "posterior.npz": RunFolder.posterior,
     "predictions.npz": RunFolder.predictions,
 }
@@ -325,14 +323,14 @@ def test_every_round_is_synced(folder, monkeypatch):
 def finished_run(tmp_path):
     folder = RunFolder.create(tmp_path, "finished", {"rounds": 2}, {})
     folder.write_metrics({"accuracy": 0.5})
-    folder.write_examples(position=np.arange(3))
+    folder.write_arrays("examples.npz", {"position": np.arange(3)})
     return folder
 
 
 def test_results_of_fewer_rounds_go_when_there_are_to_be_more(tmp_path):
     folder = finished_run(tmp_path)
-    folder.write_clients({"0": {"meme-accuracy": 0.5}})
-    folder.write_ensemble({"members": []})
+    folder.write_json("clients.json", {"0": {"meme-accuracy": 0.5}})
+    folder.write_json("ensemble.json", {"members": []})
     folder.reconfigure({**folder.config(), "rounds": 3})
     assert folder.config() == {"rounds": 3}
     for file in ("metrics.json", "examples.npz", "clients.json", "ensemble.json"):

@@ -135,7 +135,7 @@ def content(folder: RunFolder) -> dict[str, Any]:
         "files": files - {"rounds.jsonl"},
         "config": {k: v for k, v in folder.config().items() if k not in own},
         "given": {k: v for k, v in given.items() if k not in own},
-        "environment": folder.environment(),
+        "environment": folder.read_json("environment.json"),
         "data": folder.read_json("data.json"),
     }
 
@@ -203,7 +203,7 @@ def test_the_servers_own_images_stay_its_own(tmp_path: Path) -> None:
     def opened(digest: str) -> RunFolder:
         partition = {"client_sha256": [], "sha256": "e" * 64, "server": {"sha256": digest}}
         with open_run(configuration, "run", {}, None, partition) as (folder, _):
-            folder.write_partition(partition)
+            folder.write_json("partition.json", partition)
             return folder
 
     opened(64 * "a")
@@ -212,7 +212,7 @@ def test_the_servers_own_images_stay_its_own(tmp_path: Path) -> None:
     Checkpoints(folder).save(Checkpoint(1, Posterior(np.zeros(1), np.ones(1)), {}))
     with pytest.raises(ConfigurationError, match="the server's images had the SHA-256 bbbb"):
         opened(64 * "a")
-    assert opened(64 * "b").partition()["server"] == {"sha256": 64 * "b"}
+    assert opened(64 * "b").read_json("partition.json")["server"] == {"sha256": 64 * "b"}
 
 
 def test_a_killed_server_lets_go(tmp_path: Path, other_server) -> None:

@@ -88,7 +88,7 @@ def test_an_evaluation_is_written_but_for_what_marks_a_run_finished(tmp_path, ca
     assert summary == summarize(predictions, labels, {"calibration-bins": 5})
     read, read_labels = folder.predictions()
     assert summarize(read, read_labels, {"calibration-bins": 5}) == summary
-    content = folder.retention()
+    content = folder.read_json("retention.json")
     assert content["fraction"] == [n / 100 for n in range(1, 101)]
     for metric, by_uncertainty in retention_curves(predictions, labels).items():
         for by, curve in by_uncertainty.items():

@@ -255,7 +255,7 @@ class PartitionFigure(Figure):
         if not folder.holds(PARTITION):
             return None
         try:
-            partition = folder.partition()
+            partition = folder.read_json(PARTITION)
             if WHOLE in partition:  # of a private run
                 return None
             counts = np.array(partition["class_counts"], dtype=np.int64)

@@ -23,9 +23,8 @@ from bfl.experiments.results.figures.style import (
     percent_axis,
     set_title,
 )
-from bfl.experiments.results.file_names import CORRUPTIONS, FOREIGN
 from bfl.experiments.results.foreign import METRICS, QUANTILES
-from bfl.experiments.results.run_folder import EXAMPLES, RunFolder
+from bfl.experiments.results.run_folder import CORRUPTIONS, EXAMPLES, FOREIGN, RunFolder
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -202,7 +202,7 @@ class RetentionCurves(Figure):
         """Return the figure, or None when the run was not evaluated to the end."""
         if not folder.holds(RETENTION):
             return None
-        content = folder.retention()
+        content = folder.read_json(RETENTION)
         figure = new_figure(7.2, 4.6)
         left, right = figure.subplots(1, 2, sharex=True)
         try:
@@ -317,7 +317,7 @@ class MemberConfidences(Figure):
 
     def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
         """Return the figure, or None when the run has evaluated no samples and no clients."""
-        found = folder.ensemble().get(CONFIDENCES, {}) if folder.holds(ENSEMBLE) else {}
+        found = folder.read_json(ENSEMBLE, {}).get(CONFIDENCES, {})
         if not found:
             return None
         figure = new_figure(1.0 + 2.8 * len(found), 3.2)

@@ -29,7 +29,7 @@ def class_names(folder: RunFolder) -> tuple[str, ...]:
     """
     if not folder.holds(NETWORK):
         return ()
-    content = folder.network()
+    content = folder.read_json(NETWORK)
     try:
         return tuple(str(name) for name in content["class-names"])
     except (KeyError, TypeError) as error:
