@@ -370,5 +370,5 @@ def _of_parts(
 def _training_data(configuration: Configuration, node: Node) -> TrainingData:
     """Return the node's own data if it has some, and the run's otherwise."""
     if node.dataset:
-        return own_data(node.dataset, configuration.keys.image_shape)
+        return own_data(node.dataset, configuration.keys.reading)
     return shared_data(*node.shared_dataset(configuration.keys))

@@ -14,6 +14,7 @@ from bfl.configuration import Configuration
 from bfl.data.datasets import Dataset
 from bfl.data.datasets.cache import cached_dataset
 from bfl.data.datasets.subset import with_test_examples
+from bfl.data.images import Images
 from bfl.errors import NotFiniteError
 from bfl.evaluation.metrics import evaluate
 from bfl.evaluation.metrics.accuracy import Accuracy
@@ -75,7 +76,7 @@ def own_test_metrics(
             TEST_ACCURACY: evaluated[f"{MEME}accuracy"],
             TEST_EXAMPLES: evaluated[TEST_EXAMPLES],
         }
-    own = cached_dataset(node.dataset, "", keys.image_shape)
+    own = cached_dataset(node.dataset, "", keys.reading)
     evaluator = _evaluator(own, task.configuration, task.num_classes, node.plugins)
     labels = evaluator.dataset.test_labels
     try:
@@ -174,10 +175,10 @@ def evaluated_metrics(
 
 def _own_test_images(
     configuration: Configuration, task: TrainTask, node: Node
-) -> tuple[npt.NDArray[np.uint8], npt.NDArray[Any]]:
+) -> tuple[Images, npt.NDArray[Any]]:
     """Return the client's test images and their labels: those assigned, or all of its own data."""
     if node.dataset:
-        dataset = cached_dataset(node.dataset, "", configuration.keys.image_shape)
+        dataset = cached_dataset(node.dataset, "", configuration.keys.reading)
         return dataset.test_images, dataset.test_labels
     first_class, _ = own_classes(configuration, task, node)
     keys = configuration.keys

@@ -13,7 +13,7 @@ from flwr.app import Message
 from bfl import randomness
 from bfl.closing.base import held_back_count
 from bfl.configuration import Configuration
-from bfl.data.datasets import ImageShape
+from bfl.data.datasets import Reading
 from bfl.data.datasets.pixels import dark_pixels
 from bfl.errors import BflError, ConfigurationError, DataError, public
 from bfl.federation.wire import CONFIG, DATA_DIR, DATASET, NUM_CLASSES, Positions, TrainTask
@@ -154,10 +154,10 @@ def data_asked_of(message: Message, node: Node) -> TrainingData | None:
         return None
     if node.reads_run_paths and DATA_DIR not in asked:
         return None  # it is asked again, and told where they are
-    shape = ImageShape.of(asked)
+    reading = Reading.of(asked)
     if node.dataset:
-        return own_data(node.dataset, shape)
-    return shared_data(*node.place_of(dataset, str(asked.get(DATA_DIR, ""))), shape)
+        return own_data(node.dataset, reading)
+    return shared_data(*node.place_of(dataset, str(asked.get(DATA_DIR, ""))), reading)
 
 
 def data_problem(message: Message, node: Node) -> str:
@@ -198,7 +198,7 @@ def label_problem(message: Message, node: Node) -> str:
     classes = asked.get(NUM_CLASSES)
     if not node.dataset or classes is None:
         return ""
-    labels = own_data(node.dataset, ImageShape.of(asked)).labels
+    labels = own_data(node.dataset, Reading.of(asked)).labels
     try:
         check_labels(labels, int(classes), node.dataset)
     except DataError as error:

@@ -74,8 +74,8 @@ def own_classes(configuration: Configuration, task: TrainTask, node: Node) -> tu
         ConfigurationError: The run's tasks are not for so many clients.
     """
     if node.dataset:
-        own, shape = configuration.shared.partial, configuration.keys.image_shape
-        return 0, cached_dataset(node.dataset, "", shape).num_classes if own else task.num_classes
+        own, reading = configuration.shared.partial, configuration.keys.reading
+        return 0, cached_dataset(node.dataset, "", reading).num_classes if own else task.num_classes
     dataset = cached_dataset(*node.shared_dataset(configuration.keys))
     if not dataset.tasks:
         return 0, task.num_classes

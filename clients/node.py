@@ -11,7 +11,7 @@ import pydantic
 from flwr.app import Context
 
 from bfl.configuration.keys import Keys
-from bfl.data.datasets import ImageShape, dataset_reads_path
+from bfl.data.datasets import Reading, dataset_reads_path
 from bfl.deployment.signatures import ListedIdentity
 from bfl.engine.resources import in_simulation
 from bfl.errors import ConfigurationError, public
@@ -116,14 +116,14 @@ class Node:
             allows_attack=_flag(given, "allow-attack") or simulated,
         )
 
-    def shared_dataset(self, keys: Keys) -> tuple[str, str, ImageShape]:
-        """Return the run's data set, where its archives are on this node, and its images' shape.
+    def shared_dataset(self, keys: Keys) -> tuple[str, str, Reading]:
+        """Return the run's data set, where its archives are on this node, and how it is read.
 
         Raises:
             ConfigurationError: The run names a path, and this node reads none for a server; or it
                 names no data set.
         """
-        return *self.place_of(keys.dataset, keys.data_dir), keys.image_shape
+        return *self.place_of(keys.dataset, keys.data_dir), keys.reading
 
     def place_of(self, dataset: str, data_dir: str) -> tuple[str, str]:
         """Return the data set of a run by its keys ``dataset`` and ``data-dir``, and where it is.

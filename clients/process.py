@@ -12,7 +12,8 @@ import numpy.typing as npt
 from bfl.configuration import Configuration, resolve
 from bfl.data.datasets import Dataset
 from bfl.data.datasets.cache import cached_dataset
-from bfl.data.datasets.shape import AS_STORED, ImageShape
+from bfl.data.datasets.reading import AS_STORED, Reading
+from bfl.data.images import Images
 from bfl.engine.resources import cpus_of_this_process
 from bfl.errors import DataError
 from bfl.plugins import ANY_PLUGIN, PluginPolicy, activate
@@ -21,9 +22,9 @@ from bfl.texts import from_json
 
 @dataclass(frozen=True)
 class TrainingData:
-    """Training images (N, H, W, C), uint8, and labels (N,)."""
+    """Training images (N, H, W, C) and labels (N,)."""
 
-    images: npt.NDArray[np.uint8]
+    images: Images
     labels: npt.NDArray[np.integer[Any]]
 
     @property
@@ -62,22 +63,23 @@ def cached_configuration(text: str, policy: PluginPolicy = ANY_PLUGIN) -> Config
     return configuration
 
 
-def shared_data(dataset: str, data_dir: str, shape: ImageShape = AS_STORED) -> TrainingData:
+def shared_data(dataset: str, data_dir: str, reading: Reading = AS_STORED) -> TrainingData:
     """Return the run's training data, of which each client has its part."""
-    return _training_data(cached_dataset(dataset, data_dir, shape))
+    return _training_data(cached_dataset(dataset, data_dir, reading))
 
 
-def own_data(location: str, shape: ImageShape = AS_STORED) -> TrainingData:
+def own_data(location: str, reading: Reading = AS_STORED) -> TrainingData:
     """Return the training data that a node holds by itself: all of them are its own.
 
     Raises:
         DataError: Which class is which is said by these data alone, and not as the run says it.
     """
-    dataset = cached_dataset(location, "", shape)
+    dataset = cached_dataset(location, "", reading)
     if dataset.numbered_here:
         raise DataError(
             f"{dataset.name}: {dataset.numbered_here}; with data of your own, labels have to be "
-            "integers that count from 0 as the run's do, or texts besides an array class_names"
+            "integers that count from 0 as the run's do, or texts besides an array class_names; a "
+            "folder of images has a classes.txt"
         )
     return _training_data(dataset)
 

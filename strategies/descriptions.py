@@ -9,7 +9,7 @@ from typing import Any
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
-from bfl.data.datasets import ImageShape, portable_dataset
+from bfl.data.datasets import Reading, portable_dataset
 from bfl.deployment.bound_nodes import binding_problem
 from bfl.errors import ConfigurationError, RunError
 from bfl.federation.client_metrics import neutralized
@@ -55,7 +55,7 @@ class NodeDescriptions:
         *,
         private: bool = False,
         num_classes: int | None = None,
-        dataset: tuple[str, str, ImageShape] | None = None,
+        dataset: tuple[str, str, Reading] | None = None,
         personal_models: bool = False,
     ) -> None:
         self.known: dict[int, NodeDescription] = {}

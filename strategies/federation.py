@@ -11,7 +11,7 @@ from itertools import islice
 from flwr.serverapp import Grid
 
 from bfl.code import code_digest
-from bfl.data.datasets import ImageShape
+from bfl.data.datasets import Reading
 from bfl.deployment.bound_nodes import called
 from bfl.engine.flower import is_simulation
 from bfl.errors import ConfigurationError, RunError
@@ -173,7 +173,7 @@ def discover(
     *,
     private: bool = False,
     num_classes: int | None = None,
-    dataset: tuple[str, str, ImageShape] | None = None,
+    dataset: tuple[str, str, Reading] | None = None,
     personal_models: bool = False,
     by_order: bool = False,
 ) -> Federation:

@@ -135,7 +135,7 @@ class Server(Protocol):
 
 def labelled_images(
     data: ServerData | None,
-) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+) -> tuple[npt.NDArray[np.uint8 | np.float32], npt.NDArray[np.int64]]:
     """Return the server's own images (N, H, W, C) and their labels (N,).
 
     Raises:

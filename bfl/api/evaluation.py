@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from bfl.data.corruptions import corruption_names
-from bfl.data.datasets import Dataset, ImageShape
+from bfl.data.datasets import Dataset, Reading
 from bfl.data.datasets.cache import cached_dataset
 from bfl.data.datasets.foreign import absolute_foreign, foreign_images
+from bfl.data.images import Images
 from bfl.errors import DataError
-from bfl.evaluation.prediction.forward import Images
 from bfl.evaluation.prediction.predictions import Predictions
 from bfl.experiments.results.foreign import by_strength, evaluated_foreign
 from bfl.experiments.results.summary import summarize
@@ -40,9 +40,9 @@ def evaluated(
     """
     names, sources = corruption_names(corruptions), absolute_foreign(foreign, data_dir)
     height, width, channels = network.image_shape
-    fit = ImageShape.of(settings).fit
-    shape = ImageShape(height if height == width else 0, channels, fit)
-    dataset = cached_dataset(data, data_dir, shape)
+    fit = Reading.of(settings).fit
+    reading = Reading(height if height == width else 0, channels, fit)
+    dataset = cached_dataset(data, data_dir, reading)
     _check_goes_with(network, dataset, data)
     others = list(foreign_images(sources, data_dir, dataset))
     predictions = predict(dataset.test_images)

@@ -19,7 +19,7 @@ from bfl.experiments.run.network import NetworkDescription
 from bfl.posteriors import Manifest, Posterior
 
 if TYPE_CHECKING:
-    from bfl.api.predictions import Images
+    from bfl.data.images import Images
     from bfl.evaluation.prediction.monte_carlo import Predictor
     from bfl.evaluation.prediction.predictions import FloatArray
     from bfl.evaluation.prediction.predictions import Predictions as Statistics

@@ -12,20 +12,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from bfl.data.datasets.pixels import WHITE, line_of_negative, looks_unit, nearly_unit, rounded
+from bfl.data.datasets.pixels import WHITE, as_pixels, line_of_negative, looks_unit, nearly_unit
+from bfl.data.images import Images
 from bfl.errors import DataError, RunError
 from bfl.evaluation.prediction.predictions import FloatArray, IntArray
 from bfl.files import given_path, write_atomically
 
-Images = npt.NDArray[np.uint8]
-
 
 def checked_images(given: npt.ArrayLike, shape: tuple[int, int, int]) -> Images:
-    """Return images (N, H, W, C) as a network takes them, uint8.
+    """Return images (N, H, W, C) as a network takes them.
 
-    Integers are pixels of 0 to 255. Floats are pixels of 0.0 to 1.0, which are multiplied by 255
-    and rounded, as in an archive of floats that a run learns from. Floats beyond 1, by more than
-    half a step of a pixel, are refused: of dark images nobody could tell which scale they have.
+    Integers are pixels of 0 to 255, and of 0 to 65,535 in uint16 where one is above 255. Floats are
+    pixels of 0.0 to 1.0, as in an archive of floats that a run learns from. Floats beyond 1, by
+    more than half a step of a pixel, are refused: of dark images nobody could tell which scale they
+    have.
 
     Args:
         given: Images (N, H, W, C), or (N, H, W) where C is 1.
@@ -69,7 +69,8 @@ def _pixels(images: npt.NDArray[Any]) -> Images:
     lowest, highest = images.min(), images.max()
     is_float = images.dtype.kind == "f"
     # Written so that NaN, which compares with nothing, is refused as well.
-    if not (nearly_unit(lowest, highest) if is_float else lowest >= 0 and highest <= WHITE):
+    most = np.iinfo(np.uint16).max if images.dtype == np.uint16 else WHITE
+    if not (nearly_unit(lowest, highest) if is_float else lowest >= 0 and highest <= most):
         hint = ""
         if not np.isfinite(images).all():
             bad = int(np.count_nonzero(~np.isfinite(images)))
@@ -84,7 +85,7 @@ def _pixels(images: npt.NDArray[Any]) -> Images:
             f"images hold values from {lowest} to {highest}, of type {images.dtype}; expected "
             f"integers of 0 to 255 or floats of 0 to 1{hint}"
         )
-    return (rounded(images, float(WHITE)) if is_float else images).astype(np.uint8, copy=False)
+    return as_pixels({"images": images})["images"]
 
 
 @dataclass(frozen=True)

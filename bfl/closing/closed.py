@@ -30,7 +30,7 @@ from bfl.evaluation.prediction import Predictions, PredictionStatistics
 from bfl.posteriors import Posterior
 
 if TYPE_CHECKING:
-    from bfl.evaluation.prediction.forward import Images
+    from bfl.data.images import Images
     from bfl.evaluation.prediction.monte_carlo import Predictor
 
 FROM_HEAD = "from-head"

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import pydantic
 from pydantic import Field
 
-from bfl.data.datasets import ImageShape
+from bfl.data.datasets import Reading
 from bfl.files import folder_name_problem, given_path
 from bfl.posteriors.posterior import SCALE_FLOOR
 from bfl.registry import STRICT, kebab
@@ -32,7 +32,7 @@ class Keys(pydantic.BaseModel):
 
     dataset: str = Field(
         "digits",
-        description="images: a name, npz:PATH or hf:NAME",
+        description="data: a name, npz:PATH, folder:PATH or hf:NAME",
     )
     data_dir: str = Field("", description="folder with the archives NAME.npz of named data sets")
     image_size: int = Field(
@@ -47,6 +47,13 @@ class Keys(pydantic.BaseModel):
     image_fit: Literal["resize", "pad"] = Field(
         "resize",
         description="how images get image-size: resized, or padded by repeating their edges",
+    )
+    test_share: float = Field(
+        0.2,
+        gt=0.0,
+        lt=1.0,
+        description="share of the examples of a folder or table without a test part that is kept "
+        "for testing, the same mixture of classes and the same for every seed",
     )
     train_examples: float = Field(
         0.0,
@@ -293,9 +300,9 @@ class Keys(pydantic.BaseModel):
     )
 
     @property
-    def image_shape(self) -> ImageShape:
-        """The shape that the images of the run's data sets get."""
-        return ImageShape(self.image_size, self.image_channels, self.image_fit)
+    def reading(self) -> Reading:
+        """Keys that say how the run's data sets are read."""
+        return Reading(self.image_size, self.image_channels, self.image_fit, self.test_share)
 
     def clients_judge(self, server_round: int) -> bool:
         """Return whether clients evaluate their models after a round; they do after the last."""

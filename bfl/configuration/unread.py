@@ -12,6 +12,8 @@ from bfl.configuration.component_slots import REGISTRIES
 from bfl.configuration.configuration import Configuration
 from bfl.configuration.pairs import Value
 from bfl.configuration.settings import default_values
+from bfl.data.datasets import source_and_location
+from bfl.data.datasets.reading import TEST_SHARE
 from bfl.evaluation.metrics import metrics
 from bfl.learning.priors import priors
 from bfl.registry import Registry
@@ -89,6 +91,7 @@ def _switches() -> tuple[Switch, ...]:
         Switch(_if_batches_are_secret, frozenset({"batch-size"})),
         Switch(_if_other_is("attack", "none"), frozenset({"attackers"})),
         Switch(_if_other_is("image-size", 0), frozenset({"image-fit"})),
+        *(Switch(_if_the_dataset_does_not(key), frozenset({key})) for key in (TEST_SHARE,)),
         Switch(_if_other_is("pretrain-examples", 0.0), beginning="pretrain-"),
         Switch(
             _if_other_is("server-data", ""),
@@ -125,6 +128,18 @@ def _if_other_is(key: str, nothing: Value) -> Callable[[Configuration], str]:
     """Return what says that another key has the value that switches these off."""
     said = f"'{nothing}'" if isinstance(nothing, str) else f"{nothing:g}"
     return lambda of: f"{key} is {said}" if of.values.get(key) == nothing else ""
+
+
+def _if_the_dataset_does_not(key: str) -> Callable[[Configuration], str]:
+    """Return what says that the data set does not go by a key."""
+
+    def reason(configuration: Configuration) -> str:
+        dataset = configuration.keys.dataset
+        source, _ = source_and_location(dataset)
+        reads = key in source.reads_keys or source.name == "tasks"
+        return "" if reads else f"dataset is '{dataset}'"
+
+    return reason
 
 
 def _if_epochs_are_drawn(configuration: Configuration) -> str:

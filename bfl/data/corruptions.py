@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from bfl.data.datasets.base import Images
 from bfl.data.datasets.foreign import noised, words
+from bfl.data.images import Images, as_type
 from bfl.errors import ConfigurationError, unknown_name
 
 NONE = "none"
@@ -21,23 +19,21 @@ def _blurred(images: Images, deviation: float) -> Images:
     # Of the image's height, so that it is the same in images of any size.
     pixels = deviation / 32 * images.shape[1]
     sigma = (0, pixels, pixels, 0)
-    return _pixels(gaussian_filter(images.astype(np.float32), sigma, mode="nearest"))
+    blurred = gaussian_filter(images.astype(np.float32), sigma, mode="nearest")
+    return as_type(blurred, images.dtype)
 
 
 def _flattened(images: Images, factor: float) -> Images:
     mean = images.mean(axis=(1, 2), keepdims=True)
-    return _pixels(mean + factor * (images - mean))
+    return as_type(mean + factor * (images - mean), images.dtype)
 
 
 def _turned(images: Images, degrees: float) -> Images:
     from scipy.ndimage import rotate
 
     given = images.astype(np.float32)
-    return _pixels(rotate(given, degrees, axes=(1, 2), reshape=False, order=1, mode="nearest"))
-
-
-def _pixels(values: npt.NDArray[np.floating[Any]]) -> Images:
-    return np.asarray(np.clip(np.rint(values), 0, 255), np.uint8)
+    turned = rotate(given, degrees, axes=(1, 2), reshape=False, order=1, mode="nearest")
+    return as_type(turned, images.dtype)
 
 
 CORRUPTIONS: dict[str, tuple[Callable[[Images, float], Images], tuple[float, ...]]] = {
@@ -79,7 +75,7 @@ def corrupted(images: Images, name: str, strength: int) -> Images:
     """Return images that are corrupted.
 
     Args:
-        images: uint8 [N, H, W, C].
+        images: [N, H, W, C].
         name: One of ``CORRUPTIONS``.
         strength: One of ``STRENGTHS``.
     """

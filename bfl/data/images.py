@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from bfl.cpus import memory_bytes
 
-Images = npt.NDArray[np.uint8]
+Images = npt.NDArray[np.uint8 | np.float32]
+"""Images [N, H, W, C]: uint8, or float32 of the same scale, on which 0 is black and 255 white."""
 
 GREY_OF_RGB = (0.299, 0.587, 0.114)
 """Weights of red, green and blue (ITU-R BT.601), as Pillow has them."""
@@ -44,7 +46,7 @@ def padded(images: Images, side: int) -> Images:
     Of an odd number of new rows or columns the one more is below or on the right.
 
     Args:
-        images: uint8 [N, H, W, C].
+        images: [N, H, W, C].
         side: The new height and width, at least H and W.
 
     Raises:
@@ -58,14 +60,14 @@ def padded(images: Images, side: int) -> Images:
 
 
 def resized(images: Images, height: int, width: int) -> Images:
-    """Return images of another size, rounded to integers.
+    """Return images of another size; those of integers are rounded.
 
     Along an axis that shrinks each pixel is the mean over what it covers of the old ones; along one
     that grows it is interpolated between the two nearest of them, beyond the last centre their
     edge. Images that have the size are given back as they are.
 
     Args:
-        images: uint8 [N, H, W, C].
+        images: [N, H, W, C].
         height: The new height, at least 1.
         width: The new width, at least 1.
     """
@@ -73,13 +75,19 @@ def resized(images: Images, height: int, width: int) -> Images:
     if (old_height, old_width) == (height, width):
         return images
     rows, columns = _weights(old_height, height), _weights(old_width, width)
-    result = np.empty((count, height, width, channels), np.uint8)
+    result = np.empty((count, height, width, channels), images.dtype)
     for start in range(0, count, AT_ONCE):
         part = np.moveaxis(images[start : start + AT_ONCE].astype(np.float64), -1, 1)
         # A half may be a little less or more by the order in which a processor adds.
-        values = np.rint(np.round(rows @ part @ columns.T, 6))
+        values = as_type(np.round(rows @ part @ columns.T, 6), images.dtype)
         result[start : start + AT_ONCE] = np.moveaxis(values, 1, -1)
     return result
+
+
+def as_type(values: npt.NDArray[Any], dtype: np.dtype[Any]) -> Images:
+    """Return values as images of a type: within 0 to 255 and, of integers, rounded."""
+    whole = values if dtype.kind == "f" else np.rint(values)
+    return np.asarray(np.clip(whole, 0, 255), dtype)
 
 
 def _weights(old: int, new: int) -> npt.NDArray[np.float64]:
@@ -97,7 +105,7 @@ def with_channels(images: Images, channels: int) -> Images:
     """Return images with one or three channels: three equal ones of grey, grey of colours.
 
     Args:
-        images: uint8 [N, H, W, C], C being 1, 3 or ``channels``.
+        images: [N, H, W, C], C being 1, 3 or ``channels``.
         channels: The new number of channels.
 
     Raises:
@@ -109,6 +117,5 @@ def with_channels(images: Images, channels: int) -> Images:
     if (old, channels) == (1, 3):
         return np.repeat(images, 3, axis=-1)
     if (old, channels) == (3, 1):
-        values = np.rint(np.round(images @ np.array(GREY_OF_RGB), 6))
-        return np.asarray(values[..., np.newaxis], np.uint8)
+        return as_type(np.round(images @ np.array(GREY_OF_RGB), 6), images.dtype)[..., np.newaxis]
     raise ValueError(f"images of {old} channels cannot be made into images of {channels}")

@@ -66,7 +66,7 @@ def server_data(
         keys.server_data,
         dataset,
         data_dir=keys.data_dir,
-        shape=keys.image_shape,
+        reading=keys.reading,
         examples=keys.server_examples,
         unused=keys.unused_examples,
         train_examples=keys.train_examples,

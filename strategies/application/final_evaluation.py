@@ -48,7 +48,7 @@ from strategies.server_state import ServerState
 from strategies.warnings import told_of_logits
 
 if TYPE_CHECKING:
-    from bfl.evaluation.prediction.forward import Images
+    from bfl.data.images import Images
 
 
 def finish(context: RunContext, posterior: Posterior, known: Known | None = None) -> None:

@@ -50,7 +50,7 @@ def check_before_start(configuration: Configuration, clients: int) -> None:
     keys = configuration.keys
     check_output(configuration)
     check_privacy(configuration)
-    whole = cached_dataset(keys.dataset, keys.data_dir, keys.image_shape)
+    whole = cached_dataset(keys.dataset, keys.data_dir, keys.reading)
     dataset = with_test_examples(whole, keys.test_examples)
     configuration.tracker.check()
     own = server_data(configuration, dataset, clients)
@@ -91,7 +91,7 @@ def client_sizes(configuration: Configuration, clients: int) -> tuple[int, ...]:
         DataError: The data are not what their format promises.
     """
     keys = configuration.keys
-    dataset = cached_dataset(keys.dataset, keys.data_dir, keys.image_shape)
+    dataset = cached_dataset(keys.dataset, keys.data_dir, keys.reading)
     parts = _split(configuration, dataset, clients)
     return tuple(0 if part is None else len(part) for part in parts)
 

@@ -90,7 +90,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
     configuration.tracker.check()
     with ProgressReport(keys.rounds, follower=engine_run.follower) as progress:
         progress.say(configuration.title)
-        whole = cached_dataset(keys.dataset, keys.data_dir, keys.image_shape)
+        whole = cached_dataset(keys.dataset, keys.data_dir, keys.reading)
         dataset = with_test_examples(whole, keys.test_examples)
         for text in (*said_first(configuration), *said_of(dataset)):
             progress.say(text)
@@ -105,7 +105,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
             private=is_private(configuration.outgoing),
             # With heads of their own, clients have classes of their own.
             num_classes=None if configuration.shared.partial else dataset.num_classes,
-            dataset=(keys.dataset, keys.data_dir, keys.image_shape),
+            dataset=(keys.dataset, keys.data_dir, keys.reading),
             personal_models=configuration.personalization.active,
         )
         configuration = configuration.with_clients(federation.size)

@@ -16,13 +16,13 @@ from bfl.data.datasets.base import (
     said_of,
     source_and_location,
 )
-from bfl.data.datasets.shape import AS_STORED, ImageShape
+from bfl.data.datasets.reading import AS_STORED, Reading
 from bfl.files import given_path
 
 __all__ = [
     "Dataset",
     "DatasetSource",
-    "ImageShape",
+    "Reading",
     "absolute_dataset",
     "dataset_files",
     "dataset_on_this_machine",
@@ -114,17 +114,17 @@ def portable_dataset(dataset: str) -> str:
     return f"{source.name}:{source.portable(location.strip())}"
 
 
-def load_dataset(dataset: str, data_dir: str | Path = "", shape: ImageShape = AS_STORED) -> Dataset:
+def load_dataset(dataset: str, data_dir: str | Path = "", reading: Reading = AS_STORED) -> Dataset:
     """Return the data set that a word of the configuration picks.
 
     Args:
         dataset: The key ``dataset``, as for ``validate_dataset``.
         data_dir: The key ``data-dir``: a folder with archives, or empty.
-        shape: The shape that its images get.
+        reading: What the run says of how its data sets are read.
 
     Raises:
         ConfigurationError: The name is unknown, or what stands behind the colon is missing.
         DataError: The data cannot be had, or are not what their format promises.
     """
     source, location, folder = _parse(dataset, data_dir)
-    return source.load_in(shape, location, folder)
+    return source.load_in(reading, location, folder)

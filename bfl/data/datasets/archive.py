@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path, PurePath
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from bfl.archives import ALONE, open_arrays
-from bfl.data.datasets.base import Dataset, DatasetSource, Images, dataset_sources
+from bfl.data.datasets.base import Dataset, dataset_sources
 from bfl.data.datasets.labels import numbered_classes
+from bfl.data.datasets.paths import PathSource
 from bfl.data.datasets.pixels import as_pixels, channels_last
-from bfl.errors import ConfigurationError, DataError
-from bfl.files import given_path
+from bfl.data.images import Images
+from bfl.errors import DataError
 
 CALLED = {
     "train_images": "x_train",
@@ -25,63 +26,19 @@ CALLED = {
 
 
 @dataset_sources.register("npz")
-class Archive(DatasetSource):
+class Archive(PathSource):
     """A NumPy archive of your own: ``npz:PATH``, with x_train, y_train, x_test and y_test.
 
-    Images are [N, H, W] or [N, H, W, C]: integers 0..255, or floats of 0..1 or 0..255, by one scale
-    for all of the archive. Labels are whole numbers from 0 or from 1, [N] or [N, 1], one-hot
-    [N, classes], or strings. An array of strings ``class_names`` may name the classes; else there
-    are as many as ``y_train`` says. A relative path is looked up in the current folder, then in
-    ``data-dir``.
+    Images are [N, H, W] or [N, H, W, C]: integers 0..255, uint16 of 0..65535, or floats of 0..1 or
+    0..255, by one scale for all of the archive. What 256 levels do not hold is kept as floats.
+    Labels are whole numbers from 0 or from 1, [N] or [N, 1], one-hot [N, classes], or strings. An
+    array of strings ``class_names`` may name the classes; else there are as many as ``y_train``
+    says. A relative path is looked up in the current folder, then in ``data-dir``.
     """
-
-    location_form: ClassVar[str] = "PATH"
-
-    def check_location(self, location: str, data_dir: Path | None) -> None:
-        """Check that the file is there."""
-        super().check_location(location, data_dir)
-        find_archive(location, data_dir)
-
-    def absolute(self, location: str, data_dir: Path | None) -> str:
-        """Return the absolute path."""
-        return str(find_archive(location, data_dir).resolve())
-
-    def portable(self, location: str) -> str:
-        """Return the file's name."""
-        return PurePath(location).name
-
-    def files(self, location: str, data_dir: Path | None) -> tuple[Path, ...]:
-        """Return the archive's path."""
-        return (find_archive(location, data_dir),)
-
-    def reads_path(self, location: str) -> bool:
-        """Return True: a path is all that it takes."""
-        return True
 
     def load(self, location: str, data_dir: Path | None) -> Dataset:
         """Return the data set of the archive."""
-        super().check_location(location, data_dir)
-        return read_archive(find_archive(location, data_dir), f"npz:{location}")
-
-
-def find_archive(location: str, data_dir: Path | None) -> Path:
-    """Return the path of an archive.
-
-    Raises:
-        ConfigurationError: There is no such file; the message names the paths that were tried.
-    """
-    path = given_path(location, "dataset")
-    # Joining an absolute path to a folder gives the absolute path again.
-    beside = [] if data_dir is None else [given_path(data_dir / path, "dataset in data-dir")]
-    tried = list(dict.fromkeys([path, *beside]))
-    for candidate in tried:
-        if candidate.is_file():
-            return candidate
-    raise ConfigurationError(
-        f"dataset 'npz:{location}': there is no file {' nor '.join(map(str, tried))}; give the "
-        "archive's path in the key 'dataset' (npz:PATH), relative to the current folder or to the "
-        "folder of the key 'data-dir'"
-    )
+        return read_archive(self.find(location, data_dir), f"npz:{location}")
 
 
 def read_archive(path: Path, name: str, class_names: tuple[str, ...] = ()) -> Dataset:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, ClassVar
@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.data.datasets.pixels import dark_pixels
-from bfl.data.datasets.shape import ImageShape, refuse_nested
+from bfl.data.datasets.reading import Reading, refuse_nested
+from bfl.data.images import Images
 from bfl.errors import ConfigurationError, DataError
 from bfl.federation.assignment import assigned
 from bfl.registry import Component, Registry
@@ -36,8 +37,9 @@ def digest_of(*arrays: npt.NDArray[Any]) -> str:
 _NAMED = 10
 """Greatest number of absent classes that a message names."""
 
-Images = npt.NDArray[np.uint8]
 Labels = npt.NDArray[np.int64]
+Columns = Mapping[str, npt.NDArray[Any]]
+"""Knowledge of each example besides image and label: (N,) values, by a name."""
 
 
 @dataclass(frozen=True)
@@ -67,14 +69,16 @@ class Dataset:
 
     Attributes:
         name: The word that picked it, for messages and reports.
-        train_images: uint8 [N, H, W, C].
+        train_images: [N, H, W, C], uint8 or float32: 0 is black and 255 white.
         train_labels: int64 [N], classes counted from 0.
-        test_images: uint8 [M, H, W, C].
+        test_images: [M, H, W, C], of the same type.
         test_labels: int64 [M].
         class_names: One name per class, also of classes without an example.
         tasks: The data sets that it is made of, where clients have different ones.
         numbered_here: How its labels became the numbers of classes, where that depends on nothing
             but what is in it: other data of the same classes may number them otherwise.
+        train_columns: What partitions may go by, of each training example, such as its site.
+        test_columns: The same of each test example.
     """
 
     name: str
@@ -85,6 +89,8 @@ class Dataset:
     class_names: tuple[str, ...]
     tasks: tuple[Task, ...] = ()
     numbered_here: str = ""
+    train_columns: Columns = field(default_factory=dict)
+    test_columns: Columns = field(default_factory=dict)
 
     @property
     def num_classes(self) -> int:
@@ -186,8 +192,8 @@ def said_of(dataset: Dataset) -> list[str]:
 
 
 def _images_problem(images: npt.NDArray[np.generic]) -> str | None:
-    if images.dtype != np.uint8:
-        return f"has the type {images.dtype}; images are uint8"
+    if images.dtype not in (np.uint8, np.float32):
+        return f"has the type {images.dtype}; images are uint8 or float32"
     if images.ndim != 4:
         return f"has the shape {images.shape}; images are [number, height, width, channels]"
     if images.size == 0:
@@ -217,9 +223,11 @@ class DatasetSource(Component):
 
     Attributes:
         location_form: What has to stand behind the colon (``PATH``), or nothing.
+        reads_keys: The keys besides the images' shape that it goes by, such as ``test-share``.
     """
 
     location_form: ClassVar[str] = ""
+    reads_keys: ClassVar[frozenset[str]] = frozenset()
 
     def check_location(self, location: str, data_dir: Path | None) -> None:
         """Check cheaply, without reading images, that ``load`` has something to load.
@@ -276,13 +284,13 @@ class DatasetSource(Component):
             DataError: The data cannot be had, or are not what their format promises.
         """
 
-    def load_in(self, shape: ImageShape, location: str, data_dir: Path | None) -> Dataset:
-        """Return the data set, checked, with images of a shape.
+    def load_in(self, reading: Reading, location: str, data_dir: Path | None) -> Dataset:
+        """Return the data set, checked, read as a run's keys say.
 
         Raises:
             DataError: As for ``load``, or the images cannot be had in that shape.
         """
-        return shape.applied(self.load(location, data_dir))
+        return reading.applied(self.load(location, data_dir))
 
 
 dataset_sources: Registry[DatasetSource] = Registry("dataset", "bfl.data.datasets")

@@ -11,9 +11,10 @@ import numpy as np
 
 from bfl import randomness
 from bfl.data.datasets import absolute_dataset, validate_dataset
-from bfl.data.datasets.base import Dataset, Images
+from bfl.data.datasets.base import Dataset
 from bfl.data.datasets.cache import cached_dataset
-from bfl.data.datasets.shape import like
+from bfl.data.datasets.reading import like
+from bfl.data.images import Images, as_type
 from bfl.errors import ConfigurationError
 
 LINK = "+"
@@ -26,7 +27,7 @@ NOISE = 64.0
 def noised(images: Images, deviation: float = NOISE) -> Images:
     """Return images with Gaussian noise of a standard deviation, in levels of 0 to 255."""
     noise = randomness.generator(0, "foreign", "noised").normal(0.0, deviation, images.shape)
-    return np.clip(np.rint(images + noise), 0, 255).astype(np.uint8)
+    return as_type(images + noise, images.dtype)
 
 
 CHANGES: dict[str, Callable[[Images], Images]] = {
@@ -47,7 +48,7 @@ class ForeignImages:
         name: Its word; of a word with a colon, the stem of what stands last: ``npz:a/b.npz`` is
             ``b``. One that would be the second of its name has a number.
         near: Whether they are near the test images: of the same objects, seen otherwise.
-        images: (M, H, W, C) uint8, in the size and channels of the test images.
+        images: (M, H, W, C) in the size and channels of the test images.
     """
 
     name: str

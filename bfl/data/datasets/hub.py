@@ -10,9 +10,9 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from bfl.data.datasets.base import Dataset, DatasetSource, Images, dataset_sources
+from bfl.data.datasets.base import Dataset, DatasetSource, dataset_sources
 from bfl.data.datasets.labels import numbered_classes
-from bfl.data.images import with_channels
+from bfl.data.images import Images, with_channels
 from bfl.errors import ConfigurationError, DataError
 
 LABEL_COLUMNS = ("label", "fine_label", "labels", "class", "target")

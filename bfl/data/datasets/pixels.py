@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from bfl.data.images import Images, as_type
 from bfl.errors import DataError
 
 WHITE = 255
@@ -17,17 +18,21 @@ _OVERSHOOT = 0.4
 _FEW = 1000
 """Fewer than one pixel in so many say nothing of a whole set."""
 
+_HAIR = 0.01
+"""Greatest part of a step by which floats that were integers differ from them."""
+
 _AT_ONCE = 2**22
 """The number of pixels that are counted, about, where there are more."""
 
 Array = npt.NDArray[Any]
 
 
-def as_pixels(images: Mapping[str, Array]) -> dict[str, npt.NDArray[np.uint8]]:
-    """Return images as uint8, in the shape that they have.
+def as_pixels(images: Mapping[str, Array]) -> dict[str, Images]:
+    """Return images as uint8 or, where 256 levels do not hold them, float32, of the same shape.
 
-    Integers are pixels of 0 to 255. Floats are those of 0 to 1 if none of all the arrays is more
-    than half a step of a pixel above 1, and else those of 0 to 255; they are rounded.
+    Integers are pixels of 0 to 255, and of 0 to 65,535 in uint16 where one is above 255. Floats are
+    those of 0 to 1 if none of all the arrays is more than half a step of a pixel above 1, and else
+    those of 0 to 255. On either scale 0 becomes 0 and the greatest 255.
 
     Args:
         images: Arrays that belong together, by their names for messages.
@@ -46,20 +51,35 @@ def as_pixels(images: Mapping[str, Array]) -> dict[str, npt.NDArray[np.uint8]]:
         )
     unit = {name: nearly_unit(0.0, highest) for name, (_, highest) in ranges.items()}
     scale = float(WHITE) if any(kinds.values()) and all(unit.values()) else 1.0
+    if _of_16_bits(*images.values()):
+        return {name: np.asarray(array / 257, np.float32) for name, array in images.items()}
     for name, (lowest, highest) in ranges.items():
         _check_range(name, images[name].dtype, lowest, highest, scale)
         if kinds[name] and scale == 1.0:
             _check_scale(name, images[name], highest, unit)
-    return {
-        name: (rounded(array, scale) if kinds[name] else array).astype(np.uint8, copy=False)
+    if not any(kinds.values()):
+        return {name: array.astype(np.uint8, copy=False) for name, array in images.items()}
+    return of_floats(images, scale)
+
+
+def of_floats(images: Mapping[str, Array], scale: float) -> dict[str, Images]:
+    """Return floats times a scale as images of one type, those a hair beyond 0 to 255 within.
+
+    They are uint8 if all are steps of a pixel, up to what their type cannot tell.
+    """
+    scaled = {
+        name: np.clip(array.astype(np.float32) * np.float32(scale), 0, WHITE)
         for name, array in images.items()
     }
+    hair = max(WHITE * float(np.finfo(array.dtype).eps) for array in images.values())
+    whole = all(np.abs(a - np.rint(a)).max() <= max(hair, _HAIR) for a in scaled.values())
+    dtype = np.dtype(np.uint8 if whole else np.float32)
+    return {name: as_type(array, dtype) for name, array in scaled.items()}
 
 
-def rounded(images: Array, scale: float) -> Array:
-    """Return floats in steps of a pixel, those a hair beyond 0 to 255 within."""
-    steps = np.rint(images * scale)
-    return np.asarray(np.clip(steps, 0, WHITE, out=steps))
+def _of_16_bits(*images: Array) -> bool:
+    """Return whether all are uint16, and some beyond 8 bits."""
+    return all(a.dtype == np.uint16 for a in images) and any(a.max() > WHITE for a in images)
 
 
 def nearly_unit(lowest: float, highest: float) -> bool:
@@ -112,8 +132,6 @@ def _check_range(
     line = ""
     if dtype.kind == "f" and lowest < 0:
         line = line_of_negative(name, lowest, highest)
-    elif dtype == np.uint16:
-        line = f"; of 16 bits: {name} = ({name} // 257).astype(np.uint8)"
     raise DataError(
         f"{name} holds values from {lowest:g} to {highest:g}; images are uint8, or floats in "
         f"[0, 1] or [0, 255]{line}"
@@ -160,13 +178,14 @@ def channels_last(name: str, shape: tuple[int, ...]) -> None:
         )
 
 
-def dark_pixels(name: str, images: npt.NDArray[np.uint8]) -> list[str]:
+def dark_pixels(name: str, images: Images) -> list[str]:
     """Return what is to be said of a set of images that is nearly black or nearly constant.
 
     Args:
         name: What the images are called.
-        images: uint8, not empty.
+        images: Not empty.
     """
+    images = as_type(images, np.dtype(np.uint8))
     lowest, highest = int(images.min()), int(images.max())
     flat = images.reshape(-1)
     # An odd step, so that no row and no channel is passed over.

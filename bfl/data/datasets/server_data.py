@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from bfl.data.datasets import Dataset, ImageShape, absolute_dataset, validate_dataset
-from bfl.data.datasets.base import Images, Labels
+from bfl.data.datasets import Dataset, Reading, absolute_dataset, validate_dataset
+from bfl.data.datasets.base import Labels
 from bfl.data.datasets.cache import cached_dataset
-from bfl.data.datasets.shape import AS_STORED, like
+from bfl.data.datasets.reading import AS_STORED, like
 from bfl.data.datasets.subset import stratified_positions, train_positions
+from bfl.data.images import Images
 from bfl.errors import ConfigurationError
 
 HELD_BACK = "held-back"
@@ -79,7 +80,7 @@ def load_server_data(
     dataset: Dataset,
     *,
     data_dir: str,
-    shape: ImageShape = AS_STORED,
+    reading: Reading = AS_STORED,
     examples: float,
     train_examples: float,
     clients: int,
@@ -97,7 +98,7 @@ def load_server_data(
         server_data: The key ``server-data``.
         dataset: The run's data set.
         data_dir: The key ``data-dir``.
-        shape: The shape of the run's images. Those of another data set are resized to the run's
+        reading: How the run's data are read. Images of another data set are resized to the run's
             after that, and get its channels.
         examples: The key ``server-examples``: of the training images that are used, or of those of
             the other data set.
@@ -140,7 +141,7 @@ def load_server_data(
         source, own = dataset, held_back(examples, "server-examples")
         held = own
     else:
-        source = cached_dataset(server_data, data_dir, shape)
+        source = cached_dataset(server_data, data_dir, reading)
         _check_goes_with(source, dataset, server_data, labelled)
         own = stratified_positions(source.train_labels, examples, "server-examples", seed)
         held = own[:0]

@@ -59,6 +59,17 @@ def _count(amount: float, available: int, key: str) -> int:
     return int(amount)
 
 
+def train_and_test(labels: Labels, share: float) -> tuple[Labels, Labels]:
+    """Return the positions of the examples for training and of those for testing, ascending.
+
+    Args:
+        labels: (N,) classes, integers from 0.
+        share: The key ``test-share``.
+    """
+    test = stratified_positions(labels, share, "test-share")
+    return np.setdiff1d(np.arange(labels.size), test), test
+
+
 def train_positions(dataset: Dataset, amount: float, clients: int = 0) -> Labels:
     """Return the positions of the training examples that ``train-examples`` keeps, (n,) int64.
 
@@ -107,5 +118,8 @@ def with_test_examples(dataset: Dataset, amount: float) -> Dataset:
     if kept.size == dataset.test_labels.size:
         return dataset
     return dataclasses.replace(
-        dataset, test_images=dataset.test_images[kept], test_labels=dataset.test_labels[kept]
+        dataset,
+        test_images=dataset.test_images[kept],
+        test_labels=dataset.test_labels[kept],
+        test_columns={name: values[kept] for name, values in dataset.test_columns.items()},
     )

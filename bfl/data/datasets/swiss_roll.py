@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bfl.data.datasets.base import Dataset, DatasetSource, Images, Labels, dataset_sources
+from bfl.data.datasets.base import Dataset, DatasetSource, Labels, dataset_sources
+from bfl.data.images import Images
 
 CLASSES = 3
 NOISE = 0.03

@@ -12,14 +12,13 @@ import numpy as np
 from bfl.data.datasets.base import (
     Dataset,
     DatasetSource,
-    Images,
     Labels,
     Task,
     dataset_sources,
     source_and_location,
 )
-from bfl.data.datasets.shape import AS_STORED, ImageShape
-from bfl.data.images import check_fits, padded, with_channels
+from bfl.data.datasets.reading import AS_STORED, Reading
+from bfl.data.images import Images, check_fits, padded, with_channels
 from bfl.errors import ConfigurationError, DataError
 
 _ENTRY = re.compile(r"(.+?)(?::([0-9]+))?")
@@ -78,10 +77,10 @@ class Tasks(DatasetSource):
         """Return the data sets as one, its labels those of one after those of the other."""
         return self.load_in(AS_STORED, location, data_dir)
 
-    def load_in(self, shape: ImageShape, location: str, data_dir: Path | None) -> Dataset:
+    def load_in(self, reading: Reading, location: str, data_dir: Path | None) -> Dataset:
         """Return the data sets as one, each with images of a shape."""
         sources = self._sources(location, data_dir)
-        loaded = [source.load_in(shape, rest, data_dir) for source, rest, _ in sources]
+        loaded = [source.load_in(reading, rest, data_dir) for source, rest, _ in sources]
         tasks: list[Task] = []
         for (source, rest, count), dataset in zip(sources, loaded, strict=True):
             first = tasks[-1].first_class + tasks[-1].num_classes if tasks else 0

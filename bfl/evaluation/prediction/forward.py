@@ -10,13 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl import randomness
+from bfl.data.images import Images
 from bfl.keras import configured_threads, keras, operations_at_once, tf
 from bfl.learning.networks.folding import FoldedModel
 from bfl.learning.networks.keys import keyed
-from bfl.learning.networks.network import Network, normalized_images
+from bfl.learning.networks.network import Network, normalized_images, of_images
 from bfl.posteriors import Manifest
-
-Images = npt.NDArray[np.uint8]
 
 LEAST_BATCHES_AT_ONCE = 2
 """Batches that are predicted side by side where all of TensorFlow's threads share an operation.
@@ -54,14 +53,8 @@ class ForwardPass:
         self.traces = 0
         self._folded = FoldedModel(network.model)
         self._model = _before_head(self._folded.model) if features else self._folded.model
-        self._forward = tf.function(
-            self._logits,
-            input_signature=[
-                tf.TensorSpec([None, *network.image_shape], tf.uint8),
-                tf.TensorSpec([2], tf.int32),
-            ],
-            autograph=False,
-        )
+        key = tf.TensorSpec([2], tf.int32)
+        self._forward = of_images(self._logits, network, key, autograph=False)
 
     def logits(
         self,
@@ -76,7 +69,7 @@ class ForwardPass:
         Args:
             values: (D,) values of the Gaussian parameters.
             point: (P,) values of the point parameters.
-            images: uint8 images.
+            images: The images.
             seed: The run's seed.
             labels: What keys dropout masks besides the seed.
         """

@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl import randomness
-from bfl.evaluation.prediction.forward import ForwardPass, Images
+from bfl.data.images import Images
+from bfl.evaluation.prediction.forward import ForwardPass
 from bfl.evaluation.prediction.predictions import Predictions
 from bfl.evaluation.prediction.statistics import PredictionStatistics
 from bfl.learning.models.base import Architecture
@@ -96,7 +97,7 @@ class Predictor:
 
         Args:
             posterior: q(θ).
-            images: uint8 images.
+            images: The images.
             samples: M.
             seed: The run's seed.
             labels: What keys the draws besides the seed, for instance ``("evaluate", round)``.

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from bfl.data.images import Images
 from bfl.evaluation.prediction import Predictions
 from bfl.evaluation.uncertainty import (
     uncertainties,
@@ -30,14 +31,14 @@ class Examples:
 
     Attributes:
         positions: (n,) positions in the run's test set.
-        images: (n, H, W, C) uint8 images.
+        images: (n, H, W, C) images.
         labels: (n,) true classes.
         predicted: (n,) predicted classes.
         uncertainty: (n,) uncertainties of the predictions, by ``BY``.
     """
 
     positions: npt.NDArray[np.int64]
-    images: npt.NDArray[np.uint8]
+    images: Images
     labels: npt.NDArray[np.int64]
     predicted: npt.NDArray[np.int64]
     uncertainty: npt.NDArray[np.float64]
@@ -46,7 +47,7 @@ class Examples:
 def write_examples(
     folder: RunFolder,
     predictions: Predictions,
-    images: npt.NDArray[np.uint8],
+    images: Images,
     labels: npt.ArrayLike,
 ) -> None:
     """Write the most and the least certain test images, as many of either, into a run's folder.

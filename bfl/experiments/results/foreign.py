@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from bfl.closing.feature_density import DENSITY
 from bfl.data.corruptions import STRENGTHS, corrupted
-from bfl.data.datasets.base import Images
+from bfl.data.images import Images
 from bfl.evaluation.detection import detection
 from bfl.evaluation.metrics import metrics
 from bfl.evaluation.prediction import Predictions

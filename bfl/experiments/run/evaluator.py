@@ -13,8 +13,8 @@ from bfl.configuration import Configuration
 from bfl.data.datasets import Dataset
 from bfl.data.datasets.foreign import foreign_images
 from bfl.data.datasets.server_data import ServerData
+from bfl.data.images import Images
 from bfl.evaluation.metrics import evaluate
-from bfl.evaluation.prediction.forward import Images
 from bfl.evaluation.prediction.monte_carlo import Predictor
 from bfl.evaluation.prediction.predictions import Predictions
 from bfl.evaluation.uncertainty import mean_uncertainties

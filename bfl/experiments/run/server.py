@@ -13,7 +13,7 @@ from bfl.aggregation.server import DistillationTask, Distilled, Labels
 from bfl.configuration import Configuration
 from bfl.data.datasets import Dataset
 from bfl.data.datasets.server_data import ServerData
-from bfl.evaluation.prediction.forward import Images
+from bfl.data.images import Images
 from bfl.evaluation.prediction.members import MemberPredictions
 from bfl.evaluation.prediction.monte_carlo import Predictor
 from bfl.evaluation.prediction.predictions import Predictions

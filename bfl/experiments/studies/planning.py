@@ -128,7 +128,7 @@ def plan(
         with reasons.of(*(each.name for each in asked)):
             if asked:
                 keys = asked[0].with_data().keys
-                cached_dataset(keys.dataset, keys.data_dir, keys.image_shape)
+                cached_dataset(keys.dataset, keys.data_dir, keys.reading)
             for each in group:
                 with reasons.of(each.name):
                     if each in asked:

@@ -13,10 +13,11 @@ import numpy.typing as npt
 
 from bfl import randomness
 from bfl.aggregation.server import DistillationTask, Distilled
+from bfl.data.images import Images
 from bfl.keras import keras, tf
 from bfl.learning.augmentations import Augmentation
 from bfl.learning.networks.keys import split
-from bfl.learning.networks.network import Network, normalized_images
+from bfl.learning.networks.network import Network, normalized_images, of_images
 from bfl.learning.optimizers import Optimizer, TrainedVariable
 from bfl.learning.training.task import batches, batches_in_order
 from bfl.posteriors import Posterior
@@ -42,18 +43,10 @@ class StatisticsPass:
             for layer in network.model.layers
             if isinstance(layer, keras.layers.BatchNormalization)
         ]
-        self._forward = tf.function(
-            self._visit,
-            input_signature=[
-                tf.TensorSpec([None, *network.image_shape], tf.uint8),
-                tf.TensorSpec([2], tf.int32),
-            ],
-            autograph=False,
-        )
+        key = tf.TensorSpec([2], tf.int32)
+        self._forward = of_images(self._visit, network, key, autograph=False)
 
-    def recompute(
-        self, images: npt.NDArray[np.uint8], seed: int, labels: tuple[int | str, ...]
-    ) -> None:
+    def recompute(self, images: Images, seed: int, labels: tuple[int | str, ...]) -> None:
         """Set the statistics to those of images (N, H, W, C); draws are keyed by the labels."""
         if not self._layers:
             return
@@ -83,9 +76,6 @@ class StatisticsPass:
 def statistics_pass(network: Network, batch_size: int = 128) -> StatisticsPass:
     """Return the pass of a network, traced at most once per process."""
     return StatisticsPass(network, batch_size)
-
-
-Images = npt.NDArray[np.uint8]
 
 
 class Distiller:
@@ -123,15 +113,14 @@ class Distiller:
         self._steps_before = tf.Variable(0, trainable=False)
         self._one_step = tf.autograph.experimental.do_not_convert(self._step)
         data = [
-            tf.TensorSpec([None, *network.image_shape], tf.uint8),
             tf.TensorSpec([None, network.classes], tf.float32),
             tf.TensorSpec([None, batch_size], tf.int32),
             tf.TensorSpec([None, batch_size], tf.float32),
             tf.TensorSpec([2], tf.int32),
         ]
         rates, scale = tf.TensorSpec([None], tf.float32), tf.TensorSpec([], tf.float32)
-        self._run = tf.function(self._steps, input_signature=[*data, rates, scale])
-        self._measure = tf.function(self._summed_loss, input_signature=data)
+        self._run = of_images(self._steps, network, *data, rates, scale)
+        self._measure = of_images(self._summed_loss, network, *data)
 
     def distil(self, images: Images, task: DistillationTask) -> Distilled:
         """Return the student that a task leads to.
@@ -223,7 +212,7 @@ class Distiller:
         """Return the gradient of a batch's mean cross-entropy, times ``scale``, by all variables.
 
         Args:
-            images: (B, H, W, C) uint8.
+            images: (B, H, W, C).
             targets: (B, classes) probabilities.
             weights: (B,) 1 for the batch's images and 0 for those that only fill it up.
             key: What keys augmentation and the network's draws (2,).

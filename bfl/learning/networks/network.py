@@ -298,5 +298,25 @@ def build_network_of_points(
 
 
 def normalized_images(images: Any) -> Any:
-    """Return uint8 images as floats in [−1, 1]."""
+    """Return images, uint8 or float32 with 0 black and 255 white, as floats in [−1, 1]."""
     return tf.cast(images, tf.float32) / 127.5 - 1.0
+
+
+def of_images(
+    function: Callable[..., Any], network: Network, *others: Any, autograph: bool = True
+) -> Callable[..., Any]:
+    """Return a function of images and other tensors as a graph, traced once a type of images.
+
+    Args:
+        function: What is traced.
+        network: The network whose images (N, H, W, C) it takes first.
+        others: The specifications of the other tensors.
+        autograph: Whether its Python is converted.
+    """
+
+    @lru_cache(maxsize=2)
+    def graph(dtype: Any) -> Any:
+        images = tf.TensorSpec([None, *network.image_shape], dtype)
+        return tf.function(function, input_signature=[images, *others], autograph=autograph)
+
+    return lambda images, *arguments: graph(images.dtype)(images, *arguments)

@@ -9,12 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl import randomness
+from bfl.data.images import Images
 from bfl.errors import ConfigurationError
 from bfl.keras import tf
 from bfl.learning.augmentations import Augmentation
 from bfl.learning.example_privacy import ExamplePrivacy, PrivateGradients
 from bfl.learning.networks.keys import split
-from bfl.learning.networks.network import normalized_images
+from bfl.learning.networks.network import normalized_images, of_images
 from bfl.learning.training.learner import Batch, Learner
 from bfl.learning.training.task import IntArray, LocalTask
 
@@ -53,18 +54,16 @@ class PrivateSteps:
         self._rate_of = rate_of
         self._sizes = [v.shape.num_elements() for v in learner.optimized.variables]
         examples = [
-            tf.TensorSpec([None, *learner.network.image_shape], tf.uint8),
             tf.TensorSpec([None], tf.int32),
             tf.TensorSpec([None, 2], tf.int32),
         ]
         noise = tf.TensorSpec([sum(self._sizes)], tf.float64)
         number, real = tf.TensorSpec([], tf.int32), tf.TensorSpec([], tf.float32)
-        self._run = tf.function(
-            self._step, input_signature=[*examples, noise, number, real, real], autograph=False
-        )
+        arguments = [*examples, noise, number, real, real]
+        self._run = of_images(self._step, learner.network, *arguments, autograph=False)
 
     def run(
-        self, images: npt.NDArray[np.uint8], labels: IntArray, task: LocalTask
+        self, images: Images, labels: IntArray, task: LocalTask
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
         """Make all steps of a task, whose beginning is set.
 
@@ -129,7 +128,7 @@ class PrivateSteps:
         between the examples of a batch has a part in it.
 
         Args:
-            images: (B, H, W, C), uint8.
+            images: (B, H, W, C).
             labels: (B,).
             keys: (B, 2), what keys each example's random draws.
             count: The client's number of examples N.

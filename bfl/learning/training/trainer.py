@@ -12,13 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl import randomness
+from bfl.data.images import Images
 from bfl.federation.parts import Arrays
 from bfl.keras import tf
 from bfl.learning.augmentations import Augmentation
 from bfl.learning.corrections import Correction, corrections
 from bfl.learning.example_privacy import ExamplePrivacy
 from bfl.learning.networks.keys import split
-from bfl.learning.networks.network import Network, normalized_images
+from bfl.learning.networks.network import Network, normalized_images, of_images
 from bfl.learning.objectives import Term, objectives
 from bfl.learning.optimizers import Optimizer
 from bfl.learning.training.companion import Companion, OneModel, PersonalNetwork, TwoModels
@@ -106,7 +107,6 @@ class LocalTrainer:
         )
         self._one_gradient = tf.autograph.experimental.do_not_convert(self._gradients)
         examples = [
-            tf.TensorSpec([None, *network.image_shape], tf.uint8),
             tf.TensorSpec([None], tf.int32),
             tf.TensorSpec([None, batch_size], tf.int32),
             tf.TensorSpec([None, batch_size], tf.float32),
@@ -114,12 +114,10 @@ class LocalTrainer:
             tf.TensorSpec([], tf.float32),
         ]
         rate = tf.TensorSpec([], tf.float32)
-        self._run = tf.function(self._steps, input_signature=[*examples, rate])
-        self._run_gradient = tf.function(self._full_gradient, input_signature=examples)
+        self._run = of_images(self._steps, network, *examples, rate)
+        self._run_gradient = of_images(self._full_gradient, network, *examples)
 
-    def train(
-        self, images: npt.NDArray[np.uint8], labels: IntArray, task: LocalTask
-    ) -> LocalResult:
+    def train(self, images: Images, labels: IntArray, task: LocalTask) -> LocalResult:
         """Return the posterior that a client's local epochs lead to.
 
         Args:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from bfl.configuration import resolve, unread_settings
-from bfl.data.datasets import ImageShape, load_dataset
+from bfl.data.datasets import Reading, load_dataset
 from bfl.data.datasets.server_data import load_server_data
 from bfl.errors import ConfigurationError, DataError
 
@@ -23,8 +23,8 @@ from bfl.errors import ConfigurationError, DataError
     ],
 )
 def test_images_have_the_shape_and_labels_stay(keys: dict[str, Any], shape: tuple[int]) -> None:
-    wanted = resolve(keys).keys.image_shape
-    assert ImageShape.of(wanted.values()) == wanted
+    wanted = resolve(keys).keys.reading
+    assert Reading.of(wanted.values()) == wanted
     digits, other = load_dataset("digits"), load_dataset("digits", "", wanted)
     other.check()
     assert other.image_shape == shape
@@ -38,10 +38,10 @@ def test_images_have_the_shape_and_labels_stay(keys: dict[str, Any], shape: tupl
 
 def test_padding_repeats_edges_and_smaller_pixels_are_means() -> None:
     digits = load_dataset("digits")
-    wide = load_dataset("digits", "", ImageShape(12, fit="pad"))
+    wide = load_dataset("digits", "", Reading(12, fit="pad"))
     np.testing.assert_array_equal(wide.train_images[:, 2:-2, 2:-2], digits.train_images)
     np.testing.assert_array_equal(wide.train_images[:, 0, 2:-2], digits.train_images[:, 0])
-    half = load_dataset("digits", "", ImageShape(4))
+    half = load_dataset("digits", "", Reading(4))
     means = digits.train_images.reshape(-1, 4, 2, 4, 2, 1).mean(axis=(2, 4))
     assert np.abs(half.train_images - means).max() <= 0.5
 
@@ -52,7 +52,7 @@ def test_another_domain_serves_as_the_servers_own_images(tmp_path: Path) -> None
     labels = np.arange(40) % 10
     np.savez(tmp_path / "far.npz", x_train=images, y_train=labels, x_test=images, y_test=labels)
     given: dict[str, Any] = {"examples": 0.0, "train_examples": 0.0, "clients": 3, "seed": 0}
-    for shape in (ImageShape(), ImageShape(12, 3)):
+    for shape in (Reading(), Reading(12, 3)):
         run = load_dataset("digits", "", shape)
         own = load_server_data("npz:far.npz", run, data_dir=str(tmp_path), shape=shape, **given)
         assert own is not None
@@ -89,22 +89,22 @@ def test_a_word_that_says_the_size_is_refused_with_the_keys_for_it(word: str, sa
 
 
 @pytest.mark.parametrize(
-    ("word", "shape", "said"),
+    ("word", "reading", "said"),
     [
-        ("digits", ImageShape(60_000, fit="pad"), "GiB"),
-        ("digits", ImageShape(60_000), "GiB"),
-        ("tasks:digits:1,digits:1", ImageShape(60_000), "GiB"),
-        ("digits", ImageShape(7, fit="pad"), "image-size 7.* images of 8 x 8 .* padded to 7"),
-        ("npz:two.npz", ImageShape(channels=3), "images of 2 channels"),
+        ("digits", Reading(60_000, fit="pad"), "GiB"),
+        ("digits", Reading(60_000), "GiB"),
+        ("tasks:digits:1,digits:1", Reading(60_000), "GiB"),
+        ("digits", Reading(7, fit="pad"), "image-size 7.* images of 8 x 8 .* padded to 7"),
+        ("npz:two.npz", Reading(channels=3), "images of 2 channels"),
     ],
 )
 def test_images_that_cannot_be_made_are_refused(
-    word: str, shape: ImageShape, said: str, tmp_path: Path
+    word: str, reading: Reading, said: str, tmp_path: Path
 ) -> None:
     images, labels = np.zeros((2, 4, 4, 2), np.uint8), np.arange(2)
     np.savez(tmp_path / "two.npz", x_train=images, y_train=labels, x_test=images, y_test=labels)
     with pytest.raises(DataError, match=said):
-        load_dataset(word, tmp_path, shape)
+        load_dataset(word, tmp_path, reading)
 
 
 def test_how_images_fit_a_size_is_read_where_there_is_one() -> None:

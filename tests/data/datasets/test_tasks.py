@@ -9,7 +9,7 @@ import pytest
 
 from bfl.configuration import resolve
 from bfl.data.datasets import (
-    ImageShape,
+    Reading,
     absolute_dataset,
     load_dataset,
     portable_dataset,
@@ -69,7 +69,7 @@ def test_words_are_absolute_and_portable(folder: Path) -> None:
     assert word == f"tasks:npz:{folder / 'a.npz'}:2,npz:{folder / 'b.npz'}"
     assert absolute_dataset(word)[0] == word
     assert portable_dataset(word) == "tasks:npz:a.npz:2,npz:b.npz"
-    assert load_dataset(word, "", ImageShape(8, fit="pad")).image_shape == (8, 8, 3)
+    assert load_dataset(word, "", Reading(8, fit="pad")).image_shape == (8, 8, 3)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from bfl.configuration import resolve
-from bfl.data.datasets import ImageShape, load_dataset
+from bfl.data.datasets import Reading, load_dataset
 from bfl.errors import ConfigurationError
 
 CLASSES = 200
@@ -31,7 +31,7 @@ def test_it_is_an_archive_of_images_of_64_pixels(folder: Path) -> None:
     dataset = load_dataset("tiny-imagenet200-subset", folder)
     assert dataset.image_shape == (64, 64, 3)
     assert dataset.num_classes == CLASSES
-    small = load_dataset("tiny-imagenet-subset", folder, ImageShape(32))
+    small = load_dataset("tiny-imagenet-subset", folder, Reading(32))
     assert small.image_shape == (32, 32, 3)
     means = dataset.test_images.reshape(20, 32, 2, 32, 2, 3).mean(axis=(2, 4))
     assert np.abs(small.test_images - means).max() <= 0.5

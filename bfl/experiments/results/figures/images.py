@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from bfl.data.images import as_type
 from bfl.errors import DataError
 from bfl.experiments.results.examples import BY, Examples, read_examples
 from bfl.experiments.results.figures.base import Figure, figures
@@ -71,7 +72,7 @@ def _row(axes: Axes, examples: Examples, names: Sequence[str], label: str) -> No
     height, width, channels = examples.images.shape[1:]
     step = 1.0 + GAP
     for place, image in enumerate(examples.images):
-        shown = image if channels == 3 else image[..., 0]
+        shown = as_type(image, np.dtype(np.uint8)) if channels == 3 else image[..., 0]
         left = place * step
         axes.imshow(
             shown,

@@ -1,4 +1,4 @@
-"""Shape that a run brings the images of its data sets into."""
+"""Keys that say how a run's data sets are read, such as the shape that images get."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from bfl.errors import ConfigurationError, DataError
 if TYPE_CHECKING:
     from bfl.data.datasets.base import Dataset
 
-SIZE, CHANNELS, FIT = "image-size", "image-channels", "image-fit"
+SIZE, CHANNELS, FIT, TEST_SHARE = "image-size", "image-channels", "image-fit", "test-share"
 """The configuration keys."""
 
 _NESTED = re.compile(r"\s*(padded|resized)\s*:\s*([0-9]+)([0-9x]*)\s*:\s*(.*)", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
-class ImageShape:
-    """Shape of a run's images, as three keys of its configuration say it.
+class Reading:
+    """Keys by which a run reads its data sets.
 
     Where images are resized, pixels are means over areas in smaller ones and interpolated in larger
     ones. Grey images get three equal channels, colours their luminance.
@@ -34,26 +34,29 @@ class ImageShape:
         size: Height and width; 0: as they are.
         channels: 1 or 3; 0: as they are.
         fit: How they get the size: ``resize``, or ``pad``, which repeats their edges.
+        test_share: Share of the examples that is for testing, where nothing else says which are.
     """
 
     size: int = 0
     channels: int = 0
     fit: str = "resize"
+    test_share: float = 0.2
 
     @classmethod
-    def of(cls, values: Mapping[str, Any]) -> ImageShape:
-        """Return the shape that flat keys and values say, of which some may be missing."""
-        fit = str(values.get(FIT, "resize"))
-        return cls(int(values.get(SIZE, 0)), int(values.get(CHANNELS, 0)), fit)
+    def of(cls, values: Mapping[str, Any]) -> Reading:
+        """Return what flat keys and values say, of which some may be missing."""
+        fit, share = str(values.get(FIT, cls.fit)), float(values.get(TEST_SHARE, cls.test_share))
+        return cls(int(values.get(SIZE, 0)), int(values.get(CHANNELS, 0)), fit, share)
 
-    def values(self) -> dict[str, str | int]:
-        """Return the flat keys and values; none where images are as they are."""
+    def values(self) -> dict[str, str | int | float]:
+        """Return the flat keys and values; none of what is as it is by default."""
+        share = {} if self.test_share == type(self).test_share else {TEST_SHARE: self.test_share}
         if not (self.size or self.channels):
-            return {}
-        return {SIZE: self.size, CHANNELS: self.channels, FIT: self.fit}
+            return {**share}
+        return {SIZE: self.size, CHANNELS: self.channels, FIT: self.fit, **share}
 
     def applied(self, dataset: Dataset) -> Dataset:
-        """Return a data set with images of this shape; labels and classes stay.
+        """Return a data set with images of the run's shape; labels and classes stay.
 
         Raises:
             DataError: The images cannot be had in it.
@@ -66,14 +69,19 @@ class ImageShape:
             check_fits(len(dataset.train_labels) + len(dataset.test_labels), shape)
             return dataclasses.replace(
                 dataset,
-                train_images=self._images(dataset.train_images),
-                test_images=self._images(dataset.test_images),
+                train_images=self.images(dataset.train_images),
+                test_images=self.images(dataset.test_images),
             )
         except ValueError as error:
             given = ", ".join(f"{key} {value}" for key, value in self.values().items())
             raise DataError(f"dataset '{dataset.name}' with {given}: {error}") from error
 
-    def _images(self, images: Images) -> Images:
+    def images(self, images: Images) -> Images:
+        """Return images in the run's shape.
+
+        Raises:
+            ValueError: They cannot be had in it.
+        """
         if self.channels:
             images = with_channels(images, self.channels)
         if not self.size:
@@ -87,7 +95,7 @@ def like(dataset: Dataset, images: Images, what: str) -> Images:
 
     Args:
         dataset: The data set.
-        images: uint8 [N, H, W, C].
+        images: [N, H, W, C].
         what: What they are, for the message.
 
     Raises:
@@ -103,8 +111,8 @@ def like(dataset: Dataset, images: Images, what: str) -> Images:
         ) from None
 
 
-AS_STORED = ImageShape()
-"""Images as their source has them."""
+AS_STORED = Reading()
+"""By defaults: images as their source has them."""
 
 
 def refuse_nested(word: str) -> None:

@@ -1,0 +1,129 @@
+"""Folders of images by class, written by Pillow on the spot."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from bfl.data.datasets import Reading, load_dataset, validate_dataset
+from bfl.errors import BflError, ConfigurationError
+
+
+def write(path: Path, pixels: np.ndarray) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels).save(path)
+    return path
+
+
+def grey(value: int, side: int = 4, dtype: type = np.uint8) -> np.ndarray:
+    return np.full((side, side), value, dtype)
+
+
+def fill(root: Path, each: int = 5) -> None:
+    """Write so many images of two classes, each of another grey."""
+    for number in range(each):
+        write(root / "ant" / f"{number}.png", grey(10 + number))
+        write(root / "bee" / f"{number}.png", grey(100 + number))
+
+
+def test_train_and_test_folders_are_read_as_they_are(tmp_path: Path) -> None:
+    fill(tmp_path / "train", 3)
+    fill(tmp_path / "test", 2)
+    dataset = load_dataset(f"folder:{tmp_path}")
+    assert dataset.class_names == ("ant", "bee")
+    assert dataset.train_images[:, 0, 0, 0].tolist() == [10, 11, 12, 100, 101, 102]
+    assert dataset.train_labels.tolist() == [0, 0, 0, 1, 1, 1]
+    assert dataset.test_images[:, 0, 0, 0].tolist() == [10, 11, 100, 101]
+    assert dataset.image_shape == (4, 4, 1)
+    assert dataset.train_images.dtype == np.uint8
+    assert not dataset.train_columns
+    # Where a file says which class is which, nothing has to be said.
+    assert dataset.numbered_here
+    (tmp_path / "classes.txt").write_text("bee\nwasp\nant\n")
+    ordered = load_dataset(f"folder:{tmp_path.name}", tmp_path.parent)
+    assert ordered.train_labels.tolist() == [2, 2, 2, 0, 0, 0]
+    assert (ordered.class_names, ordered.numbered_here) == (("bee", "wasp", "ant"), "")
+
+
+def test_a_share_of_each_class_is_for_testing(tmp_path: Path) -> None:
+    fill(tmp_path, 10)
+    dataset = load_dataset(f"folder:{tmp_path}", "", Reading(test_share=0.3))
+    assert np.bincount(dataset.test_labels).tolist() == [3, 3]
+    values = [a[:, 0, 0, 0].tolist() for a in (dataset.train_images, dataset.test_images)]
+    assert sorted(values[0] + values[1]) == [*range(10, 20), *range(100, 110)]
+    again = load_dataset(f"folder:{tmp_path}", "", Reading(test_share=0.3))
+    assert again.test_digest == dataset.test_digest
+
+
+def test_folders_above_the_classes_are_sites(tmp_path: Path) -> None:
+    fill(tmp_path / "train" / "north", 2)
+    fill(tmp_path / "train" / "south", 1)
+    fill(tmp_path / "test" / "south", 1)
+    dataset = load_dataset(f"folder:{tmp_path}")
+    assert dataset.train_columns["site"].tolist() == ["north"] * 4 + ["south"] * 2
+    assert dataset.test_columns["site"].tolist() == ["south"] * 2
+    assert dataset.class_names == ("ant", "bee")
+
+
+def test_images_of_several_sizes_kinds_and_depths_become_one_array(tmp_path: Path) -> None:
+    fill(tmp_path / "test", 1)
+    fill(tmp_path / "train", 1)
+    colour = np.zeros((8, 8, 4), np.uint8)
+    colour[..., 0], colour[..., 3] = 200, 7  # red, and nearly transparent
+    write(tmp_path / "train" / "ant" / "1.png", colour)
+    deep = write(tmp_path / "train" / "bee" / "1.png", grey(30_000, 2, np.uint16))
+    word, four = f"folder:{tmp_path}", Reading(size=4)
+    dataset = load_dataset(word, "", four)
+    assert dataset.train_images.dtype == np.float32
+    assert dataset.train_images.shape == (4, 4, 4, 3)
+    np.testing.assert_array_equal(dataset.train_images[1, 0, 0], [200, 0, 0])
+    np.testing.assert_allclose(dataset.train_images[3], 30_000 / 257, rtol=1e-6)
+    deep.unlink()
+    assert load_dataset(word, "", four).train_images.dtype == np.uint8
+    with pytest.raises(BflError, match=r"1.png is 8 x 8 .*image-size"):
+        load_dataset(word)
+
+
+def bad(root: Path, name: str) -> None:
+    fill(root)
+    if name == "no classes":
+        for path in (*root.rglob("*.png"), root / "ant", root / "bee"):
+            path.rmdir() if path.is_dir() else path.unlink()
+        write(root / "1.png", grey(1))
+    elif name == "one class":
+        for path in (*(root / "bee").iterdir(), root / "bee"):
+            path.rmdir() if path.is_dir() else path.unlink()
+    elif name == "damaged":
+        path = root / "bee" / "3.png"
+        path.write_bytes(path.read_bytes()[:40])
+    elif name == "no image":
+        (root / "wasp").mkdir()
+        (root / "wasp" / "1.dcm").write_bytes(b"dicom")
+    elif name == "deeper":
+        write(root / "wasp" / "site" / "1.png", grey(1))
+    elif name == "class of a file":
+        (root / "classes.txt").write_text("ant\nbees\n")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("no classes", "no folders"),
+        ("one class", "two classes"),
+        ("damaged", r"bee.3\.png"),
+        ("no image", r"wasp.*1\.dcm"),
+        ("deeper", "SITE"),
+        ("class of a file", "'bee'.*did you mean 'bees'"),
+    ],
+)
+def test_bad_folders_are_refused_in_one_line(tmp_path: Path, name: str, said: str) -> None:
+    bad(tmp_path, name)
+    with pytest.raises(BflError, match=said) as error:
+        load_dataset(f"folder:{tmp_path}")
+    assert "\n" not in str(error.value)
+
+
+def test_a_folder_that_is_not_there_is_refused_before_it_is_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="no folder"):
+        validate_dataset(f"folder:{tmp_path / 'none'}")
