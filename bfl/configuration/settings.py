@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -90,6 +91,16 @@ def default_values() -> dict[str, Value]:
 
     Where parts that read one key have different defaults, it is that of the kind's default part if
     it reads the key, and of the first that does otherwise.
+    """
+    return dict(_default_values(tuple(registry.classes() for registry in REGISTRIES)))
+
+
+@functools.lru_cache(maxsize=1)
+def _default_values(registered: tuple[tuple[type[Component], ...], ...]) -> dict[str, Value]:
+    """Return every key with its default, found once for all configurations of a process.
+
+    Args:
+        registered: All parts, which plugins add to and take from.
     """
     values: dict[str, Value] = {}
     for setting in settings():
