@@ -22,11 +22,18 @@ from bfl.commands import (
     study,
     study_results,
 )
-from bfl.commands.terminal import as_markdown, console, exits_with_status, path_argument
+from bfl.commands.terminal import (
+    as_markdown,
+    console,
+    exits_with_status,
+    path_argument,
+    write_output,
+)
 from bfl.configuration.component_slots import REGISTRIES, SLOTS
 from bfl.configuration.settings import Setting, settings, settings_of, unset_values
 from bfl.data.datasets import dataset_sources
 from bfl.errors import ConfigurationError, DataError, unknown_name
+from bfl.experiments.report import REPORT, run_report
 from bfl.experiments.results.figures import draw_all
 from bfl.experiments.results.glossary import glossary_page
 from bfl.plugins import activate
@@ -63,6 +70,12 @@ def parser() -> argparse.ArgumentParser:
     plot.add_argument("folder", type=path_argument, help="the folder, or a study's TOML file")
     study.add_place_to(plot)
     plot.set_defaults(run=plot_folder)
+    report = commands.add_parser("report", help="write a run's report: one HTML file to send")
+    report.add_argument("folder", type=path_argument, help="the run's folder")
+    report.add_argument(
+        "--output", type=path_argument, help="the file (default: report.html in the folder)"
+    )
+    report.set_defaults(run=write_report)
     show.add_to(commands)
     study.add_to(commands)
     study_results.add_to(commands)
@@ -186,3 +199,9 @@ def plot_folder(given: argparse.Namespace) -> None:
         raise DataError(f"{given.folder} holds nothing to draw yet")
     for path in paths:
         print(path)
+
+
+def write_report(given: argparse.Namespace) -> None:
+    """Write a run's report, and print where it is."""
+    page = run_report(show.run_folder(given.folder))
+    write_output(given.output or given.folder / REPORT, page.encode())

@@ -16,6 +16,7 @@ from bfl.experiments.results.figures.style import (
     DASHES,
     FAINT,
     INK,
+    drawable,
     finite_points,
     label_panels,
     new_figure,
@@ -25,7 +26,7 @@ from bfl.experiments.results.figures.style import (
 )
 from bfl.experiments.results.identity import WHOLE
 from bfl.experiments.results.round_log import PER_CLIENT, ROUNDS
-from bfl.experiments.results.run_folder import CONFIG, PARTITION, RunFolder
+from bfl.experiments.results.run_folder import CONFIG, PARTITION, POSTERIOR, RunFolder
 from bfl.federation.client_metrics import (
     MEME,
     PERSONAL,
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
 
 ACCURACY = "accuracy"
 LIKELIHOOD = "negative-log-likelihood"
+EPISTEMIC = "mean-epistemic"
 FEW_ROUNDS = 30
 
 
@@ -135,6 +137,46 @@ TOLD_APART = 10
 """Up to so many clients have a colour and a name; of more, the median and the spread are drawn."""
 
 Curves = dict[int, list[tuple[int, float]]]
+
+
+@figures.register("posterior-spread")
+class PosteriorSpread(Figure):
+    """Mean epistemic uncertainty after each evaluated round, and the standard deviations by layer.
+
+    A layer's line spans the middle 90 % of its Gaussian parameters at the end, and its dot is their
+    median. An epistemic part that falls to nothing belongs to a posterior that has collapsed.
+    """
+
+    def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
+        """Return the figure, or None when the posterior has no Gaussian parameter."""
+        posterior, manifest = folder.posterior() if folder.holds(POSTERIOR) else (None, None)
+        if posterior is None or manifest is None or not posterior.size:
+            return None
+        deviations = np.sqrt(posterior.variance)
+        ends = np.cumsum([parameter.size for parameter in manifest.gaussian])
+        layers = np.split(deviations, ends[:-1])
+        low, middle, high = np.transpose([np.quantile(d, (0.05, 0.5, 0.95)) for d in layers])
+        figure = new_figure(7.2, max(3.2, 0.9 + 0.13 * len(layers)))
+        left, right = figure.subplots(1, 2)
+        _round_axis(left)
+        epistemic = [(n, v) for n, v in finite_points(folder.rounds(), EPISTEMIC) if v > 0.0]
+        if epistemic:
+            _line(left, epistemic, COLORS[2])
+            left.set_yscale("log")
+            left.yaxis.set_major_formatter("{x:g}")
+        left.set_ylabel("mean epistemic uncertainty")
+        places = np.arange(len(layers))
+        right.hlines(places, low, high, color=COLORS[0])
+        right.plot(middle, places, "o", color=COLORS[0], markersize=3.0)
+        right.set_yticks(places, [drawable(p.name) for p in manifest.gaussian], fontsize=5.5)
+        right.invert_yaxis()
+        if high.max() > 10.0 * low.min():  # within a decade a logarithmic axis has no labels
+            right.set_xscale("log")
+            right.xaxis.set_major_formatter("{x:g}")
+        right.set_xlabel("standard deviation at the end")
+        label_panels(left, right)
+        set_title(figure, "Spread of the posterior", folder)
+        return figure
 
 
 @figures.register("client-curves")

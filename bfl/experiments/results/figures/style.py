@@ -42,6 +42,11 @@ COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#33
 DASHES = ("-", "--", "-.", (0, (1, 1)), (0, (5, 1)), (0, (3, 1, 1, 1, 1, 1)))
 INK = "#333333"
 FAINT = "#8A8A8A"
+GRID = "#E6E6E6"
+ON_LIGHT = "#222222"
+"""Ink on cells of a light colour, on whatever page."""
+PAPER = "#FFFFFE"
+"""The page's colour, behind legends that cover lines."""
 
 TITLE_KEYS = (
     ("dataset", "model", "inference", "clients", "seed"),
@@ -67,11 +72,12 @@ _STYLE = {
     "axes.spines.right": False,
     "axes.grid": True,
     "axes.axisbelow": True,
-    "grid.color": "#E6E6E6",
+    "grid.color": GRID,
     "grid.linewidth": 0.7,
     "lines.linewidth": 1.6,
     "legend.fontsize": 8.0,
     "legend.frameon": False,
+    "legend.facecolor": PAPER,
     "figure.titlesize": 10.0,
     "figure.constrained_layout.use": True,
     "text.parse_math": False,  # names are plain text: a dollar sign must not start mathematics
@@ -198,7 +204,7 @@ def write_counts(axes: Axes, counts: npt.NDArray[np.int64], dark: npt.NDArray[np
     """Write the numbers (rows, columns) into an image's cells, white where these are dark."""
     for (row, column), count in np.ndenumerate(counts):
         if count:
-            color = "white" if dark[row, column] else INK
+            color = "white" if dark[row, column] else ON_LIGHT
             axes.text(column, row, str(count), ha="center", va="center", color=color, fontsize=6.5)
 
 

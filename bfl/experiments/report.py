@@ -1,0 +1,218 @@
+"""Reports: one HTML file that holds all that a run has shown, and opens without a network.
+
+Figures are vector graphics whose lines take the page's colours, light or dark.
+"""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from numbers import Real
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from bfl.errors import DataError
+from bfl.evaluation.metrics import metrics as registered_metrics
+from bfl.experiments.results.figures import figures
+from bfl.experiments.results.figures.style import FAINT, GRID, INK, PAPER, run_title, styled
+from bfl.experiments.results.foreign import BEFORE_CLOSING
+from bfl.experiments.results.round_log import PER_CLIENT
+from bfl.experiments.results.run_folder import CLIENTS, METRICS, PARTITION, RunFolder
+from bfl.experiments.results.table import ABSENT, cell
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as MatplotlibFigure
+
+TEMPLATE = Path(__file__).with_name("report.html")
+
+REPORT = "report.html"
+"""The report's file in a run's folder, if no other is named."""
+
+SECTIONS = {
+    "Learning": ("learning-curve", "posterior-spread", "client-curves"),
+    "Calibration": ("reliability-diagram", "confusion-matrix"),
+    "Uncertainty": ("retention-curves", "uncertainty-of-errors", "member-confidences"),
+    "Foreign images and shift": ("foreign-images", "corruptions"),
+    "Test images": ("certain-images",),
+    "Clients": ("partition",),
+}
+"""The sections of a run's report with their figures; other registered figures come last."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A figure: its name, its graphic as SVG and its caption."""
+
+    name: str
+    svg: str
+    caption: str
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table: its caption, its columns with whether they are numbers, its rows as texts."""
+
+    caption: str
+    columns: Sequence[tuple[str, bool]]
+    rows: Sequence[Sequence[str]]
+    folded: bool = False
+
+    @classmethod
+    def of(cls, caption: str, rows: Sequence[Mapping[str, Any]], folded: bool = False) -> Table:
+        """Return a table of mappings, whose keys are the columns."""
+        names = list(dict.fromkeys(name for row in rows for name in row))
+        numeric = [
+            all(isinstance(row[n], Real) for row in rows if row.get(n) is not None) for n in names
+        ]
+        texts = [[cell(row.get(name)) for name in names] for row in rows]
+        return cls(caption, list(zip(names, numeric, strict=True)), texts, folded)
+
+
+@dataclass
+class Section:
+    """A section of a report: a title over texts, a list, figures and tables."""
+
+    title: str
+    texts: list[str] = field(default_factory=list)
+    items: list[str] = field(default_factory=list)
+    figures: list[Drawn] = field(default_factory=list)
+    tables: list[Table] = field(default_factory=list)
+
+
+def svg(figure: MatplotlibFigure, name: str) -> str:
+    """Return a figure as an SVG element that takes the ink of the page around it.
+
+    Args:
+        figure: The figure.
+        name: Its name on the page: it makes the graphic's ids its own, and names it for readers.
+    """
+    import matplotlib
+
+    figure.suptitle("")  # the page says which run it is
+    buffer = io.StringIO()
+    with styled(), matplotlib.rc_context({"svg.hashsalt": name}):
+        # The date and Matplotlib's version would make the same data another file.
+        nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+        figure.savefig(buffer, format="svg", transparent=True, metadata=nothing)
+    text = buffer.getvalue()
+    text = text[text.index("<svg") :]
+    for color, variable in (
+        (INK, "--ink"),
+        (FAINT, "--faint"),
+        (GRID, "--grid"),
+        (PAPER, "--back"),
+    ):
+        text = text.replace(color.lower(), f"var({variable})")
+    # Outlines without a colour of their own, such as letters, are black by SVG's rules.
+    label = f'role="img" aria-label="{name}" fill="var(--ink)" '
+    return re.sub(r"<svg ", f"<svg {label}", text, count=1)
+
+
+def run_report(folder: RunFolder) -> str:
+    """Return the report of a run as one HTML page.
+
+    Raises:
+        DataError: The folder holds no finished run, or a file of it is corrupt.
+    """
+    if not folder.holds(METRICS):
+        raise DataError(f"{folder.path} is not finished: it has no {METRICS} to report")
+    config = folder.config()
+    return _page(
+        title=folder.path.name,
+        about=run_title(config).splitlines(),
+        tiles=_tiles(folder.metrics()),
+        sections=[s for s in _run_sections(folder, config) if s.items or s.figures or s.tables],
+    )
+
+
+def _page(**content: Any) -> str:
+    from jinja2 import Environment
+
+    environment = Environment(autoescape=True, trim_blocks=False, keep_trailing_newline=True)
+    return environment.from_string(TEMPLATE.read_text(encoding="utf-8")).render(**content)
+
+
+def _tiles(numbers: Mapping[str, float]) -> list[dict[str, str]]:
+    """Return the numbers that a reader looks for first, with those before the closing round."""
+    names = ["accuracy", "negative-log-likelihood", "expected-calibration-error"]
+    names += [name for name in numbers if name.startswith("ood-") and name.endswith("-auroc")]
+    tiles = []
+    for name in names:
+        if (value := numbers.get(name)) is None:
+            continue
+        before = numbers.get(f"{BEFORE_CLOSING}{name}")
+        note = "" if before is None else f"{cell(before)} before the closing round"
+        tiles.append({"name": name.replace("-", " "), "value": cell(value), "note": note})
+    return tiles
+
+
+def _run_sections(folder: RunFolder, config: Mapping[str, Any]) -> Iterator[Section]:
+    if warnings := folder.warnings():
+        yield Section("Warnings", items=warnings)
+    named = [name for names in SECTIONS.values() for name in names]
+    others = tuple(name for name in figures.names() if name not in named)
+    for title, names in {**SECTIONS, "Other figures": others}.items():
+        section = Section(title)
+        for name in (name for name in names if name in figures):
+            figure = figures.create(name, config)
+            drawn = figure.draw(folder)
+            if drawn is not None:
+                section.figures.append(Drawn(name, svg(drawn, name), figure.summary()))
+        if title == "Clients":
+            section.tables += _clients(folder)
+        yield section
+    yield Section("Metrics", tables=[_metrics(folder.metrics())])
+    yield Section("What was run", tables=list(_origin(folder, config)))
+
+
+def _metrics(numbers: Mapping[str, float]) -> Table:
+    words = {True: "higher", False: "lower"}
+    better = {m.name: words[m.higher_is_better] for m in registered_metrics.classes()}
+    rows = [
+        {"metric": n, "value": v, "better": better.get(n.removeprefix(BEFORE_CLOSING), "")}
+        for n, v in numbers.items()
+    ]
+    return Table.of(f"All {len(rows)} final numbers", rows, folded=True)
+
+
+def _clients(folder: RunFolder) -> Iterator[Table]:
+    """Yield what each client holds, its weight in the last round, and how models do on its data."""
+    table: dict[str, dict[str, Any]] = {}
+    if folder.holds(PARTITION):
+        for number, examples in enumerate(folder.partition()["num_examples"]):
+            table[str(number)] = {"client": str(number), "training examples": examples}
+    rounds = folder.rounds()
+    for entry in rounds[-1].get(PER_CLIENT, ()) if rounds else ():
+        row = table.setdefault(str(entry["client"]), {"client": str(entry["client"])})
+        row["weight in the last round"] = entry.get("weight")
+    if folder.holds(CLIENTS):
+        for client, measured in folder.clients().items():
+            row = table.setdefault(client, {"client": client})
+            row |= {k.replace("-", " "): v for k, v in measured.items() if not _is_long(k)}
+    if table:
+        yield Table.of("By client", list(table.values()), folded=len(table) > 20)
+
+
+def _is_long(name: str) -> bool:
+    return "retention" in name or "risk" in name or "adaptive" in name
+
+
+def _origin(folder: RunFolder, config: Mapping[str, Any]) -> Iterator[Table]:
+    """Yield the posterior's digest, the machine and the configuration."""
+    rounds = folder.rounds()
+    facts: dict[str, Any] = {
+        "rounds": len(rounds),
+        "seconds of rounds": math.fsum(r["seconds"] for r in rounds),
+    }
+    facts["posterior SHA-256"] = rounds[-1].get("posterior-sha256", ABSENT) if rounds else ABSENT
+    given = {key: value for key, value in config.items() if value not in ("", None)}
+    for caption, values, folded in (
+        ("The run", facts, False),
+        ("Versions and machine", folder.environment(), True),
+        (f"Configuration: {len(given)} keys", given, True),
+    ):
+        rows = [{"": key, "value": str(value)} for key, value in values.items()]
+        yield Table.of(caption, rows, folded=folded)
