@@ -182,7 +182,7 @@ def _clients(folder: RunFolder) -> Iterator[Table]:
     """Yield what each client holds, its weight in the last round, and how models do on its data."""
     table: dict[str, dict[str, Any]] = {}
     if folder.holds(PARTITION):
-        for number, examples in enumerate(folder.partition()["num_examples"]):
+        for number, examples in enumerate(folder.partition().get("num_examples", ())):
             table[str(number)] = {"client": str(number), "training examples": examples}
     rounds = folder.rounds()
     for entry in rounds[-1].get(PER_CLIENT, ()) if rounds else ():

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import os
-import re
-import shutil
 import subprocess
 import sys
 import sysconfig
-from html import escape
 from pathlib import Path
 
 import numpy as np
@@ -16,21 +13,8 @@ import pytest
 
 from bfl.configuration import resolve
 from bfl.evaluation.metrics import evaluate
-from bfl.experiments.report import run_report
 from bfl.experiments.results.figures.base import figures
 from bfl.experiments.results.run_folder import RunFolder
-
-FRAMES = """<title></title>
-<iframe srcdoc="{page}" style="width:1280px; border:0"></iframe>
-<iframe srcdoc="{page}" style="width:390px; border:0"></iframe>
-<script>
-onload = () => document.title = [...document.querySelectorAll("iframe")].map(frame => {{
-    const page = frame.contentDocument, seen = [...page.querySelectorAll("figure svg")];
-    const shown = seen.filter(svg => svg.getBoundingClientRect().height > 50);
-    return [page.documentElement.scrollWidth <= frame.clientWidth, shown.length].join(":");
-}}).join(" ");
-</script>"""
-"""A report at the widths of a screen and of a telephone: does it fit, how many figures show?"""
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 
@@ -125,22 +109,3 @@ def test_figures_are_drawn_again_without_training(default_run: RunFolder) -> Non
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     subprocess.run([*command("bfl"), "plot", str(default_run.path)], check=True, env=environment)
     assert {path: path.read_bytes() for path in paths} == before
-
-
-def test_the_report_is_one_page_with_every_figure(default_run: RunFolder, tmp_path: Path) -> None:
-    page = run_report(default_run)
-    drawn = {path.stem for path in (default_run.path / "figures").iterdir()}
-    assert set(re.findall(r'<figure id="([^"]+)"', page)) == drawn
-    assert not re.findall(r"""(?:src|href)=["'](?!#|data:)""", page), "it loads nothing"
-    assert default_run.rounds()[-1]["posterior-sha256"] in page
-    if chromium := shutil.which("chromium"):
-        (tmp_path / "page.html").write_text(FRAMES.format(page=escape(page)), encoding="utf-8")
-        options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr"]
-        done = subprocess.run(
-            [chromium, *options, "--dump-dom", f"file://{tmp_path}/page.html"],
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        assert "CONSOLE" not in done.stderr
-        assert f"<title>true:{len(drawn)} true:{len(drawn)}</title>" in done.stdout

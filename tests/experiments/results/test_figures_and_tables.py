@@ -2,6 +2,10 @@
 
 import doctest
 import io
+import re
+import shutil
+import subprocess
+from html import escape
 
 import numpy as np
 import pytest
@@ -10,12 +14,15 @@ from rich.console import Console
 
 from bfl.errors import DataError
 from bfl.evaluation.prediction import PredictionStatistics
+from bfl.experiments.report import run_report
 from bfl.experiments.results import RunFolder, table, write_evaluation
 from bfl.experiments.results.examples import write_examples
 from bfl.experiments.results.figures import draw_all, figures, style
 from bfl.experiments.results.foreign import by_strength, write_foreign
 from bfl.experiments.results.run_folder import CORRUPTIONS
 from bfl.experiments.results.table import metrics_table, results_table
+from bfl.posteriors.manifest import Manifest, Parameter
+from bfl.posteriors.posterior import Posterior
 
 CONFIG = {
     "dataset": "npz:/a/folder/images.npz",
@@ -31,6 +38,17 @@ CONFIG = {
 }
 NAMES = {"learning-curve", "partition", "retention-curves", "reliability-diagram"}
 COUNTS = [[30, 0, 5, 1], [2, 60, 0, 90]]
+FRAMES = """<title></title>
+<iframe srcdoc="{page}" style="width:1280px; border:0"></iframe>
+<iframe srcdoc="{page}" style="width:390px; border:0"></iframe>
+<script>
+onload = () => document.title = [...document.querySelectorAll("iframe")].map(frame => {{
+    const page = frame.contentDocument, seen = [...page.querySelectorAll("figure svg")];
+    const shown = seen.filter(svg => svg.getBoundingClientRect().height > 50);
+    return [page.documentElement.scrollWidth <= frame.clientWidth, shown.length].join(":");
+}}).join(" ");
+</script>"""
+"""A report at the widths of a screen and of a telephone: does it fit, how many figures show?"""
 
 
 def make_run(path, name, samples=4, config=CONFIG, rounds=12):
@@ -45,12 +63,16 @@ def make_run(path, name, samples=4, config=CONFIG, rounds=12):
         entry = {"round": number, "seconds": 0.5, "clients": 10}
         if number % 3 == 0:
             entry |= {"accuracy": 1 - 1 / number, "negative-log-likelihood": 2 / number}
+            entry |= {"mean-epistemic": 0.1 / number}
         measured = {"train-negative-log-likelihood": 1 / number, "train-divergence": 9.0}
         entry["per-client"] = [{"client": k, "weight": 0.5, **measured} for k in range(2)]
         folder.append_round(entry)
     images = random.integers(0, 256, (300, 5, 4, 3), dtype=np.uint8)
     write_examples(folder, predictions, images, labels)
     folder.write_metrics(write_evaluation(folder, predictions, labels, config))
+    weight = Parameter("dense/kernel", (20, 30), True, "he-normal")
+    spread = Posterior(np.zeros(600), random.gamma(1.0, 0.01, 600))
+    folder.write_posterior(spread, Manifest((weight,)))
     shown = {"": predictions}
     write_foreign(folder, shown, [("rotated", True, shown)], config)
     given = images[..., :1], labels, lambda _: predictions, config
@@ -316,3 +338,34 @@ def test_cells():
     assert table.cell(np.float32(0.5)) == "0.5000"
     assert table.cell(123456.0) == "1.235e+05"
     assert doctest.testmod(table).failed == 0
+
+
+def test_the_report_is_one_page_with_every_figure(run, tmp_path):
+    page = run_report(run)
+    drawn = {path.stem for path in draw_all(run)}
+    assert set(re.findall(r'<figure id="([^"]+)"', page)) == drawn
+    assert not re.findall(r"""(?:src|href)=["'](?!#|data:)""", page), "it loads nothing"
+    assert CONFIG["partition"] in page
+    assert run_report(run) == page
+    if chromium := shutil.which("chromium"):
+        (tmp_path / "page.html").write_text(FRAMES.format(page=escape(page)), encoding="utf-8")
+        options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr"]
+        done = subprocess.run(
+            [chromium, *options, "--dump-dom", f"file://{tmp_path}/page.html"],
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert "CONSOLE" not in done.stderr
+        assert f"<title>true:{len(drawn)} true:{len(drawn)}</title>" in done.stdout
+
+
+def test_what_users_name_is_no_markup_in_a_report(tmp_path):
+    name = "<script>alert(1)</script>"
+    folder = make_run(tmp_path, "run", config={**CONFIG, "partition": name}, rounds=3)
+    assert name not in run_report(folder)
+
+
+def test_a_run_that_is_not_over_has_no_report(tmp_path):
+    with pytest.raises(DataError, match="not finished"):
+        run_report(RunFolder.create(tmp_path, "run", CONFIG, {}))

@@ -145,6 +145,10 @@ class PosteriorSpread(Figure):
 
     A layer's line spans the middle 90 % of its Gaussian parameters at the end, and its dot is their
     median. An epistemic part that falls to nothing belongs to a posterior that has collapsed.
+
+    Reference:
+        Blundell et al. (2015), "Weight uncertainty in neural networks", Section 5.1 (the spread of
+        weights); the epistemic part: Fischer et al. (2024), section 2.3.
     """
 
     def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
@@ -170,6 +174,7 @@ class PosteriorSpread(Figure):
         right.plot(middle, places, "o", color=COLORS[0], markersize=3.0)
         right.set_yticks(places, [drawable(p.name) for p in manifest.gaussian], fontsize=5.5)
         right.invert_yaxis()
+        right.set_ylabel("layer")
         if high.max() > 10.0 * low.min():  # within a decade a logarithmic axis has no labels
             right.set_xscale("log")
             right.xaxis.set_major_formatter("{x:g}")
