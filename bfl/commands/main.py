@@ -33,9 +33,9 @@ from bfl.configuration.component_slots import REGISTRIES, SLOTS
 from bfl.configuration.settings import Setting, settings, settings_of, unset_values
 from bfl.data.datasets import dataset_sources
 from bfl.errors import ConfigurationError, DataError, unknown_name
-from bfl.experiments.report import REPORT, run_report
 from bfl.experiments.results.figures import draw_all
 from bfl.experiments.results.glossary import glossary_page
+from bfl.experiments.results.report import REPORT, run_report
 from bfl.plugins import activate
 from bfl.registry import Registry
 
