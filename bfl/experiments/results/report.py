@@ -20,7 +20,7 @@ from bfl.experiments.results.figures import figures
 from bfl.experiments.results.figures.style import FAINT, GRID, INK, PAPER, run_title, styled
 from bfl.experiments.results.foreign import BEFORE_CLOSING
 from bfl.experiments.results.round_log import PER_CLIENT
-from bfl.experiments.results.run_folder import CLIENTS, METRICS, PARTITION, RunFolder
+from bfl.experiments.results.run_folder import CLIENTS, ENVIRONMENT, METRICS, PARTITION, RunFolder
 from bfl.experiments.results.table import ABSENT, cell
 
 if TYPE_CHECKING:
@@ -182,14 +182,14 @@ def _clients(folder: RunFolder) -> Iterator[Table]:
     """Yield what each client holds, its weight in the last round, and how models do on its data."""
     table: dict[str, dict[str, Any]] = {}
     if folder.holds(PARTITION):
-        for number, examples in enumerate(folder.partition().get("num_examples", ())):
+        for number, examples in enumerate(folder.read_json(PARTITION).get("num_examples", ())):
             table[str(number)] = {"client": str(number), "training examples": examples}
     rounds = folder.rounds()
     for entry in rounds[-1].get(PER_CLIENT, ()) if rounds else ():
         row = table.setdefault(str(entry["client"]), {"client": str(entry["client"])})
         row["weight in the last round"] = entry.get("weight")
     if folder.holds(CLIENTS):
-        for client, measured in folder.clients().items():
+        for client, measured in folder.read_json(CLIENTS).items():
             row = table.setdefault(client, {"client": client})
             row |= {k.replace("-", " "): v for k, v in measured.items() if not _is_long(k)}
     if table:
@@ -211,7 +211,7 @@ def _origin(folder: RunFolder, config: Mapping[str, Any]) -> Iterator[Table]:
     given = {key: value for key, value in config.items() if value not in ("", None)}
     for caption, values, folded in (
         ("The run", facts, False),
-        ("Versions and machine", folder.environment(), True),
+        ("Versions and machine", folder.read_json(ENVIRONMENT), True),
         (f"Configuration: {len(given)} keys", given, True),
     ):
         rows = [{"": key, "value": str(value)} for key, value in values.items()]
