@@ -1,4 +1,6 @@
 import re
+import subprocess
+import sys
 import tomllib
 from importlib.metadata import version
 from pathlib import Path
@@ -28,6 +30,15 @@ MEASURED = "benchmarks.md"
 def test_links_and_pictures_are_there(page: Path) -> None:
     for target in re.findall(r"\]\((?!https?:)([^)#]+)", page.read_text(encoding="utf-8")):
         assert (page.parent / target).exists(), target
+
+
+@pytest.mark.slow
+def test_the_site_has_every_page_and_no_broken_link(tmp_path: Path) -> None:
+    """Anchors too. The site has no folder of the checkout: links to these are tested above."""
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", tmp_path]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "search" / "search_index.json").exists()
 
 
 def test_one_environment_is_stated() -> None:
