@@ -75,6 +75,7 @@ class Component(pydantic.BaseModel):
     Attributes:
         name: The registered name, set by the registration.
         aliases: Other spellings accepted in a configuration, set by the registration.
+        behind_colon: The setting that may stand behind the name and a colon; empty: none.
         brings: Properties of its own, by name: once it is registered, any component may have,
             require or exclude them, as those in ``bfl.configuration.requirements``.
     """
@@ -83,6 +84,7 @@ class Component(pydantic.BaseModel):
 
     name: ClassVar[str] = ""
     aliases: ClassVar[tuple[str, ...]] = ()
+    behind_colon: ClassVar[str] = ""
     brings: ClassVar[Mapping[str, Property]] = {}
 
     @classmethod
@@ -248,7 +250,7 @@ class Registry(Generic[C]):
         """Return a component with those of ``settings`` that it declares.
 
         Args:
-            spelling: A name or an alias.
+            spelling: A name or an alias, and perhaps a colon and a setting (``behind_colon``).
             settings: Configuration keys (kebab-case) and values; keys of other components are
                 passed over.
 
@@ -256,10 +258,17 @@ class Registry(Generic[C]):
             ConfigurationError: The spelling is unknown.
             pydantic.ValidationError: A setting has the wrong type or is out of range.
         """
-        component = self.get(spelling)
+        word, _, rest = spelling.partition(":")
+        component = self.get(word if self._takes(word, rest) else spelling)
         keys = component.setting_keys()
         given = {key: value for key, value in (settings or {}).items() if key in keys}
+        if rest:
+            given[component.behind_colon] = rest.strip()
         return component(**given)
+
+    def _takes(self, word: str, rest: str) -> bool:
+        """Return whether a component of that name has a setting that stands behind a colon."""
+        return bool(rest) and word in self and bool(self.get(word).behind_colon)
 
 
 def _withdraw_unfinished() -> None:

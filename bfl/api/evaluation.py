@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from bfl.data.corruptions import corruption_names
@@ -40,8 +41,10 @@ def evaluated(
     """
     names, sources = corruption_names(corruptions), absolute_foreign(foreign, data_dir)
     height, width, channels = network.image_shape
-    fit = Reading.of(settings).fit
-    reading = Reading(height if height == width else 0, channels, fit)
+    size = height if height == width else 0
+    reading = replace(Reading.of(settings), size=size, channels=channels)
+    if network.encoding:
+        reading = replace(reading, size=0, channels=0, encoding=network.encoding)
     dataset = cached_dataset(data, data_dir, reading)
     _check_goes_with(network, dataset, data)
     others = list(foreign_images(sources, data_dir, dataset))

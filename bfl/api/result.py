@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy.typing as npt
 
 from bfl.api.predictions import Predictions, checked_images
 from bfl.closing import Closed
+from bfl.data.images import Images
 from bfl.errors import ConfigurationError, DataError, unknown_name
 from bfl.evaluation.prediction.predictions import FloatArray
 from bfl.evaluation.prediction.predictions import Predictions as Statistics
@@ -31,6 +32,9 @@ from bfl.experiments.run.network import NetworkDescription, network_description
 from bfl.files import given_path
 from bfl.plugins import activate
 from bfl.posteriors import Manifest, Posterior
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
 
 POSTERIORS = ("last", "best")
 """Posteriors of a run that can be chosen."""
@@ -123,7 +127,9 @@ class Result:
         """One name per class."""
         return self._network.class_names
 
-    def predict(self, images: npt.ArrayLike, *, samples: int | None = None) -> Predictions:
+    def predict(
+        self, images: npt.ArrayLike | DataFrame, *, samples: int | None = None
+    ) -> Predictions:
         """Return the predictions for images, by samples of the final posterior.
 
         For the run's test images they are those of its final evaluation; bit for bit on the same
@@ -132,7 +138,7 @@ class Result:
 
         Args:
             images: (N, H, W, C), or (N, H, W) where C is 1: integers of 0 to 255, or floats of 0.0
-                to 1.0.
+                to 1.0. Of a run on a table, a data frame with its columns.
             samples: The number M of samples; by default as the run's final evaluation has it: that
                 many, or the posterior's mean alone (``evaluate-at``).
 
@@ -143,7 +149,8 @@ class Result:
                 the run's model or inference.
         """
         network = self._network
-        statistics = self._statistics(images, samples)
+        _checked_samples(samples)
+        statistics = self._statistics(self._inputs(images), samples)
         return Predictions(
             mean_probability=statistics.mean_probability,
             log_mean_probability=statistics.log_mean_probability,
@@ -193,7 +200,7 @@ class Result:
         predict = partial(self._statistics, samples=_checked_samples(samples))
         return evaluated(self._network, predict, self.configuration, **asked)
 
-    def features(self, images: npt.ArrayLike) -> FloatArray:
+    def features(self, images: npt.ArrayLike | DataFrame) -> FloatArray:
         """Return what the network's last layer takes, (N, D), with weights at the posterior's mean.
 
         Args:
@@ -206,7 +213,7 @@ class Result:
         from bfl.api.network import features
 
         network = self._network
-        checked = checked_images(images, network.image_shape)
+        checked = self._inputs(images)
         posterior, manifest = self._posterior
         return features(network, manifest, posterior, checked)
 
@@ -232,13 +239,17 @@ class Result:
         posterior, manifest = self._posterior
         return keras_model(self._network, manifest, posterior, draw)
 
-    def _statistics(self, images: npt.ArrayLike, samples: int | None = None) -> Statistics:
+    def _inputs(self, given: npt.ArrayLike | DataFrame) -> Images:
+        """Return images or rows of a table as the network takes them."""
+        if self._network.encoding:
+            return self._network.encoding.encoded(given)
+        return checked_images(given, self._network.image_shape)
+
+    def _statistics(self, inputs: Images, samples: int | None = None) -> Statistics:
         from bfl.api.network import predict
 
-        _checked_samples(samples)
-        checked = checked_images(images, self._network.image_shape)
         posterior, manifest = self._posterior
-        return predict(self._network, manifest, posterior, checked, samples, self._closed)
+        return predict(self._network, manifest, posterior, inputs, samples, self._closed)
 
     @property
     def _files(self) -> RunFolder:

@@ -14,6 +14,7 @@ from bfl.api.result import POSTERIORS
 from bfl.commands.image_files import USUAL_NAMES, read_images
 from bfl.commands.terminal import check_new, path_argument
 from bfl.data.datasets.pixels import dark_pixels
+from bfl.data.datasets.table import SUFFIXES, read_table
 from bfl.errors import DataError
 from bfl.experiments.results.table import results_table
 
@@ -31,7 +32,7 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         required=True,
         metavar="FILE",
         help="a NumPy archive (.npz) or array (.npy) of images (N, H, W, C): integers of 0 to 255, "
-        "or floats of 0 to 1",
+        "or floats of 0 to 1; or a table (.csv, .parquet) with the columns of the run's",
     )
     predict.add_argument(
         "--array",
@@ -72,12 +73,16 @@ def predict_images(given: argparse.Namespace) -> None:
     output = given.output or Path(f"{given.data.stem}-predictions.npz")
     check_new(output)
     unclear = "say by --array which of them are the images"
-    images = read_images(given.data, given.array, unclear=unclear)
+    table = given.data.suffix.lower() in SUFFIXES
+    images: Any = (
+        read_table(given.data) if table else read_images(given.data, given.array, unclear=unclear)
+    )
     # What is wrong with the run's folder is not said of the images.
     _ = result.image_shape, result.posterior
     try:
-        for line in dark_pixels(str(given.data), checked_images(images, result.image_shape)):
-            print(line)
+        if not table:
+            for line in dark_pixels(str(given.data), checked_images(images, result.image_shape)):
+                print(line)
         predictions = result.predict(images, samples=given.samples)
     except DataError as error:
         raise DataError(f"{given.data}: {error}") from error

@@ -32,7 +32,7 @@ class Keys(pydantic.BaseModel):
 
     dataset: str = Field(
         "digits",
-        description="data: a name, npz:PATH, folder:PATH or hf:NAME",
+        description="data: a name, npz:FILE, folder:PATH, table:FILE or hf:NAME",
     )
     data_dir: str = Field("", description="folder with the archives NAME.npz of named data sets")
     image_size: int = Field(
@@ -54,6 +54,13 @@ class Keys(pydantic.BaseModel):
         lt=1.0,
         description="share of the examples of a folder or table without a test part that is kept "
         "for testing, the same mixture of classes and the same for every seed",
+    )
+    target: str = Field(
+        "", description="column of a table that has the classes; empty: target, label, class or y"
+    )
+    columns_left_out: str = Field(
+        "",
+        description="columns of a table that are no inputs, with commas; partitions may go by them",
     )
     train_examples: float = Field(
         0.0,
@@ -302,7 +309,14 @@ class Keys(pydantic.BaseModel):
     @property
     def reading(self) -> Reading:
         """Keys that say how the run's data sets are read."""
-        return Reading(self.image_size, self.image_channels, self.image_fit, self.test_share)
+        return Reading(
+            self.image_size,
+            self.image_channels,
+            self.image_fit,
+            self.test_share,
+            self.target,
+            self.columns_left_out,
+        )
 
     def clients_judge(self, server_round: int) -> bool:
         """Return whether clients evaluate their models after a round; they do after the last."""

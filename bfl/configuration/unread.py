@@ -13,7 +13,7 @@ from bfl.configuration.configuration import Configuration
 from bfl.configuration.pairs import Value
 from bfl.configuration.settings import default_values
 from bfl.data.datasets import source_and_location
-from bfl.data.datasets.reading import TEST_SHARE
+from bfl.data.datasets.reading import LEFT_OUT, TARGET, TEST_SHARE
 from bfl.evaluation.metrics import metrics
 from bfl.learning.priors import priors
 from bfl.registry import Registry
@@ -91,7 +91,7 @@ def _switches() -> tuple[Switch, ...]:
         Switch(_if_batches_are_secret, frozenset({"batch-size"})),
         Switch(_if_other_is("attack", "none"), frozenset({"attackers"})),
         Switch(_if_other_is("image-size", 0), frozenset({"image-fit"})),
-        *(Switch(_if_the_dataset_does_not(key), frozenset({key})) for key in (TEST_SHARE,)),
+        *(Switch(_if_no_data_set_reads(k), frozenset({k})) for k in (TEST_SHARE, TARGET, LEFT_OUT)),
         Switch(_if_other_is("pretrain-examples", 0.0), beginning="pretrain-"),
         Switch(
             _if_other_is("server-data", ""),
@@ -130,7 +130,7 @@ def _if_other_is(key: str, nothing: Value) -> Callable[[Configuration], str]:
     return lambda of: f"{key} is {said}" if of.values.get(key) == nothing else ""
 
 
-def _if_the_dataset_does_not(key: str) -> Callable[[Configuration], str]:
+def _if_no_data_set_reads(key: str) -> Callable[[Configuration], str]:
     """Return what says that the data set does not go by a key."""
 
     def reason(configuration: Configuration) -> str:

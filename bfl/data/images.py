@@ -86,6 +86,8 @@ def resized(images: Images, height: int, width: int) -> Images:
 
 def as_type(values: npt.NDArray[Any], dtype: np.dtype[Any]) -> Images:
     """Return values as images of a type: within 0 to 255 and, of integers, rounded."""
+    if values.dtype == np.uint8 == dtype:
+        return values
     whole = values if dtype.kind == "f" else np.rint(values)
     return np.asarray(np.clip(whole, 0, 255), dtype)
 

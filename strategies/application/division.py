@@ -69,6 +69,11 @@ def split(
     used = clients_positions(configuration, dataset, own, federation.size)
     if dataset.tasks:
         parts = _by_task(configuration, dataset, used, federation.size)
+    elif dataset.train_columns:
+        columns = {name: values[used] for name, values in dataset.train_columns.items()}
+        generator = randomness.generator(keys.seed, "partition")
+        whose = dataset.train_labels[used], federation.size, generator, columns
+        parts = [used[part] for part in configuration.partition.split(*whose)]
     else:
         labels = dataset.train_labels[used].tobytes()
         drawn = _drawn(configuration.partition, labels, federation.size, keys.seed)
@@ -166,7 +171,12 @@ def own_test_positions(
     if not known:
         return [None] * len(partition)
     generator = randomness.generator(configuration.keys.seed, "own-test")
-    split = iter(own_test_split(dataset.train_labels, known, dataset.test_labels, generator))
+    assigned = configuration.partition.assign_tests(dataset.train_columns, dataset.test_columns)
+    if assigned is not None:
+        parts = [a for a, part in zip(assigned, partition, strict=True) if part is not None]
+    else:
+        parts = own_test_split(dataset.train_labels, known, dataset.test_labels, generator)
+    split = iter(parts)
     found = [None if part is None else next(split) for part in partition]
     empty = [str(k) for k, part in enumerate(found) if part is not None and not part.size]
     if empty and (configuration.personalization.active or configuration.shared.partial):

@@ -83,7 +83,8 @@ def finish(context: RunContext, posterior: Posterior, known: Known | None = None
         )
         folder.write_json(CLIENTS, table)
         numbers |= means_over_clients(table)
-        progress.say(told(table))
+        names = context.configuration.partition.names(evaluator.dataset.train_columns)
+        progress.say(told(table, names))
     if account := account_of(context, len(folder.rounds())):
         numbers |= account.epsilons()
     if folder.holds(FOREIGN):
@@ -130,7 +131,8 @@ def _evaluate(
     numbers |= _besides_closing(context, posterior, samples, predictions, closed)
     numbers |= _corrupted(context, posterior, samples, closed)
     _tell(context, numbers)
-    write_examples(folder, predictions, test.test_images, test.test_labels)
+    if not test.encoding:
+        write_examples(folder, predictions, test.test_images, test.test_labels)
     if posterior.size:
         CollapseWatch(folder, context.progress.say).look(numbers, samples, FINAL_EVALUATION)
 

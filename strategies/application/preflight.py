@@ -52,6 +52,7 @@ def check_before_start(configuration: Configuration, clients: int) -> None:
     check_privacy(configuration)
     whole = cached_dataset(keys.dataset, keys.data_dir, keys.reading)
     dataset = with_test_examples(whole, keys.test_examples)
+    refuse_for_tables(configuration, dataset)
     configuration.tracker.check()
     own = server_data(configuration, dataset, clients)
     check_own_images(configuration, dataset, own, clients)
@@ -65,6 +66,38 @@ def check_before_start(configuration: Configuration, clients: int) -> None:
     check_held_back(configuration, _split(configuration, dataset, clients))
     model = configuration.words["model"]
     check_images(model, configuration.architecture, dataset.image_shape, keys.dataset)
+
+
+def refuse_for_tables(configuration: Configuration, dataset: Dataset) -> None:
+    """Refuse what is made for images, where the data are the rows of a table.
+
+    Raises:
+        ConfigurationError: Naming the keys.
+    """
+    if not dataset.encoding:
+        return
+    keys, values = configuration.keys, configuration.values
+    alone = {
+        "augmentation": "none",
+        "student-augmentation": "none",
+        "image-size": 0,
+        "image-channels": 0,
+        "corruptions": "none",
+        "ood-dataset": "",
+    }
+    problems = {key: repr(value) for key, value in alone.items() if values[key] != value}
+    if keys.server_data not in ("", HELD_BACK):
+        problems["server-data"] = f"'' or '{HELD_BACK}'"
+    if configuration.architecture.convolutional:
+        problems["model"] = "a network of dense layers, such as 'mlp'"
+    if problems:
+        raise ConfigurationError(
+            f"dataset '{keys.dataset}' has rows of a table, and "
+            + "; ".join(
+                f"{key} is {values[key]!r}, which is for images; allowed: {allowed}"
+                for key, allowed in problems.items()
+            )
+        )
 
 
 def refuse_personal_models(

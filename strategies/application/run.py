@@ -48,6 +48,7 @@ from strategies.application.preflight import (
     how_to_go_on,
     lost_states,
     refuse_attackers,
+    refuse_for_tables,
     refuse_personal_models,
     said_first,
 )
@@ -94,6 +95,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         dataset = with_test_examples(whole, keys.test_examples)
         for text in (*said_first(configuration), *said_of(dataset)):
             progress.say(text)
+        refuse_for_tables(configuration, dataset)
         # It is built while the clients' processes start.
         network = _network(configuration, dataset, engine_run.client_threads)
         check_privacy(configuration)
@@ -366,6 +368,8 @@ def _described(
     """Return who holds what of the run's data set, for the run's folder."""
     known = [part for part in partition if part is not None]
     described = describe(dataset.train_labels, known, dataset.num_classes)
+    if names := configuration.partition.names(dataset.train_columns):
+        described["names"] = list(names)
     # Whether the server has them or nobody does: runs whose clients have the same are pairs.
     if own and own.without_clients.size:
         kept = [own.without_clients]

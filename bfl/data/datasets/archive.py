@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from bfl.data.datasets.labels import numbered_classes
 from bfl.data.datasets.paths import PathSource
 from bfl.data.datasets.pixels import as_pixels, channels_last
 from bfl.data.images import Images
+from bfl.data.partitions.base import Columns
 from bfl.errors import DataError
 
 CALLED = {
@@ -33,7 +35,8 @@ class Archive(PathSource):
     0..255, by one scale for all of the archive. What 256 levels do not hold is kept as floats.
     Labels are whole numbers from 0 or from 1, [N] or [N, 1], one-hot [N, classes], or strings. An
     array of strings ``class_names`` may name the classes; else there are as many as ``y_train``
-    says. A relative path is looked up in the current folder, then in ``data-dir``.
+    says. Arrays NAME_train and NAME_test are columns for partitions, such as ``site``. A relative
+    path is looked up in the current folder, then in ``data-dir``.
     """
 
     def load(self, location: str, data_dir: Path | None) -> Dataset:
@@ -72,6 +75,8 @@ def read_archive(path: Path, name: str, class_names: tuple[str, ...] = ()) -> Da
         test_labels=test_labels,
         class_names=classes.names,
         numbered_here=classes.here,
+        train_columns=_columns(path, arrays, "_train", len(train)),
+        test_columns=_columns(path, arrays, "_test", len(test)),
     )
     dataset.check(CALLED)
     return Dataset(**{**vars(dataset), "name": name})
@@ -85,8 +90,9 @@ def _read(path: Path) -> dict[str, npt.NDArray[Any]]:
         if missing:
             found = ", ".join(sorted(archive)) or "nothing"
             raise DataError(f"{path}: {', '.join(missing)} missing; the archive holds {found}")
-        wanted = [array for array in (*CALLED.values(), "class_names") if array in archive]
-        return archive.checked(wanted)
+        known = [array for array in (*CALLED.values(), "class_names") if array in archive]
+        others = [a for a in archive if a.endswith(("_train", "_test")) and a not in known]
+        return archive.checked([*known, *others])
 
 
 def _check_images(array: str, shape: tuple[int, ...]) -> None:
@@ -99,6 +105,18 @@ def _check_images(array: str, shape: tuple[int, ...]) -> None:
 
 def _with_channels(images: Images) -> Images:
     return images[..., np.newaxis] if images.ndim == 3 else images
+
+
+def _columns(path: Path, arrays: Mapping[str, npt.NDArray[Any]], end: str, rows: int) -> Columns:
+    """Return the arrays NAME_train or NAME_test, by NAME: what partitions may go by."""
+    others = [name for name in arrays if name.endswith(end) and name not in CALLED.values()]
+    for name in others:
+        if arrays[name].shape != (rows,):
+            raise DataError(
+                f"{path}: {name} has the shape {arrays[name].shape}; expected ({rows},), a value "
+                "for each image, such as its site"
+            )
+    return {name.removesuffix(end): arrays[name] for name in others}
 
 
 def _names(path: Path, names: npt.NDArray[Any] | None) -> tuple[str, ...]:

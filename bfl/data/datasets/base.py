@@ -13,9 +13,11 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
+from bfl.data.datasets.encoding import Encoding
 from bfl.data.datasets.pixels import dark_pixels
 from bfl.data.datasets.reading import Reading, refuse_nested
 from bfl.data.images import Images
+from bfl.data.partitions.base import Columns
 from bfl.errors import ConfigurationError, DataError
 from bfl.federation.assignment import assigned
 from bfl.registry import Component, Registry
@@ -38,8 +40,6 @@ _NAMED = 10
 """Greatest number of absent classes that a message names."""
 
 Labels = npt.NDArray[np.int64]
-Columns = Mapping[str, npt.NDArray[Any]]
-"""Knowledge of each example besides image and label: (N,) values, by a name."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +79,7 @@ class Dataset:
             but what is in it: other data of the same classes may number them otherwise.
         train_columns: What partitions may go by, of each training example, such as its site.
         test_columns: The same of each test example.
+        encoding: What the columns of a table have become here; None: these are images.
     """
 
     name: str
@@ -91,6 +92,7 @@ class Dataset:
     numbered_here: str = ""
     train_columns: Columns = field(default_factory=dict)
     test_columns: Columns = field(default_factory=dict)
+    encoding: Encoding | None = None
 
     @property
     def num_classes(self) -> int:
@@ -172,7 +174,7 @@ class Dataset:
 def said_of(dataset: Dataset) -> list[str]:
     """Return what is to be said of a data set: doubtful pixels and labels, and absent classes."""
     lines = [f"{dataset.name}: {dataset.numbered_here}"] if dataset.numbered_here else []
-    for split in ("train", "test"):
+    for split in ("train", "test") if not dataset.encoding else ():
         images, labels = getattr(dataset, f"{split}_images"), getattr(dataset, f"{split}_labels")
         for task in dataset.tasks or (None,):
             own = images[task.holds(labels)] if task else images

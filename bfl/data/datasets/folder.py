@@ -11,12 +11,13 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from bfl.data.datasets.base import Columns, Dataset, Labels, dataset_sources
+from bfl.data.datasets.base import Dataset, Labels, dataset_sources
 from bfl.data.datasets.paths import PathSource
 from bfl.data.datasets.pixels import as_pixels
 from bfl.data.datasets.reading import AS_STORED, TEST_SHARE, Reading
 from bfl.data.datasets.subset import train_and_test
 from bfl.data.images import Images, check_fits, with_channels
+from bfl.data.partitions.base import Columns
 from bfl.errors import DataError, unknown_name
 from bfl.texts import printable
 

@@ -185,11 +185,11 @@ def dark_pixels(name: str, images: Images) -> list[str]:
         name: What the images are called.
         images: Not empty.
     """
-    images = as_type(images, np.dtype(np.uint8))
-    lowest, highest = int(images.min()), int(images.max())
+    lowest, highest = round(float(images.min())), round(float(images.max()))
     flat = images.reshape(-1)
     # An odd step, so that no row and no channel is passed over.
-    counts = np.bincount(flat[:: flat.size // _AT_ONCE | 1], minlength=WHITE + 1)
+    some = as_type(flat[:: flat.size // _AT_ONCE | 1], np.dtype(np.uint8))
+    counts = np.bincount(some, minlength=WHITE + 1)
     below = np.cumsum(counts)
     # Where all but one in a thousand lie.
     shares = (1 / _FEW, 1 - 1 / _FEW)

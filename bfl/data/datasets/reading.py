@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from bfl.data.datasets.encoding import Encoding
 from bfl.data.images import Images, check_fits, padded, resized, with_channels
 from bfl.errors import ConfigurationError, DataError
 
@@ -15,6 +16,7 @@ if TYPE_CHECKING:
     from bfl.data.datasets.base import Dataset
 
 SIZE, CHANNELS, FIT, TEST_SHARE = "image-size", "image-channels", "image-fit", "test-share"
+TARGET, LEFT_OUT = "target", "columns-left-out"
 """The configuration keys."""
 
 _NESTED = re.compile(r"\s*(padded|resized)\s*:\s*([0-9]+)([0-9x]*)\s*:\s*(.*)", re.IGNORECASE)
@@ -35,25 +37,45 @@ class Reading:
         channels: 1 or 3; 0: as they are.
         fit: How they get the size: ``resize``, or ``pad``, which repeats their edges.
         test_share: Share of the examples that is for testing, where nothing else says which are.
+        target: Name of a table's column of classes; empty: the usual ones are tried.
+        left_out: Names of a table's columns that are no inputs, with commas.
+        encoding: What a table's columns become; None: by its own training rows.
     """
 
     size: int = 0
     channels: int = 0
     fit: str = "resize"
     test_share: float = 0.2
+    target: str = ""
+    left_out: str = ""
+    encoding: Encoding | None = None
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Reading:
         """Return what flat keys and values say, of which some may be missing."""
-        fit, share = str(values.get(FIT, cls.fit)), float(values.get(TEST_SHARE, cls.test_share))
-        return cls(int(values.get(SIZE, 0)), int(values.get(CHANNELS, 0)), fit, share)
+        return cls(
+            int(values.get(SIZE, 0)),
+            int(values.get(CHANNELS, 0)),
+            str(values.get(FIT, cls.fit)),
+            float(values.get(TEST_SHARE, cls.test_share)),
+            str(values.get(TARGET, "")),
+            str(values.get(LEFT_OUT, "")),
+        )
 
     def values(self) -> dict[str, str | int | float]:
         """Return the flat keys and values; none of what is as it is by default."""
-        share = {} if self.test_share == type(self).test_share else {TEST_SHARE: self.test_share}
-        if not (self.size or self.channels):
-            return {**share}
-        return {SIZE: self.size, CHANNELS: self.channels, FIT: self.fit, **share}
+        found: dict[str, str | int | float] = {}
+        if self.size or self.channels:
+            found |= {SIZE: self.size, CHANNELS: self.channels, FIT: self.fit}
+        if self.test_share != AS_STORED.test_share:
+            found[TEST_SHARE] = self.test_share
+        named = {TARGET: self.target, LEFT_OUT: self.left_out}
+        return found | {key: names for key, names in named.items() if names}
+
+    @property
+    def columns_left_out(self) -> list[str]:
+        """The names of the columns that are no inputs."""
+        return [name.strip() for name in self.left_out.split(",") if name.strip()]
 
     def applied(self, dataset: Dataset) -> Dataset:
         """Return a data set with images of the run's shape; labels and classes stay.

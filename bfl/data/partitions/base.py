@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +13,8 @@ from bfl.errors import ConfigurationError, DataError
 from bfl.registry import Component, Registry
 
 Indices = npt.NDArray[np.int64]
+Columns = Mapping[str, npt.NDArray[Any]]
+"""Knowledge of each example besides its label: (N,) values, by a name."""
 
 
 class Partition(Component):
@@ -50,17 +52,23 @@ class Partition(Component):
             )
 
     def split(
-        self, labels: npt.ArrayLike, clients: int, generator: np.random.Generator
+        self,
+        labels: npt.ArrayLike,
+        clients: int,
+        generator: np.random.Generator,
+        columns: Columns | None = None,
     ) -> list[Indices]:
         """Return the indices of every client's examples.
 
-        The result depends on the labels, the number of clients, the settings and the generator
-        alone. The order of a client's indices is random, also where the data are sorted by class.
+        The result depends on the labels, the columns, the number of clients, the settings and the
+        generator alone. The order of a client's indices is random, also where the data are sorted
+        by class.
 
         Args:
             labels: The training labels (N,), integers from 0.
             clients: The number of clients K.
             generator: The source of the randomness, keyed by the run's seed.
+            columns: Arrays (N,) that are known of the examples, such as their sites, by name.
 
         Returns:
             K arrays, none of them empty, that hold each of 0..N−1: once, if it is ``disjoint``.
@@ -71,9 +79,32 @@ class Partition(Component):
         """
         classes = _checked_labels(labels)
         self.check(classes.size, np.unique(classes).size, clients)
-        parts = self.assign(classes, clients, generator)
+        parts = self.assign_by(classes, columns or {}, clients, generator)
         _check_parts(self, parts, classes.size, clients)
         return [generator.permutation(part).astype(np.int64) for part in parts]
+
+    def assign_by(
+        self, labels: Indices, columns: Columns, clients: int, generator: np.random.Generator
+    ) -> Sequence[Indices]:
+        """Return what ``assign`` does; a partition that goes by columns overrides it."""
+        return self.assign(labels, clients, generator)
+
+    def assign_tests(self, columns: Columns, tests: Columns) -> list[Indices] | None:
+        """Return the test examples (K) of the clients; None: they are as the classes say.
+
+        Args:
+            columns: The columns of the training examples.
+            tests: Those of the test examples.
+        """
+        return None
+
+    def names(self, columns: Columns) -> tuple[str, ...]:
+        """Return the clients' names; none: they have their numbers.
+
+        Args:
+            columns: The columns of the training examples.
+        """
+        return ()
 
     @abstractmethod
     def assign(

@@ -248,8 +248,13 @@ def number_of_a_client(name: str) -> tuple[str, str] | None:
     return match[1], match[2]
 
 
-def told(table: Mapping[str, Mapping[str, float]]) -> str:
-    """Return the mean accuracies over the clients in a line for people."""
+def told(table: Mapping[str, Mapping[str, float]], called: Sequence[str] = ()) -> str:
+    """Return the mean accuracies over the clients in a line for people.
+
+    Args:
+        table: What ``evaluated_clients`` gives.
+        called: The clients' names, whose accuracies are told by themselves; none: they have none.
+    """
     names = {
         "global": "global-accuracy",
         "meme": f"last-{MEME}accuracy",
@@ -268,6 +273,13 @@ def told(table: Mapping[str, Mapping[str, float]]) -> str:
         if (impossible := _impossible(row))
     ]
     line = f"own test data of {len(table)} clients, mean accuracy: {', '.join(said) or 'unknown'}"
+    by_name = [
+        f"{name} {row['global-accuracy']:.4f} of {row[TEST_EXAMPLES]:g}"
+        for client, name in enumerate(called)
+        if "global-accuracy" in (row := table.get(str(client), {}))
+    ]
+    if by_name:
+        line += f"; global, by name: {', '.join(by_name)}"
     if left_out:
         line += f"; left out, having said what cannot be: {', '.join(left_out)}"
     return line

@@ -16,6 +16,7 @@ from bfl.configuration import Configuration
 from bfl.configuration.configuration import Value, settings_of
 from bfl.configuration.messages import refused_values
 from bfl.data.datasets import Dataset
+from bfl.data.datasets.encoding import Encoding
 from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.results.environment import describe_environment
 from bfl.experiments.results.run_folder import NETWORK, RunFolder
@@ -47,6 +48,7 @@ class NetworkDescription:
         keys: The configuration keys that prediction depends on.
         threads: TensorFlow's threads in the process that evaluated the run; None if not known.
         versions: The versions of the packages that the bits depend on.
+        encoding: What the columns of a table become; None: the network takes images.
     """
 
     image_shape: tuple[int, int, int]
@@ -54,6 +56,7 @@ class NetworkDescription:
     keys: Mapping[str, Value]
     threads: int | None
     versions: Mapping[str, str | None]
+    encoding: Encoding | None = None
 
     @classmethod
     def of(
@@ -63,7 +66,7 @@ class NetworkDescription:
 
         Args:
             configuration: The run's configuration.
-            dataset: Its data set; its shape and class names are taken.
+            dataset: Its data set; its shape, class names and columns are taken.
             threads: See the attribute.
         """
         parts = (configuration.architecture, configuration.inference)
@@ -80,6 +83,7 @@ class NetworkDescription:
             keys={**plugins, **known, **shared},
             threads=threads,
             versions={name: environment[name] for name in VERSIONS},
+            encoding=dataset.encoding,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -93,6 +97,7 @@ class NetworkDescription:
             "keys": dict(self.keys),
             "threads": self.threads,
             "versions": dict(self.versions),
+            **({"columns": self.encoding.to_list()} if self.encoding else {}),
         }
 
     @classmethod
@@ -120,6 +125,7 @@ class NetworkDescription:
             keys=keys,
             threads=None if threads is None else int(threads),
             versions=dict(content["versions"]),
+            encoding=Encoding.from_list(content["columns"]) if "columns" in content else None,
         )
 
     @property

@@ -1,0 +1,198 @@
+"""Columns of a table as numbers: standardised ones, and categories as one-hot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from bfl.data.images import Images
+from bfl.errors import DataError, unknown_name
+from bfl.texts import printable
+
+if TYPE_CHECKING:
+    from pandas import DataFrame, Series
+
+MOST_CATEGORIES = 100
+"""Most categories of a column; more are rather names than kinds."""
+
+GREY = 127.5
+"""Place of a column's mean on the scale of pixels, and its standard deviation there."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column that a network takes.
+
+    Attributes:
+        name: Its name.
+        categories: Its categories, in the order of their inputs; empty: it holds numbers.
+        mean: The mean of its numbers.
+        deviation: Their standard deviation.
+    """
+
+    name: str
+    categories: tuple[str, ...] = ()
+    mean: float = 0.0
+    deviation: float = 1.0
+
+    def encoded(self, values: Series[Any], where: str) -> npt.NDArray[np.float64]:
+        """Return (N, 1) standardised numbers, or (N, C) zeros and ones.
+
+        Of a category that is none of its own all are 0.
+
+        Raises:
+            DataError: A value is missing, or no number where there have to be numbers.
+        """
+        _check_complete(values, where)
+        if self.categories:
+            return np.asarray(_texts(values)[:, np.newaxis] == np.array(self.categories), float)
+        if not _is_numeric(values):
+            raise DataError(
+                f"{where}: column '{self.name}' holds '{printable(values.iloc[0])}', and the run "
+                "takes numbers"
+            )
+        numbers = values.to_numpy(np.float64)[:, np.newaxis]
+        return np.asarray((numbers - self.mean) / self.deviation)
+
+
+@dataclass(frozen=True)
+class Encoding:
+    """Encoding of a table's rows as what a network takes.
+
+    Rows are "images" of a height and a channel of 1, on the scale of pixels: numbers with the mean
+    127.5 and that standard deviation, which a network takes as 0 and 1.
+
+    Attributes:
+        columns: The columns, in their order.
+    """
+
+    columns: tuple[Column, ...]
+
+    @classmethod
+    def of(cls, rows: DataFrame, where: str) -> Encoding:
+        """Return the encoding by the means, deviations and categories of rows.
+
+        The sums that means and deviations are made of add up over clients, so theirs are those of
+        all training rows, however these are split.
+
+        Args:
+            rows: The training rows of all clients, without target.
+            where: What they are, for messages.
+
+        Raises:
+            DataError: There are no columns, or one can be neither of the two.
+        """
+        if not len(rows.columns):
+            raise DataError(f"{where} has no column besides those that are no inputs")
+        return cls(tuple(_column(rows[name], where) for name in rows.columns))
+
+    @property
+    def width(self) -> int:
+        """The number of inputs."""
+        return sum(len(column.categories) or 1 for column in self.columns)
+
+    def encoded(self, rows: DataFrame | npt.ArrayLike, where: str = "the table") -> Images:
+        """Return rows as a network takes them, float32 (N, 1, width, 1).
+
+        Args:
+            rows: A data frame with the columns, or an array (N, columns) in their order.
+            where: What they are, for messages.
+
+        Raises:
+            DataError: A column is missing, or a value.
+        """
+        import pandas
+
+        names = [column.name for column in self.columns]
+        if not isinstance(rows, pandas.DataFrame):
+            array = np.asarray(rows)
+            if array.ndim != 2 or array.shape[1] != len(names):
+                raise DataError(
+                    f"{where} has the shape {array.shape}; expected a data frame with the columns "
+                    f"{', '.join(names)}, or an array (N, {len(names)}) in this order"
+                )
+            rows = pandas.DataFrame(array, columns=names).infer_objects()
+        check_columns(names, rows, where)
+        parts = [column.encoded(rows[column.name], where) for column in self.columns]
+        values = GREY * (np.concatenate(parts, axis=1) + 1)
+        return values.astype(np.float32)[:, np.newaxis, :, np.newaxis]
+
+    def to_list(self) -> list[dict[str, Any]]:
+        """Return the columns as JSON has them."""
+        return [asdict(column) for column in self.columns]
+
+    @classmethod
+    def from_list(cls, columns: Sequence[Mapping[str, Any]]) -> Encoding:
+        """Return what ``to_list`` gives.
+
+        Raises:
+            TypeError, KeyError, ValueError: It is something else.
+        """
+        return cls(
+            tuple(
+                Column(
+                    str(column["name"]),
+                    tuple(map(str, column["categories"])),
+                    float(column["mean"]),
+                    float(column["deviation"]),
+                )
+                for column in columns
+            )
+        )
+
+
+def check_columns(names: Sequence[str], rows: DataFrame, where: str) -> None:
+    """Refuse names that are those of no column.
+
+    Raises:
+        DataError: With the nearest name.
+    """
+    known = [str(name) for name in rows.columns]
+    for name in names:
+        if name not in known:
+            raise DataError(f"{where}: {unknown_name('column', name, known)}")
+
+
+def _column(values: Series[Any], where: str) -> Column:
+    name = str(values.name)
+    _check_complete(values, where)
+    if _is_numeric(values):
+        numbers = values.to_numpy(np.float64)
+        return Column(name, mean=float(numbers.mean()), deviation=float(numbers.std()) or 1.0)
+    if values.dtype.kind in "mM":
+        raise DataError(
+            f"{where}: column '{name}' holds dates, which are no inputs; make numbers of them, or "
+            "leave it out (columns-left-out)"
+        )
+    categories = tuple(map(str, np.unique(_texts(values))))
+    if len(categories) > MOST_CATEGORIES:
+        raise DataError(
+            f"{where}: column '{name}' has {len(categories)} categories, such as "
+            f"'{printable(categories[0])}', and at most {MOST_CATEGORIES} are taken; leave it out "
+            "(columns-left-out), or store numbers"
+        )
+    return Column(name, categories)
+
+
+def _is_numeric(values: Series[Any]) -> bool:
+    return values.dtype.kind in "biuf"
+
+
+def _texts(values: Series[Any]) -> npt.NDArray[np.str_]:
+    return np.asarray(values.to_numpy(object), str)
+
+
+def _check_complete(values: Series[Any], where: str) -> None:
+    bad = values.isna().to_numpy()
+    if not bad.any() and _is_numeric(values):
+        bad = ~np.isfinite(values.to_numpy(np.float64))
+    if bad.any():
+        row = int(bad.argmax())
+        raise DataError(
+            f"{where}: row {values.index[row] + 1} has no value in column '{values.name}', as "
+            f"{bad.sum() - 1} others; leave out the rows, or the column (columns-left-out)"
+        )

@@ -1,0 +1,118 @@
+"""Tables: CSV and Parquet files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+from bfl.data.datasets.base import Dataset, dataset_sources
+from bfl.data.datasets.encoding import Encoding, check_columns
+from bfl.data.datasets.labels import numbered_classes
+from bfl.data.datasets.paths import PathSource
+from bfl.data.datasets.reading import AS_STORED, LEFT_OUT, TARGET, TEST_SHARE, Reading
+from bfl.data.datasets.subset import train_and_test
+from bfl.data.partitions.base import Columns
+from bfl.errors import DataError
+
+if TYPE_CHECKING:
+    from pandas import DataFrame
+
+TARGETS = ("target", "label", "class", "y")
+"""Usual names of the column of classes, in the order of preference."""
+
+PARQUET = (".parquet", ".pq")
+SUFFIXES = (".csv", *PARQUET)
+"""Endings of the files that hold tables."""
+
+
+@dataset_sources.register("table")
+class Table(PathSource):
+    """A table of rows and named columns: ``table:FILE.csv`` or ``table:FILE.parquet``.
+
+    The column ``target`` has the classes, as texts or numbers; ``test-share`` of the rows are for
+    testing. All other columns but ``columns-left-out`` are inputs: numbers are standardised by the
+    training rows of all clients, and categories become an input each, 0 or 1. It takes a network of
+    dense layers, such as ``model="mlp"``. Partitions may go by any column.
+    """
+
+    reads_keys: ClassVar[frozenset[str]] = frozenset({TEST_SHARE, TARGET, LEFT_OUT})
+
+    def load(self, location: str, data_dir: Path | None) -> Dataset:
+        """Return the data set of the table, read by the defaults of the keys."""
+        return self.load_in(AS_STORED, location, data_dir)
+
+    def load_in(self, reading: Reading, location: str, data_dir: Path | None) -> Dataset:
+        """Return the data set of the table; its rows are on the scale of pixels (``Encoding``)."""
+        path = self.find(location, data_dir)
+        rows = read_table(path)
+        target, left_out = _target(path, rows, reading.target), reading.columns_left_out
+        check_columns(left_out, rows, f"{path} ({LEFT_OUT})")
+        if rows[target].isna().any():
+            row = int(rows[target].isna().to_numpy().argmax()) + 1
+            raise DataError(f"{path}: row {row} has no value in column '{target}', its class")
+        values = rows[target].to_numpy()
+        texts = values.astype(str) if values.dtype.kind == "O" else values
+        try:
+            classes = numbered_classes({f"column '{target}'": texts}, ())
+        except DataError as error:
+            raise DataError(f"{path}: {error}") from error
+        labels = classes.labels[0]
+        train, test = train_and_test(labels, reading.test_share)
+        inputs = rows.drop(columns=[target, *left_out])
+        encoding = reading.encoding or Encoding.of(inputs.iloc[train], str(path))
+        here = f"its columns are standardised by its own {train.size} training rows"
+        dataset = Dataset(
+            name=f"{self.name}:{location}",
+            train_images=encoding.encoded(inputs.iloc[train], str(path)),
+            train_labels=labels[train],
+            test_images=encoding.encoded(inputs.iloc[test], str(path)),
+            test_labels=labels[test],
+            class_names=classes.names,
+            numbered_here="; ".join(filter(None, [here, classes.here])),
+            train_columns=_columns(rows.iloc[train]),
+            test_columns=_columns(rows.iloc[test]),
+            encoding=encoding,
+        )
+        dataset.check()
+        return dataset
+
+
+def read_table(path: Path) -> DataFrame:
+    """Return the table in a CSV or Parquet file.
+
+    Raises:
+        DataError: It is none, is empty, or has a column twice.
+    """
+    import pandas
+
+    suffix = path.suffix.lower()
+    if suffix not in SUFFIXES:
+        raise DataError(f"{path} is no table; its name ends with {', '.join(SUFFIXES)}")
+    try:
+        rows = pandas.read_parquet(path) if suffix in PARQUET else pandas.read_csv(path)
+    # pandas, its parsers and PyArrow have exceptions of their own, by what is damaged.
+    except Exception as error:
+        raise DataError(f"{path} cannot be read as a table: {error}".split("\n")[0]) from error
+    rows.columns = rows.columns.map(str)
+    if rows.empty or not rows.columns.is_unique:
+        raise DataError(f"{path} has {'no rows' if rows.empty else 'a column twice'}")
+    return rows.reset_index(drop=True)
+
+
+def _target(path: Path, rows: DataFrame, target: str) -> str:
+    if target:
+        check_columns([target], rows, f"{path} ({TARGET})")
+        return target
+    for name in TARGETS:
+        if name in rows.columns:
+            return name
+    raise DataError(
+        f"{path} has no column {' or '.join(TARGETS)}; say which has the classes in the key "
+        f"{TARGET}: {', '.join(rows.columns)}"
+    )
+
+
+def _columns(rows: DataFrame) -> Columns:
+    """Return all columns as arrays, those of anything but numbers as texts."""
+    arrays = {name: rows[name].to_numpy() for name in rows.columns}
+    return {n: a if a.dtype.kind in "biuf" else a.astype(str) for n, a in arrays.items()}

@@ -1,0 +1,113 @@
+"""Tables in CSV and Parquet files, written by pandas on the spot."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from bfl.data.datasets import Reading, load_dataset
+from bfl.data.datasets.encoding import Encoding
+from bfl.errors import BflError
+
+
+def rows(**changes: Any) -> pd.DataFrame:
+    generator = np.random.default_rng(0)
+    columns = {
+        "age": generator.normal(50.0, 10.0, 40),
+        "stage": generator.choice(["i", "ii", "iii"], 40),
+        "site": np.repeat(["north", "south"], 20),
+        "visits": np.arange(40),
+        "constant": np.full(40, 7.0),
+        "outcome": np.tile(["well", "ill"], 20),
+        **changes,
+    }
+    return pd.DataFrame({name: values for name, values in columns.items() if values is not None})
+
+
+def save(folder: Path, frame: pd.DataFrame, name: str = "some.csv") -> str:
+    path = folder / name
+    frame.to_parquet(path) if name.endswith("parquet") else frame.to_csv(path, index=False)
+    return f"table:{path}"
+
+
+READING = Reading(target="outcome", left_out="site", test_share=0.25)
+
+
+@pytest.mark.parametrize("name", ["some.csv", "some.parquet"])
+def test_numbers_are_standardised_by_training_rows_and_categories_are_one_hot(
+    tmp_path: Path, name: str
+) -> None:
+    frame = rows()
+    dataset = load_dataset(save(tmp_path, frame, name), "", READING)
+    assert dataset.class_names == ("ill", "well")
+    assert dataset.image_shape == (1, 6, 1)
+    assert np.bincount(dataset.test_labels).tolist() == [5, 5]
+    # What a network takes, of both splits; a row is found again by its number of visits.
+    inputs = [a[:, 0, :, 0] / 127.5 - 1 for a in (dataset.train_images, dataset.test_images)]
+    visits = dataset.train_columns["visits"], dataset.test_columns["visits"]
+    assert sorted([*visits[0], *visits[1]]) == list(range(40))
+    train = frame.loc[visits[0]]
+    for part, which, labels in zip(
+        inputs, visits, (dataset.train_labels, dataset.test_labels), strict=True
+    ):
+        own = frame.loc[which]
+        age = (own["age"] - train["age"].mean()) / train["age"].std(ddof=0)
+        np.testing.assert_allclose(part[:, 0], age, atol=1e-5)
+        stages = [own["stage"] == stage for stage in ("i", "ii", "iii")]
+        np.testing.assert_allclose(part[:, 1:4], np.stack(stages, axis=1), atol=1e-6)
+        np.testing.assert_allclose(part[:, 5], 0.0, atol=1e-6)
+        assert (np.array(["ill", "well"])[labels] == own["outcome"]).all()
+    assert dataset.train_columns["site"].tolist() == train["site"].tolist()
+
+
+def test_sums_over_clients_give_the_same_encoding(tmp_path: Path) -> None:
+    """Counts, sums and sums of squares of the parts alone."""
+    frame = rows().drop(columns=["outcome", "site", "stage"])
+    parts = [frame.iloc[:7], frame.iloc[7:30], frame.iloc[30:]]
+    count = sum(len(part) for part in parts)
+    mean = sum(part["age"].sum() for part in parts) / count
+    square = sum((part["age"] ** 2).sum() for part in parts) / count
+    column = Encoding.of(frame, "rows").columns[0]
+    np.testing.assert_allclose(column.mean, mean, rtol=1e-12)
+    np.testing.assert_allclose(column.deviation, np.sqrt(square - mean**2), rtol=1e-10)
+
+
+def test_an_encoding_is_the_same_after_it_was_stored(tmp_path: Path) -> None:
+    frame = rows().drop(columns=["outcome"])
+    encoding = Encoding.of(frame, "rows")
+    again = Encoding.from_list(encoding.to_list())
+    assert again == encoding
+    np.testing.assert_array_equal(again.encoded(frame), encoding.encoded(frame))
+    # Columns in another order, and a category that the training rows do not have.
+    other = frame[frame.columns[::-1]].assign(stage="iv")
+    assert (again.encoded(other)[:, 0, 1:4, 0] == 127.5).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "reading", "said"),
+    [
+        ({}, Reading(), "target or label or class or y.*target: age"),
+        ({}, Reading(target="outcomes"), "did you mean 'outcome'"),
+        ({}, Reading(target="outcome", left_out="sites"), "did you mean 'site'"),
+        ({"age": [*range(38), np.nan, 1.0]}, READING, "row 39 .*'age'"),
+        ({"stage": ["i"] * 4 + [None] + ["ii"] * 35}, READING, "row 5 .*'stage'"),
+        ({"outcome": ["well"] * 9 + [None] + ["ill"] * 30}, READING, "row 10 .*'outcome'"),
+        ({"outcome": ["well"] * 40}, READING, "two classes"),
+        ({"outcome": np.linspace(0, 1, 40)}, READING, "'outcome'"),
+    ],
+)
+def test_bad_tables_are_refused_in_one_line(
+    tmp_path: Path, changes: dict[str, Any], reading: Reading, said: str
+) -> None:
+    word = save(tmp_path, rows(**changes))
+    with pytest.raises(BflError, match=said) as error:
+        load_dataset(word, "", reading)
+    assert "\n" not in str(error.value)
+
+
+def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "some.parquet").write_text("no table")
+    with pytest.raises(BflError, match=r"some\.parquet"):
+        load_dataset(f"table:{tmp_path / 'some.parquet'}")

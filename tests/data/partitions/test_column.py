@@ -1,0 +1,80 @@
+"""Natural partitions, by a column of the data, and what a partition of one's own sees."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from bfl.configuration import resolve
+from bfl.data.datasets import load_dataset
+from bfl.data.partitions import Partition, partitions
+from bfl.errors import ConfigurationError, DataError
+from bfl.randomness import generator
+
+LABELS = np.array([0, 1, 0, 1, 1, 0])
+SITES = {"site": np.array(["south", "north", "south", "east", "north", "south"])}
+
+
+def test_each_value_is_a_client_in_the_order_of_the_values() -> None:
+    column = partitions.create("column:site")
+    parts = column.split(LABELS, 3, generator(0), SITES)
+    assert [sorted(part.tolist()) for part in parts] == [[3], [1, 4], [0, 2, 5]]
+    assert column.names(SITES) == ("east", "north", "south")
+    tests = {"site": np.array(["north", "west", "south", "north"])}
+    found = column.assign_tests(SITES, tests)
+    assert found is not None
+    assert [part.tolist() for part in found] == [[], [0, 3], [2]]
+    assert column.assign_tests(SITES, {}) is None
+
+
+def test_the_word_with_a_colon_is_two_keys() -> None:
+    short = resolve({"partition": "column:site"}, check_data=False)
+    long = resolve({"partition": "column", "site-column": "site"}, check_data=False)
+    assert short == long
+    assert resolve(short.values, check_data=False) == short
+
+
+@pytest.mark.parametrize(
+    ("clients", "columns", "said"),
+    [
+        (4, SITES, "3 values, east, north, south; allowed: clients=3"),
+        (3, {"sites": SITES["site"]}, "did you mean 'sites'"),
+        (3, {}, "has no columns"),
+    ],
+)
+def test_what_does_not_fit_is_refused(clients: int, columns: Any, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said) as error:
+        partitions.create("column:site").split(LABELS, clients, generator(0), columns)
+    assert "\n" not in str(error.value)
+
+
+def test_a_colon_behind_another_partition_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="unknown partition 'iid:site'"):
+        partitions.create("iid:site")
+
+
+def test_a_partition_of_ones_own_sees_labels_and_columns() -> None:
+    class ByYear(Partition):
+        def assign(self, labels: Any, clients: int, generator: Any) -> Any:
+            raise AssertionError("it goes by columns")
+
+        def assign_by(self, labels: Any, columns: Any, clients: int, generator: Any) -> Any:
+            return np.array_split(np.argsort(columns["year"] + 0 * labels), clients)
+
+    years = {"year": np.array([3, 1, 2, 6, 5, 4])}
+    parts = ByYear().split(LABELS, 2, generator(0), years)
+    assert [sorted(part.tolist()) for part in parts] == [[0, 1, 2], [3, 4, 5]]
+
+
+def test_arrays_of_an_archive_are_columns(tmp_path: Path) -> None:
+    images = np.arange(6 * 4, dtype=np.uint8).reshape(6, 2, 2)
+    arrays = {"x_train": images, "y_train": LABELS, "x_test": images[:2], "y_test": LABELS[:2]}
+    sites = {"site_train": SITES["site"], "site_test": SITES["site"][:2]}
+    np.savez(tmp_path / "some.npz", **arrays, **sites)
+    dataset = load_dataset(f"npz:{tmp_path / 'some.npz'}")
+    assert dataset.train_columns["site"].tolist() == SITES["site"].tolist()
+    assert dataset.test_columns["site"].tolist() == ["south", "north"]
+    np.savez(tmp_path / "some.npz", **arrays, site_train=SITES["site"][:3])
+    with pytest.raises(DataError, match=r"site_train has the shape \(3,\)"):
+        load_dataset(f"npz:{tmp_path / 'some.npz'}")
