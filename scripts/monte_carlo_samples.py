@@ -55,7 +55,7 @@ def judged(rule: str, folder: Path) -> Iterator[dict[str, Any]]:
     run = bfl.run(KEYS, strategy=rule, backend="serial", output_dir=folder, name=rule)
     configuration = resolve(run.configuration)
     keys = configuration.keys
-    dataset = cached_dataset(keys.dataset, keys.data_dir, keys.image_shape)
+    dataset = cached_dataset(keys.dataset, keys.data_dir, keys.reading)
     evaluator = Evaluator(configuration, dataset)
     for samples in SAMPLES:
         values: dict[str, list[float]] = {metric: [] for metric in METRICS}

@@ -23,7 +23,7 @@ def main(clients: str, folder: str, *run_config: str) -> None:
     """Write the archives."""
     configuration = resolve({**read_run_config(run_config), "clients": int(clients)})
     keys = configuration.keys
-    dataset = cached_dataset(keys.dataset, keys.data_dir, keys.image_shape)
+    dataset = cached_dataset(keys.dataset, keys.data_dir, keys.reading)
     used = train_positions(dataset, keys.train_examples, keys.clients)
     parts = configuration.partition.split(
         dataset.train_labels[used], keys.clients, randomness.generator(keys.seed, "partition")

@@ -54,7 +54,7 @@ def test_another_domain_serves_as_the_servers_own_images(tmp_path: Path) -> None
     given: dict[str, Any] = {"examples": 0.0, "train_examples": 0.0, "clients": 3, "seed": 0}
     for shape in (Reading(), Reading(12, 3)):
         run = load_dataset("digits", "", shape)
-        own = load_server_data("npz:far.npz", run, data_dir=str(tmp_path), shape=shape, **given)
+        own = load_server_data("npz:far.npz", run, data_dir=str(tmp_path), reading=shape, **given)
         assert own is not None
         assert own.images.shape == (40, *run.image_shape)
 
