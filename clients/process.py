@@ -79,7 +79,7 @@ def own_data(location: str, reading: Reading = AS_STORED) -> TrainingData:
         raise DataError(
             f"{dataset.name}: {dataset.numbered_here}; with data of your own, labels have to be "
             "integers that count from 0 as the run's do, or texts besides an array class_names; a "
-            "folder of images has a classes.txt"
+            "folder of images has a classes.txt, and a table FILE.csv a FILE.columns.json"
         )
     return _training_data(dataset)
 

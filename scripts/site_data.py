@@ -26,7 +26,10 @@ def main(clients: str, folder: str, *run_config: str) -> None:
     dataset = cached_dataset(keys.dataset, keys.data_dir, keys.reading)
     used = train_positions(dataset, keys.train_examples, keys.clients)
     parts = configuration.partition.split(
-        dataset.train_labels[used], keys.clients, randomness.generator(keys.seed, "partition")
+        dataset.train_labels[used],
+        keys.clients,
+        randomness.generator(keys.seed, "partition"),
+        {name: values[used] for name, values in dataset.train_columns.items()},
     )
     for partition_id, part in enumerate(parts):
         np.savez(

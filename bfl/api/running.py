@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from bfl.api.alone import running_alone
+from bfl.api.arrays import Data, stored
 from bfl.api.result import Result, load
 from bfl.configuration import resolve
 from bfl.configuration.sources import is_all_given, read_config_file
@@ -34,6 +35,7 @@ def run(
     configuration: Mapping[str, Any] | str | os.PathLike[str] | None = None,
     /,
     *,
+    data: Data | None = None,
     backend: str = "ray",
     backend_config: Mapping[str, Any] | None = None,
     verbose: bool = False,
@@ -44,6 +46,9 @@ def run(
     Args:
         configuration: Keys to begin with: a TOML file, such as those in ``configs/`` and every
             run's ``config.toml``, or a mapping; ``keys`` win over it.
+        data: Data in memory, in place of the key ``dataset``: ``(x, y)`` of images or of rows,
+            ``(x_train, y_train, x_test, y_test)`` of images, or a data frame with a target column.
+            They are written below ``output_dir`` once, for the processes of the run.
         backend: ``"ray"``, Flower's engine on this machine or on a cluster; or ``"serial"``, in
             this process, one client after the other. The posterior is the same.
         backend_config: Flower's, for instance ``{"client_resources": {"num_gpus": 0.1}}``.
@@ -67,6 +72,8 @@ def run(
     app = FlowerApp.own()
     changes = _plain(keys)
     given = {**_read(configuration, changes), **changes}
+    if data is not None:
+        given["dataset"] = _dataset(data, given)
     count, overrides = agree_on_clients(None, given, app.defaults)
     resolved = resolve(app.run_config(overrides))
     name = resolved.keys.name or made_up_name(resolved)
@@ -81,6 +88,16 @@ def run(
             with RayEngine(app, engine_config, most_clients=count, verbose=verbose) as engine:
                 engine.run(overrides, count)
     return load(output_dir / name)
+
+
+def _dataset(data: Data, given: Mapping[str, Any]) -> str:
+    """Return the key ``dataset`` of data in memory; other keys are checked before it is written."""
+    if "dataset" in given:
+        raise ConfigurationError(
+            f"data and dataset ({given['dataset']!r}) are both given; allowed: one of them"
+        )
+    keys = resolve(given, check_data=False).keys
+    return stored(data, keys.output_dir, keys.test_share)
 
 
 def _read(

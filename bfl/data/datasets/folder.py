@@ -6,17 +6,17 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from bfl.data.datasets.base import Dataset, Labels, dataset_sources
 from bfl.data.datasets.paths import PathSource
-from bfl.data.datasets.pixels import as_pixels
+from bfl.data.datasets.pictures import pixels_of, stacked
 from bfl.data.datasets.reading import AS_STORED, TEST_SHARE, Reading
 from bfl.data.datasets.subset import train_and_test
-from bfl.data.images import Images, check_fits, with_channels
+from bfl.data.images import Images
 from bfl.data.partitions.base import Columns
 from bfl.errors import DataError, unknown_name
 from bfl.texts import printable
@@ -84,7 +84,8 @@ class Folder(PathSource):
             positions = train_and_test(labels[0], reading.test_share)
             labels = [labels[0][part] for part in positions]
             every = [every[0].part(part) for part in positions]
-        images = _images([path for files in every for path in files.paths], reading)
+        paths = [path for files in every for path in files.paths]
+        images = stacked(map(_opened, paths), len(paths), reading)
         train = len(labels[0])
         dataset = Dataset(
             name=f"{self.name}:{location}",
@@ -167,62 +168,18 @@ def _numbers(root: Path, files: _Files, names: Sequence[str]) -> Labels:
     return np.array([number[name] for name in files.classes], np.int64)
 
 
-def _images(paths: Sequence[Path], reading: Reading) -> Images:
-    """Return images in the shape that they get: uint8, or float32 if any has more than 8 bits.
+def _opened(path: Path) -> tuple[str, Images]:
+    """Return an image with its name, turned as its camera has said.
 
     Raises:
-        DataError: An image cannot be read, or they differ in size and get none; it is named.
+        DataError: It cannot be read.
     """
-    found: list[Images] = []
-    for path in paths:
-        image = _image(path)
-        try:
-            found.append(reading.images(image[np.newaxis])[0])
-            if len(found) == 1:
-                check_fits(len(paths), found[0].shape)
-        except ValueError as error:
-            raise DataError(f"{path}: {error}") from error
-    odd = next((k for k, image in enumerate(found) if image.shape[:2] != found[0].shape[:2]), 0)
-    if odd:
-        sizes = [" x ".join(map(str, found[k].shape[:2])) for k in (0, odd)]
-        raise DataError(
-            f"{paths[odd]} is {sizes[1]} and {paths[0]} {sizes[0]} (height x width); images of "
-            "several sizes need the key image-size"
-        )
-    channels = max(image.shape[2] for image in found)
-    dtype = np.result_type(*{image.dtype for image in found})
-    images = np.empty((len(found), *found[0].shape[:2], channels), dtype)
-    for place, image in enumerate(found):
-        images[place] = with_channels(image, channels)
-    return images
-
-
-def _image(path: Path) -> Images:
-    """Return an image (H, W, C) of one channel or three."""
     from PIL import Image, ImageOps
 
     try:
-        with Image.open(path) as opened:
-            raw = str(opened.tile)  # of 16-bit colours Pillow gives the upper 8 bits
-            image = ImageOps.exif_transpose(opened)
-            grey = image.mode in ("1", "L", "LA")
-            wide = image.mode.startswith(("I", "F"))
-            if not wide and ";16" in raw:
-                raise DataError("colours of 16 bits, of which Pillow reads 8: store arrays (npz:)")
-            pixels = np.asarray(image if wide else image.convert("L" if grey else "RGB"))
+        with Image.open(path) as image:
+            ImageOps.exif_transpose(image, in_place=True)
+            return str(path), pixels_of(image)
     # Pillow and its decoders have exceptions of their own, by what is damaged.
     except Exception as error:
         raise DataError(f"{path} cannot be read: {error}") from error
-    if not wide:
-        return pixels if pixels.ndim == 3 else pixels[..., np.newaxis]
-    return _deep(path, pixels)[..., np.newaxis]
-
-
-def _deep(path: Path, pixels: npt.NDArray[Any]) -> Images:
-    """Return a grey image of 16 bits, or of floats of 0 to 1, on the scale of 0 to 255."""
-    if pixels.dtype.kind in "iu" and pixels.min() >= 0 and pixels.max() < 2**16:
-        return np.asarray(pixels / 257, np.float32)
-    try:
-        return as_pixels({"the image": pixels})["the image"].astype(np.float32)
-    except DataError as error:
-        raise DataError(f"{path}: {error}") from error

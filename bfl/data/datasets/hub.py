@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -12,6 +12,9 @@ import numpy.typing as npt
 
 from bfl.data.datasets.base import Dataset, DatasetSource, dataset_sources
 from bfl.data.datasets.labels import numbered_classes
+from bfl.data.datasets.paths import PathSource
+from bfl.data.datasets.pictures import pixels_of, stacked
+from bfl.data.datasets.reading import AS_STORED, Reading
 from bfl.data.images import Images, with_channels
 from bfl.errors import ConfigurationError, DataError
 
@@ -31,7 +34,7 @@ MISSING_LIBRARY = (
 class Hub(DatasetSource):
     """A data set of the Hugging Face hub: ``hf:NAME``, or ``hf:NAME:SUBSET``.
 
-    It needs a column of images of one size, a column of labels (classes, whole numbers or words),
+    It needs a column of images, a column of labels (classes, whole numbers or words),
     a split ``train`` and a labelled split ``test`` (or ``validation``).
     """
 
@@ -56,10 +59,45 @@ class Hub(DatasetSource):
         return True
 
     def load(self, location: str, data_dir: Path | None) -> Dataset:
-        """Return the data set of the hub."""
+        """Return the data set of the hub, its images as they are."""
+        return self.load_in(AS_STORED, location, data_dir)
+
+    def load_in(self, reading: Reading, location: str, data_dir: Path | None) -> Dataset:
+        """Return the data set of the hub, each image brought into its shape when it is read."""
         super().check_location(location, data_dir)
         repository, _, subset = location.partition(":")
-        return load_from_hub(repository, subset or None, f"hf:{location}")
+        return load_from_hub(repository, subset or None, f"hf:{location}", reading)
+
+
+@dataset_sources.register("disk")
+class Disk(PathSource):
+    """A folder of ``datasets.DatasetDict.save_to_disk``: ``disk:PATH``.
+
+    It needs what ``hf:NAME`` needs: a column of images, one of labels, and the splits ``train`` and
+    ``test`` (or ``validation``).
+    """
+
+    is_folder: ClassVar[bool] = True
+
+    def load(self, location: str, data_dir: Path | None) -> Dataset:
+        """Return the data set of the folder, its images as they are."""
+        return self.load_in(AS_STORED, location, data_dir)
+
+    def load_in(self, reading: Reading, location: str, data_dir: Path | None) -> Dataset:
+        """Return the data set of the folder, each image brought into its shape when it is read."""
+        import datasets
+
+        path = self.find(location, data_dir)
+        try:
+            found = datasets.load_from_disk(str(path))
+        # The library and PyArrow have exceptions of their own, by what is damaged.
+        except Exception as error:
+            raise DataError(f"{path} is no folder of save_to_disk: {error}") from error
+        tests = [split for split in TEST_SPLITS if split in found]
+        if not isinstance(found, datasets.DatasetDict) or "train" not in found or not tests:
+            raise DataError(f"{path} needs the splits train and {' or '.join(TEST_SPLITS)}")
+        splits = {split: found[split] for split in ("train", *tests)}
+        return of_splits(splits, str(path), f"{self.name}:{location}", reading)
 
 
 def library_installed() -> bool:
@@ -67,21 +105,38 @@ def library_installed() -> bool:
     return importlib.util.find_spec("flwr_datasets") is not None
 
 
-def load_from_hub(repository: str, subset: str | None, name: str) -> Dataset:
+def load_from_hub(
+    repository: str, subset: str | None, name: str, reading: Reading = AS_STORED
+) -> Dataset:
     """Return a data set of the hub as arrays.
 
     Args:
         repository: The data set's name on the hub.
         subset: Its subset, where it has several.
         name: The data set's name here.
+        reading: The shape that its images get.
 
     Raises:
         DataError: The hub cannot be reached or has no such data set, or the data set has no
             images, labels or splits as needed.
     """
-    splits = open_splits(repository, subset)
+    return of_splits(open_splits(repository, subset), repository, name, reading)
+
+
+def of_splits(splits: Mapping[str, Any], repository: str, name: str, reading: Reading) -> Dataset:
+    """Return splits of the library ``datasets`` as arrays.
+
+    Args:
+        splits: ``train``, and those to test on, the first preferred.
+        repository: What they are, for messages.
+        name: The data set's name here.
+        reading: The shape that its images get.
+
+    Raises:
+        DataError: They have no images or labels as needed.
+    """
     train, test = (
-        to_arrays(splits[name], f"{repository}, split {name}")
+        to_arrays(splits[name], f"{repository}, split {name}", reading)
         for name in ("train", _labelled(repository, splits))
     )
     if train.names != test.names:
@@ -156,19 +211,22 @@ class Split(NamedTuple):
     names: tuple[str, ...]
 
 
-def to_arrays(split: Any, where: str) -> Split:
+def to_arrays(split: Any, where: str, reading: Reading = AS_STORED) -> Split:
     """Return a split as arrays.
 
     Args:
         split: A ``datasets.Dataset`` with a column of images and one of labels.
         where: What it is, for messages.
+        reading: The shape that its images get.
 
     Raises:
-        DataError: A column is missing or ambiguous, images differ in size or are not of 8 bits,
-            or an example has no label.
+        DataError: A column is missing or ambiguous, images differ in size and get none, or an
+            example has no label.
     """
     image_column, label_column = find_columns(split, where)
-    images = _stack(split, image_column, where)
+    if not len(split):
+        raise DataError(f"{where}: no images")
+    images = stacked(_opened(split, image_column, where), len(split), reading)
     given = split[label_column][:]
     if any(label is None for label in given):
         raise DataError(f"{where}: column '{label_column}' has examples without a label")
@@ -202,39 +260,15 @@ def find_columns(split: Any, where: str) -> tuple[str, str]:
     return image_columns[0], preferred[0]
 
 
-def _stack(split: Any, column: str, where: str) -> Images:
-    images = []
-    for i in range(len(split)):
+def _opened(split: Any, column: str, where: str) -> Iterator[tuple[str, Images]]:
+    for number in range(len(split)):
+        name = f"{where}, image {number}"
         try:
-            image = split[i][column]
+            image = split[number][column]
+            pixels = None if image is None else pixels_of(image)
         # Pillow and its decoders have exceptions of their own, by what is damaged.
         except Exception as error:
-            raise DataError(f"{where}, image {i}: cannot be read: {error}") from error
-        images.append(_pixels(image, f"{where}, image {i}"))
-    if not images:
-        raise DataError(f"{where}: no images")
-    sizes = sorted({image.shape[:2] for image in images})
-    if len(sizes) > 1:
-        raise DataError(
-            f"{where}: images of {len(sizes)} sizes (height, width), from {sizes[0]} to "
-            f"{sizes[-1]}; resize them to one size first"
-        )
-    # Some colour sets hold a few grey images: these get three equal channels.
-    channels = max(image.shape[2] for image in images)
-    stacked = np.empty((len(images), *sizes[0], channels), np.uint8)
-    for target, image in zip(stacked, images, strict=True):
-        target[...] = image
-    return stacked
-
-
-def _pixels(image: Any, where: str) -> Images:
-    if image is None:
-        raise DataError(f"{where}: there is no image")
-    if image.mode.startswith(("I", "F")):
-        raise DataError(f"{where}: mode {image.mode}; images have 8 bits per channel")
-    grey = image.mode in ("1", "L", "LA")
-    try:
-        pixels = np.asarray(image.convert("L" if grey else "RGB"), np.uint8)
-    except Exception as error:  # as above: Pillow decodes when it has to
-        raise DataError(f"{where}: cannot be read: {error}") from error
-    return pixels[..., np.newaxis] if grey else pixels
+            raise DataError(f"{name}: cannot be read: {error}") from error
+        if pixels is None:
+            raise DataError(f"{name}: there is no image")
+        yield name, pixels

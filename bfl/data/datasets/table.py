@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 TARGETS = ("target", "label", "class", "y")
 """Usual names of the column of classes, in the order of preference."""
 
+COLUMNS = ".columns.json"
+"""Ending of the file beside a table that says its columns and classes, as network.json does."""
+
 PARQUET = (".parquet", ".pq")
 SUFFIXES = (".csv", *PARQUET)
 """Endings of the files that hold tables."""
@@ -31,11 +35,19 @@ class Table(PathSource):
 
     The column ``target`` has the classes, as texts or numbers; ``test-share`` of the rows are for
     testing. All other columns but ``columns-left-out`` are inputs: numbers are standardised by the
-    training rows of all clients, and categories become an input each, 0 or 1. It takes a network of
-    dense layers, such as ``model="mlp"``. Partitions may go by any column.
+    training rows of all clients, and categories become an input each, 0 or 1. A file
+    FILE.columns.json, which is another run's network.json, says means, deviations, categories and
+    classes beforehand. It takes a network of dense layers, such as ``model="mlp"``. Partitions may
+    go by any column.
     """
 
     reads_keys: ClassVar[frozenset[str]] = frozenset({TEST_SHARE, TARGET, LEFT_OUT})
+
+    def files(self, location: str, data_dir: Path | None) -> tuple[Path, ...]:
+        """Return the table's path, and that of what says its columns, if there is one."""
+        path = self.find(location, data_dir)
+        beside = path.with_suffix(COLUMNS)
+        return (path, beside) if beside.is_file() else (path,)
 
     def load(self, location: str, data_dir: Path | None) -> Dataset:
         """Return the data set of the table, read by the defaults of the keys."""
@@ -52,15 +64,17 @@ class Table(PathSource):
             raise DataError(f"{path}: row {row} has no value in column '{target}', its class")
         values = rows[target].to_numpy()
         texts = values.astype(str) if values.dtype.kind == "O" else values
+        known, names = _columns_file(path)
         try:
-            classes = numbered_classes({f"column '{target}'": texts}, ())
+            classes = numbered_classes({f"column '{target}'": texts}, names)
         except DataError as error:
             raise DataError(f"{path}: {error}") from error
         labels = classes.labels[0]
         train, test = train_and_test(labels, reading.test_share)
         inputs = rows.drop(columns=[target, *left_out])
-        encoding = reading.encoding or Encoding.of(inputs.iloc[train], str(path))
+        encoding = reading.encoding or known or Encoding.of(inputs.iloc[train], str(path))
         here = f"its columns are standardised by its own {train.size} training rows"
+        said = [classes.here] if known else [here, classes.here]
         dataset = Dataset(
             name=f"{self.name}:{location}",
             train_images=encoding.encoded(inputs.iloc[train], str(path)),
@@ -68,7 +82,7 @@ class Table(PathSource):
             test_images=encoding.encoded(inputs.iloc[test], str(path)),
             test_labels=labels[test],
             class_names=classes.names,
-            numbered_here="; ".join(filter(None, [here, classes.here])),
+            numbered_here="; ".join(filter(None, said)),
             train_columns=_columns(rows.iloc[train]),
             test_columns=_columns(rows.iloc[test]),
             encoding=encoding,
@@ -97,6 +111,19 @@ def read_table(path: Path) -> DataFrame:
     if rows.empty or not rows.columns.is_unique:
         raise DataError(f"{path} has {'no rows' if rows.empty else 'a column twice'}")
     return rows.reset_index(drop=True)
+
+
+def _columns_file(path: Path) -> tuple[Encoding | None, tuple[str, ...]]:
+    """Return the encoding and the classes that the file beside a table says; None without one."""
+    beside = path.with_suffix(COLUMNS)
+    if not beside.is_file():
+        return None, ()
+    try:
+        content = json.loads(beside.read_text(encoding="utf-8"))
+        names = tuple(map(str, content["class-names"]))
+        return Encoding.from_list(content["columns"]), names
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{beside} is no network.json of a run on a table: {error!r}") from error
 
 
 def _target(path: Path, rows: DataFrame, target: str) -> str:

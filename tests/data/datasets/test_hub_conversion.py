@@ -1,5 +1,6 @@
 """Data sets in the hub's format, made in memory; only the download itself is replaced."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ import pytest
 datasets = pytest.importorskip("datasets")
 pytest.importorskip("flwr_datasets")
 
-from bfl.data.datasets import load_dataset  # noqa: E402
+from bfl.data.datasets import Reading, load_dataset  # noqa: E402
 from bfl.data.datasets.hub import to_arrays  # noqa: E402
 from bfl.errors import DataError  # noqa: E402
 
@@ -240,8 +241,9 @@ def test_an_image_that_is_none_is_named(hub) -> None:
 
 def test_mixed_sizes_are_refused() -> None:
     part = mnist_split([*pictures(1, 4, 4), *pictures(1, 4, 6)], [0, 1])
-    with pytest.raises(DataError, match=r"here: images of 2 sizes .*\(4, 4\) to \(4, 6\)"):
+    with pytest.raises(DataError, match=r"here, image 1 is 4 x 6 .*image 0 4 x 4 .*image-size"):
         to_arrays(part, "here")
+    assert to_arrays(part, "here", Reading(size=5)).images.shape == (2, 5, 5, 1)
 
 
 def test_empty_splits_and_missing_images_are_refused() -> None:
@@ -251,10 +253,23 @@ def test_empty_splits_and_missing_images_are_refused() -> None:
         to_arrays(mnist_split([*pictures(1, 4, 4), None], [0, 1]), "here")
 
 
-def test_deep_images_are_refused() -> None:
+def test_deep_images_are_kept_as_floats() -> None:
     deep = [np.full((4, 4), 1000, np.uint16)]
-    with pytest.raises(DataError, match="mode I;16; images have 8 bits"):
-        to_arrays(mnist_split(deep, [0]), "here")
+    images = to_arrays(mnist_split(deep, [0]), "here").images
+    np.testing.assert_allclose(images, 1000 / 257, rtol=1e-6)
+
+
+def test_a_saved_folder_is_read_as_the_hub_is(tmp_path: Path) -> None:
+    part = mnist_split(pictures(5, 4, 4), LABELS)
+    datasets.DatasetDict(train=part, validation=part).save_to_disk(tmp_path / "saved")
+    dataset = load_dataset(f"disk:{tmp_path / 'saved'}")
+    assert dataset.train_labels.tolist() == dataset.test_labels.tolist() == LABELS
+    np.testing.assert_array_equal(dataset.train_images, to_arrays(part, "here").images)
+    (tmp_path / "none").mkdir()
+    part.save_to_disk(tmp_path / "alone")
+    for name in ("none", "alone"):
+        with pytest.raises(DataError, match=name):
+            load_dataset(f"disk:{tmp_path / name}")
 
 
 def test_a_grey_image_among_coloured_ones_gets_three_channels() -> None:

@@ -1,5 +1,6 @@
 """Tables in CSV and Parquet files, written by pandas on the spot."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -111,3 +112,21 @@ def test_what_is_no_table_is_refused(tmp_path: Path) -> None:
     (tmp_path / "some.parquet").write_text("no table")
     with pytest.raises(BflError, match=r"some\.parquet"):
         load_dataset(f"table:{tmp_path / 'some.parquet'}")
+
+
+def test_a_file_beside_it_says_what_columns_become(tmp_path: Path) -> None:
+    """A node's few rows are encoded as all are, with the classes of all."""
+    whole = load_dataset(save(tmp_path, rows()), "", READING)
+    assert whole.encoding
+    assert whole.numbered_here
+    known = {"columns": whole.encoding.to_list(), "class-names": ["ill", "dead", "well"]}
+    word = save(tmp_path, rows().iloc[:8], "node.csv")
+    (tmp_path / "node.columns.json").write_text(json.dumps(known))
+    node = load_dataset(word, "", READING)
+    assert not node.numbered_here
+    assert set(node.train_labels) == {0, 2}
+    given = rows().iloc[node.train_columns["visits"]]
+    np.testing.assert_array_equal(node.train_images, whole.encoding.encoded(given))
+    (tmp_path / "node.columns.json").write_text("{}")
+    with pytest.raises(BflError, match=r"node\.columns\.json"):
+        load_dataset(word, "", READING)

@@ -1,0 +1,50 @@
+"""A run from a data frame to predictions, its clients the sites: what other tests show in parts."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import bfl
+
+
+@pytest.mark.usefixtures("undrawn_figures")
+def test_a_data_frame_by_site_becomes_predictions(tmp_path: Path) -> None:
+    generator = np.random.default_rng(0)
+    dose = generator.normal(5.0, 2.0, 80)
+    frame = pd.DataFrame(
+        {
+            "site": np.repeat(["north", "south"], [50, 30]),
+            "dose": dose,
+            "kind": generator.choice(["a", "b"], 80),
+            "outcome": np.where(dose > 5.0, "well", "ill"),
+        }
+    )
+    result = bfl.run(
+        data=frame,
+        target="outcome",
+        columns_left_out="site",
+        partition="column:site",
+        judged_by="clients",
+        model="mlp",
+        inference="deterministic",
+        strategy="nwa",
+        clients=2,
+        rounds=1,
+        local_epochs=40,
+        batch_size=8,
+        backend="serial",
+        output_dir=str(tmp_path),
+    )
+    assert result.metrics["accuracy"] > 0.8
+    partition = json.loads((result.folder / "partition.json").read_text())
+    assert partition["names"] == ["north", "south"]
+    clients = json.loads((result.folder / "clients.json").read_text())
+    assert sum(row["test-examples"] for row in clients.values()) == 16
+    # Rows as a person has them, their columns in any order, and the target among them.
+    predictions = result.predict(frame[frame.columns[::-1]])
+    assert np.mean(np.array(predictions.predicted_names) == frame["outcome"]) > 0.8
+    word = result.configuration["dataset"]
+    assert result.evaluate(word)["metrics"]["accuracy"] == result.metrics["accuracy"]
