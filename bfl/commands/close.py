@@ -1,9 +1,10 @@
-"""The command ``bfl close``: the closing round of a simulated run that is over."""
+"""The commands that end simulations: ``bfl close``, ``bfl finish``."""
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Mapping
 
 from bfl.api import load
 from bfl.api.result import POSTERIORS
@@ -27,8 +28,16 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
         help="as in the key closing-posterior: whose network is closed (default: as in the run)",
     )
     add_run_config_to(close, "settings of the closing, and of what evaluates the final network")
-    close.add_argument("--backend", default="ray", metavar="{ray,serial}", help="as in simulations")
     close.set_defaults(run=close_run)
+    finish = commands.add_parser(
+        "finish", help="end an interrupted simulation with the rounds that it has made"
+    )
+    finish.add_argument("folder", type=path_argument, metavar="RUN", help="the run's folder")
+    add_run_config_to(finish, "as for bfl close")
+    finish.add_argument(
+        "--backend", default="ray", metavar="{ray,serial}", help="as in simulations"
+    )
+    finish.set_defaults(run=finish_run)
 
 
 def close_run(given: argparse.Namespace) -> None:
@@ -37,8 +46,6 @@ def close_run(given: argparse.Namespace) -> None:
     Raises:
         ConfigurationError: The run is not over.
     """
-    from bfl.commands.flower_simulation import parser, start
-
     if not load(given.folder).finished:
         raise ConfigurationError(
             f"{given.folder} is a run that is not over; end it with its closing by "
@@ -46,6 +53,27 @@ def close_run(given: argparse.Namespace) -> None:
         )
     asked = {"closing-posterior": given.posterior, "plugins": given.plugins}
     pairs = {"closing": given.closing, **{key: value for key, value in asked.items() if value}}
+    _resume(given, pairs)
+
+
+def finish_run(given: argparse.Namespace) -> None:
+    """Evaluate the posterior of the last round that an interrupted run has made, and end the run.
+
+    ``flower-simulation --resume RUN --run-config rounds=N`` goes on with it all the same.
+
+    Raises:
+        ConfigurationError: The run has made no round, or is over.
+    """
+    rounds = load(given.folder).rounds
+    if not rounds:
+        raise ConfigurationError(f"{given.folder} has made no round; allowed: a run that has")
+    plugins = {"plugins": given.plugins} if given.plugins else {}
+    _resume(given, {"rounds": rounds[-1]["round"], **plugins})
+
+
+def _resume(given: argparse.Namespace, pairs: Mapping[str, str | int]) -> None:
+    from bfl.commands.flower_simulation import parser, start
+
     texts = [*given.run_config, *(f"{key}={json.dumps(value)}" for key, value in pairs.items())]
     options = [f"--resume={given.folder}", f"--backend={given.backend}"]
     start(parser().parse_args([*options, *(f"--run-config={text}" for text in texts)]))

@@ -24,13 +24,18 @@ from bfl.experiments.run.simulation import (
 from bfl.files import given_path
 from bfl.plugins import named_plugins
 
+DESCRIPTION = "Simulate a Flower app: its ServerApp and as many clients as asked for."
+
 
 def parser() -> argparse.ArgumentParser:
     """Return the command's options."""
-    options = argparse.ArgumentParser(
-        prog="flower-simulation",
-        description="Simulate a Flower app: its ServerApp and as many clients as asked for.",
-    )
+    options = argparse.ArgumentParser(prog="flower-simulation", description=DESCRIPTION)
+    add_options_to(options)
+    return options
+
+
+def add_options_to(options: argparse.ArgumentParser) -> None:
+    """Add the options of ``flower-simulation``, which ``bfl run`` has as well."""
     options.add_argument(
         "--app",
         type=path_argument,
@@ -77,7 +82,6 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="show what Flower and Ray log as well, and which values replace others",
     )
-    return options
 
 
 @exits_with_status

@@ -16,6 +16,8 @@ from bfl.commands import (
     features,
     federation,
     fidelity,
+    flower_simulation,
+    init,
     predict,
     runs,
     show,
@@ -56,6 +58,9 @@ def parser() -> argparse.ArgumentParser:
     options = argparse.ArgumentParser(prog="bfl", description="Bayesian federated learning.")
     options.add_argument("--version", action="version", version=f"bfl {version('bfl')}")
     commands = options.add_subparsers(dest="command", required=True)
+    run = commands.add_parser("run", help="simulate a federation, as flower-simulation does")
+    flower_simulation.add_options_to(run)
+    run.set_defaults(run=flower_simulation.start)
     choices = commands.add_parser("list", help="what a key can be set to, for instance: strategy")
     choices.add_argument("kind", nargs="?", default="", help="a key; without one, all kinds")
     choices.add_argument("--markdown", action="store_true", help="as the page docs/parts.md")
@@ -76,6 +81,7 @@ def parser() -> argparse.ArgumentParser:
         "--output", type=path_argument, help="the file (default: report.html in the folder)"
     )
     report.set_defaults(run=write_report)
+    init.add_to(commands)
     show.add_to(commands)
     study.add_to(commands)
     study_results.add_to(commands)
@@ -86,7 +92,7 @@ def parser() -> argparse.ArgumentParser:
     fidelity.add_to(commands)
     runs.add_to(commands)
     for name, command in commands.choices.items():
-        if name != "glossary":
+        if name not in ("glossary", "run"):  # a run has its plugins by the key
             _add_plugins_to(command)
     federation.add_to(commands)
     return options

@@ -19,10 +19,36 @@ _WRONG_TYPE = {
 }
 _LIMITS = (("ge", "at least"), ("gt", "greater than"), ("le", "at most"), ("lt", "less than"))
 
+ALSO_CALLED = {
+    "aggregation": "strategy",
+    "architecture": "model",
+    "backend": "--backend",
+    "data": "dataset",
+    "dropout": "dropout-rate",
+    "early-stopping": "patience",
+    "epochs": "local-epochs",
+    "lr": "learning-rate",
+    "method": "strategy",
+    "network": "model",
+    "num-clients": "clients",
+    "num-epochs": "local-epochs",
+    "num-rounds": "rounds",
+    "num-supernodes": "clients",
+    "output": "output-dir",
+    "rule": "strategy",
+    "split": "partition",
+}
+"""Names that other tools have for keys, or for options of the command."""
+
+
+def nearest_key(key: str, allowed: Iterable[str]) -> str | None:
+    """Return the key that another one means or is spelled like, or None when nothing is near."""
+    return ALSO_CALLED.get(key.replace("_", "-")) or nearest(key, allowed)
+
 
 def unknown_key(key: str, allowed: Iterable[str]) -> str:
     """Return the message for a key that nothing declares."""
-    guess = nearest(key, allowed)
+    guess = nearest_key(key, allowed)
     hint = f"; did you mean '{guess}'?" if guess else "; `bfl keys` lists all of them"
     return f"unknown key '{key}'{hint}"
 

@@ -44,6 +44,36 @@ def test_every_rule_is_listed(
             assert alias in printed
 
 
+def test_what_init_makes_can_be_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["init", str(tmp_path / "new")]) == 0
+    for name in ("config.toml", "own_rule.py", "README.md"):
+        assert (tmp_path / "new" / name).exists()
+    code = "from bfl.commands.main import main; main(['show', '--run-config', 'config.toml'])"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=tmp_path / "new",
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert "own-rule" in done.stdout, done.stderr
+    assert main(["init", str(tmp_path / "new")]) == 2
+    assert "config.toml" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [("lr=0.1", "learning-rate"), ("num_rounds=3", "rounds"), ('backend="ray"', "--backend")],
+)
+def test_a_key_of_another_tool_is_refused_with_ours(
+    given: str, meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command in (["run", "--backend", "serial"], ["show"]):
+        assert main([*command, "--run-config", given]) == 2
+        assert f"did you mean '{meant}'" in capsys.readouterr().err
+
+
 def test_every_kind_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["list"]) == 0
     printed = capsys.readouterr().out

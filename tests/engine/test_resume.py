@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from bfl.commands.flower_simulation import main
+from bfl.commands.main import main as bfl
 from bfl.engine.flower import FlowerApp, run_serially
 from bfl.errors import ConfigurationError
 from bfl.experiments.results.run_folder import RunFolder
@@ -232,7 +233,22 @@ def test_results_of_fewer_rounds_do_not_stay_beside_more(
     assert not list(folder.path.glob("figures/*"))
     arguments = ["--app", str(ROOT), "--resume", str(folder.path), "--run-config", "rounds=1"]
     assert main(arguments) == 2
-    assert f"rounds is 1, and the run in {folder.path} was begun with 4" in capsys.readouterr().err
+    assert f"rounds is 1, and the run in {folder.path} has made 2" in capsys.readouterr().err
+
+
+def test_an_interrupted_run_is_finished_with_the_rounds_that_it_has(
+    uninterrupted: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And takes the others later, to the same end."""
+    folder = RunFolder(tmp_path / "run")
+    interrupt(monkeypatch, folder.path, 3, "checkpoint")
+    assert bfl(["finish", str(folder.path), "--backend", "serial"]) == 0
+    assert folder.config()["rounds"] == 3
+    assert folder.posterior()[0].digest() == uninterrupted.rounds()[2]["posterior-sha256"]
+    assert "accuracy" in folder.metrics()
+    arguments = ["--app", str(ROOT), "--backend", "serial", "--resume", str(folder.path)]
+    assert main([*arguments, "--run-config", f"rounds={ROUNDS}"]) == 0
+    assert same(folder, uninterrupted)
 
 
 def test_a_named_run_is_repeated_under_another_name(

@@ -10,9 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from bfl.configuration import Configuration, unset_values
+from bfl.configuration.messages import nearest_key
 from bfl.configuration.pairs import format_pairs, parse_pairs
 from bfl.configuration.sources import flatten, read_toml
-from bfl.errors import ConfigurationError, nearest
+from bfl.errors import ConfigurationError
 from bfl.plugins import activate, named_plugins
 
 Values = dict[str, str | int | float | bool]
@@ -89,7 +90,7 @@ class FlowerApp:
             known = {**unset_values(), **known}
         for key in overrides:
             if key not in known:
-                guess = nearest(key, known)
+                guess = nearest_key(key, known)
                 hint = f"; did you mean '{guess}'?" if guess else ""
                 raise ConfigurationError(
                     f"unknown key '{key}'{hint} (the app declares its keys in "

@@ -126,8 +126,9 @@ def open_run(
     No other server writes to the folder in the meantime.
 
     With ``resume``, a run that has not begun is begun; so a supervisor may always say it. A run can
-    be given more rounds, also when it is finished. Rounds recorded after the checkpoint are
-    dropped, with the final results if there are any: they are made again, with the same result.
+    be given more rounds, also when it is finished, or fewer, down to those that it has made. Rounds
+    recorded after the checkpoint are dropped, with the final results if there are any: they are
+    made again, with the same result.
 
     Args:
         configuration: The configuration.
@@ -269,19 +270,20 @@ def _refuse_changes(folder: RunFolder, configuration: Configuration) -> None:
     changed = changed_keys(saved, configuration.values)
     changed = {key: both for key, both in changed.items() if key not in end}
     was, now = changed.get("rounds", (0, 0))
-    if now > was:
+    made = max((entry["round"] for entry in folder.rounds()), default=1)
+    if now != was and now >= made:
         if configuration.schedule.depends_on_rounds():
             raise ConfigurationError(
                 f"rounds is {now}, and the run in {folder.path} was begun with {was}: by schedule "
                 f"'{configuration.schedule.name}' as it is set the learning rates of its rounds "
                 f"depend on how many there are to be; allowed: {was}"
             )
-        # Nothing else in a round does: these are those of a longer run.
+        # Nothing else in a round does: these are those of a run of so many.
         del changed["rounds"]
     elif changed.keys() == {"rounds"}:
         raise ConfigurationError(
-            f"rounds is {now}, and the run in {folder.path} was begun with {was}; allowed: at "
-            f"least {was}"
+            f"rounds is {now}, and the run in {folder.path} has made {made}; allowed: at "
+            f"least {made}"
         )
     if changed:
         raise ConfigurationError(

@@ -1,0 +1,81 @@
+"""The command ``bfl init``: a folder with a configuration and a pooling rule to begin with."""
+
+from __future__ import annotations
+
+import argparse
+
+from bfl.commands.terminal import path_argument, write_output
+from bfl.errors import ConfigurationError, RunError
+
+FILES = {
+    "config.toml": """# bfl run --run-config config.toml
+# `bfl keys` lists all keys, `bfl list KEY` the words that a key takes.
+dataset = "digits"     # or your own: "folder:PATH", "npz:FILE"
+model = "resnet8"
+inference = "flipout"
+clients = 5
+partition = "dirichlet"
+alpha = 0.5
+plugins = "own_rule.py"
+strategy = "own-rule"  # in own_rule.py; or one of bfl's, such as "ws"
+weighting = "train-size"
+rounds = 5
+local-epochs = 2
+closing = "bayesian-head+feature-density"
+ood-dataset = "rotated+noised"
+""",
+    "own_rule.py": '''"""A pooling rule of my own."""
+
+from bfl.aggregation.pooling.base import Array, Block, Decoded, PoolingRule, Totals, pooling_rules
+
+
+@pooling_rules.register("own-rule")
+class OwnRule(PoolingRule):
+    """Weighted averages of means and of standard deviations.
+
+    μ = Σ ω_k μ_k and σ = Σ ω_k σ_k.  Source: mine.
+    """
+
+    def encode(
+        self, mean: Array, variance: Array, weight: float, block: Block
+    ) -> tuple[Array, ...]:
+        """Return what is summed over the clients: ω μ and ω σ, arrays (B,)."""
+        return weight * mean, weight * variance**0.5
+
+    def decode(self, sums: tuple[Array, ...], totals: Totals, block: Block) -> Decoded:
+        """Return the pooled mean and variance, arrays (B,)."""
+        mean, deviation = sums
+        return Decoded(mean / totals.mass, (deviation / totals.mass) ** 2)
+''',
+    "README.md": """# My federation
+
+    bfl show --run-config config.toml              # what it resolves to, and why
+    bfl run --backend serial --run-config config.toml
+    bfl report runs/NAME                           # one HTML file with all results
+""",
+}
+"""The files that are made, by their names."""
+
+
+def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
+    """Add the command to those of ``bfl``."""
+    init = commands.add_parser("init", help="make a folder to begin with: configuration and rule")
+    init.add_argument("folder", type=path_argument, help="the folder")
+    init.set_defaults(run=make_folder)
+
+
+def make_folder(given: argparse.Namespace) -> None:
+    """Write the files, and print their paths.
+
+    Raises:
+        ConfigurationError: A file is there already.
+        RunError: The folder cannot be made.
+    """
+    if there := [name for name in FILES if (given.folder / name).exists()]:
+        raise ConfigurationError(f"{given.folder} has {', '.join(there)}; choose another folder")
+    try:
+        given.folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RunError(f"cannot make {given.folder}: {error.strerror or error}") from error
+    for name, text in FILES.items():
+        write_output(given.folder / name, text.encode())
