@@ -118,7 +118,7 @@ def _differing(runs: Sequence[ListedRun]) -> list[str]:
 def _unambiguous(runs: Sequence[ListedRun]) -> list[str]:
     """Return the runs' names; their paths where two have one name."""
     names = [run.name for run in runs]
-    return names if len(set(names)) == len(names) else [str(run.place) for run in runs]
+    return names if len(set(names)) == len(names) else [str(run.folder.path) for run in runs]
 
 
 def _print(rows: Sequence[dict[str, Any]], title: str) -> None:

@@ -57,11 +57,11 @@ def labels(names: Sequence[str], configs: Sequence[Mapping[str, Any]]) -> list[s
 
 @dataclass(frozen=True)
 class ListedRun:
-    """A run that was found.
+    """A run that was found; what is read of it raises DataError where a file is corrupt.
 
     Attributes:
         name: Its name; below a folder of several, its path from there.
-        folder: Its folder, which a study's run that has not begun does not have yet.
+        folder: Its folder, which a study's run may not have: not yet, or made elsewhere.
         failed: Whether a study's run has failed.
         result: What a study's run has given that was made elsewhere; None: there is no such.
     """
@@ -73,21 +73,13 @@ class ListedRun:
 
     @property
     def config(self) -> dict[str, Any]:
-        """The configuration; nothing where the run has not begun.
-
-        Raises:
-            DataError: The file is corrupt.
-        """
+        """The configuration; nothing where the run has not begun."""
         if self.result:
             return dict(self.result.configuration)
         return self.folder.config() if self.folder.holds(CONFIG) else {}
 
     def state(self) -> str:
-        """Return in words where the run stands: finished, running, stopped, failed or missing.
-
-        Raises:
-            DataError: A file of the run is corrupt.
-        """
+        """Return in words where the run stands: finished, running, stopped, failed or missing."""
         if self.result or self.folder.holds(METRICS):
             return "finished"
         if not self.folder.holds(CONFIG):
@@ -104,40 +96,17 @@ class ListedRun:
         """True if there is anything of it."""
         return self.result is not None or self.folder.holds(CONFIG)
 
-    @property
-    def place(self) -> Path:
-        """The run's folder, which one that was made elsewhere would have."""
-        return self.folder.path
+    def rounds(self) -> Sequence[Mapping[str, Any]]:
+        """Return what there is of each round."""
+        return self.result.rounds if self.result else self.folder.rounds()
 
-    def rounds(self) -> list[dict[str, Any]]:
-        """Return what there is of each round.
+    def retention(self) -> Mapping[str, Any]:
+        """Return the retention curves; nothing of a run that is not over."""
+        return self.result.retention if self.result else self.folder.read_json(RETENTION, {})
 
-        Raises:
-            DataError: The file is corrupt.
-        """
-        return (
-            [dict(entry) for entry in self.result.rounds] if self.result else self.folder.rounds()
-        )
-
-    def retention(self) -> dict[str, Any]:
-        """Return the retention curves; nothing of a run that is not over.
-
-        Raises:
-            DataError: The file is corrupt.
-        """
-        if self.result:
-            return dict(self.result.retention)
-        return self.folder.read_json(RETENTION, {})
-
-    def metrics(self) -> dict[str, float]:
-        """Return the metrics of the final evaluation; none of a run that is not over.
-
-        Raises:
-            DataError: The file is corrupt.
-        """
-        if self.result:
-            return dict(self.result.metrics)
-        return self.folder.read_json(METRICS, {})
+    def metrics(self) -> Mapping[str, float]:
+        """Return the metrics of the final evaluation; none of a run that is not over."""
+        return self.result.metrics if self.result else self.folder.read_json(METRICS, {})
 
 
 def runs_in(path: Path) -> list[ListedRun]:
@@ -196,7 +165,7 @@ def chosen_runs(paths: Sequence[Path]) -> list[ListedRun]:
         if not begun:
             raise DataError(f"no run in {path} has begun")
         chosen += begun
-    places = [run.place.resolve() for run in chosen]
+    places = [run.folder.path.resolve() for run in chosen]
     for place in places:
         if places.count(place) > 1:
             raise DataError(f"the run {place} is given twice")

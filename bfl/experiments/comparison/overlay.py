@@ -116,4 +116,4 @@ def _retention(run: ListedRun) -> Points:
         values = content["curves"][ACCURACY][BY]["value"]
         return list(zip(content["fraction"], values, strict=True))
     except (KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{RETENTION} of {run.place} is corrupt: {error!r}") from error
+        raise DataError(f"{RETENTION} of {run.folder.path} is corrupt: {error!r}") from error

@@ -26,7 +26,10 @@ from bfl.texts import decoded, from_json, from_toml
 
 Arrays = Mapping[str, npt.NDArray[Any]]
 
-CORRUPT = (ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile, zlib.error)
+CORRUPT = (
+    *(ValueError, KeyError, TypeError, AttributeError),
+    *(EOFError, zipfile.BadZipFile, zlib.error),
+)
 """Errors that NumPy, zip, JSON and TOML raise when a file is cut off or of another kind."""
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -52,43 +52,39 @@ def retention_curves(
         Fischer et al. (2024), section 3.3 and Fig. 2.
     """
     ranks = _ranks(predictions, settings)
-    curves: dict[str, dict[str, RetentionCurve]] = {}
-    for name in metrics.names():
-        metric = metrics.create(name, settings)
-        if isinstance(metric, ExampleMetric) and metric.retention:
-            values = metric.values(predictions, labels)
-            curves[name] = {by: retention_curve(values, rank) for by, rank in ranks.items()}
-    return curves
+    return {
+        metric.name: {by: retention_curve(values, rank) for by, rank in ranks.items()}
+        for metric, values in _retained(predictions, labels, settings)
+    }
 
 
 def retention_gains(
     predictions: Predictions, labels: npt.ArrayLike, settings: Mapping[str, Any] | None = None
 ) -> dict[str, dict[str, float]]:
-    """Return what sorting gains over the mean of all examples, by metric and by uncertainty.
+    """Return what sorting gains over the mean of all examples, ``gains[metric][uncertainty]``.
 
-    Args:
-        predictions: The predictions for N examples.
-        labels: (N,) true classes, integers in [0, C).
-        settings: The configuration, of which each component takes its own keys.
-
-    Returns:
-        ``gains[metric][uncertainty]``, see ``retention_gain``; under "random" the control, see
-        ``random_gain``.
-
-    Raises:
-        ValueError: The labels do not fit the predictions.
+    Arguments and errors are those of ``retention_curves``, and a gain is that of
+    ``retention_gain``; under "random" is the control, see ``random_gain``.
     """
-    gains: dict[str, dict[str, float]] = {}
+    ranks = _ranks(predictions, settings)
+    return {
+        metric.name: {
+            by: retention_gain(values, rank, higher_is_better=metric.higher_is_better)
+            for by, rank in ranks.items()
+        }
+        | {RANDOM: random_gain(values)}
+        for metric, values in _retained(predictions, labels, settings)
+    }
+
+
+def _retained(
+    predictions: Predictions, labels: npt.ArrayLike, settings: Mapping[str, Any] | None
+) -> Iterator[tuple[ExampleMetric, npt.NDArray[np.float64]]]:
+    """Yield the metrics that have retention curves, each with its (N,) values."""
     for name in metrics.names():
         metric = metrics.create(name, settings)
         if isinstance(metric, ExampleMetric) and metric.retention:
-            values, up = metric.values(predictions, labels), metric.higher_is_better
-            gains[name] = {
-                by: retention_gain(values, rank, higher_is_better=up)
-                for by, rank in _ranks(predictions, settings).items()
-            }
-            gains[name][RANDOM] = random_gain(values)
-    return gains
+            yield metric, metric.values(predictions, labels)
 
 
 def _ranks(

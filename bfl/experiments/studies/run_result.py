@@ -23,8 +23,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -233,32 +232,23 @@ def result_of(folder: RunFolder, name: str) -> RunResult:
     )
 
 
-@contextmanager
-def _sound(path: Path) -> Iterator[None]:
-    """Say of a block's errors that a file of a run is corrupt."""
-    try:
-        yield
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise DataError(f"{path} is corrupt: {error!r}") from error
-
-
 def _lost(folder: RunFolder, rounds: Sequence[Mapping[str, Any]]) -> dict[str, int] | None:
     """Return how often clients were lost in a run; None: its rounds do not say it."""
     if not any(name in entry for entry in rounds for name in LOST):
         return None
-    with _sound(folder.path / ROUNDS):
+    with folder.decoding(ROUNDS):
         counts = {name: sum(int(entry.get(name) or 0) for entry in rounds) for name in LOST}
     return {name: count for name, count in counts.items() if count}
 
 
 def _metrics(folder: RunFolder) -> dict[str, float]:
-    with _sound(folder.path / METRICS):
+    with folder.decoding(METRICS):
         numbers = {name: float(value) for name, value in folder.metrics().items()}
     if folder.holds(FOREIGN):
-        with _sound(folder.path / FOREIGN):
+        with folder.decoding(FOREIGN):
             numbers |= numbers_of_foreign(folder.read_json(FOREIGN))
     if folder.holds(RETENTION):
-        with _sound(folder.path / RETENTION):
+        with folder.decoding(RETENTION):
             for metric, by_uncertainty in folder.read_json(RETENTION).get("gains", {}).items():
                 for by, gain in by_uncertainty.items():
                     numbers[f"{GAIN}{metric}-{by}"] = float(gain)

@@ -167,7 +167,7 @@ def test_confidences_of_members_are_drawn_by_kind(tmp_path):
     heights = [bar.get_height() for bar in drawn.axes[0].patches]
     assert heights == [*counts["a"]["right"], *counts["a"]["wrong"]]
     folder.write_json("ensemble.json", {"confidences": {"samples": {"right": [1.0]}}})
-    with pytest.raises(DataError, match=r"ensemble.json: no histogram"):
+    with pytest.raises(DataError, match=r"ensemble.json is corrupt"):
         figure.draw(folder)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from abc import abstractmethod
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from bfl.experiments.results.figures.style import styled
 from bfl.experiments.results.run_folder import CONFIG, RunFolder
@@ -18,7 +18,13 @@ DOTS_PER_INCH = 150
 
 
 class Figure(Component):
-    """One figure of a run, saved as ``figures/<name>.png``."""
+    """One figure of a run, saved as ``figures/<name>.png``.
+
+    Attributes:
+        needs: The file without which a run has no such figure; empty: ``compose`` finds out.
+    """
+
+    needs: ClassVar[str] = ""
 
     def draw(self, folder: RunFolder) -> MatplotlibFigure | None:
         """Return the figure of a run, or None when the run has not left what it shows.
@@ -29,6 +35,8 @@ class Figure(Component):
         Raises:
             DataError: A file of the run is there but corrupt.
         """
+        if self.needs and not folder.holds(self.needs):
+            return None
         with styled():
             figure = self.compose(folder)
             if figure is not None:

@@ -295,21 +295,19 @@ class PartitionFigure(Figure):
         visual classification", Fig. 1; Fischer et al. (2024), section 3.1 (the partitions).
     """
 
+    needs = PARTITION
+
     def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
-        """Return the figure, or None when nobody has written who holds what."""
+        """Return the figure."""
         from matplotlib.ticker import MaxNLocator
 
-        if not folder.holds(PARTITION):
-            return None
-        try:
+        with folder.decoding(PARTITION):
             partition = folder.read_json(PARTITION)
             if WHOLE in partition:  # of a private run
                 return None
             counts = np.array(partition["class_counts"], dtype=np.int64)
             if counts.size and counts.ndim != 2:
                 raise ValueError(f"counts of the shape {counts.shape}")
-        except (KeyError, TypeError, ValueError) as error:
-            raise DataError(f"{folder.path / PARTITION} is corrupt: {error!r}") from error
         if not counts.size:  # every node has data of its own
             return None
         clients, classes = counts.shape

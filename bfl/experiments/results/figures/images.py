@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from bfl.data.images import as_type
-from bfl.errors import DataError
 from bfl.experiments.results.examples import BY, Examples, read_examples
 from bfl.experiments.results.figures.base import Figure, figures
 from bfl.experiments.results.figures.style import (
@@ -50,10 +49,10 @@ class CertainImages(Figure):
         their uncertainty).
     """
 
+    needs = EXAMPLES
+
     def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
-        """Return the figure, or None when the run has kept no test images."""
-        if not folder.holds(EXAMPLES):
-            return None
+        """Return the figure."""
         certain, uncertain = read_examples(folder)
         if not len(certain.positions):
             return None
@@ -119,15 +118,15 @@ class ForeignImagesFigure(Figure):
         examples in neural networks", section 2.
     """
 
+    needs = FOREIGN
+
     def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
-        """Return the figure, or None when the run was not shown foreign images."""
-        if not folder.holds(FOREIGN):
-            return None
+        """Return the figure."""
         content = folder.read_json(FOREIGN)
         figure = new_figure(4.8, 4.0)
         axes = figure.subplots()
         looks = zip(cycle(COLORS), cycle(DASHES))
-        try:
+        with folder.decoding(FOREIGN):
             score, test = content["score"], np.asarray(content["test"], np.float64)
             axes.plot(test, QUANTILES, color=FAINT, linewidth=2.0, label="test images")
             for (name, source), (color, dash) in zip(
@@ -136,8 +135,6 @@ class ForeignImagesFigure(Figure):
                 area = source["uncertainties"][score]["auroc"]
                 label = f"{name}, {'near' if source['near'] else 'far'} (AUROC {area:.3f})"
                 axes.plot(source["quantiles"], QUANTILES, color=color, linestyle=dash, label=label)
-        except (KeyError, TypeError, ValueError) as error:
-            raise DataError(f"{folder.path / FOREIGN} is corrupt: {error!r}") from error
         # Scores of foreign images may be thousands of times those of test images.
         axes.set_xscale("symlog", linthresh=max(1e-3, float(np.ptp(test)) / 2))
         axes.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
@@ -161,20 +158,18 @@ class CorruptionsFigure(Figure):
         uncertainty under dataset shift", Fig. 1; Hendrycks and Dietterich (2019).
     """
 
+    needs = CORRUPTIONS
+
     def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
-        """Return the figure, or None when the run was not shown corrupted images."""
-        if not folder.holds(CORRUPTIONS):
-            return None
+        """Return the figure."""
         content = folder.read_json(CORRUPTIONS)
         figure = new_figure(9.0, 3.4)
         panels = figure.subplots(1, len(METRICS), sharex=True)
-        try:
+        with folder.decoding(CORRUPTIONS):
             for panel, metric in zip(panels, METRICS, strict=True):
                 looks = zip(content.items(), cycle(COLORS), cycle(DASHES), strict=False)
                 for (name, values), color, dash in looks:
                     panel.plot(values[metric], color=color, linestyle=dash, label=name)
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise DataError(f"{folder.path / CORRUPTIONS} is corrupt: {error!r}") from error
         units = (" (%)", " (nats)", " (%)")
         for panel, metric, unit in zip(panels, METRICS, units, strict=True):
             panel.set_xlabel("strength")

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from bfl.errors import DataError
 from bfl.evaluation.metrics.expected_calibration_error import (
     CalibrationBins,
     ExpectedCalibrationError,
@@ -48,12 +47,12 @@ class ConfusionMatrix(Figure):
         Kohavi and Provost (1998), "Glossary of terms", Machine Learning 30.
     """
 
+    needs = PREDICTIONS
+
     def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
-        """Return the figure, or None when the run was not evaluated to the end."""
+        """Return the figure."""
         from sklearn.metrics import confusion_matrix
 
-        if not folder.holds(PREDICTIONS):
-            return None
         predictions, labels = folder.predictions()
         counts = confusion_matrix(labels, predictions.predicted, labels=range(predictions.classes))
         of_class = counts.sum(axis=1, keepdims=True)
@@ -101,10 +100,10 @@ class ReliabilityDiagram(Figure):
         Guo et al. (2017), "On calibration of modern neural networks", Fig. 1.
     """
 
+    needs = PREDICTIONS
+
     def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
-        """Return the figure, or None when the run was not evaluated to the end."""
-        if not folder.holds(PREDICTIONS):
-            return None
+        """Return the figure."""
         bins = _metric(folder).bins(*folder.predictions())
         figure = new_figure(4.2, 5.4)
         upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
@@ -198,19 +197,17 @@ class RetentionCurves(Figure):
         Fischer et al. (2024), section 3.3 and Figs. 2, 4, 6 and 7; Filos et al. (2019).
     """
 
+    needs = RETENTION
+
     def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
-        """Return the figure, or None when the run was not evaluated to the end."""
-        if not folder.holds(RETENTION):
-            return None
+        """Return the figure."""
         content = folder.read_json(RETENTION)
         figure = new_figure(7.2, 4.6)
         left, right = figure.subplots(1, 2, sharex=True)
-        try:
+        with folder.decoding(RETENTION):
             fraction = np.asarray(content["fraction"], dtype=np.float64)
             accuracy = _draw(left, fraction, content["curves"][ACCURACY])
             _draw(right, fraction, content["curves"][LIKELIHOOD])
-        except (KeyError, TypeError, ValueError) as error:
-            raise DataError(f"{folder.path / RETENTION} is corrupt: {error!r}") from error
         oracle = np.minimum(1.0, accuracy / fraction)
         left.plot(fraction, oracle, color=FAINT, linewidth=1.0, linestyle=":", label="oracle")
         percent_axis(left.yaxis)
@@ -256,10 +253,10 @@ class UncertaintyOfErrors(Figure):
         probability).
     """
 
+    needs = PREDICTIONS
+
     def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
-        """Return the figure, or None when the run was not evaluated to the end."""
-        if not folder.holds(PREDICTIONS):
-            return None
+        """Return the figure."""
         predictions, labels = folder.predictions()
         wrong = predictions.predicted != labels
         shown = [u for u in uncertainties.classes() if u.retention]
@@ -323,7 +320,7 @@ class MemberConfidences(Figure):
         figure = new_figure(1.0 + 2.8 * len(found), 3.2)
         panels = figure.subplots(1, len(found), sharex=True, sharey=True, squeeze=False)[0]
         for axes, (kind, counts) in zip(panels, sorted(found.items()), strict=True):
-            try:
+            with folder.decoding(ENSEMBLE):
                 right, wrong = (np.array(counts[of], float) for of in ("right", "wrong"))
                 edges = np.linspace(0.0, 1.0, right.size + 1)
                 low, width = edges[:-1], np.diff(edges)
@@ -331,8 +328,6 @@ class MemberConfidences(Figure):
                 axes.bar(
                     low + width / 2, wrong, width / 2, align="edge", color=COLORS[1], label="wrong"
                 )
-            except (KeyError, TypeError, ValueError) as error:
-                raise DataError(f"{folder.path / ENSEMBLE}: no histogram: {error!r}") from error
             axes.set_title(kind)
             axes.set_xlim(0.0, 1.0)
             percent_axis(axes.xaxis)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from bfl.errors import DataError
 from bfl.experiments.results.run_folder import CONFIG, NETWORK, RunFolder
 
 if TYPE_CHECKING:
@@ -30,10 +29,8 @@ def class_names(folder: RunFolder) -> tuple[str, ...]:
     if not folder.holds(NETWORK):
         return ()
     content = folder.read_json(NETWORK)
-    try:
+    with folder.decoding(NETWORK):
         return tuple(str(name) for name in content["class-names"])
-    except (KeyError, TypeError) as error:
-        raise DataError(f"{folder.path / NETWORK} is corrupt: {error!r}") from error
 
 
 # Okabe and Ito's palette, which the colour-blind can tell apart; yellow is left out on white.
