@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import re
 from functools import cache
 from pathlib import Path
@@ -16,7 +15,7 @@ from bfl.configuration.sources import is_study, read_toml
 from bfl.experiments.studies import read_study
 from bfl.experiments.studies.extending import read_extended
 from bfl.experiments.studies.planning import computation
-from bfl.experiments.studies.study import Order, Run
+from bfl.experiments.studies.study import Run
 
 ROOT = Path(__file__).resolve().parents[3]
 TABLES = {path: read_toml(path) for path in sorted((ROOT / "configs").rglob("*.toml"))}
@@ -174,17 +173,6 @@ def test_every_strategy_and_weighting_of_the_tables_is_in_the_study_of_them_all(
         assert used <= set(chosen)
 
 
-def test_published_numbers_are_read_in_the_units_of_the_tables() -> None:
-    study = read_study(ROOT / "configs" / "fischer2024" / "table2.toml")
-    assert study.published is not None
-    labels = {"model": "Flipout", "aggregation": "WS", "weighting": "train-size"}
-    key = tuple(sorted({**labels, "partition": "2-class"}.items()))
-    accuracy = study.published.entry(key, "accuracy")
-    assert accuracy.value == 53.52
-    assert accuracy.spread == pytest.approx(5.6), "printed as 0.056"
-    assert study.published.entry(key, "negative-log-likelihood").value == 1.41
-
-
 def test_the_documented_example_is_a_study(tmp_path: Path) -> None:
     text = (ROOT / "docs" / "studies.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
@@ -316,25 +304,6 @@ def test_how_much_of_the_papers_learning_rate_the_reduced_rounds_have(
         assert rates(165) / rates(papers) == pytest.approx(0.998, abs=5e-4)
 
 
-@pytest.mark.parametrize("name", ["table2-fashion-mnist", "table3-fashion-mnist"])
-def test_the_orders_of_fischers_reduced_tables_are_the_published_ones(name: str) -> None:
-    study = read_study(FISCHER / f"{name}.toml")
-    published = _published_of_flipout(f"{name[:6]}.csv")
-    looked_at = 0
-    for order in study.orders:
-        column = {"accuracy": "accuracy_pct", "negative-log-likelihood": "nll"}.get(order.metric)
-        for better, worse in order.pairs(study.cells()):
-            if column:  # the curves of retention are published as figures alone
-                sign = 1 if column == "accuracy_pct" else -1
-                lines = [
-                    float(published[cell.labels["aggregation"], cell.labels["partition"]][column])
-                    for cell in (better, worse)
-                ]
-                assert sign * (lines[0] - lines[1]) > 0, (order, better)
-                looked_at += 1
-    assert looked_at == {"table2-fashion-mnist": 20, "table3-fashion-mnist": 6}[name]
-
-
 def test_what_the_paper_does_not_say_stands_in_fischers_files() -> None:
     """In the one that all others extend."""
     chosen = {"initial-means": "he-normal", "biases": "gaussian", "scale-floor": 1e-5}
@@ -344,42 +313,7 @@ def test_what_the_paper_does_not_say_stands_in_fischers_files() -> None:
         assert {key: base[key] for key in chosen} == chosen, path
 
 
-def test_an_updated_prior_is_published_to_be_worse_with_every_rule() -> None:
-    study = read_study(FISCHER / "table5-digits.toml")
-    fixed, updated = (_published_of_flipout(f"table{number}.csv") for number in (2, 5))
-    assert study.orders == (
-        Order("accuracy", {"prior": "fixed"}, {"prior": "updated"}),
-        Order("negative-log-likelihood", {"prior": "fixed"}, {"prior": "updated"}),
-    )
-    pairs = study.orders[0].pairs(study.cells())
-    assert {better.labels["aggregation"] for better, _ in pairs} == {rule for rule, _ in updated}
-    for key, line in updated.items():
-        assert float(fixed[key]["accuracy_pct"]) > float(line["accuracy_pct"])
-        assert float(fixed[key]["nll"]) < float(line["nll"])
-
-
-def _published_of_flipout(name: str) -> dict[tuple[str, str], dict[str, str]]:
-    with (FISCHER / "published" / name).open(encoding="utf-8", newline="") as stream:
-        return {
-            (line["aggregation"], line["partition"]): line
-            for line in csv.DictReader(stream)
-            if line["model"] == "Flipout" and line["weighting"] in ("train-size", "n/a")
-        }
-
-
-def test_the_clients_of_hbfl_are_published_one_by_one() -> None:
-    """Tables 2 and 3 count clients from 1, and partition ids begin with 0; so does Table 4."""
-    study = read_study(ROOT / "configs" / "hbfl2023" / "tables1-3.toml")
-    assert study.published is not None
-    key = (("dataset", "cifar10"), ("method", "HBFL"), ("partition", "dirichlet-0.05"))
-    assert study.published.entry(key, "best-accuracy").value == 62.69
-    assert study.published.entry(key, "client-0-best-better-accuracy").value == 99.16
-    assert study.published.entry(key, "client-9-best-better-accuracy").value == 92.75
-    tasks = read_study(ROOT / "configs" / "hbfl2023" / "table4.toml")
-    assert tasks.published is not None
-    for client, value in ((0, 75.2), (1, 40.13)):
-        column = f"client-{client}-best-better-accuracy"
-        assert tasks.published.entry((("method", "HBFL"),), column).value == value
+def test_the_two_tasks_of_hbfl_are_those_of_its_table_4() -> None:
     for _, configuration in resolved(ROOT / "configs" / "hbfl2023" / "table4.toml"):
         assert configuration.keys.dataset == "tasks:cifar10:1,cifar100:1"
 
@@ -392,3 +326,43 @@ def test_rows_of_hbfl_that_are_judged_globally_train_no_personal_model_for_nothi
         for run, configuration in resolved(folder / f"{name}.toml"):
             trains = configuration.personalization.active
             assert trains == (run.labels["method"] == "FML"), run.name
+
+
+@pytest.mark.parametrize(("name", "partitions"), [("table4", 4), ("table4-fashion-mnist", 2)])
+def test_the_pretrained_rows_have_one_pretraining(name: str, partitions: int) -> None:
+    """What the pooling does comes after it; all that pre-training reads is the same."""
+    after = {"strategy", "pooling", "weighting", "prior"}
+    by_seed_and_partition: dict[str, list[dict[str, object]]] = {}
+    runs = resolved(FISCHER / f"{name}.toml")
+    for run, configuration in runs:
+        if run.labels["pretrain"] != "yes":
+            continue
+        prior = configuration.replace(prior=configuration.words["pretrain-prior"]).values
+        later = after | configuration.pooling.model_dump(by_alias=True).keys()
+        read = {key: value for key, value in prior.items() if key not in later}
+        group = f"{run.labels['seed']} {run.labels['partition']}"
+        by_seed_and_partition.setdefault(group, []).append(read)
+    seeds = {run.labels["seed"] for run, _ in runs}
+    assert len(by_seed_and_partition) == len(seeds) * partitions
+    for dwc, ws in by_seed_and_partition.values():
+        assert dwc == ws
+        assert dwc["pretrain-examples"] == 0.1
+        assert dwc["prior-scale"] == 10.0
+
+
+def test_the_rows_of_the_reduced_table_are_those_of_the_whole() -> None:
+    """But for the data, the network and the augmentation that goes with them."""
+    reduced, whole = (
+        {
+            (run.labels["aggregation"], run.labels["pretrain"]): configuration.values
+            for run, configuration in resolved(FISCHER / f"{name}.toml")
+            if (run.labels["seed"], run.labels["partition"]) == ("0", "iid")
+        }
+        for name in ("table4-fashion-mnist", "table4")
+    )
+    data = {"dataset", "image-size", "train-examples", "model", "augmentation", "client-timeout"}
+    of_augmentation = {"crop-padding", "crop-padding-with"}
+    assert reduced.keys() == whole.keys()
+    for row, values in whole.items():
+        differing = {key for key in values if values[key] != reduced[row].get(key)}
+        assert {"dataset", "train-examples", "model"} <= differing <= data | of_augmentation, row
