@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
 import pydantic
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 
 from bfl.configuration.messages import refused_values, unknown_key
 from bfl.configuration.settings import default_values
@@ -21,7 +21,7 @@ from bfl.experiments.studies.figures import study_figures
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.published import read_published
 from bfl.experiments.studies.scale import Scale, ScaledStudy
-from bfl.experiments.studies.study import Axis, Choice, FigureSpec, Order, Study, slug
+from bfl.experiments.studies.study import Choice, FigureSpec, Labels, Order, Study, slug
 from bfl.plugins import ANY_PLUGIN, PluginPolicy, activate, named_plugins
 from bfl.registry import STRICT
 
@@ -32,22 +32,14 @@ ROW = "row"
 """The column of rows whose label is one word."""
 
 
-def _each(given: Any) -> Any:
-    """Return a list for a single label or table, which may stand for itself."""
-    return [given] if isinstance(given, str | Mapping) else given
-
-
-_Labels = Annotated[list[str], BeforeValidator(_each), Field(min_length=1)]
-
-
 class _Order(pydantic.BaseModel):
     """A table ``[[orders]]``; a list in place of a name stands for each of its names in turn."""
 
     model_config = STRICT
 
-    metric: _Labels
-    better: dict[str, _Labels] = Field(min_length=1)
-    worse: dict[str, _Labels] = Field(default_factory=dict)
+    metric: Labels
+    better: dict[str, Labels] = Field(min_length=1)
+    worse: dict[str, Labels] = Field(default_factory=dict)
     than: str = ""
     beforehand: bool = True
     published: float | list[float] | None = None
@@ -88,17 +80,6 @@ class _Published(pydantic.BaseModel):
     notes: list[str] = Field(default_factory=list)
 
 
-class _Figure(pydantic.BaseModel):
-    """A table ``[[figures]]``; other keys are the kind's settings."""
-
-    model_config = pydantic.ConfigDict(extra="allow", strict=True)
-
-    name: str
-    kind: str
-    title: str = ""
-    rows: Annotated[list[dict[str, _Labels]], BeforeValidator(_each)] = Field(default_factory=list)
-
-
 class _File(pydantic.BaseModel):
     """A study's file."""
 
@@ -112,7 +93,7 @@ class _File(pydantic.BaseModel):
     rows: list[dict[str, Any]] | None = None
     columns: list[Column] = Field(default_factory=default_columns, min_length=1)
     published: _Published | None = None
-    figures: list[_Figure] = Field(default_factory=list)
+    figures: list[FigureSpec] = Field(default_factory=list)
     reuse: list[str] = Field(default_factory=list)
     orders: list[_Order] = Field(default_factory=list)
     least_steps: int = Field(0, ge=0)
@@ -122,7 +103,7 @@ _TABLES: dict[str, type[pydantic.BaseModel]] = {
     "columns": Column,
     "published": _Published,
     "orders": _Order,
-    "figures": _Figure,
+    "figures": FigureSpec,
 }
 
 
@@ -179,11 +160,11 @@ def _study(read: ExtendedFile, published: str | None, policy: PluginPolicy) -> S
         name=name,
         title=file.title,
         base=file.base,
-        axes=tuple(_axis(axis, values, problems) for axis, values in file.axes.items()),
+        axes={axis: _axis(axis, values, problems) for axis, values in file.axes.items()},
         rows=(Choice({}, {}, ""),) if file.rows is None else rows,
         columns=tuple(file.columns),
         spread=file.spread,
-        figures=tuple(map(_spec, file.figures)),
+        figures=tuple(file.figures),
         reuse=tuple(file.reuse),
         orders=tuple(order for table in file.orders for order in table.orders()),
         least_steps=file.least_steps,
@@ -227,7 +208,7 @@ def _shape_problems(error: pydantic.ValidationError) -> Iterable[str]:
             yield refused
 
 
-def _axis(name: str, values: Sequence[Any], problems: list[str]) -> Axis:
+def _axis(name: str, values: Sequence[Any], problems: list[str]) -> tuple[Choice, ...]:
     if not values:
         problems.append(f"axis '{name}' is empty; give it values, or leave it out")
     if name not in default_values() and not all(isinstance(each, Mapping) for each in values):
@@ -235,7 +216,7 @@ def _axis(name: str, values: Sequence[Any], problems: list[str]) -> Axis:
             f"axis '{name}': {unknown_key(name, default_values())} (an axis of another name has "
             "tables with a label for values)"
         )
-    return Axis(name, tuple(_choice(each, f"axis '{name}'", problems, name) for each in values))
+    return tuple(_choice(each, f"axis '{name}'", problems, name) for each in values)
 
 
 def _choice(given: Any, where: str, problems: list[str], axis: str = "") -> Choice:
@@ -266,12 +247,6 @@ def _part(axis: str, label: str, named: bool) -> str:
     return part if named and not part[:1].isdigit() else f"{slug(axis)}-{part}"
 
 
-def _spec(figure: _Figure) -> FigureSpec:
-    rows = tuple({column: tuple(v) for column, v in choice.items()} for choice in figure.rows)
-    settings = figure.model_extra or {}
-    return FigureSpec(slug(figure.name), figure.kind, figure.title, rows, settings)
-
-
 def _collisions(study: Study) -> Iterable[str]:
     """Yield which keys are set, and which label columns are used, in two places at once."""
     if not study.rows:
@@ -279,10 +254,11 @@ def _collisions(study: Study) -> Iterable[str]:
         return
     if len(kinds := dict.fromkeys(", ".join(row.labels) for row in study.rows)) > 1:
         yield f"rows: all labels have the same columns; given: {'; '.join(kinds)}"
-    for column, count in Counter([*study.rows[0].labels, *(a.name for a in study.axes)]).items():
+    for column, count in Counter([*study.rows[0].labels, *study.axes]).items():
         if count > 1:
             yield f"two places give the label column '{column}': an axis and the rows"
-    places = {f"axis '{axis.name}'": axis.choices for axis in study.axes} | {"the rows": study.rows}
+    places = {f"axis '{name}'": choices for name, choices in study.axes.items()}
+    places["the rows"] = study.rows
     setting: dict[str, str] = {}
     for place, choices in places.items():
         for key in sorted({key for choice in choices for key in choice.values}):

@@ -14,7 +14,7 @@ from bfl.configuration import expanded
 from bfl.configuration.messages import refused_values
 from bfl.errors import ConfigurationError, unknown_name
 from bfl.experiments.studies.folder import StudyFolder
-from bfl.experiments.studies.study import SEED, Axis, Choice, Run, Study
+from bfl.experiments.studies.study import SEED, Choice, Run, Study
 from bfl.learning.models import create_architecture
 
 SEEDS, IMAGE_SIDE, MODEL = "seeds", "image-side", "model"
@@ -83,13 +83,12 @@ class Scale:
         """Return the study with its first seeds, or with further ones, as many as are asked for."""
         if SEEDS not in self.amounts:
             return study
-        if study.seeds is None:
+        if SEED not in study.axes:
             raise ConfigurationError(f"--scale: {study.source} has no axis 'seed'")
-        seeds, amount = study.seeds.choices, float(self.amounts[SEEDS])
+        seeds, amount = study.axes[SEED], float(self.amounts[SEEDS])
         number = int(amount) if amount >= 1 else reduced(len(seeds), amount)
-        kept = Axis(SEED, (*seeds[:number], *_further_seeds(study, seeds, number - len(seeds))))
-        axes = tuple(kept if axis.name == SEED else axis for axis in study.axes)
-        return replace(study, axes=axes)
+        kept = (*seeds[:number], *_further_seeds(study, seeds, number - len(seeds)))
+        return replace(study, axes={**study.axes, SEED: kept})
 
     def _reduced(self, run: Run) -> Run:
         values = {**run.values}
@@ -112,8 +111,8 @@ class Scale:
         said, more = [], ""
         unscaled = with_seeds.runs()
         for name, amount in self.amounts.items():
-            if name == SEEDS and before.seeds and with_seeds.seeds:
-                counts = [len(axis.choices) for axis in (before.seeds, with_seeds.seeds)]
+            if name == SEEDS:
+                counts = [len(study.axes[SEED]) for study in (before, with_seeds)]
                 changes = " → ".join(map(str, counts))
                 if counts[1] > counts[0]:
                     more, changes = f"{MORE_SEEDS}: {changes}", ""

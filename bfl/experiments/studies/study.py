@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from bfl.configuration.configuration import Value
 from bfl.experiments.studies.columns import Column
@@ -32,14 +34,6 @@ class Choice:
     values: Mapping[str, Value]
     name: str
     published: bool = True
-
-
-@dataclass(frozen=True)
-class Axis:
-    """Choices that combine freely with those of the other axes and with the rows."""
-
-    name: str
-    choices: tuple[Choice, ...]
 
 
 @dataclass(frozen=True)
@@ -84,9 +78,27 @@ class Run:
     values: Mapping[str, Value]
 
 
-@dataclass(frozen=True)
-class FigureSpec:
-    """A figure that a study asks for.
+def _each(given: Any) -> Any:
+    """Return a list for a single label or table, which may stand for itself."""
+    return [given] if isinstance(given, str | Mapping) else given
+
+
+Labels = Annotated[list[str], BeforeValidator(_each), Field(min_length=1)]
+"""Labels of a column; in a file one may stand for itself."""
+
+
+def slug(label: str) -> str:
+    """Return a label as a part of a folder's name.
+
+    Example:
+        >>> slug("MC Dropout"), slug("n/a"), slug("Dirichlet (α = 0.5)")
+        ('mc-dropout', 'n-a', 'dirichlet-0.5')
+    """
+    return re.sub(r"[^a-z0-9.+]+", "-", label.lower()).strip("-.")
+
+
+class FigureSpec(BaseModel):
+    """A figure that a study asks for, a table ``[[figures]]``; other keys are the kind's settings.
 
     Attributes:
         name: The name of its file.
@@ -94,14 +106,19 @@ class FigureSpec:
         title: The line above it.
         rows: The rows that it shows: those that have, for all columns of one of these, one of the
             labels; empty: all rows.
-        settings: The kind's own settings.
     """
 
-    name: str
+    model_config = ConfigDict(extra="allow", strict=True)
+
+    name: Annotated[str, AfterValidator(slug)]
     kind: str
     title: str = ""
-    rows: tuple[Mapping[str, tuple[str, ...]], ...] = ()
-    settings: Mapping[str, Any] = field(default_factory=dict)
+    rows: Annotated[list[dict[str, Labels]], BeforeValidator(_each)] = Field(default_factory=list)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """The kind's own settings."""
+        return self.model_extra or {}
 
     def shows(self, labels: Mapping[str, str]) -> bool:
         """Return whether a row with these labels is shown."""
@@ -150,7 +167,8 @@ class Study:
         name: The name of its folder.
         title: Its title, for people.
         base: The keys of all runs.
-        axes: Choices that combine freely, in the order of the file.
+        axes: Choices that combine freely with those of the other axes and with the rows, by the
+            axis's name, in the order of the file.
         rows: Choices that do not; one without labels where the file has none.
         columns: The numbers that its tables show.
         spread: "standard-deviation" or "standard-error", over the seeds.
@@ -167,7 +185,7 @@ class Study:
     name: str
     title: str
     base: Mapping[str, Value]
-    axes: tuple[Axis, ...]
+    axes: Mapping[str, tuple[Choice, ...]]
     rows: tuple[Choice, ...]
     columns: tuple[Column, ...]
     spread: str
@@ -180,28 +198,22 @@ class Study:
     published: PublishedTable | None = None
 
     @property
-    def seeds(self) -> Axis | None:
-        """The axis of the seeds, if there is one."""
-        return next((axis for axis in self.axes if axis.name == SEED), None)
-
-    @property
-    def others(self) -> tuple[Axis, ...]:
+    def others(self) -> dict[str, tuple[Choice, ...]]:
         """The axes but that of the seeds."""
-        return tuple(axis for axis in self.axes if axis.name != SEED)
+        return {name: choices for name, choices in self.axes.items() if name != SEED}
 
     @property
     def label_columns(self) -> tuple[str, ...]:
         """The columns that tell the lines of a table apart."""
-        return (*self.rows[0].labels, *(axis.name for axis in self.others))
+        return (*self.rows[0].labels, *self.others)
 
     def cells(self) -> tuple[Cell, ...]:
         """Return the lines of the tables: row after row, the axes varying within a row."""
-        lines = product(self.rows, *(axis.choices for axis in self.others))
-        return tuple(map(_cell, lines))
+        return tuple(map(_cell, product(self.rows, *self.others.values())))
 
     def panels(self) -> tuple[Mapping[str, str], ...]:
         """Return the labels of every combination of the axes but the seeds, one for each panel."""
-        return tuple(map(_labels, product(*(axis.choices for axis in self.others))))
+        return tuple(map(_labels, product(*self.others.values())))
 
     def runs(self) -> tuple[Run, ...]:
         """Return all runs, in the order in which they are made.
@@ -210,8 +222,8 @@ class Study:
         their first run before any has its second.
         """
         found = []
-        for *choices, row in product(*(axis.choices for axis in self.axes), self.rows):
-            chosen = dict(zip((axis.name for axis in self.axes), choices, strict=True))
+        for *choices, row in product(*self.axes.values(), self.rows):
+            chosen = dict(zip(self.axes, choices, strict=True))
             # Axes by their names, and the seed at the end.
             parts = [chosen[axis].name for axis in sorted(chosen, key=lambda n: (n == SEED, n))]
             all_of_it = (row, *choices)
@@ -233,13 +245,3 @@ def _cell(choices: Iterable[Choice]) -> Cell:
 
 def _labels(choices: Iterable[Choice]) -> dict[str, str]:
     return {column: label for choice in choices for column, label in choice.labels.items()}
-
-
-def slug(label: str) -> str:
-    """Return a label as a part of a folder's name.
-
-    Example:
-        >>> slug("MC Dropout"), slug("n/a"), slug("Dirichlet (α = 0.5)")
-        ('mc-dropout', 'n-a', 'dirichlet-0.5')
-    """
-    return re.sub(r"[^a-z0-9.+]+", "-", label.lower()).strip("-.")

@@ -217,7 +217,7 @@ def _notes(table: StudyTable, results: StudyResults) -> Iterator[str]:
     failed = [name for name, state in results.states.items() if state == FAILED]
     without = f"; failed, and so in no mean or claim: {_listed(failed)}" if failed else ""
     yield f"{frame.runs_done.sum()} of {frame.runs.sum()} runs are done{without}."
-    if study.seeds is not None:
+    if SEED in study.axes:
         yield f"Ours ± {SPREADS[study.spread]}."
     if study.published is not None:
         yield "Published ± the spread that the paper gives; difference: ours − published."

@@ -90,7 +90,7 @@ def test_axes_are_taken_one_by_one_and_an_empty_one_is_left_out(written: Path) -
     text = 'extends = "../paper/written.toml"\ntitle = "t"\npublished = false\n'
     text += "[axes]\npartition = []\nseed = [2]\nalpha = [0.5, 1.0]\n"
     study = read_study(extending(written, text))
-    assert [axis.name for axis in study.axes] == ["seed", "strategy", "alpha"]
+    assert list(study.axes) == ["seed", "strategy", "alpha"]
     assert len(study.runs()) == 1 * 2 * 2
 
 
@@ -194,7 +194,7 @@ def test_what_two_files_extend_does_not_win_over_either(written: Path) -> None:
     text = 'extends = ["b.toml", "c.toml"]\ntitle = "t"\npublished = false\n'
     study = read_study(extending(written, text, "paper"))
     assert (study.base["rounds"], study.base["seed"]) == (20, 3)
-    assert [axis.name for axis in study.axes] == ["seed", "strategy"]
+    assert list(study.axes) == ["seed", "strategy"]
 
 
 def test_another_published_table_has_notes_of_its_own_and_there_may_be_none(

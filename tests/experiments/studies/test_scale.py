@@ -53,7 +53,7 @@ def test_a_study_grows_by_seeds_that_its_file_does_not_have(tmp_path: Path) -> N
     # As if the file itself had them.
     in_file = scaled_study(tmp_path, text=STUDY.replace("seed = [0, 1]", "seed = [0, 1, 2, 3]"))
     assert more.runs == in_file.runs
-    assert more.study.seeds == in_file.study.seeds
+    assert more.study.axes == in_file.study.axes
     less = scaled_study(tmp_path, "rounds=0.5,seeds=3")
     assert less.said == f"scaled down: rounds 4 → 2, {more.note.replace('4', '3')}"
     others = scaled_study(tmp_path, "seeds=4", text=STUDY.replace("[0, 1]", "[1, 7]"))

@@ -68,8 +68,7 @@ def overlay(
     wanted: Callable[[Run], bool] = lambda run: True,
     **labels: str,
 ) -> Overlay:
-    shown = {column: (label,) for column, label in labels.items()}
-    spec = FigureSpec("f", "", "", (shown,), {})
+    spec = FigureSpec.model_validate({"name": "f", "kind": "", "rows": labels})
     rows = tuple(row for row in scaled.study.rows if spec.shows(row.labels))
     return Overlay(gather(study, scaled.runs), scaled, spec, rows, wanted)
 

@@ -290,9 +290,9 @@ def draw_study(
         RunError: A figure cannot be written.
     """
     results = gather(folder, scaled.runs, places, wanted)
-    specs = scaled.study.figures or [FigureSpec(name, name) for name in study_figures.names()]
+    of_each_kind = [FigureSpec(name=kind, kind=kind) for kind in study_figures.names()]
     written = []
-    for spec in specs:
+    for spec in scaled.study.figures or of_each_kind:
         rows = tuple(row for row in scaled.study.rows if spec.shows(row.labels))
         overlay = Overlay(results, scaled, spec, rows, wanted)
         figure = study_figures.create(spec.kind, spec.settings).draw(overlay)
