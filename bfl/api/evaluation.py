@@ -13,7 +13,7 @@ from bfl.data.datasets.foreign import absolute_foreign, foreign_images
 from bfl.data.images import Images
 from bfl.errors import DataError
 from bfl.evaluation.prediction.predictions import Predictions
-from bfl.experiments.results.foreign import by_strength, evaluated_foreign
+from bfl.experiments.results.foreign import by_strength, evaluated_foreign, predicted_by_strength
 from bfl.experiments.results.summary import summarize
 from bfl.experiments.run.network import NetworkDescription
 
@@ -57,7 +57,9 @@ def evaluated(
         "samples": predictions.samples,
         "metrics": summarize(predictions, labels, settings),
         "foreign": evaluated_foreign({"": predictions}, shown, settings),
-        "corruptions": by_strength(names, images, labels, predict, settings),
+        "corruptions": by_strength(
+            predicted_by_strength(names, images, predictions, predict), labels, settings
+        ),
     }
 
 

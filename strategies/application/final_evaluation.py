@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from bfl.closing import Closed
@@ -19,8 +19,14 @@ from bfl.experiments.results.examples import write_examples
 from bfl.experiments.results.figures import draw_all
 from bfl.experiments.results.foreign import (
     BEFORE_CLOSING,
+    CORRUPTED,
     OF_FOREIGN,
+    ByStrength,
+    ShownForeign,
     by_strength,
+    foreign_to_some,
+    means_by_corruption,
+    predicted_by_strength,
     told_of_foreign,
     write_foreign,
 )
@@ -128,8 +134,9 @@ def _evaluate(
     numbers |= write_evaluation(
         folder, predictions, test.test_labels, settings, posterior, ensemble=ensemble
     )
-    numbers |= _besides_closing(context, posterior, samples, predictions, closed)
-    numbers |= _corrupted(context, posterior, samples, closed)
+    of_foreign, foreign = _besides_closing(context, posterior, samples, predictions, closed)
+    of_corrupted, corrupted = _corrupted(context, posterior, samples, predictions, closed)
+    numbers |= of_foreign | of_corrupted
     _tell(context, numbers)
     if not test.encoding:
         write_examples(folder, predictions, test.test_images, test.test_labels)
@@ -138,7 +145,13 @@ def _evaluate(
 
     def of_some(positions: Positions) -> dict[str, float]:
         some, labels = predictions.take(positions), test.test_labels[positions]
-        return {**evaluate(some, labels, settings), **set_numbers(some, labels)}
+        taken = {name: [each.take(positions) for each in rows] for name, rows in corrupted.items()}
+        return {
+            **evaluate(some, labels, settings),
+            **set_numbers(some, labels),
+            **foreign_to_some(predictions, foreign, positions, settings),
+            **means_by_corruption(by_strength(taken, labels, settings)),
+        }
 
     return numbers, of_some
 
@@ -149,8 +162,11 @@ def _besides_closing(
     samples: int,
     predictions: Predictions,
     closed: Closed | None,
-) -> dict[str, float]:
-    """Return the metrics before the closing moved the last layer, and those of foreign images."""
+) -> tuple[dict[str, float], Sequence[ShownForeign]]:
+    """Return the metrics before the closing moved the last layer, and those of foreign images.
+
+    With the foreign images, and the predictions for them.
+    """
     evaluator = context.evaluator
     settings, labels = evaluator.configuration.values, evaluator.dataset.test_labels
 
@@ -170,35 +186,45 @@ def _besides_closing(
         for prefix, shown in test.items():
             numbers |= {f"{prefix}{k}": v for k, v in evaluate(shown, labels, settings).items()}
         foreign = [
-            (each.name, each.near, {"": predicted(each.images, closed)} | before(each.images))
+            (each, {"": predicted(each.images, closed)} | before(each.images))
             for each in evaluator.foreign
         ]
     except NotFiniteError as error:
-        return numbers | not_finite(error, OF_FOREIGN)
-    return numbers | write_foreign(context.folder, {"": predictions} | test, foreign, settings)
+        return numbers | not_finite(error, OF_FOREIGN), []
+    sources = [(each.name, each.near, by) for each, by in foreign]
+    numbers |= write_foreign(context.folder, {"": predictions} | test, sources, settings)
+    return numbers, foreign
 
 
 def _corrupted(
-    context: RunContext, posterior: Posterior, samples: int, closed: Closed | None
-) -> dict[str, float]:
-    """Write how good predictions are of corrupted test images; return what is to be recorded."""
+    context: RunContext,
+    posterior: Posterior,
+    samples: int,
+    predictions: Predictions,
+    closed: Closed | None,
+) -> tuple[dict[str, float], ByStrength]:
+    """Write how good predictions are of corrupted test images.
+
+    Returns:
+        The numbers to be recorded, and the predictions.
+    """
     evaluator = context.evaluator
-    keys, test = context.configuration.keys, evaluator.dataset
+    test = evaluator.dataset
     try:
-        found = by_strength(
-            corruption_names(keys.corruptions),
+        shown = predicted_by_strength(
+            corruption_names(context.configuration.keys.corruptions),
             test.test_images,
-            test.test_labels,
+            predictions,
             lambda images: evaluator.predict(
                 posterior, samples=samples, purpose="final", images=images, closed=closed
             ),
-            context.configuration.values,
         )
     except NotFiniteError as error:
-        return not_finite(error, "corrupted-")
-    if found:
+        return not_finite(error, CORRUPTED), {}
+    if shown:
+        found = by_strength(shown, test.test_labels, context.configuration.values)
         context.folder.write_json(CORRUPTIONS, found)
-    return {}
+    return {}, shown
 
 
 def _tell(context: RunContext, numbers: Mapping[str, float]) -> None:

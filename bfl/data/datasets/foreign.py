@@ -49,11 +49,13 @@ class ForeignImages:
             ``b``. One that would be the second of its name has a number.
         near: Whether they are near the test images: of the same objects, seen otherwise.
         images: (M, H, W, C) in the size and channels of the test images.
+        changed: Whether they are the test images, changed, in their order.
     """
 
     name: str
     near: bool
     images: Images
+    changed: bool = False
 
 
 def words(given: str) -> list[str]:
@@ -108,7 +110,7 @@ def foreign_images(given: str, data_dir: str, dataset: Dataset) -> Iterator[Fore
                     f"ood-dataset has '{word}', and the images are {height} x {width}: a quarter "
                     "turn has another shape; allowed: square images"
                 )
-            yield ForeignImages(name, word in NEAR, CHANGES[word](dataset.test_images))
+            yield ForeignImages(name, word in NEAR, CHANGES[word](dataset.test_images), True)
             continue
         images = cached_dataset(word, data_dir).test_images[: len(dataset.test_images)]
         yield ForeignImages(name, False, like(dataset, images, f"ood-dataset '{word}'"))

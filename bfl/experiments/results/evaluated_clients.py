@@ -15,9 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.closing.conformal import SETS
+from bfl.data.corruptions import CORRUPTIONS
 from bfl.evaluation.metrics import Metric, metrics
 from bfl.evaluation.prediction_sets import NUMBERS
 from bfl.experiments.results.files import Files
+from bfl.experiments.results.foreign import CORRUPTED, METRICS, OF_FOREIGN
 from bfl.experiments.results.round_log import PER_CLIENT, whole_rounds, write_rounds
 from bfl.federation.client_metrics import (
     AT_LEAST_0,
@@ -103,7 +105,8 @@ def evaluated_clients(
     Args:
         rounds: The rounds' records.
         evaluate: Gives the numbers of the final global network, closed if it is, on some of all
-            test examples; None where the server has no head to predict with.
+            test examples, those of foreign and corrupted images among them; None where the server
+            has no head to predict with.
         test_partition: The test examples of each client; None for one with data of its own.
         due: Tells whether clients evaluate their models after a round; what one says of another
             round is passed over, or it alone would have more rounds to be the best in.
@@ -230,10 +233,11 @@ def names_of_sets() -> tuple[str, ...]:
 
 
 def names_of_means() -> tuple[str, ...]:
-    """Return all names that ``means_over_clients`` may give."""
+    """Return all names that ``means_over_clients`` may give, but those of foreign images."""
+    corrupted = [f"{CORRUPTED}{kind}-{what}" for kind in CORRUPTIONS for what in METRICS]
     last = [f"last-{name}" for name in metrics_of_models()]
     best = [f"best-{name}" for name in metrics_of_models() if name.endswith("accuracy")]
-    of_all = [f"global-{name}" for name in (*metrics.names(), *names_of_sets())]
+    of_all = [f"global-{name}" for name in (*metrics.names(), *names_of_sets(), *corrupted)]
     return tuple(f"{CLIENTS}{name}" for name in (*of_all, *last, *best))
 
 
@@ -243,9 +247,13 @@ def number_of_a_client(name: str) -> tuple[str, str] | None:
     None if there is no such number; clients are counted from 0, as partition ids are.
     """
     match = re.fullmatch(r"client-(0|[1-9][0-9]*)-(.+)", name)
-    if not match or f"{CLIENTS}{match[2]}" not in names_of_means():
+    if not match:
         return None
-    return match[1], match[2]
+    known = f"{CLIENTS}{match[2]}" in names_of_means() or _OF_FOREIGN.fullmatch(match[2])
+    return (match[1], match[2]) if known else None
+
+
+_OF_FOREIGN = re.compile(rf"global-{OF_FOREIGN}.+-(auroc|aupr|fpr95)")
 
 
 def told(table: Mapping[str, Mapping[str, float]], called: Sequence[str] = ()) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,50 +10,76 @@ import numpy.typing as npt
 
 from bfl.closing.feature_density import DENSITY
 from bfl.data.corruptions import STRENGTHS, corrupted
+from bfl.data.datasets.foreign import ForeignImages
 from bfl.data.images import Images
 from bfl.evaluation.detection import detection
 from bfl.evaluation.metrics import metrics
 from bfl.evaluation.prediction import Predictions
-from bfl.evaluation.prediction.predictions import FloatArray
+from bfl.evaluation.prediction.predictions import FloatArray, IntArray
 from bfl.evaluation.uncertainty import measure_all
 from bfl.experiments.results.run_folder import FOREIGN, RunFolder
 
 METRICS = ("accuracy", "negative-log-likelihood", "expected-calibration-error")
 
 
-def by_strength(
+CORRUPTED = "corrupted-"
+"""The prefix of numbers of corrupted images, means over the strengths from 1."""
+
+ByStrength = Mapping[str, Sequence[Predictions]]
+"""Predictions for images by corruption, at strengths 0 to 5; strength 0 are the images as such."""
+
+
+def predicted_by_strength(
     names: Iterable[str],
     images: Images,
-    labels: npt.ArrayLike,
+    clean: Predictions,
     predict: Callable[[Images], Predictions],
-    settings: Mapping[str, Any],
-) -> dict[str, dict[str, list[float]]]:
-    """Return accuracy, NLL and calibration error of each corruption at strengths 0 to 5.
+) -> ByStrength:
+    """Return the predictions for images under each corruption.
 
     Args:
         names: The corruptions.
         images: uint8 (N, H, W, C) images.
-        labels: (N,) their classes.
+        clean: The predictions for these.
         predict: Predicts images.
+    """
+    return {
+        name: [clean, *(predict(corrupted(images, name, strength)) for strength in STRENGTHS)]
+        for name in names
+    }
+
+
+def by_strength(
+    shown: ByStrength, labels: npt.ArrayLike, settings: Mapping[str, Any]
+) -> dict[str, dict[str, list[float]]]:
+    """Return accuracy, NLL and calibration error of each corruption at strengths 0 to 5.
+
+    Args:
+        shown: The predictions.
+        labels: (N,) the images' classes.
         settings: The configuration, of which each metric takes its own keys.
 
     Returns:
-        ``found[corruption][metric]``, a number for each strength; strength 0 are the images
-        themselves. It is the content of ``corruptions.json``.
+        ``found[corruption][metric]``, a number for each strength. It is the content of
+        ``corruptions.json``.
     """
     chosen = {name: metrics.create(name, settings) for name in METRICS}
+    return {
+        corruption: {
+            name: [metric.compute(predictions, labels) for predictions in rows]
+            for name, metric in chosen.items()
+        }
+        for corruption, rows in shown.items()
+    }
 
-    def evaluated(shown: Images) -> dict[str, float]:
-        predictions = predict(shown)
-        return {name: metric.compute(predictions, labels) for name, metric in chosen.items()}
 
-    found: dict[str, dict[str, list[float]]] = {}
-    clean: dict[str, float] = {}
-    for name in names:
-        clean = clean or evaluated(images)
-        rows = [clean, *(evaluated(corrupted(images, name, strength)) for strength in STRENGTHS)]
-        found[name] = {metric: [row[metric] for row in rows] for metric in METRICS}
-    return found
+def means_by_corruption(found: Mapping[str, Mapping[str, list[float]]]) -> dict[str, float]:
+    """Return the means over strengths 1 to 5 of what ``by_strength`` gives."""
+    return {
+        f"{CORRUPTED}{corruption}-{metric}": float(np.mean(values[1:]))
+        for corruption, by_metric in found.items()
+        for metric, values in by_metric.items()
+    }
 
 
 WITHOUT_DENSITY = "predictive-entropy"
@@ -66,6 +92,9 @@ OF_FOREIGN = "ood-"
 
 Shown = Mapping[str, Predictions]
 """Predictions for the same images, by the prefix of their uncertainties' names."""
+
+ShownForeign = tuple[ForeignImages, Shown]
+"""Foreign images, and the predictions for them."""
 
 QUANTILES = np.linspace(0.0, 1.0, 201)
 
@@ -94,11 +123,41 @@ def write_foreign(
     if not content:
         return {}
     folder.write_json(FOREIGN, content)
+    return headline(content)
+
+
+def headline(content: Mapping[str, Any]) -> dict[str, float]:
+    """Return the numbers of ``foreign.json`` that are of the run's one score."""
     return {
         f"{OF_FOREIGN}{name}-{what}": value
         for name, source in content["sources"].items()
         for what, value in source["uncertainties"][content["score"]].items()
     }
+
+
+def foreign_to_some(
+    test: Predictions,
+    foreign: Iterable[ShownForeign],
+    positions: IntArray,
+    settings: Mapping[str, Any],
+) -> dict[str, float]:
+    """Return how well foreign images are told from some of the test images, by the run's score.
+
+    Of test images that have been changed they are the same ones.
+
+    Args:
+        test: The predictions for all test images.
+        foreign: The foreign images, and their predictions under "".
+        positions: Which test images, at least one.
+        settings: As for ``evaluated_foreign``.
+    """
+    some = {"": test.take(positions)}
+    shown = [
+        (each.name, each.near, {"": by[""].take(positions) if each.changed else by[""]})
+        for each, by in foreign
+    ]
+    content = evaluated_foreign(some, shown, settings)
+    return headline(content) if content else {}
 
 
 def evaluated_foreign(

@@ -52,7 +52,9 @@ _DERIVED = """## Made from these
   class, and how many classes they hold, the mean; `conformal-least-class-coverage`: the coverage of
   the class that has the least. `conformal-by-class-…`: of sets by a threshold for each class.
 - `ood-NAME-auroc`, `-aupr`, `-fpr95`: how well one score tells foreign images (`ood-dataset`) from
-  test images, see `foreign.json`. Yang et al. (2022), "OpenOOD".
+  test images, see `foreign.json`. Yang et al. (2022), "OpenOOD". With `judged-by="clients"` also
+  from each client's own, `global-ood-NAME-auroc`, beside `global-corrupted-NAME-METRIC`, a metric
+  of its corrupted images (`corruptions`), the mean over the five strengths.
 - `ensemble-NAME`: any of these of the ensemble that predicts besides the posterior
   (`predictive="ensemble"`). Its members are evaluated one by one: `ensemble-member-accuracy` and
   `ensemble-best-member-accuracy`, the mean and the greatest; `ensemble-samples-NAME` and

@@ -34,7 +34,9 @@ OF_POOLING = (SPREAD, DISTANCE)
 
 _ROUNDS_TO = re.compile(r"rounds-to-([a-z-]+)-([0-9]+(?:\.[0-9]+)?)")
 _AT_ROUND = re.compile(r"([a-z-]+)-at-round-([1-9][0-9]*)")
-_OF_FOREIGN = re.compile(rf"{OF_FOREIGN}.+-(auroc|aupr|fpr95)")
+_OF_FOREIGN = re.compile(
+    rf"(?:{CLIENTS}global-|client-\d+-global-)?{OF_FOREIGN}.+-(auroc|aupr|fpr95)"
+)
 FORMS = (
     "rounds-to-METRIC-VALUE, such as rounds-to-accuracy-0.5; or METRIC-at-round-N, such as "
     "accuracy-at-round-10; or client-K-NAME, such as client-0-best-better-accuracy; or "

@@ -17,7 +17,7 @@ from bfl.evaluation.prediction import PredictionStatistics
 from bfl.experiments.results import RunFolder, table, write_evaluation
 from bfl.experiments.results.examples import write_examples
 from bfl.experiments.results.figures import draw_all, figures, style
-from bfl.experiments.results.foreign import by_strength, write_foreign
+from bfl.experiments.results.foreign import by_strength, predicted_by_strength, write_foreign
 from bfl.experiments.results.report import run_report
 from bfl.experiments.results.run_folder import CORRUPTIONS
 from bfl.experiments.results.table import metrics_table, results_table
@@ -75,8 +75,9 @@ def make_run(path, name, samples=4, config=CONFIG, rounds=12):
     folder.write_posterior(spread, Manifest((weight,)))
     shown = {"": predictions}
     write_foreign(folder, shown, [("rotated", True, shown)], config)
-    given = images[..., :1], labels, lambda _: predictions, config
-    folder.write_json(CORRUPTIONS, by_strength(("noise", "blur"), *given))
+    grey = images[..., :1]
+    of_noise = predicted_by_strength(("noise", "blur"), grey, predictions, lambda _: predictions)
+    folder.write_json(CORRUPTIONS, by_strength(of_noise, labels, config))
     counts = {"right": [20.0] * 10, "wrong": [10.0] * 10}
     folder.write_json("ensemble.json", {"confidences": {"clients": counts, "samples": counts}})
     return folder
