@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from bfl.closing import Closing
 from bfl.closing.base import Array, Known
-from bfl.closing.chain import asked, folded, greatest, length, told
+from bfl.closing.chain import asked, folded, greatest, implausible, length, told
 from bfl.closing.closed import begun
-from bfl.errors import ConfigurationError
+from bfl.errors import ConfigurationError, RunError
 from bfl.federation.exchanges import Direct
 from bfl.federation.secure_aggregation.fixed_point import decoded, exponent_for
 from bfl.federation.state import Snapshots
@@ -131,7 +134,9 @@ def close(
     while parts := asked(chain, known):
         number += 1
         size = length(parts, head.features, head.classes)
-        who, total = _sums(method, _request(method, state, clients, known, size, number), clients)
+        problem = partial(_problem, chain, known, head)
+        request = _request(method, state, clients, known, size, number)
+        who, total = _sums(method, replace(request, problem=problem), clients)
         known = folded(chain, known, total, head.features, head.classes)
         if snapshots:
             snapshots.save(number, {**known, _OF: whose})
@@ -149,24 +154,33 @@ def _request(
 ) -> TrainingRequest:
     """Return what all clients are asked in one of the rounds, with so many sums."""
     everybody = range(clients.size)
-    nothing = np.zeros(0, np.float32)
     return replace(
         training_request(method, state, everybody, clients.size),
         message_type=CLOSE,
         called=f"closing round {number}",
         broadcast=told(method.closing, known),
-        expected=Posterior(nothing, nothing, np.zeros(size, np.float32)),
+        expected=_of_sums(np.zeros(size, np.float32)),
         declared=(),
-        problem=_too_great,
         exchange=method.exchange if method.exchange.secure_sums else Direct(),
     )
 
 
-def _too_great(sums: Posterior, examples: int) -> str | None:
-    """Return what is wrong with a client's sums over so many examples; None if nothing is."""
+def _of_sums(vector: npt.NDArray[Any]) -> Posterior:
+    """Return sums (S,) as they travel: as the point parameters of a posterior without Gaussians."""
+    nothing = np.zeros(0, np.float32)
+    return Posterior(nothing, nothing, vector)
+
+
+def _problem(
+    chain: Sequence[Closing], known: Known, head: Head, sums: Posterior, examples: int
+) -> str | None:
+    """Return what is wrong with sums over so many examples; None if nothing is."""
     most = greatest(examples)
     beyond = int(np.count_nonzero(np.abs(sums.point) > most))
-    return f"{beyond} of {sums.point.size} sums are beyond ±{most:g}" if beyond else None
+    if beyond:
+        return f"{beyond} of {sums.point.size} sums are beyond ±{most:g}"
+    vector = np.asarray(sums.point, np.float64)
+    return implausible(chain, known, vector, head.features, head.classes, examples)
 
 
 def _sums(
@@ -188,7 +202,14 @@ def _sums(
             size,
         )
         found = clients.add_up(request, wanted)
-        return found.partition_ids, decoded(found.total, exponent_for(most)) * clients.size
+        total = decoded(found.total, exponent_for(most)) * clients.size
+        counts = [clients.num_examples.get(client, 0) for client in found.partition_ids]
+        if problem := all(counts) and request.problem(_of_sums(total), sum(counts)):
+            raise RunError(
+                f"{request.called}: {problem}; only the sum of the clients' vectors is known "
+                "(exchange 'masked'), not which of them has sent what"
+            )
+        return found.partition_ids, total
     total, who = np.zeros(size), []
     for update in clients.train(request, lambda partition_id: None):
         total += update.posterior.point

@@ -104,6 +104,17 @@ class Closing(Component, ABC):
             examples: The client's examples.
         """
 
+    def implausible(self, sums: Sums, examples: int) -> str | None:
+        """Return why no such number of examples has such sums; None if one may.
+
+        Honest sums pass, also rounded to float32 or to a grid as fine as that of masked sums.
+
+        Args:
+            sums: The sums of a client, or of several.
+            examples: How many examples it has trained on; it has held back at most as many.
+        """
+        return None
+
     @abstractmethod
     def fold(self, known: Known, sums: Sums) -> Known:
         """Return what is known after a round of sums: the server half.

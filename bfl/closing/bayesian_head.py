@@ -127,6 +127,24 @@ class BayesianHead(Closing):
             **forms.measure(self.head_curvature, probability, phi),
         }
 
+    def implausible(self, sums: Sums, examples: int) -> str | None:
+        """Return what of n, ℓ, the gradient or the curvature so many examples cannot have.
+
+        Residuals e_y − p of an example add up to 0, and their absolute values to 2 at most.
+        """
+        if abs(float(sums["examples"]) - examples) > forms.WHOLE:
+            return f"they are of {float(sums['examples']):g}"
+        if sums["log-likelihood"] > forms.ROUNDED * examples:
+            return "a log-likelihood above 0"
+        sizes = np.abs(sums["gradient"]).sum(axis=1)
+        off = np.abs(sums["gradient"].sum(axis=1))
+        slack = forms.ROUNDED * examples
+        if sizes[-1] > 2.0 * examples + slack or (off > forms.ROUNDED * sizes + slack).any():
+            return "a gradient of no residuals"
+        names = forms.shapes(self.head_curvature, 1, 1)
+        own = {name: sums[name] for name in names}
+        return forms.implausible(self.head_curvature, own, examples, sums["gradient"].shape[1])
+
     def fold(self, known: Known, sums: Sums) -> Known:
         """Return the weights after one more step, or, in the last round, their posterior."""
         # What all classes have alike changes no prediction, and is 0 at the mode.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from bfl.closing.base import ENDED, FEATURE_BOUND, Array, Closing, Examples, Known
+from bfl.closing.base import ENDED, FEATURE_BOUND, Array, Closing, Examples, Known, Sums
 from bfl.cpus import one_thread
 
 ROUNDS = "rounds."
@@ -71,17 +71,45 @@ def folded(chain: Chain, known: Known, total: Array, features: int, classes: int
         features: The number F of features.
         classes: The number C of classes.
     """
-    start, after = 0, known
+    after = known
     with one_thread():
-        for each in asked(chain, known):
-            sums = {}
-            for name, shape in each.shapes(features, classes).items():
-                size = int(np.prod(shape))
-                sums[name] = np.asarray(total[start : start + size], np.float64).reshape(shape)
-                start += size
+        for each, sums in _by_closing(chain, known, total, features, classes):
             number = int(known.get(f"{ROUNDS}{each.name}", 0)) + 1
             after = {**each.fold(after, sums), f"{ROUNDS}{each.name}": np.array(number)}
     return after
+
+
+def implausible(
+    chain: Chain, known: Known, vector: Array, features: int, classes: int, examples: int
+) -> str | None:
+    """Return why so many examples cannot have such sums; None if they may.
+
+    Args:
+        chain: The closings.
+        known: What was known before the round.
+        vector: What one client has sent, or several together.
+        features: The number F of features.
+        classes: The number C of classes.
+        examples: How many examples they are said to be of.
+    """
+    for each, sums in _by_closing(chain, known, vector, features, classes):
+        if problem := each.implausible(sums, examples):
+            return f"sums for {each.name} that {examples} examples cannot have: {problem}"
+    return None
+
+
+def _by_closing(
+    chain: Chain, known: Known, vector: Array, features: int, classes: int
+) -> Iterator[tuple[Closing, Sums]]:
+    """Yield the closings that take part in a round, each with its sums in a vector of all."""
+    start = 0
+    for each in asked(chain, known):
+        sums = {}
+        for name, shape in each.shapes(features, classes).items():
+            size = int(np.prod(shape))
+            sums[name] = np.asarray(vector[start : start + size], np.float64).reshape(shape)
+            start += size
+        yield each, sums
 
 
 def greatest(examples: int) -> float:

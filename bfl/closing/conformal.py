@@ -10,6 +10,7 @@ import numpy as np
 from pydantic import Field
 
 from bfl.closing.base import HEAD, Array, Closing, Examples, Known, Sums, closings
+from bfl.closing.curvature import WHOLE
 from bfl.closing.temperature import TEMPERATURE
 from bfl.evaluation.prediction.statistics import log_softmax
 
@@ -67,6 +68,13 @@ class Conformal(Closing):
         counts = np.zeros((examples.classes, BINS))
         np.add.at(counts, (examples.labels, _bins(found)), 1.0)
         return {"scores": counts}
+
+    def implausible(self, sums: Sums, examples: int) -> str | None:
+        """Return what of the histograms so many examples cannot have."""
+        counts = sums["scores"]
+        if (np.abs(counts - np.rint(counts)) > WHOLE).any() or counts.min() < -WHOLE:
+            return "a bin with a share of an example"
+        return f"they are of {counts.sum():g}" if counts.sum() > examples + WHOLE else None
 
     def fold(self, known: Known, sums: Sums) -> Known:
         """Return the thresholds."""

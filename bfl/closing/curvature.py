@@ -29,6 +29,12 @@ from bfl.closing.base import Array, Sums
 
 Form = Literal["full", "blocks", "kronecker", "bound"]
 
+ROUNDED = 1e-4
+"""Distance of honest sums from what they have to be: for each example, and of their size."""
+
+WHOLE = 1e-2
+"""Greatest distance of sums of whole numbers from whole ones."""
+
 MOST_EXACT = 2000
 """The most weights whose full Hessian is sent and inverted."""
 
@@ -110,6 +116,35 @@ def curvature(form: Form, sums: Sums, examples: float, classes: int) -> Curvatur
         values, rotation = np.linalg.eigh(0.5 * (identity - 1.0 / classes))
     scaled = np.maximum(values, 0.0)[:, None, None] * of_features
     return Curvature(scaled, rotation)
+
+
+def implausible(form: Form, sums: Sums, examples: int, classes: int) -> str | None:
+    """Return why the curvature of so many examples cannot be such; None if it may.
+
+    Its blocks have no negative minors of one or two rows, and the constant feature bounds them: no
+    p (1 − p) is above 1/4.
+
+    Args:
+        form: The form.
+        sums: What ``measure`` gives, of a client.
+        examples: How many examples it is of.
+        classes: The number C of classes.
+    """
+    slack = ROUNDED * examples
+    most = {"full": 0.25, "blocks": 0.25, "kronecker": 1.0, "bound": 1.0}[form] * examples
+    triangles = sums["by-class"] if form == "blocks" else [sums[name] for name in sorted(sums)]
+    for matrix in map(unpacked, triangles):
+        diagonal = np.diag(matrix)
+        lengths = np.sqrt(np.maximum(diagonal, 0.0))
+        rounding = slack + ROUNDED * max(diagonal.max(), 0.0)
+        if diagonal.min() < -rounding:
+            return "a curvature below 0"
+        if (np.abs(matrix) > np.outer(lengths, lengths) * (1.0 + ROUNDED) + rounding).any():
+            return "a curvature with correlations beyond 1"
+        width = len(matrix) // classes if form == "full" else len(matrix)
+        if diagonal[width - 1 :: width].max() > most + slack:
+            return f"a curvature of the constant feature above {most:g}"
+    return None
 
 
 def packed(matrix: Array) -> Array:

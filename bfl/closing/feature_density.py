@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import Field
 
 from bfl.closing.base import Array, Closing, Examples, Known, Sums, closings
-from bfl.closing.curvature import packed, unpacked
+from bfl.closing.curvature import ROUNDED, WHOLE, packed, unpacked
 
 DENSITY, MAHALANOBIS, RELATIVE = "feature-density", "mahalanobis", "relative-mahalanobis"
 """The names of the scores, each higher the further an image is from the training data."""
@@ -75,6 +75,21 @@ class FeatureDensity(Closing):
                 for name, value in zip(sums, found, strict=True):
                     sums[name][label] = value
         return sums
+
+    def implausible(self, sums: Sums, examples: int) -> str | None:
+        """Return what of the counts or moments so many examples cannot have."""
+        counts = sums["counts"]
+        if (np.abs(counts - np.rint(counts)) > WHOLE).any() or counts.min() < -WHOLE:
+            return "a class with a share of an example"
+        if counts.sum() > examples + WHOLE:
+            return f"they are of {counts.sum():g}"
+        squares = np.stack([np.diag(unpacked(each)) for each in sums["second"]])
+        # Cauchy and Schwarz, of Σ φ by feature and class.
+        most = np.maximum(counts, 0.0)[:, None] * np.maximum(squares, 0.0)
+        rounding = ROUNDED * (np.abs(sums["first"]) + examples)
+        if (np.abs(sums["first"]) > np.sqrt(most) * (1.0 + ROUNDED) + rounding).any():
+            return "means beyond the root of second moments"
+        return None
 
     def fold(self, known: Known, sums: Sums) -> Known:
         """Return the classes' shares, means and covariances, ready to score with."""

@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from bfl.closing.base import FEATURE_BOUND, HEAD, Closing, Examples, Known, Sums, closings
+from bfl.closing.curvature import ROUNDED
 from bfl.evaluation.prediction.statistics import log_softmax
 
 TEMPERATURE = "temperature"
@@ -42,6 +43,11 @@ class Temperature(Closing):
         rows = np.arange(len(logits))
         sums = [log_softmax(logits / t)[rows, examples.labels] for t in GRID]
         return {"by-temperature": np.maximum(sums, -(FEATURE_BOUND**2)).sum(axis=1)}
+
+    def implausible(self, sums: Sums, examples: int) -> str | None:
+        """Return that a log-likelihood is above 0, if one is."""
+        above = sums["by-temperature"].max() > ROUNDED * examples
+        return "a log-likelihood above 0" if above else None
 
     def fold(self, known: Known, sums: Sums) -> Known:
         """Return the most likely temperature."""

@@ -103,14 +103,12 @@ def assert_shown_images_are_judged_by_client(run: RunFolder) -> None:
     """Recompute from predictions of the loaded network, and of those images alone."""
     result, numbers = bfl.load(run.path), run.metrics()
     test = with_test_examples(cached_dataset("digits", ""), 100)
-    configuration, nodes = (
-        resolve(run.config()),
-        Federation(dict.fromkeys(range(3), 1), dict.fromkeys(range(3), 0)),
-    )
+    configuration = resolve(run.config())
+    nodes = Federation(dict.fromkeys(range(3), 1), dict.fromkeys(range(3), 0))
     split_up = split(configuration, test, nodes)
     for client, positions in enumerate(own_test_positions(configuration, test, split_up) or ()):
         assert positions is not None
-        row, own = run.clients()[str(client)], test.test_images[positions]
+        row, own = run.read_json("clients.json")[str(client)], test.test_images[positions]
         labels = test.test_labels[positions]
         inside = result.predict(own).uncertainty["feature-density"]
         for name, images in (
@@ -196,6 +194,31 @@ def test_a_run_that_is_over_is_closed_in_another_way(whole: RunFolder, tmp_path:
     np.testing.assert_array_equal(found(run)["head"], found(whole)["head"])
     assert run.metrics() == whole.metrics()
     assert run.config()["closing"] == VALUES["closing"]
+
+
+@pytest.mark.parametrize("exchange", ["direct", "masked"])
+def test_a_client_that_claims_examples_in_its_sums_is_refused_by_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exchange: str
+) -> None:
+    """Masked, the run ends instead: nobody can know who it was."""
+    asked, measured = iter(range(1000)), clients.closing.measured
+
+    def claiming(*given: Any) -> np.ndarray:
+        vector = measured(*given)
+        vector[0] *= 1000.0 if next(asked) % 3 == 1 else 1.0
+        return vector
+
+    monkeypatch.setattr(clients.closing, "measured", claiming)
+    changes = {"exchange": exchange, "rounds": 1, "closing": "bayesian-head", "corruptions": "none"}
+    if exchange == "masked":
+        with pytest.raises(RunError, match=r"closing round 1.*bayesian-head"):
+            make_run(VALUES, 3, tmp_path / "run", **changes)
+        return
+    run = make_run(VALUES, 3, tmp_path / "run", **changes)
+    refused = run.path.joinpath("refusals.txt").read_text(encoding="utf-8").splitlines()
+    assert len(refused) == 3
+    assert all("bayesian-head" in line and "1" in line for line in refused)
+    assert run.holds("closing.npz")
 
 
 @pytest.mark.parametrize("exchange", ["direct", "masked"])
