@@ -1,7 +1,7 @@
 """Bayesian federated learning on Flower: pooling posteriors and evaluating their uncertainty.
 
-From Python there are three verbs: ``bfl.run`` makes a run, ``bfl.load`` opens the folder of one,
-and both give a ``Result``, whose ``predict`` gives ``Predictions`` for images.
+From Python ``bfl.run`` makes a run, ``bfl.load`` opens the folder of one, and both give a
+``Result``, whose ``predict`` gives ``Predictions`` for images; ``bfl.study`` gives a study's table.
 
 The library imports neither ``strategies`` (the server side of Flower) nor ``clients`` (the
 client side): both import it. Its numerics are plain NumPy.
@@ -12,10 +12,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from bfl.api import Predictions, Result, load, run
+    from bfl.api import Predictions, Result, load, run, study
 
 __version__ = "0.1.0"
-__all__ = ["Predictions", "Result", "load", "run"]
+__all__ = ["Predictions", "Result", "load", "run", "study"]
 
 
 def __getattr__(name: str) -> Any:

@@ -1,6 +1,6 @@
-"""bfl from Python: ``run`` and ``load`` give a ``Result``, which predicts.
+"""bfl from Python: ``run`` and ``load`` give a ``Result``, which predicts; ``study`` a table.
 
-- ``running``: ``run``.
+- ``running``: ``run``; ``studies``: ``study``.
 - ``result``: ``Result`` and ``load``.
 - ``alone``: one run at a time in a process.
 - ``evaluation``: a network evaluated on a labelled data set.
@@ -11,5 +11,6 @@
 from bfl.api.predictions import Predictions
 from bfl.api.result import Result, load
 from bfl.api.running import run
+from bfl.api.studies import study
 
-__all__ = ["Predictions", "Result", "load", "run"]
+__all__ = ["Predictions", "Result", "load", "run", "study"]

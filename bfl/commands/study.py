@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from fnmatch import fnmatchcase
 from itertools import chain
 from pathlib import Path
 
@@ -16,13 +15,13 @@ from bfl.commands.terminal import add_run_config_to, path_argument
 from bfl.configuration.configuration import Value
 from bfl.configuration.sources import read_run_config
 from bfl.engine.flower import FlowerApp, RayEngine
-from bfl.engine.flower.app import own_folder
-from bfl.errors import ConfigurationError, RunError, nearest, unknown_name
+from bfl.errors import ConfigurationError, RunError, unknown_name
 from bfl.experiments.results.environment import describe_environment
 from bfl.experiments.run.resume import FREE_TO_CHANGE
 from bfl.experiments.run.simulation import BACKENDS, read_backend_config
 from bfl.experiments.studies.folder import StudyFolder, state
 from bfl.experiments.studies.gathering import gather, results_next_to
+from bfl.experiments.studies.opening import OUTPUT, only, places_of, study_file
 from bfl.experiments.studies.planning import (
     Plan,
     PlannedRun,
@@ -36,10 +35,7 @@ from bfl.experiments.studies.reading import GIVEN_BY_THE_RUNNER, read_study
 from bfl.experiments.studies.run_result import RunResult
 from bfl.experiments.studies.runner import MakeEngine, Outcome, SerialEngine, make_runs
 from bfl.experiments.studies.scale import REDUCIBLE, Scale, ScaledStudy, begin
-from bfl.experiments.studies.study import Run
 
-OUTPUT = "runs"
-NO_RESULTS = "none"
 MACHINE_KEYS = sorted((FREE_TO_CHANGE - set(GIVEN_BY_THE_RUNNER)) | {"data-dir"})
 """Keys that --run-config may set for a study: they change how it is made, not what comes out."""
 
@@ -145,7 +141,7 @@ def run_study(given: argparse.Namespace) -> None:
     finished = gather(
         folder,
         scaled.runs,
-        places_of(given, scaled),
+        places_of(given.results, scaled),
         lambda run: run.name in counts,
         _of_others(given, scaled, folder),
         pass_over_damaged=True,
@@ -163,21 +159,6 @@ def run_study(given: argparse.Namespace) -> None:
     _report(console, folder, outcome, len(runs))
 
 
-def places_of(given: argparse.Namespace, scaled: ScaledStudy) -> tuple[Path, ...]:
-    """Return the folders with results besides the study's own.
-
-    Raises:
-        ConfigurationError: A folder that is named does not exist.
-    """
-    if not given.results:
-        return results_next_to(scaled.study.source, scaled.folder_name)
-    named = tuple(place for place in given.results if str(place) != NO_RESULTS)
-    for place in named:
-        if not place.is_dir():
-            raise ConfigurationError(f"--results: there is no folder {place}")
-    return named
-
-
 def _of_others(
     given: argparse.Namespace, scaled: ScaledStudy, folder: StudyFolder
 ) -> list[RunResult]:
@@ -186,20 +167,6 @@ def _of_others(
     in_checkout = [] if given.results else [results_next_to(scaled.study.source, n) for n in names]
     places = [*(folder.path.parent / name for name in names), *chain.from_iterable(in_checkout)]
     return [result for place in places for result in StudyFolder(place).results().values()]
-
-
-def study_file(path: Path) -> Path:
-    """Return the file of a study, which may also be one of this project's: ``fischer2024/table2``.
-
-    Those are found from any folder, whether this project is installed or checked out.
-    """
-    if path.exists() or path.is_absolute():
-        return path
-    for place in (own_folder(), own_folder() / "configs"):
-        for found in (place / path, place / f"{path}.toml"):
-            if found.is_file():
-                return found
-    return path
 
 
 def machine_keys(texts: Sequence[str]) -> dict[str, Value]:
@@ -217,27 +184,6 @@ def machine_keys(texts: Sequence[str]) -> dict[str, Value]:
                 "and reductions in --scale)"
             )
     return keys
-
-
-def only(patterns: Sequence[str], runs: Sequence[Run]) -> Callable[[Run], bool]:
-    """Return what says whether a run is among those that ``--only`` names; without any, all are.
-
-    Raises:
-        ConfigurationError: A pattern names no run.
-    """
-    for pattern in patterns:
-        if not any(_matches(run.name, pattern) for run in runs):
-            names = [run.name for run in runs]
-            guess = nearest(pattern, names) or names[0]
-            raise ConfigurationError(
-                f"--only: no run's name contains or matches {pattern!r}; a name is for instance "
-                f"'{guess}'"
-            )
-    return lambda run: not patterns or any(_matches(run.name, p) for p in patterns)
-
-
-def _matches(name: str, pattern: str) -> bool:
-    return fnmatchcase(name, pattern) if set(pattern) & set("*?[") else pattern in name
 
 
 def sharded(runs: Sequence[PlannedRun], same: Mapping[str, str], text: str) -> list[PlannedRun]:

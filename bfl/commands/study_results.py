@@ -6,16 +6,15 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from bfl.commands.study import add_place_to, only, places_of, study_file
+from bfl.commands.study import add_place_to
 from bfl.commands.terminal import path_argument
 from bfl.errors import ConfigurationError, DataError, unknown_name
 from bfl.experiments.studies.figures import draw_study
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.formats import FORMATS
 from bfl.experiments.studies.gathering import merge
+from bfl.experiments.studies.opening import only, opened, places_of
 from bfl.experiments.studies.pages import rewrite, write_folders
-from bfl.experiments.studies.reading import read_study, study_in
-from bfl.experiments.studies.scale import Scale, ScaledStudy
 from bfl.experiments.studies.table import study_table
 
 MERGE = "study merge"
@@ -61,33 +60,13 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     pages.set_defaults(run=write_pages)
 
 
-def opened(path: Path, output: Path, scale: str) -> tuple[StudyFolder, ScaledStudy]:
-    """Return a study and its folder, by the folder or by the file that it was made from.
-
-    Args:
-        path: The study's folder, or its TOML file.
-        output: The folder of the studies' folders, for a file.
-        scale: The reduction, for a file.
-
-    Raises:
-        ConfigurationError: There is no such study.
-    """
-    if path.suffix == ".toml":
-        scaled = Scale.parse(scale).apply(read_study(study_file(path)))
-        return StudyFolder(output.absolute() / scaled.folder_name), scaled
-    if scale:
-        raise ConfigurationError(f"--scale: {path} has a scale already; it goes with a TOML file")
-    folder = StudyFolder(path)
-    return folder, study_in(folder)
-
-
 def print_table(given: argparse.Namespace) -> None:
     """Print a study's table."""
     if given.format not in FORMATS:
         raise ConfigurationError(unknown_name("--format", given.format, FORMATS))
     folder, scaled = opened(given.study, given.output, given.scale)
     wanted = only(given.only, scaled.runs)
-    table = study_table(folder, scaled, wanted, places_of(given, scaled))
+    table = study_table(folder, scaled, wanted, places_of(given.results, scaled))
     print(FORMATS[given.format][1](table), end="")
     if given.write:
         for name, write in FORMATS.values():
@@ -99,7 +78,7 @@ def plot_study(path: Path, given: argparse.Namespace) -> None:
     """Draw a study's figures and print where they are."""
     folder, scaled = opened(path, given.output, given.scale)
     wanted = only(given.only, scaled.runs)
-    paths = draw_study(folder, scaled, wanted, places_of(given, scaled))
+    paths = draw_study(folder, scaled, wanted, places_of(given.results, scaled))
     if not paths:
         raise DataError(f"{folder.path} holds nothing to draw yet")
     for figure in paths:

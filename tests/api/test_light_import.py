@@ -1,4 +1,4 @@
-"""``import bfl`` and its three verbs are there at once: TensorFlow and Flower come when used."""
+"""``import bfl`` and its verbs are there at once: TensorFlow and Flower come when used."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import pytest
 HEAVY = ("tensorflow", "flwr", "ray", "matplotlib", "strategies", "clients")
 
 
-@pytest.mark.parametrize("code", ["import bfl", "import bfl; bfl.run; bfl.load; bfl.Result"])
+@pytest.mark.parametrize(
+    "code", ["import bfl", "import bfl; bfl.run; bfl.load; bfl.study; bfl.Result"]
+)
 def test_importing_is_light(code: str) -> None:
     code = f"import sys; {code}; print([m for m in {HEAVY} if m in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -26,6 +28,6 @@ def test_the_package_itself_loads_nothing_of_the_library() -> None:
 def test_an_unknown_name_is_an_attribute_error() -> None:
     import bfl
 
-    assert {"run", "load", "Result", "Predictions"} <= set(dir(bfl))
+    assert {"run", "load", "study", "Result", "Predictions"} <= set(dir(bfl))
     with pytest.raises(AttributeError, match="no attribute 'rnu'"):
         bfl.rnu  # noqa: B018

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from bfl.experiments.results.table import ABSENT
 from bfl.experiments.studies.columns import Column
-from bfl.experiments.studies.run_result import COMMIT
 from bfl.experiments.studies.table import StudyTable
 
 if TYPE_CHECKING:
@@ -118,28 +117,8 @@ def latex(table: StudyTable) -> str:
 
 
 def by_seed(table: StudyTable) -> str:
-    """Return the finished runs as CSV, one line each: all metrics and the table's numbers.
-
-    The latter are also those of a run's curves and clients; with them is where a run is from.
-    """
-    import pandas as pd
-
-    names = {name for _, result in table.runs for name in result.metrics}
-    names |= {column.metric for column in table.study.columns}
-    rows = [
-        {
-            **run.labels,
-            **{name: result.number(name) for name in sorted(names)},
-            "rounds": result.number_of_rounds,
-            "seconds": result.seconds,
-            "made_as": result.made_as,
-            "commit": result.environment.get(COMMIT, ""),
-            "processor": result.environment.get("processor", ""),
-            "scale": table.scale,
-        }
-        for run, result in table.runs
-    ]
-    return str(pd.DataFrame(rows, dtype=object).to_csv(index=False))
+    """Return the finished runs as CSV, one line each; see ``StudyTable.by_run``."""
+    return str(table.by_run.to_csv(index=False))
 
 
 def by_client(table: StudyTable) -> str:

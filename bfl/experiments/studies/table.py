@@ -71,6 +71,31 @@ class StudyTable:
         """Return the finished runs of a line by their seeds."""
         return {r.labels.get(SEED, ""): result for r, result in self.runs if r.cell.key == cell.key}
 
+    @property
+    def by_run(self) -> pd.DataFrame:
+        """The finished runs, a row each: labels, metrics, the table's numbers, and their origin.
+
+        The table's numbers are also those of a run's curves and clients.
+        """
+        import pandas as pd
+
+        names = {name for _, result in self.runs for name in result.metrics}
+        names |= {column.metric for column in self.study.columns}
+        rows = [
+            {
+                **run.labels,
+                **{name: result.number(name) for name in sorted(names)},
+                "rounds": result.number_of_rounds,
+                "seconds": result.seconds,
+                "made_as": result.made_as,
+                "commit": result.environment.get(COMMIT, ""),
+                "processor": result.environment.get("processor", ""),
+                "scale": self.scale,
+            }
+            for run, result in self.runs
+        ]
+        return pd.DataFrame(rows, dtype=object)
+
 
 def mean_and_spread(values: Sequence[float], spread: str) -> tuple[float | None, float | None]:
     """Return the mean of some numbers and the spread, a key of ``SPREADS``.

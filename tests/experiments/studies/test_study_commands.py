@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from small_study import PUBLISHED, STUDY, PretendingEngine, bfl, write_study
 
+import bfl as bfl_of_python
 from bfl.errors import DataError, RunError
 from bfl.experiments.studies import planning
 from bfl.experiments.studies.folder import StudyFolder
@@ -111,6 +112,13 @@ def test_a_study_from_the_first_run_to_its_table(
     assert {"table.md", "table.tex"} <= {file.name for file in folder.iterdir()}
     assert bfl("plot", folder) == 0
     assert "learning-curves.png" in capsys.readouterr().out
+    for study in (
+        bfl_of_python.study(folder, only=["ws"]),
+        bfl_of_python.study(path, output=out, scale="rounds=0.5", only=["ws"]),
+    ):
+        assert list(study.frame["rule"]) == ["WS", "WS"]
+        assert list(study.by_run["accuracy"]) == [0.5, 0.5]
+        assert set(study.by_run["partition"]) == {"iid", "Dirichlet 0.5"}
 
 
 def test_a_failure_ends_with_status_1(
