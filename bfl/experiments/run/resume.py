@@ -270,7 +270,9 @@ def _refuse_changes(folder: RunFolder, configuration: Configuration) -> None:
     changed = changed_keys(saved, configuration.values)
     changed = {key: both for key, both in changed.items() if key not in end}
     was, now = changed.get("rounds", (0, 0))
-    made = max((entry["round"] for entry in folder.rounds()), default=1)
+    # Rounds are read where they matter alone: damaged ones fail their run, and refuse no study.
+    rounds = folder.rounds() if now != was else []
+    made = max((entry["round"] for entry in rounds), default=1)
     if now != was and now >= made:
         if configuration.schedule.depends_on_rounds():
             raise ConfigurationError(
