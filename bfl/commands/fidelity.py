@@ -4,23 +4,19 @@ from __future__ import annotations
 
 import argparse
 import io
+import math
 import re
 from pathlib import Path
-
-import pandas as pd
+from typing import TYPE_CHECKING
 
 from bfl.commands.terminal import path_argument, write_output
 from bfl.errors import RunError
 from bfl.experiments.results.figures.base import png
 from bfl.experiments.results.figures.style import new_figure
 from bfl.experiments.studies.formats import markdown_table
-from bfl.fidelity.comparison import (
-    CORRELATED,
-    LOGISTIC,
-    ORTHOGONAL,
-    RATIO,
-    compared,
-)
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 TABLE, FIGURE = "table.csv", "fidelity.png"
 BEGIN, END = "<!-- fidelity -->\n", "<!-- end of fidelity -->"
@@ -59,6 +55,10 @@ def compare(given: argparse.Namespace) -> None:
     Raises:
         RunError: The folder cannot be made, or a file cannot be written.
     """
+    import pandas as pd
+
+    from bfl.fidelity.comparison import compared
+
     try:
         given.output.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -86,7 +86,7 @@ def shown(table: pd.DataFrame) -> str:
     """Return the table as Markdown, with three figures a number."""
 
     def cell(value: float) -> str:
-        if pd.isna(value):
+        if math.isnan(value):
             return "–"
         return (
             "< 1e-6" if 0 < value < 1e-6 else f"{value:.3f}" if value >= 0.001 else f"{value:.0e}"
@@ -99,6 +99,8 @@ def shown(table: pd.DataFrame) -> str:
 
 def drawn(table: pd.DataFrame) -> bytes:
     """Return a figure of the variance ratios by method, as a PNG file."""
+    from bfl.fidelity.comparison import CORRELATED, LOGISTIC, ORTHOGONAL, RATIO
+
     figure = new_figure(9.0, 0.26 * len(table) + 1.0)
     axes = figure.subplots()
     places = range(len(table), 0, -1)
