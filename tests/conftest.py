@@ -102,7 +102,7 @@ def undrawn_figures() -> Iterator[None]:
     Image.new("RGB", (1, 1)).save(pixel, "png")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Figure, "draw_without_rendering", lambda figure: None)
-        patch.setattr(base, "png", lambda figure: pixel.getvalue())
+        patch.setattr(base, "image_of", lambda figure, kind: pixel.getvalue())
         yield
 
 

@@ -89,8 +89,8 @@ class Result:
 
     @property
     def figures(self) -> dict[str, Path]:
-        """The PNG files of the figures, by name (``learning-curve``, ...)."""
-        return {path.stem: path for path in sorted((self.folder / FIGURES).glob("*.png"))}
+        """The files of the figures, by name (``learning-curve``, ...)."""
+        return {path.stem: path for path in sorted((self.folder / FIGURES).glob("*.*"))}
 
     @property
     def best(self) -> dict[str, Any]:

@@ -253,6 +253,9 @@ class Keys(pydantic.BaseModel):
         description="what share of its examples each client holds back from training, for the "
         "closing round's temperature and conformal sets",
     )
+    figures: Literal["png", "svg", "pdf", "none"] = Field(
+        "png", description="format of the figures at the end", json_schema_extra=SERVER_ONLY
+    )
     closing_posterior: Literal["last", "best"] = Field(
         "last",
         description="whose network a closing round finishes: that of the last round, or of the "

@@ -38,7 +38,9 @@ class Evaluator:
     validates = False
     foreign = ()
     dataset = SimpleNamespace(
-        test_images=np.zeros((N, 2, 2, 1), np.uint8), test_labels=np.arange(N) % CLASSES
+        test_images=np.zeros((N, 2, 2, 1), np.uint8),
+        test_labels=np.arange(N) % CLASSES,
+        encoding=None,
     )
 
     def __init__(self) -> None:
@@ -78,7 +80,7 @@ def test_a_run_killed_before_a_file_is_there_is_not_finished(
     # Drawn figures take seconds.
     monkeypatch.setattr(
         "strategies.application.final_evaluation.draw_all",
-        lambda f: [f.write_figure("any", b"figure")],
+        lambda f: [f.write_figure("any.png", b"figure")],
     )
     with monkeypatch.context() as patch:
         patch.setattr(Path, "replace", killed)

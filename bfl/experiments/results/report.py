@@ -5,7 +5,6 @@ Figures are vector graphics whose lines take the page's colours, light or dark.
 
 from __future__ import annotations
 
-import io
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from bfl.errors import DataError
 from bfl.evaluation.metrics import metrics as registered_metrics
 from bfl.experiments.results.figures import figures
-from bfl.experiments.results.figures.style import FAINT, GRID, INK, PAPER, run_title, styled
+from bfl.experiments.results.figures.base import image_of
+from bfl.experiments.results.figures.style import FAINT, GRID, INK, PAPER, run_title
 from bfl.experiments.results.foreign import BEFORE_CLOSING
 from bfl.experiments.results.round_log import PER_CLIENT
 from bfl.experiments.results.run_folder import CLIENTS, ENVIRONMENT, METRICS, PARTITION, RunFolder
@@ -89,15 +89,11 @@ def svg(figure: MatplotlibFigure, name: str) -> str:
         figure: The figure.
         name: Its name on the page: it makes the graphic's ids its own, and names it for readers.
     """
-    import matplotlib
-
     figure.suptitle("")  # the page says which run it is
-    buffer = io.StringIO()
-    with styled(), matplotlib.rc_context({"svg.hashsalt": name}):
-        # The date and Matplotlib's version would make the same data another file.
-        nothing = dict.fromkeys(("Date", "Creator", "Format", "Type"))
-        figure.savefig(buffer, format="svg", transparent=True, metadata=nothing)
-    text = buffer.getvalue()
+    figure.patch.set_alpha(0.0)
+    for axes in figure.axes:
+        axes.patch.set_alpha(0.0)
+    text = image_of(figure, "svg", name).decode()
     text = text[text.index("<svg") :]
     for color, variable in (
         (INK, "--ink"),

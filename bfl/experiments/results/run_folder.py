@@ -205,7 +205,7 @@ class RunFolder(Files):
         with self.writing(METRICS):
             for name in FINAL_RESULTS:
                 (self.path / name).unlink(missing_ok=True)
-            for figure in (self.path / FIGURES).glob("*.png"):
+            for figure in (self.path / FIGURES).glob("*.*"):
                 figure.unlink()
         told = self.warnings()
         kept = [text for text in told if not text.startswith(FINAL_EVALUATION)]
@@ -326,9 +326,9 @@ class RunFolder(Files):
     # Figures -----------------------------------------------------------------------------------
 
     def write_figure(self, name: str, image: bytes) -> Path:
-        """Write a PNG into ``figures/`` and return its path."""
+        """Write a file into ``figures/`` and return its path."""
         with self.writing(FIGURES) as path:
             path.mkdir(exist_ok=True)
-        file = f"{FIGURES}/{name}.png"
+        file = f"{FIGURES}/{name}"
         self.write(file, image)
         return self.path / file

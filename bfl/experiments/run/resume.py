@@ -55,7 +55,9 @@ FREE_TO_CHANGE = frozenset(
 def keys_of_the_end() -> frozenset[str]:
     """Return the keys that say what becomes of the final posterior, and change no round."""
     settings = (key for each in closings.classes() for key in each.setting_keys())
-    return frozenset({"closing", "closing-posterior", "ood-dataset", "corruptions", *settings})
+    return frozenset(
+        {"closing", "closing-posterior", "figures", "ood-dataset", "corruptions", *settings}
+    )
 
 
 @dataclass(frozen=True)

@@ -370,3 +370,12 @@ def test_what_users_name_is_no_markup_in_a_report(tmp_path):
 def test_a_run_that_is_not_over_has_no_report(tmp_path):
     with pytest.raises(DataError, match="not finished"):
         run_report(RunFolder.create(tmp_path, "run", CONFIG, {}))
+
+
+@pytest.mark.parametrize(("kind", "begin"), [("svg", b"<?xml"), ("pdf", b"%PDF"), ("none", None)])
+def test_figures_are_of_the_kind_that_the_run_asks_for(tmp_path, kind, begin):
+    folder = make_run(tmp_path, "run", config={**CONFIG, "figures": kind}, rounds=3)
+    first = [path.read_bytes() for path in draw_all(folder)]
+    assert bool(first) is (begin is not None)
+    assert all(data.startswith(begin) for data in first)
+    assert [path.read_bytes() for path in draw_all(folder)] == first

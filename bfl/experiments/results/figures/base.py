@@ -16,9 +16,16 @@ if TYPE_CHECKING:
 
 DOTS_PER_INCH = 150
 
+_METADATA = {
+    "png": ("Software",),
+    "svg": ("Date", "Creator"),
+    "pdf": ("Creator", "Producer", "CreationDate"),
+}
+"""What files of a kind say of their making, if they may."""
+
 
 class Figure(Component):
-    """One figure of a run, saved as ``figures/<name>.png``.
+    """One figure of a run, saved in ``figures/``.
 
     Attributes:
         needs: The file without which a run has no such figure; empty: ``compose`` finds out.
@@ -53,7 +60,7 @@ figures: Registry[Figure] = Registry("figure", "bfl.experiments.results.figures"
 
 
 def draw_all(folder: RunFolder) -> list[Path]:
-    """Draw every registered figure that the run has the data for, and return the PNG files.
+    """Draw every registered figure that the run has the data for, and return the files.
 
     The same data give the same bytes.
 
@@ -63,17 +70,26 @@ def draw_all(folder: RunFolder) -> list[Path]:
     """
     written = []
     settings = folder.config() if folder.holds(CONFIG) else {}
-    for name in figures.names():
+    kind = str(settings.get("figures", "png"))
+    for name in figures.names() if kind != "none" else ():
         figure = figures.create(name, settings).draw(folder)
         if figure is not None:
-            written.append(folder.write_figure(name, png(figure)))
+            written.append(folder.write_figure(f"{name}.{kind}", image_of(figure, kind)))
     return written
 
 
 def png(figure: MatplotlibFigure) -> bytes:
     """Return a figure as a PNG file."""
+    return image_of(figure, "png")
+
+
+def image_of(figure: MatplotlibFigure, kind: str, name: str = "bfl") -> bytes:
+    """Return a figure as a file of a kind, ``png``, ``svg`` or ``pdf``; its ids tell the name."""
+    import matplotlib
+
     buffer = io.BytesIO()
-    with styled():
-        # The metadata would name Matplotlib's version; environment.json is the place for versions.
-        figure.savefig(buffer, format="png", dpi=DOTS_PER_INCH, metadata={"Software": None})
+    # Matplotlib's version and the date stay out, so that the same data give the same bytes.
+    nothing = dict.fromkeys(_METADATA[kind])
+    with styled(), matplotlib.rc_context({"svg.hashsalt": name}):
+        figure.savefig(buffer, format=kind, dpi=DOTS_PER_INCH, metadata=nothing)
     return buffer.getvalue()
