@@ -209,7 +209,7 @@ def _train(
     message: Message, context: Context, task: TrainTask, configuration: Configuration
 ) -> Message:
     started = time.perf_counter()
-    node, keys = Node.of(context), configuration.keys
+    node, keys, schedule = Node.of(context), configuration.keys, configuration.schedule
     data = _training_data(configuration, node)
     examples = client_examples(task, data, node, configuration)
     labels, classes = labels_and_classes(task, data, node, configuration, examples)
@@ -234,14 +234,13 @@ def _train(
         epochs=configuration.workload.epochs(
             keys.seed, task.server_round, task.partition_id, node.num_partitions, keys.local_epochs
         ),
-        learning_rate=configuration.schedule.learning_rate(
-            keys.learning_rate, task.server_round, keys.rounds
-        ),
+        learning_rate=schedule.learning_rate(keys.learning_rate, task.server_round, keys.rounds),
         seed=keys.seed,
         key_labels=(task.server_round, task.partition_id),
         optimizer_state=optimizer_arrays(kept) if keeps_optimizer else {},
         keeps_optimizer=keeps_optimizer,
         personal=personal_task(configuration, task, states, model),
+        likelihood_examples=task.likelihood_examples,
         draws=None if node.simulated else SystemNormals(),
         **_of_parts(configuration, states, received, extras, trainer.network),
     )

@@ -126,6 +126,7 @@ def begin_course(
             run_folder=strategy.run.folder if federation.simulated else "",
             run_key=strategy.run.key,
             calibration_share=known.keys.calibration_share if known else 0.0,
+            counts_all_examples=bool(known and known.inference.counts_all_examples),
         ),
         RetryPolicy(timeout, strategy.min_clients, strategy.round_retries),
         max_examples=strategy.max_examples,

@@ -24,6 +24,21 @@ class ExampleCounts:
     known: Mapping[int, int]
     most: int
 
+    def total(self, clients: int) -> int:
+        """Return how many examples so many clients train on.
+
+        Raises:
+            ConfigurationError: Not all of their numbers are known.
+        """
+        if unknown := [str(i) for i in range(clients) if i not in self.known]:
+            raise ConfigurationError(
+                "likelihood-examples is 'federation', and the number of examples of partitions "
+                f"{', '.join(unknown)} is not known before the first round; allowed: nodes that "
+                "declare their examples, examples that the server assigns, or "
+                "likelihood-examples='client'"
+            )
+        return sum(self.known.values())
+
     @classmethod
     def of(
         cls,

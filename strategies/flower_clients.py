@@ -66,6 +66,7 @@ class TaskTemplate:
         run_folder: The run's folder, for clients that keep a state in a simulation.
         run_key: The run's own word, for clients that keep a state on nodes of their own.
         calibration_share: What share of its examples each client holds back from training.
+        counts_all_examples: Whether a client's likelihood counts as many examples as all have.
     """
 
     configuration: str
@@ -76,6 +77,7 @@ class TaskTemplate:
     run_folder: str
     run_key: str
     calibration_share: float = 0.0
+    counts_all_examples: bool = False
 
     def text(self, paths: bool) -> str:
         """Return the configuration for a node that looks where the server has the data, or not."""
@@ -141,6 +143,9 @@ class FlowerClients:
         # What was known before the first round; who comes later is held to it.
         self._examples = ExampleCounts.of(
             federation, template.partition, max_examples, template.calibration_share
+        )
+        self._likelihood_examples = (
+            self._examples.total(federation.size) if template.counts_all_examples else 0
         )
 
     def send_too(self, config: ConfigRecord) -> None:
@@ -329,7 +334,8 @@ class FlowerClients:
 
     def _task(self, server_round: int, partition_id: int) -> TrainTask:
         paths = self.federation.reads_run_paths(partition_id)
-        return self._template.task(server_round, partition_id, paths)
+        task = self._template.task(server_round, partition_id, paths)
+        return replace(task, likelihood_examples=self._likelihood_examples)
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,7 @@ def all_contradictions(
                 f"{key} '{prior.name}' rests on what clients and server keep of a round, which is "
                 f"there for prior alone; allowed: {names}"
             )
+    problems += _of_personal_models(configuration)
     problems += [*_of_heads(configuration), *_hidden(configuration), *_of_closing(configuration)]
     problems += needs_of_a_network(configuration.keys, configuration)
     chain = configuration.outgoing
@@ -157,6 +158,29 @@ def _unvalidated(keys: Keys, given: str, allowed: str) -> list[str]:
             f"{given}, and the server has no labels to validate with; allowed: {allowed}, or "
             "server-labels=true"
         )
+    return problems
+
+
+def _of_personal_models(configuration: Configuration) -> list[str]:
+    """Return what does not go with personal models, or within one."""
+    if not configuration.personalization.active:
+        return []
+    problems = []
+    if configuration.inference.counts_all_examples:
+        problems.append(
+            "likelihood-examples is 'federation', and personalization is "
+            f"'{configuration.words['personalization']}', whose models count their client's "
+            'examples; allowed: likelihood-examples="client", or personalization="none"'
+        )
+    pair = {
+        "personal-inference": configuration.personal_inference,
+        "personal-optimizer": configuration.personal_optimizer,
+    }
+    needed = frozenset({"held-precisions", "newton-steps"})
+    has = frozenset.union(*(part.has() for part in pair.values())) & needed
+    if has and has != needed:
+        said = " and ".join(f"{key} is '{part.name}'" for key, part in pair.items())
+        problems.append(f"{said}, which do not go together; allowed: both 'ivon', or neither")
     return problems
 
 

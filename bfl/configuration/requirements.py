@@ -24,6 +24,17 @@ PROPERTIES: Mapping[str, Property] = {
     "clients-to-draw-from": Property(
         "inference", "clients with Gaussian posteriors to draw from (client-draws)"
     ),
+    "own-likelihood": Property(
+        "inference",
+        "a likelihood of each client's own examples",
+        'likelihood-examples="client", or another inference than ivon',
+    ),
+    "held-precisions": Property("inference", "networks that hold precisions"),
+    "newton-steps": Property("optimizer", "Newton steps of means and precisions"),
+    "separate-gradients": Property(
+        "optimizer", "gradient of the examples by itself", 'optimizer="adam"'
+    ),
+    "evidence-lower-bound": Property("objective", "the evidence lower bound", 'objective="elbo"'),
     "averaged-means": Property("pooling", "a pool at the weighted average of the clients' means"),
     "factors": Property("pooling", "a pool of changed factors"),
     "cavity": Property("prior", "the cavity as the clients' prior"),

@@ -172,6 +172,7 @@ class TrainTask:
         damping: By how much that round's change of the posterior was damped.
         test_examples: (M,) positions of the client's own test examples in the run's test data; None
             where clients do not evaluate, or the node has data of its own.
+        likelihood_examples: How many examples the client's likelihood counts; 0: its own.
     """
 
     server_round: int
@@ -184,6 +185,7 @@ class TrainTask:
     pooled_round: int = 0
     damping: float = 1.0
     test_examples: Positions | None = None
+    likelihood_examples: int = 0
 
     def to_config(self) -> ConfigRecord:
         """Return the task as a record, without what has its default: each entry is checked."""
@@ -204,6 +206,8 @@ class TrainTask:
             record["pooled-round"] = self.pooled_round
         if self.damping != 1.0:
             record["damping"] = self.damping
+        if self.likelihood_examples:
+            record["likelihood-examples"] = self.likelihood_examples
         if self.examples is not None:
             record["examples"] = self.examples.astype("<i4").tobytes()
         if self.test_examples is not None:
@@ -228,6 +232,7 @@ class TrainTask:
             run_key=str(record.get("run-key", "")),
             pooled_round=int(record.get("pooled-round", 0)),  # type: ignore[arg-type]
             damping=float(record.get("damping", 1.0)),  # type: ignore[arg-type]
+            likelihood_examples=int(record.get("likelihood-examples", 0)),  # type: ignore[arg-type]
             examples=_positions(examples),
             test_examples=_positions(test_examples),
         )

@@ -168,6 +168,28 @@ class HeterogeneousBayesian(Preset):
     }
 
 
+@presets.register("improved-variational-online-newton", aliases=("ivon", "fedivon"))
+class ImprovedVariationalOnlineNewton(Preset):
+    """A log-linear pool of posteriors whose precisions are estimates of the Hessian.
+
+    Each client's likelihood counts as many examples as all clients have, so the pool by shares of
+    the examples is the posterior of all data: its precision is the average of the clients'.
+
+    Source: Pal et al. (2025), "FedIvon"; Shen et al. (2024), "Variational learning is effective for
+    large deep networks".
+    """
+
+    values: ClassVar[Mapping[str, str | int | float | bool]] = {
+        "pooling": "log-linear-pool",
+        "weighting": "train-size",
+        "inference": "ivon",
+        "optimizer": "ivon",
+        "learning-rate": 0.1,
+        "prior-scale": 1.0,
+        "schedule": "constant",
+    }
+
+
 @presets.register("local-training", aliases=("local",))
 class LocalTraining(Preset):
     """Each client trains a model of its own on its own data, and the global one is not trained.

@@ -125,6 +125,30 @@ def test_fedprox_and_conflation_go_together(
     assert len({*digests(whole), *alone}) == 2 * ROUNDS
 
 
+def test_ivon_counts_the_examples_of_all_clients_and_is_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: set[int] = set()
+    train = LocalTrainer.train
+
+    def watched(trainer: LocalTrainer, images: Any, labels: Any, task: LocalTask) -> Any:
+        counted.add(task.likelihood_examples)
+        return train(trainer, images, labels, task)
+
+    monkeypatch.setattr(LocalTrainer, "train", watched)
+    values: dict[str, Any] = {"strategy": "ivon", "model": "mlp", "optimizer_state": "keep"}
+    values["hessian_decay"] = 0.9
+    path = tmp_path / "run"
+    interrupt(monkeypatch, path, lambda: run(path, **values))
+    resumed = run(path, **values, resume=True)
+    assert digests(resumed) == digests(run(tmp_path / "whole", **values))
+    assert counted == {VALUES["train-examples"]}
+    # The Hessian's estimate has moved, and is not what it was at the beginning.
+    variance = state_of(resumed).posterior.variance
+    assert variance.mean() > 1.2 * 0.02**2
+    assert variance.std() > 0.01 * variance.mean()
+
+
 def test_the_servers_control_variate_is_the_mean_of_the_clients(whole: Any) -> None:
     folder = whole("scaffold")
     server = state_of(folder).parts["scaffold"]

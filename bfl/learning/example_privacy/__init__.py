@@ -120,6 +120,7 @@ class PrivateGradients(ExamplePrivacy, ABC):
             "compiled-steps",
             "repeated-examples",
             "full-gradient",
+            "separate-gradients",
         }
         told = {"sent-beside", "judged-by-clients", "pre-training"} if self.private else set()
         return frozenset(together | told)

@@ -51,8 +51,14 @@ class Inference(Component):
     )
 
     def has(self) -> frozenset[str]:
-        """Return whether there are Gaussians."""
-        return frozenset({"gaussian", "clients-to-draw-from"}) if self.gaussian else frozenset()
+        """Return whether there are Gaussians, and that a client's likelihood is of its examples."""
+        gaussian = {"gaussian", "clients-to-draw-from"} if self.gaussian else set()
+        return frozenset({"own-likelihood", *gaussian})
+
+    @property
+    def counts_all_examples(self) -> bool:
+        """True if a client's likelihood counts as many examples as all clients have."""
+        return False
 
     @abstractmethod
     def convolution(
@@ -159,34 +165,9 @@ class VariationalInference(Inference):
         "all", description="which layers' weights are Gaussian; the others have point weights"
     )
 
-    scale_parametrization: Literal["softplus", "log-variance"] = Field(
-        "softplus",
-        description="what training moves: ρ with σ = ε + softplus(ρ), or the log-variance",
-    )
-    log_variance_clamp: float = Field(
-        0.0,
-        ge=0.0,
-        le=80.0,
-        description="c, log-variances being clamped to [-c, c] in the forward pass, where they "
-        "have no gradient outside; 0: not clamped",
-    )
     biases: Literal["gaussian", "point"] = Field(
         "gaussian", description="what the biases of variational layers are"
     )
-
-    @field_validator("log_variance_clamp")
-    @classmethod
-    def _clamp_has_log_variances(cls, clamp: float, info: ValidationInfo) -> float:
-        if clamp and info.data.get("scale_parametrization") == "softplus":
-            raise ValueError("0, unless scale-parametrization is 'log-variance'")
-        return clamp
-
-    @property
-    def parametrization(self) -> Parametrization:
-        """Parametrization of the variances in training."""
-        if self.scale_parametrization == "softplus":
-            return SOFTPLUS
-        return LogVariance(self.log_variance_clamp)
 
     @property
     def form(self) -> Form:
@@ -226,8 +207,38 @@ class VariationalInference(Inference):
         return Deterministic().parameters(layer)
 
 
+class GradientVariationalInference(VariationalInference):
+    """Variational inference whose scales move along their gradients, as means do."""
+
+    scale_parametrization: Literal["softplus", "log-variance"] = Field(
+        "softplus",
+        description="what training moves: ρ with σ = ε + softplus(ρ), or the log-variance",
+    )
+    log_variance_clamp: float = Field(
+        0.0,
+        ge=0.0,
+        le=80.0,
+        description="c, log-variances being clamped to [-c, c] in the forward pass, where they "
+        "have no gradient outside; 0: not clamped",
+    )
+
+    @field_validator("log_variance_clamp")
+    @classmethod
+    def _clamp_has_log_variances(cls, clamp: float, info: ValidationInfo) -> float:
+        if clamp and info.data.get("scale_parametrization") == "softplus":
+            raise ValueError("0, unless scale-parametrization is 'log-variance'")
+        return clamp
+
+    @property
+    def parametrization(self) -> Parametrization:
+        """Parametrization of the variances in training."""
+        if self.scale_parametrization == "softplus":
+            return SOFTPLUS
+        return LogVariance(self.log_variance_clamp)
+
+
 @inferences.register("flipout", aliases=("variational",))
-class Flipout(VariationalInference):
+class Flipout(GradientVariationalInference):
     """Variational inference: a Gaussian over every weight and bias, trained with Flipout.
 
     The layers are TensorFlow Probability's, with random numbers that are keyed instead of stateful.
@@ -297,7 +308,7 @@ class MonteCarloDropout(Deterministic):
 
 
 @inferences.register("reparameterization", aliases=("local-reparameterization",))
-class Reparameterization(VariationalInference):
+class Reparameterization(GradientVariationalInference):
     """Variational inference: a Gaussian over every weight and bias, its activations drawn.
 
     A layer's output is Gaussian given its input x, with mean x μ + μ_b and variance x² σ² + σ_b²;

@@ -161,6 +161,10 @@ class VariationalLayer:
         """Return a draw of the kernel's deviation from its mean, N(0, σ²)."""
         return tf.cast(_drawn(self.standard_deviations[0]), dtype)
 
+    def _drawn_kernel(self, dtype: Any) -> Any:
+        mean = self.kernel_posterior.distribution.loc
+        return tf.cast(mean + _drawn(self.standard_deviations[0]), dtype)
+
     def _drawn_bias(self) -> Any:
         mean = self.bias_posterior.distribution.loc
         return mean if self._form.point_biases else mean + _drawn(self.standard_deviations[1])
@@ -197,6 +201,20 @@ class KeyedDenseFlipout(VariationalLayer, tfp.layers.DenseFlipout):  # type: ign
         # The bias last: TensorFlow's graph optimizer fails on a matrix product with a bias, a sum
         # and a ReLU after it.
         return centre + (deviation * sign_output + bias)
+
+
+class DrawnConvolution2D(VariationalLayer, tfp.layers.Convolution2DReparameterization):  # type: ignore[misc]
+    """A convolution with one draw of its weights for all examples of a batch, keyed."""
+
+    def _apply_variational_kernel(self, inputs: Any, bias: Any) -> Any:
+        return tf.nn.bias_add(self._convolution_op(inputs, self._drawn_kernel(inputs.dtype)), bias)
+
+
+class DrawnDense(VariationalLayer, tfp.layers.DenseReparameterization):  # type: ignore[misc]
+    """A dense layer with one draw of its weights for all examples of a batch, keyed."""
+
+    def _apply_variational_kernel(self, inputs: Any, bias: Any) -> Any:
+        return tf.nn.bias_add(tf.matmul(inputs, self._drawn_kernel(inputs.dtype)), bias)
 
 
 class KeyedDropout(keras.layers.Layer):  # type: ignore[misc]

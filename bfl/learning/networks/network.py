@@ -90,6 +90,11 @@ class Network:
         return [p.untransformed_scale for p in self._gaussian]
 
     @property
+    def means(self) -> list[Any]:
+        """The variables that hold the means of Gaussian parameters, as ``untransformed_scales``."""
+        return [p.value for p in self._gaussian]
+
+    @property
     def kernels(self) -> list[Any]:
         """The variables that hold kernels, or their means: no biases and no normalisation."""
         return [p.value for p in self._parameters if p.name.endswith("/kernel")]

@@ -1,4 +1,4 @@
-"""Parametrizations of a layer's variances: ρ with σ = ε + softplus(ρ), or log σ²."""
+"""Parametrizations of a layer's variances: ρ with σ = ε + softplus(ρ), log σ², or σ₀² / σ²."""
 
 from __future__ import annotations
 
@@ -81,30 +81,13 @@ class LogVariance(Parametrization):
 
     def posterior_fn(self) -> Callable[..., Any]:
         """Return a maker of Normals whose scale is exp(α/2), of the clamped α."""
-        from bfl.keras import tf, tfp
+        from bfl.keras import tf
 
         def deviation(alpha: Any) -> Any:
             inside = tf.clip_by_value(alpha, -self.clamp, self.clamp) if self.clamp else alpha
             return tf.exp(0.5 * inside)
 
-        def make(dtype: Any, shape: Any, name: str, trainable: bool, add: Any) -> Any:
-            mean, alpha = (
-                add(
-                    name=f"{name}_{part}",
-                    shape=shape,
-                    initializer="zeros",
-                    dtype=dtype,
-                    trainable=trainable,
-                )
-                for part in ("loc", "log_variance")
-            )
-            scale = tfp.util.DeferredTensor(alpha, deviation)
-            normal = tfp.distributions.Normal(loc=mean, scale=scale)
-            return tfp.distributions.Independent(
-                normal, reinterpreted_batch_ndims=tf.size(normal.batch_shape_tensor())
-            )
-
-        return make
+        return _normals("log_variance", "zeros", deviation)
 
     def used_variance(self, variance: Array) -> Array:
         """Return the variances within [exp −c, exp c]."""
@@ -112,6 +95,64 @@ class LogVariance(Parametrization):
             return variance
         low, high = np.exp(np.array([-self.clamp, self.clamp])).astype(variance.dtype)
         return np.clip(variance, low, high)
+
+
+@dataclass(frozen=True)
+class RelativePrecision(Parametrization):
+    """u = σ₀² / σ², the precision in units of that with which training begins.
+
+    Attributes:
+        initial_scale: σ₀.
+    """
+
+    initial_scale: float
+
+    def variance(self, untransformed: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        """Return σ₀² / u."""
+        return self.initial_scale**2 / np.asarray(untransformed, np.float64)
+
+    def untransformed(self, variance: npt.ArrayLike) -> npt.NDArray[np.float64]:
+        """Return u; of a variance that is too small for it, the greatest float32."""
+        greatest = float(np.finfo(np.float32).max)
+        least = self.initial_scale**2 / greatest
+        given = np.asarray(variance, np.float64)
+        return np.where(given > least, self.initial_scale**2 / np.maximum(given, least), greatest)
+
+    def posterior_fn(self) -> Callable[..., Any]:
+        """Return a maker of Normals whose scale is σ₀ / √u."""
+        from bfl.keras import tf
+
+        return _normals("precision", "ones", lambda u: self.initial_scale * tf.math.rsqrt(u))
+
+
+def _normals(held: str, initializer: str, deviation: Callable[[Any], Any]) -> Callable[..., Any]:
+    """Return a maker of Normals, in the form that TensorFlow Probability's layers take.
+
+    Args:
+        held: The name of the variable that stands for the scale.
+        initializer: How it begins.
+        deviation: Gives the scale from it.
+    """
+    from bfl.keras import tf, tfp
+
+    def make(dtype: Any, shape: Any, name: str, trainable: bool, add: Any) -> Any:
+        mean, untransformed = (
+            add(
+                name=f"{name}_{part}",
+                shape=shape,
+                initializer=begun,
+                dtype=dtype,
+                trainable=trainable,
+            )
+            for part, begun in (("loc", "zeros"), (held, initializer))
+        )
+        scale = tfp.util.DeferredTensor(untransformed, deviation)
+        normal = tfp.distributions.Normal(loc=mean, scale=scale)
+        return tfp.distributions.Independent(
+            normal, reinterpreted_batch_ndims=tf.size(normal.batch_shape_tensor())
+        )
+
+    return make
 
 
 SOFTPLUS = Softplus()

@@ -148,6 +148,10 @@ class EvidenceLowerBound(Term):
     Source: Fischer et al. (2024), Eq. 6.
     """
 
+    def has(self) -> frozenset[str]:
+        """Return that it is the bound."""
+        return super().has() | {"evidence-lower-bound"}
+
     def value(self, step: Step, inputs: Mapping[str, Any], examples: Any) -> Value:
         """Return the batch's negative log-likelihood, or what stands for it, and the divergence."""
         return Value(step.loss, step.divergence)

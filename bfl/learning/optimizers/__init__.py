@@ -23,12 +23,19 @@ class TrainedVariable:
             point values.
         kernel: Whether its values are those of a kernel, or their means: not of a bias, nor of
             normalisation.
+        untransformed_scale: Of means, the variable that holds their untransformed scales.
+        rest: For an optimizer of ``separate_gradients``, in a step: the gradient per example of
+            what the objective has besides the examples, such as KL[q ‖ p].
+        examples: For the same, how many examples the likelihood counts.
     """
 
     variable: Any
     slots: tuple[Any, ...]
     scale: bool = False
     kernel: bool = False
+    untransformed_scale: Any = None
+    rest: Any = 0.0
+    examples: Any = 1.0
 
 
 class Optimizer(Component):
@@ -37,6 +44,9 @@ class Optimizer(Component):
     slots: ClassVar[tuple[str, ...]] = ()
     """Names of the vectors that it keeps besides the variables, from step to step; a client with
     ``optimizer-state="keep"`` stores them under these names."""
+
+    separate_gradients: ClassVar[bool] = False
+    """True if a step takes the gradient of the examples' loss, and that of the rest by itself."""
 
     def regularized(
         self, variables: Sequence[TrainedVariable], gradients: Sequence[Any]

@@ -157,8 +157,8 @@ class CavityPrior(Prior):
         return frozenset({"cavity"})
 
     def requires(self) -> frozenset[str]:
-        """Return the server's side of it, and that variances are received."""
-        return frozenset({"factors", "sent-variances"})
+        """Return the server's side of it, that variances are received, and what a factor is of."""
+        return frozenset({"factors", "sent-variances", "own-likelihood"})
 
     def excludes(self) -> frozenset[str]:
         """Return that a factor says what the client has learned."""

@@ -15,6 +15,7 @@ from bfl.learning.objectives import SoftLabels, objectives
 from bfl.learning.optimizers import Optimizer
 from bfl.learning.personalizations import PersonalModel
 from bfl.learning.training.learner import Batch, Learner, Pass
+from bfl.learning.training.separate import learner_of
 from bfl.learning.training.task import LocalTask
 from bfl.named_arrays import add_prefix, strip_prefix
 from bfl.posteriors import Posterior
@@ -53,7 +54,9 @@ class Companion:
         self.network = personal.network
         self.mean = personal.mean
         terms = (objectives.create("elbo"),)
-        self.learner = Learner(personal.network, personal.optimizer, terms, temperature=temperature)
+        self.learner = learner_of(
+            personal.network, personal.optimizer, terms, temperature=temperature
+        )
         self.key = tf.Variable(tf.zeros([2], tf.int32), trainable=False)
         self.rate = tf.Variable(0.0, trainable=False)
 
@@ -109,9 +112,7 @@ class OneModel:
 
     def learn(self, passed: Pass, soft_labels: SoftLabels | None = None) -> Any:
         """Make a step from a pass; return what was measured, see ``Learner.gradients``."""
-        gradients, measured = self.learner.gradients(passed, self.batch, soft_labels)
-        self.learner.step(gradients, self.number, self.rate)
-        return measured
+        return self.learner.learn(passed, self.batch, self.number, self.rate, soft_labels)
 
 
 @dataclass(frozen=True)

@@ -39,12 +39,16 @@ class OptimizedVariables:
         self.variables = network.trainable_variables
         scales = {id(variable) for variable in network.untransformed_scales}
         kernels = {id(variable) for variable in network.kernels}
+        scale_of = {
+            id(m): s for m, s in zip(network.means, network.untransformed_scales, strict=True)
+        }
         self.trained = [
             TrainedVariable(
                 variable,
                 tuple(tf.Variable(tf.zeros_like(variable)) for _ in optimizer.slots),
                 scale=id(variable) in scales,
                 kernel=id(variable) in kernels,
+                untransformed_scale=scale_of.get(id(variable)),
             )
             for variable in self.variables
         ]
@@ -272,6 +276,27 @@ class Learner:
             objective = summed / tf.reduce_sum(batch.weights) + shared / batch.count
             measured = [step.negative_log_likelihood, summed, step.divergence, shared]
         return passed.tape.gradient(objective, self.optimized.variables), tf.stack(measured)
+
+    def learn(
+        self,
+        passed: Pass,
+        batch: Batch,
+        number: Any,
+        rate: Any,
+        soft_labels: SoftLabels | None = None,
+    ) -> Any:
+        """Make a step from a pass over a batch; return what was measured, see ``gradients``.
+
+        Args:
+            passed: The pass over the batch's images.
+            batch: The batch.
+            number: How many steps of the task there were before.
+            rate: The learning rate.
+            soft_labels: What the logits are compared with besides the labels.
+        """
+        gradients, measured = self.gradients(passed, batch, soft_labels)
+        self.step(gradients, number, rate)
+        return measured
 
     def example_gradients(self, batch: Batch, key: Any) -> tuple[list[Any], Any]:
         """Return the gradient of what the objective sums over a batch's examples alone.

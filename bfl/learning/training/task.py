@@ -97,6 +97,8 @@ class LocalTask:
         offsets: What a trainer with a correction adds to the gradient of every step: ``mean`` (D,)
             and ``point`` (P,).
         personal: What the personal model does, for a trainer of two models.
+        likelihood_examples: How many examples the likelihood counts, so that the rest of the
+            objective has its share of them; 0: the client's own.
         draws: Where the batches and the noise of examples' privacy are from; None: keyed by the
             seed.
     """
@@ -113,6 +115,7 @@ class LocalTask:
     start: Posterior | None = None
     offsets: Arrays = field(default_factory=dict)
     personal: PersonalTask | None = None
+    likelihood_examples: int = 0
     draws: Draws | None = None
 
 

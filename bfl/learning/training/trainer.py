@@ -23,8 +23,9 @@ from bfl.learning.networks.network import Network, normalized_images, of_images
 from bfl.learning.objectives import Term, objectives
 from bfl.learning.optimizers import Optimizer
 from bfl.learning.training.companion import Companion, OneModel, PersonalNetwork, TwoModels
-from bfl.learning.training.learner import Batch, Learner, vectors
+from bfl.learning.training.learner import Batch, vectors
 from bfl.learning.training.private_steps import PrivateSteps
+from bfl.learning.training.separate import learner_of
 from bfl.learning.training.task import IntArray, LocalResult, LocalTask, batches, batches_in_order
 from bfl.posteriors import Posterior
 
@@ -85,7 +86,7 @@ class LocalTrainer:
         self.traces = 0
         self.personal = personal
         terms = objective or (objectives.create("elbo"),)
-        self.meme = Learner(
+        self.meme = learner_of(
             network,
             optimizer,
             terms,
@@ -142,7 +143,7 @@ class LocalTrainer:
         divergence, shared = map(float, measured[-1, 2:])
         return LocalResult(
             posterior=self.network.posterior(),
-            objective=float(summed) + shared / count,
+            objective=float(summed) + shared / (task.likelihood_examples or count),
             negative_log_likelihood=float(likelihood),
             divergence=divergence,
             optimizer_state=self.meme.optimized.state(steps) if task.keeps_optimizer else {},
@@ -160,7 +161,7 @@ class LocalTrainer:
             *own,
             *map(tf.constant, batches(count, self.batch_size, task.epochs, generator)),
             tf.constant(randomness.key(task.seed, "steps", *task.key_labels)),
-            tf.constant(count, tf.float32),
+            tf.constant(task.likelihood_examples or count, tf.float32),
             tf.constant(task.learning_rate, tf.float32),
         )
         return np.asarray(measured.numpy())

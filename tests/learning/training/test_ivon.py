@@ -1,0 +1,126 @@
+"""IVON's steps beside those of the reference package, with any prior, and what is refused."""
+
+import numpy as np
+import pytest
+from ivon_reference import (
+    DECAY,
+    DELTA,
+    FIXTURE,
+    INITIAL_HESSIAN,
+    LAMBDA,
+    RATE,
+    problem,
+    reference_steps,
+)
+from one_layer import OneLayer, posterior_of, task_of, train, trainer_of
+
+from bfl.configuration import resolve
+from bfl.errors import ConfigurationError
+from bfl.learning.inferences import inferences
+from bfl.learning.optimizers import optimizers
+from bfl.learning.priors import NormalPrior, QuadraticPrior
+from bfl.posteriors import Posterior
+
+pytestmark = pytest.mark.usefixtures("tensorflow")
+
+SCALE = (LAMBDA * (INITIAL_HESSIAN + DELTA)) ** -0.5
+
+
+def steps_like(given, monkeypatch):
+    """Return means and Hessians after each step with the same draws, (steps, D) each."""
+    from bfl.keras import tf
+    from bfl.learning.networks import layers
+    from bfl.learning.networks.network import Network, normalized_images
+    from bfl.learning.objectives import objectives
+    from bfl.learning.training.learner import Batch
+    from bfl.learning.training.separate import learner_of
+
+    inference = inferences.create("ivon", {"initial-scale": SCALE})
+    network = Network(OneLayer(normalized=False), inference, (2, 2, 1), 3)
+    optimizer = optimizers.create("ivon", {"hessian-decay": DECAY})
+    learner = learner_of(network, optimizer, (objectives.create("elbo"),))
+    start = Posterior(
+        given["start"], np.full_like(given["start"], SCALE**2), np.zeros(0, np.float32)
+    )
+    learner.begin(start, start, NormalPrior(0.0, (LAMBDA * DELTA) ** -0.5), {})
+    images = normalized_images(given["pixels"].reshape(-1, 2, 2, 1))
+    batch = Batch(
+        images, tf.constant(given["labels"], tf.int32), tf.ones(len(images)), tf.constant(LAMBDA)
+    )
+    means, hessians = [], []
+    for number, draw in enumerate(given["draws"]):
+        parts = [draw[:12].reshape(4, 3), draw[12:]]
+        monkeypatch.setattr(layers, "_drawn", lambda scale, parts=parts: scale * parts.pop())
+        # The bias is drawn before the kernel.
+        passed = learner.forward(images, tf.constant([0, 0]))
+        learner.learn(passed, batch, tf.constant(number), tf.constant(RATE))
+        trained = network.posterior()
+        means.append(trained.mean)
+        hessians.append(1.0 / (LAMBDA * trained.variance) - DELTA)
+    return np.stack(means), np.stack(hessians)
+
+
+def compare(given, monkeypatch):
+    means, hessians = steps_like(given, monkeypatch)
+    np.testing.assert_allclose(means, given["means"], rtol=0, atol=1e-5)
+    np.testing.assert_allclose(hessians, given["hessians"], rtol=1e-5, atol=1e-5)
+    # They do move, by far more than that.
+    assert np.abs(given["hessians"] - INITIAL_HESSIAN).max() > 0.05
+    assert np.abs(given["means"][-1] - given["start"]).max() > 0.1
+
+
+def test_steps_are_those_that_the_reference_package_has_made(monkeypatch):
+    compare(dict(np.load(FIXTURE)), monkeypatch)
+
+
+def test_steps_are_those_of_the_reference_package(monkeypatch):
+    pytest.importorskip("torch")
+    pytest.importorskip("ivon")
+    given = problem()
+    compare({**given, **reference_steps(**given)}, monkeypatch)
+
+
+def test_a_prior_as_a_quadratic_about_elsewhere_makes_the_same_steps():
+    trainer = trainer_of("ivon", optimizers.create("ivon", {"hessian-decay": 0.9}))
+    begun = posterior_of(trainer.network, 1, low=0.05, high=0.2)
+    precision = np.full(begun.size, 4.0)
+    elsewhere = QuadraticPrior(begun.mean, -precision * begun.mean, precision)
+    alike = [
+        train(trainer, task_of(begun, prior=prior, likelihood_examples=400))
+        for prior in (NormalPrior(0.0, 0.5), elsewhere)
+    ]
+    for name in ("mean", "variance", "point"):
+        one, other = (getattr(result.posterior, name) for result in alike)
+        np.testing.assert_allclose(one, other, rtol=2e-4, atol=1e-5)
+    # A cavity of less than no precision leaves variances positive.
+    less = QuadraticPrior(begun.mean, 0.0 * precision, -precision)
+    result = train(trainer, task_of(begun, prior=less, likelihood_examples=400))
+    result.posterior.check()
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ({"inference": "ivon"}, "optimizer 'adam'"),
+        ({"optimizer": "ivon"}, "inference 'flipout'"),
+        ({"strategy": "ivon", "objective": "proximal"}, "objective 'proximal'"),
+        ({"strategy": "ivon", "correction": "scaffold"}, "correction 'scaffold'"),
+        ({"strategy": "pvi", "inference": "ivon", "optimizer": "ivon"}, "likelihood-examples"),
+        ({"strategy": "ivon", "example-privacy": "dp-sgd", "model": "mlp"}, "example-privacy"),
+        ({"strategy": "ivon", "personalization": "alone"}, "likelihood-examples"),
+        ({"personalization": "alone", "personal-inference": "ivon"}, "personal-optimizer"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(values, named):
+    with pytest.raises(ConfigurationError, match=named):
+        resolve(values, check_data=False)
+
+
+def test_what_goes_together():
+    own = {"inference": "ivon", "optimizer": "ivon", "likelihood-examples": "client"}
+    for values in (
+        {"strategy": "ivon", "objective": "elbo+proximal"},
+        {**own, "strategy": "pvi"},
+        {**own, "strategy": "conflation", "personalization": "alone"},
+    ):
+        assert resolve(values, check_data=False).inference.name == "ivon"
