@@ -44,6 +44,23 @@ class ConstantSchedule(Schedule):
         return initial
 
 
+@schedules.register("cosine")
+class CosineSchedule(Schedule):
+    """η · ½ (1 + cos(π (round − 1) / rounds)): from η in the first round to near 0 in the last.
+
+    Source: Loshchilov and Hutter (2017), "SGDR: Stochastic gradient descent with warm restarts",
+    Eq. 5, with one period, no least rate, and a step a round.
+    """
+
+    def depends_on_rounds(self) -> bool:
+        """Return that it does: half of it is over after half of the rounds."""
+        return True
+
+    def learning_rate(self, initial: float, server_round: int, rounds: int) -> float:
+        """Return the rate of the round."""
+        return initial * 0.5 * (1.0 + math.cos(math.pi * (server_round - 1) / rounds))
+
+
 @schedules.register("exponential")
 class ExponentialSchedule(Schedule):
     """η · exp(−decay · max(0, round − silent rounds)).
