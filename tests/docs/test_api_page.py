@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -44,6 +46,22 @@ def test_the_page_runs_as_it_stands(
     assert isinstance(best, bfl.Result)
     assert best.best["metric"] == "validation-accuracy"
     assert bfl.load("runs/another-seed").configuration["seed"] == 1
+
+
+@pytest.mark.slow
+@pytest.mark.long
+def test_the_notebook_runs_from_top_to_bottom(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    for cell in json.loads(PAGE.with_name("quickstart.ipynb").read_text("utf-8"))["cells"]:
+        if cell["cell_type"] == "code":
+            exec("".join(cell["source"]), names)
+    assert names["result"].metrics["accuracy"] > 0.8
+    of_digit, of_noise = names["predictions"].uncertainty["feature-density"]
+    assert of_noise > of_digit
+    assert names["other"].configuration["closing"] == "bayesian-head+feature-density"
 
 
 def test_the_page_names_all_figures_of_its_own_and_no_other() -> None:
