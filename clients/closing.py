@@ -10,11 +10,13 @@ import numpy as np
 import numpy.typing as npt
 from flwr.app import Context, Message
 
+from bfl import randomness
 from bfl.aggregation.weightings.equal import Equal
 from bfl.closing.base import Examples, with_one
-from bfl.closing.chain import measured
+from bfl.closing.chain import deviations, greatest, measured
 from bfl.configuration import Configuration
 from bfl.federation.client_metrics import NUM_EXAMPLES
+from bfl.federation.privacy.normals import Normals, SystemNormals
 from bfl.federation.wire import (
     ARRAYS,
     Positions,
@@ -55,6 +57,7 @@ def closed(
     told = None
     if configuration.exchange.secure_sums:
         told = checked_task(message, node, configuration, int(examples.size), Equal())
+    noise = configuration.example_privacy.sums_noise
     start_tensorflow()
     arrays: Any = message.content[ARRAYS]
     # Its mean alone is used; variances may not have been sent.
@@ -62,16 +65,21 @@ def closed(
 
     def seen(positions: Positions) -> Examples:
         features = _features_of(task, configuration, classes, posterior, data, positions)
-        return Examples(with_one(features), labels[positions], classes)
+        bounded = with_one(features, noise.longest) if noise else with_one(features)
+        return Examples(bounded, labels[positions], classes, noised=noise is not None)
 
-    trained = seen(examples)
-    vector = measured(
-        configuration.closing,
-        extra_arrays(message.content),
-        trained,
-        seen(kept) if kept.size else trained,
-    )
+    trained, known = seen(examples), extra_arrays(message.content)
+    vector = measured(configuration.closing, known, trained, seen(kept) if kept.size else trained)
     count = int(examples.size)
+    if noise:
+        width = trained.features.shape[1] - 1
+        deviation, _ = deviations(configuration.closing, known, noise.longest, width, classes)
+        begun = sorted(f"{name} {value}" for name, value in known.items() if np.ndim(value) == 0)
+        seed, whose = configuration.keys.seed, task.partition_id
+        seeded = randomness.generator(seed, "closing-noise", whose, *begun)
+        normals: Normals = seeded if node.simulated else SystemNormals()
+        vector += noise.multiplier * deviation * normals.standard_normal(vector.size)
+        vector = np.clip(vector, -greatest(count), greatest(count))
     if told:
         return Message(
             masked_sums(message, context, told, configuration, vector, count), reply_to=message

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -12,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.closing import Closing
-from bfl.closing.base import Array, Known
-from bfl.closing.chain import asked, folded, greatest, implausible, length, told
+from bfl.closing.base import DEVIATION, Array, Known
+from bfl.closing.chain import asked, deviations, folded, greatest, implausible, length, told
 from bfl.closing.closed import begun
 from bfl.errors import ConfigurationError, RunError
 from bfl.federation.exchanges import Direct
@@ -99,6 +100,7 @@ def close(
     manifest: Manifest | None,
     folder: Path | None = None,
     on_round: Callable[[int, Mapping[str, float]], None] = lambda number, numbers: None,
+    before: Callable[[str], None] = lambda release: None,
 ) -> Known | None:
     """Ask all clients for the sums of a chain of closings; return what they tell.
 
@@ -113,6 +115,7 @@ def close(
         manifest: The parameters of the network.
         folder: Where each round's result is kept; None: nowhere.
         on_round: Told the number of each round of sums, and its numbers.
+        before: Told a word for what is asked in each round, before anybody is.
 
     Returns:
         None where the chain takes no round.
@@ -126,17 +129,24 @@ def close(
     head = Head.of(posterior, manifest)
     snapshots = Snapshots(folder) if folder else None
     # Another posterior, or other closings, have other sums.
-    whose = np.array(f"{posterior.digest()} {method.closing!r}")
-    known = begun(head.weights, from_head=any(each.moves_head for each in chain))
+    whose = np.array(f"{posterior.digest()} {method.closing!r} {method.sums_noise or ''}".strip())
+    noise = method.sums_noise
+    from_head = any(each.moves_head for each in chain)
+    known = begun(head.weights, from_head=from_head, longest=noise.longest if noise else None)
     number = 0
     if snapshots and (found := snapshots.latest()) and str(found[1].pop(_OF, "")) == str(whose):
         number, known = found
     while parts := asked(chain, known):
         number += 1
         size = length(parts, head.features, head.classes)
-        problem = partial(_problem, chain, known, head)
+        problem = partial(_problem, method, known, head)
         request = _request(method, state, clients, known, size, number)
+        before(f"{whose} {number}")
         who, total = _sums(method, replace(request, problem=problem), clients)
+        if noise:
+            _, root = deviations(chain, known, noise.longest, head.features, head.classes)
+            deviation = noise.multiplier * root * math.sqrt(len(who))
+            known = {**known, DEVIATION: np.array(deviation)}
         known = folded(chain, known, total, head.features, head.classes)
         if snapshots:
             snapshots.save(number, {**known, _OF: whose})
@@ -172,15 +182,22 @@ def _of_sums(vector: npt.NDArray[Any]) -> Posterior:
 
 
 def _problem(
-    chain: Sequence[Closing], known: Known, head: Head, sums: Posterior, examples: int
+    method: Method, known: Known, head: Head, sums: Posterior, examples: int
 ) -> str | None:
     """Return what is wrong with sums over so many examples; None if nothing is."""
     most = greatest(examples)
     beyond = int(np.count_nonzero(np.abs(sums.point) > most))
     if beyond:
         return f"{beyond} of {sums.point.size} sums are beyond ±{most:g}"
-    vector = np.asarray(sums.point, np.float64)
-    return implausible(chain, known, vector, head.features, head.classes, examples)
+    return implausible(
+        method.closing,
+        known,
+        np.asarray(sums.point, np.float64),
+        head.features,
+        head.classes,
+        examples,
+        noised=method.sums_noise is not None,
+    )
 
 
 def _sums(

@@ -21,6 +21,7 @@ from bfl.federation.broadcasts import Broadcast, PosteriorBroadcast
 from bfl.federation.exchanges import Direct, Exchange
 from bfl.federation.parts import Arrays, Counts, DeclaredArray, Part, check_broadcast
 from bfl.federation.sampling import Sampling
+from bfl.learning.example_privacy import SumsNoise
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import SCALE_FLOOR
 from bfl.registry import Component
@@ -46,6 +47,7 @@ class Method:
         pool_noise: What is done to the pool, of (pooled, previous, counts); None for nothing.
         parts: Those with a half on either side, in the order in which the server folds them.
         closing: What clients add up over their data after the last round.
+        sums_noise: What privacy's noise clients add to these sums; None: none.
     """
 
     sampling: Sampling
@@ -62,6 +64,7 @@ class Method:
     pool_noise: PoolNoise | None = None
     parts: tuple[Part, ...] = ()
     closing: tuple[Closing, ...] = ()
+    sums_noise: SumsNoise | None = None
 
     @classmethod
     def of(cls, configuration: Configuration) -> Method:
@@ -71,6 +74,7 @@ class Method:
             scale_floor=configuration.keys.scale_floor,
             parts=configuration.parts,
             closing=configuration.closing,
+            sums_noise=configuration.example_privacy.sums_noise,
         )
 
     @classmethod

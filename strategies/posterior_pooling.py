@@ -36,6 +36,7 @@ from bfl.federation.exchanges import Exchange
 from bfl.federation.parts import Part
 from bfl.federation.sampling import Sampling
 from bfl.federation.wire import Positions, posterior_to_arrays
+from bfl.learning.example_privacy import SumsNoise
 from bfl.posteriors import Manifest
 from bfl.posteriors.posterior import SCALE_FLOOR
 from strategies.closing import CLOSING, close
@@ -81,6 +82,7 @@ class PosteriorPooling(Strategy):
         exchange: How clients' updates reach the pool.
         parts: Parts with a half on either side, such as SCAFFOLD.
         closing: What clients add up over their data after the last round of the ``start`` here.
+        sums_noise: Noise that clients add to the closing's sums, for differential privacy.
         pool_noise: Noise on the pool, for differential privacy (``strategies.privacy``).
         scale_floor: The least standard deviation of a pooled posterior; 0: none.
         fraction_evaluate: The share of the clients that evaluate the posterior after a round, with
@@ -131,6 +133,7 @@ class PosteriorPooling(Strategy):
     exchange: Exchange | str = "direct"
     parts: Sequence[Part] = ()
     closing: Sequence[Closing | str] = ()
+    sums_noise: SumsNoise | None = None
     pool_noise: PoolNoise | None = None
     scale_floor: float = SCALE_FLOOR
     fraction_evaluate: float = 0.0
@@ -298,7 +301,13 @@ class PosteriorPooling(Strategy):
         folder = Path(self.run.folder) / CLOSING if self.run.folder else None
         state = replace(course.state, posterior=self.run.to_close(course.state.posterior))
         self.closed = close(
-            self.method, state, course.clients, self.manifest, folder, self.run.on_sums
+            self.method,
+            state,
+            course.clients,
+            self.manifest,
+            folder,
+            self.run.on_sums,
+            self.run.before_sums,
         )
         return result
 

@@ -12,12 +12,18 @@ import numpy as np
 from bfl import randomness
 from bfl.configuration import Configuration
 from bfl.configuration.privacy import mechanisms
+from bfl.errors import RunError
 from bfl.federation.outgoing import Outgoing, is_private, noised_pool
 from bfl.federation.parts import Counts
 from bfl.federation.privacy.accountant import Ledger, Mechanism
 from bfl.federation.privacy.difference import difference
 from bfl.federation.privacy.normals import Normals, SystemNormals
+from bfl.files import write_atomically
 from bfl.posteriors import Posterior
+from bfl.texts import read_text
+
+SUMS_LEDGER = "sums-begun"
+"""The file in a run's folder with the rounds of noised sums begun for its closings."""
 
 LEDGER = "rounds-begun"
 """The file in a run's folder with the rounds begun, where noise is drawn anew."""
@@ -164,8 +170,48 @@ def pool_noise(configuration: Configuration, *, anew: bool) -> PoolNoise | None:
     return PoolNoise(configuration.outgoing, configuration.keys.seed, anew)
 
 
+def sums_begun(folder: Path) -> list[str]:
+    """Return the words for the rounds of closings' sums that a run has begun."""
+    path = folder / SUMS_LEDGER
+    return read_text(path).splitlines() if path.is_file() else []
+
+
+def begin_sums(folder: Path, release: str, following: PrivacyAccount, *, anew: bool) -> None:
+    """Note that a round of a closing's noised sums begins, so that it outlives this process.
+
+    Args:
+        folder: The run's folder.
+        release: A word for what is asked. With noise by the seed, the same has the same noise, and
+            counts once.
+        following: The account of the run with one round of sums more.
+        anew: Whether noise is from the system's randomness.
+
+    Raises:
+        RunError: A budget would be exceeded; nobody has been asked.
+        OSError: It cannot be written down.
+    """
+    begun = sums_begun(folder)
+    if release in begun and not anew:
+        return
+    found = following.epsilons()
+    for spent in (one for one in following.mechanisms if found[one.metric] > one.budget):
+        raise RunError(
+            f"no closing: {len(begun)} rounds of sums have been asked for in this run, and one "
+            f"more would lead to ε = {found[spent.metric]:.4g}; {spent.budget_key} is "
+            f"{spent.budget:g}"
+        )
+    lines = "".join(f"{line}\n" for line in [*begun, release])
+    write_atomically(folder / SUMS_LEDGER, lines.encode("ascii"))
+
+
 def privacy_account(
-    configuration: Configuration, clients: int, folder: Path, finished: int, *, anew: bool
+    configuration: Configuration,
+    clients: int,
+    folder: Path,
+    finished: int,
+    *,
+    anew: bool,
+    more_sums: int = 0,
 ) -> PrivacyAccount | None:
     """Return the account of a run, where it has noise.
 
@@ -175,8 +221,9 @@ def privacy_account(
         folder: The run's folder.
         finished: The rounds that are over.
         anew: Whether noise is from the system's randomness.
+        more_sums: How many rounds of a closing's sums are to be counted besides those begun.
     """
-    noised = mechanisms(configuration)
+    noised = mechanisms(configuration, len(sums_begun(folder)) + more_sums)
     if not noised:
         return None
     keys = configuration.keys

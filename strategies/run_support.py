@@ -20,6 +20,10 @@ def _not_told(number: int, numbers: Mapping[str, float]) -> None:
     pass
 
 
+def _not_asked(release: str) -> None:
+    pass
+
+
 def _itself(last: Posterior) -> Posterior:
     return last
 
@@ -37,6 +41,8 @@ class RunSupport:
         evaluate_models: Evaluates the predictive's models after a round; its numbers stand in the
             round's metrics.
         to_close: Gives the posterior whose network the closing finishes, of the last one.
+        before_sums: Called with a word for each round of the closing's sums, before anybody is
+            asked.
         on_sums: Called with the number of each round of the closing's sums, and its numbers.
     """
 
@@ -47,6 +53,7 @@ class RunSupport:
     test_partition: Sequence[Positions | None] | None = None
     evaluate_models: Callable[[ServerState], Mapping[str, float]] = _nothing_evaluated
     to_close: Callable[[Posterior], Posterior] = _itself
+    before_sums: Callable[[str], None] = _not_asked
     on_sums: Callable[[int, Mapping[str, float]], None] = _not_told
 
 

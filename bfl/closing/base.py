@@ -32,6 +32,16 @@ So one example adds at most its square to any sum.
 """
 
 
+LONGEST = "longest-features"
+"""The array with the longest features, where privacy's noise takes shorter ones."""
+
+DEVIATION = "noise-deviation"
+"""The array with the standard deviation of the noise on a round's sums, in units of ``lengths``."""
+
+LEAST_NOISED = -10.0
+"""The least log-likelihood of an example, in nats, where its sum has noise."""
+
+
 @dataclass(frozen=True)
 class Examples:
     """Labelled examples as the last layer sees them.
@@ -40,18 +50,26 @@ class Examples:
         features: (N, F + 1) what it takes, with a 1 for the biases.
         labels: (N,) classes.
         classes: The number C of classes.
+        noised: Whether their sums get privacy's noise.
     """
 
     features: Array
     labels: npt.NDArray[np.integer[Any]]
     classes: int
+    noised: bool = False
 
 
-def with_one(features: npt.ArrayLike) -> Array:
-    """Return features (N, F) as (N, F + 1), no longer than ``FEATURE_BOUND``, with a 1 behind."""
+def with_one(features: npt.ArrayLike, longest: float = FEATURE_BOUND) -> Array:
+    """Return features (N, F) as (N, F + 1), no longer than a bound, with a 1 behind.
+
+    Those of an image that are no numbers become 0 below the usual bound: privacy needs a bound of
+    every image.
+    """
     given = np.asarray(features, np.float64)
+    if longest < FEATURE_BOUND:
+        given = np.where(np.isfinite(given).all(axis=1, keepdims=True), given, 0.0)
     lengths = np.linalg.norm(given, axis=1, keepdims=True)
-    bounded = given * np.minimum(1.0, FEATURE_BOUND / np.maximum(lengths, 1.0))
+    bounded = given * np.minimum(1.0, longest / np.maximum(lengths, min(longest, 1.0)))
     return np.concatenate([bounded, np.ones((len(given), 1))], axis=1)
 
 
@@ -104,7 +122,19 @@ class Closing(Component, ABC):
             examples: The client's examples.
         """
 
-    def implausible(self, sums: Sums, examples: int) -> str | None:
+    def lengths(self, longest: float, classes: int) -> Mapping[str, float] | None:
+        """Return the greatest L2 norms of what one example adds to each sum, by its name.
+
+        Privacy's noise is drawn in these units. 0: the same of every example, which gets no noise;
+        None: unknown, and the closing takes no noise.
+
+        Args:
+            longest: The longest features of an example, without the 1.
+            classes: The number C of classes.
+        """
+        return None
+
+    def implausible(self, sums: Sums, examples: int, *, noised: bool = False) -> str | None:
         """Return why no such number of examples has such sums; None if one may.
 
         Honest sums pass, also rounded to float32 or to a grid as fine as that of masked sums.
@@ -112,6 +142,7 @@ class Closing(Component, ABC):
         Args:
             sums: The sums of a client, or of several.
             examples: How many examples it has trained on; it has held back at most as many.
+            noised: Whether the sums have noise, and may be any but those that get none.
         """
         return None
 

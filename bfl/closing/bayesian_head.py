@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
@@ -11,9 +12,12 @@ from pydantic import Field
 
 from bfl.closing import curvature as forms
 from bfl.closing.base import (
+    DEVIATION,
     ENDED,
     FEATURE_BOUND,
     HEAD,
+    LEAST_NOISED,
+    LONGEST,
     Array,
     Closing,
     Examples,
@@ -34,7 +38,7 @@ BEST, LIKELIHOOD = "head-best", "head-log-likelihood"
 PROBIT = "head-probit"
 """The array that is there where predictions are the probit approximation's."""
 
-LONGEST = 4.0
+FARTHEST = 4.0
 """The longest step, in lengths of the weights that it begins at."""
 
 SEARCHED = (-4.0, 6.0)
@@ -118,22 +122,38 @@ class BayesianHead(Closing):
         log_p = log_softmax(phi @ known[HEAD])
         probability = np.exp(log_p)
         of_labels = log_p[np.arange(len(labels)), labels]
+        least = LEAST_NOISED if examples.noised else -(FEATURE_BOUND**2)
         residual = -probability
         residual[np.arange(len(labels)), labels] += 1.0
         return {
             "examples": np.float64(len(labels)).reshape(()),
-            "log-likelihood": np.maximum(of_labels, -(FEATURE_BOUND**2)).sum().reshape(()),
+            "log-likelihood": np.maximum(of_labels, least).sum().reshape(()),
             "gradient": phi.T @ residual,
             **forms.measure(self.head_curvature, probability, phi),
         }
 
-    def implausible(self, sums: Sums, examples: int) -> str | None:
+    def lengths(self, longest: float, classes: int) -> Mapping[str, float]:
+        """Return those of ℓ, of the gradient, ‖φ̃‖ ‖e_y − p‖ ≤ √2 ‖φ̃‖, and of the curvature.
+
+        How many examples a client trains on is known.
+        """
+        with_one = math.hypot(longest, 1.0)
+        return {
+            "examples": 0.0,
+            "log-likelihood": -LEAST_NOISED,
+            "gradient": math.sqrt(2.0) * with_one,
+            **forms.lengths(self.head_curvature, with_one, classes),
+        }
+
+    def implausible(self, sums: Sums, examples: int, *, noised: bool = False) -> str | None:
         """Return what of n, ℓ, the gradient or the curvature so many examples cannot have.
 
         Residuals e_y − p of an example add up to 0, and their absolute values to 2 at most.
         """
         if abs(float(sums["examples"]) - examples) > forms.WHOLE:
             return f"they are of {float(sums['examples']):g}"
+        if noised:
+            return None
         if sums["log-likelihood"] > forms.ROUNDED * examples:
             return "a log-likelihood above 0"
         sizes = np.abs(sums["gradient"]).sum(axis=1)
@@ -151,8 +171,13 @@ class BayesianHead(Closing):
         head = known[HEAD] - np.mean(known[HEAD], axis=1, keepdims=True)
         own = known.get(PRIOR_MEAN, head if self.head_prior == "pooled" else np.zeros_like(head))
         number = int(known.get(f"rounds.{self.name}", 0)) + 1
-        found = forms.curvature(self.head_curvature, sums, float(sums["examples"]), head.shape[1])
-        local = Local.of(found, float(sums["log-likelihood"]), sums["gradient"], head - own)
+        n, classes = float(sums["examples"]), head.shape[1]
+        noise = _noise(self, known, classes)
+        found = forms.curvature(self.head_curvature, sums, n, classes, noise)
+        gradient = sums["gradient"]
+        if noise["gradient"]:  # residuals add up to 0 over classes, and their noise does not
+            gradient = gradient - np.mean(gradient, axis=1, keepdims=True)
+        local = Local.of(found, float(sums["log-likelihood"]), gradient, head - own)
         precision, evidence = local.most_probable()
         if BEST in known:
             best = np.asarray(known[BEST], np.float64)
@@ -171,12 +196,19 @@ class BayesianHead(Closing):
             FACTOR: local.vectors / np.sqrt(local.values + precision)[:, None, :],
             ROTATION: found.rotation,
         }
-        still = local.gain(precision) < self.closing_tolerance * float(sums["examples"])
+        still = local.gain(precision) < self.closing_tolerance * n
         if still or number == self.rounds:
             return {**after, HEAD: head, f"{ENDED}{self.name}": np.array(True)}
         step = found.joined((local.vectors @ local.step(precision)[:, :, None])[:, :, 0])
-        within = LONGEST * float(np.linalg.norm(head)) / max(float(np.linalg.norm(step)), 1e-300)
+        within = FARTHEST * float(np.linalg.norm(head)) / max(float(np.linalg.norm(step)), 1e-300)
         return {**after, HEAD: head + min(1.0, within) * step}
+
+
+def _noise(closing: Closing, known: Known, classes: int) -> Mapping[str, float]:
+    """Return the standard deviations of the noise on each number of the sums, by name."""
+    deviation = float(known.get(DEVIATION, 0.0))
+    lengths = closing.lengths(float(known.get(LONGEST, FEATURE_BOUND)), classes) or {}
+    return {name: deviation * length for name, length in lengths.items()}
 
 
 @dataclass(frozen=True)

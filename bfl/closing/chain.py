@@ -80,7 +80,14 @@ def folded(chain: Chain, known: Known, total: Array, features: int, classes: int
 
 
 def implausible(
-    chain: Chain, known: Known, vector: Array, features: int, classes: int, examples: int
+    chain: Chain,
+    known: Known,
+    vector: Array,
+    features: int,
+    classes: int,
+    examples: int,
+    *,
+    noised: bool = False,
 ) -> str | None:
     """Return why so many examples cannot have such sums; None if they may.
 
@@ -91,9 +98,10 @@ def implausible(
         features: The number F of features.
         classes: The number C of classes.
         examples: How many examples they are said to be of.
+        noised: Whether they have privacy's noise.
     """
     for each, sums in _by_closing(chain, known, vector, features, classes):
-        if problem := each.implausible(sums, examples):
+        if problem := each.implausible(sums, examples, noised=noised):
             return f"sums for {each.name} that {examples} examples cannot have: {problem}"
     return None
 
@@ -110,6 +118,38 @@ def _by_closing(
             sums[name] = np.asarray(vector[start : start + size], np.float64).reshape(shape)
             start += size
         yield each, sums
+
+
+def deviations(
+    chain: Chain, known: Known, longest: float, features: int, classes: int
+) -> tuple[Array, float]:
+    """Return the standard deviations (S,) of noise on a round's sums, of multiplier 1.
+
+    Divided by its greatest length, each of the m sums that noise hides moves by at most 1 with an
+    example, and all together by √m: the Gaussian mechanism of sensitivity √m in these units.
+
+    Args:
+        chain: The closings.
+        known: What clients are ``told``.
+        longest: The longest features of an example.
+        features: The number F of features.
+        classes: The number C of classes.
+
+    Returns:
+        They, and √m.
+    """
+    sizes, units = [], []
+    for each in asked(chain, known):
+        lengths = each.lengths(longest, classes) or {}
+        for name, shape in each.shapes(features, classes).items():
+            sizes.append(int(np.prod(shape)))
+            units.append(lengths[name] * (1.0 + ROUNDING))
+    root = float(np.sqrt(np.count_nonzero(units)))
+    return root * np.repeat(units, sizes), root
+
+
+ROUNDING = 1e-9
+"""By how much more than its bound an example may add, by rounding in float64."""
 
 
 def greatest(examples: int) -> float:

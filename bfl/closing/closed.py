@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from bfl import randomness
 from bfl.archives import ArrayFile
-from bfl.closing.base import HEAD, Array, Known, with_one
+from bfl.closing.base import FEATURE_BOUND, HEAD, LONGEST, Array, Known, with_one
 from bfl.closing.bayesian_head import FACTOR, PROBIT, ROTATION, draws, probit_logits
 from bfl.closing.conformal import THRESHOLD, THRESHOLDS, sets
 from bfl.closing.feature_density import (
@@ -67,6 +67,7 @@ class Closed:
         shapes = {
             HEAD: (width, classes),
             FROM_HEAD: (),
+            LONGEST: (),
             FACTOR: (blocks[0], blocks[1], blocks[1]),
             ROTATION: (classes, classes),
             PROBIT: (),
@@ -88,7 +89,7 @@ class Closed:
         for name, value in known.items():
             if value.dtype.kind not in "fb" or not np.isfinite(value).all():
                 raise ValueError(f"{name} has values that are not finite numbers")
-            if name in (SHARES, TEMPERATURE) and not (value > 0).all():
+            if name in (SHARES, TEMPERATURE, LONGEST) and not (value > 0).all():
                 raise ValueError(f"{name} has values that are not above 0")
         return cls(known)
 
@@ -130,7 +131,7 @@ class Closed:
             samples: How many draws.
             seed: The run's seed.
         """
-        phi = with_one(features)
+        phi = self.bounded(features)
         temperature = float(self.known.get(TEMPERATURE, 1.0))
         generator = randomness.generator(seed, "closing", "head")
         statistics = PredictionStatistics()
@@ -145,19 +146,25 @@ class Closed:
     def scored(self, predictions: Predictions, features: npt.ArrayLike) -> Predictions:
         """Return predictions with the scores and sets of their images' features (N, F)."""
         with one_thread():
-            found = scores(self.known, with_one(features)[:, :-1])
+            found = scores(self.known, self.bounded(features)[:, :-1])
             return replace(predictions, scores=found, sets=self.sets(features))
 
     def sets(self, features: npt.ArrayLike) -> dict[str, npt.NDArray[np.bool_]]:
         """Return the conformal prediction sets (N, C) by name; none where there are none."""
-        return sets(self.known, with_one(features))
+        return sets(self.known, self.bounded(features))
+
+    def bounded(self, features: npt.ArrayLike) -> Array:
+        """Return features (N, F) as clients have measured them, (N, F + 1)."""
+        return with_one(features, float(self.known.get(LONGEST, FEATURE_BOUND)))
 
 
-def begun(head: Array, *, from_head: bool) -> Known:
+def begun(head: Array, *, from_head: bool, longest: float | None = None) -> Known:
     """Return what is known before the first round of sums.
 
     Args:
         head: The network's own last layer (F + 1, C), biases last.
         from_head: See ``Closed.from_head``.
+        longest: The longest features under privacy's noise; None: there is none.
     """
-    return {HEAD: np.asarray(head, np.float64), FROM_HEAD: np.array(from_head)}
+    bound = {} if longest is None else {LONGEST: np.array(longest)}
+    return {HEAD: np.asarray(head, np.float64), FROM_HEAD: np.array(from_head), **bound}

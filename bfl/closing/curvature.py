@@ -94,7 +94,46 @@ def measure(form: Form, probability: Array, features: Array) -> Sums:
     return found
 
 
-def curvature(form: Form, sums: Sums, examples: float, classes: int) -> Curvature:
+def lengths(form: Form, longest: float, classes: int) -> dict[str, float]:
+    """Return the greatest L2 norms of what one example adds to the sums of a form.
+
+    diag p − ppᵀ has eigenvalues up to ½ and a trace up to 1 − 1/C, and the norm of its diagonal,
+    √Σ p²(1 − p)², is at most ½. A triangle is no longer than its matrix.
+
+    Args:
+        form: The form.
+        longest: The longest features, the 1 among them.
+        classes: The number C of classes.
+    """
+    of_classes = float(np.sqrt((1.0 - 1.0 / classes) / 2.0))
+    by_name = {
+        "hessian": of_classes * longest**2,
+        "by-class": longest**2 / 2.0,
+        "of-classes": of_classes,
+        "of-features": longest**2,
+    }
+    return {name: by_name[name] for name in shapes(form, 1, 1)}
+
+
+def repaired(matrix: Array, deviation: float) -> Array:
+    """Return a symmetric matrix whose eigenvalues are no smaller than what its noise makes.
+
+    Noise of a standard deviation s on each entry of (S, S) moves eigenvalues by about 2s√S.
+    """
+    if not deviation:
+        return matrix
+    values, vectors = np.linalg.eigh(matrix)
+    floored = np.maximum(values, 2.0 * deviation * np.sqrt(len(matrix)))
+    return np.asarray((vectors * floored) @ vectors.T)
+
+
+def curvature(
+    form: Form,
+    sums: Sums,
+    examples: float,
+    classes: int,
+    deviation: Mapping[str, float] | None = None,
+) -> Curvature:
     """Return the curvature that sums over all examples describe.
 
     Args:
@@ -102,16 +141,23 @@ def curvature(form: Form, sums: Sums, examples: float, classes: int) -> Curvatur
         sums: What ``measure`` gives, added up over clients.
         examples: The number n of examples.
         classes: The number C of classes.
+        deviation: Standard deviations of the noise on each number of the sums, by name; by default
+            there is none.
     """
-    identity = np.eye(classes)
+    identity, noise = np.eye(classes), deviation or {}
+
+    def matrix(name: str, triangle: Array) -> Array:
+        return repaired(unpacked(triangle), noise.get(name, 0.0))
+
     if form == "full":
-        return Curvature(unpacked(sums["hessian"])[None], identity)
+        return Curvature(matrix("hessian", sums["hessian"])[None], identity)
     if form == "blocks":
-        blocks = np.stack([unpacked(each) for each in sums["by-class"]])
+        blocks = np.stack([matrix("by-class", each) for each in sums["by-class"]])
         return Curvature(classes / (classes - 1) * blocks, identity)
-    of_features = unpacked(sums["of-features"])
+    of_features = matrix("of-features", sums["of-features"])
     if form == "kronecker":
-        values, rotation = np.linalg.eigh(unpacked(sums["of-classes"]) / max(examples, 1.0))
+        of_classes = matrix("of-classes", sums["of-classes"]) / max(examples, 1.0)
+        values, rotation = np.linalg.eigh(of_classes)
     else:
         values, rotation = np.linalg.eigh(0.5 * (identity - 1.0 / classes))
     scaled = np.maximum(values, 0.0)[:, None, None] * of_features

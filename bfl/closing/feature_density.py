@@ -7,7 +7,16 @@ from collections.abc import Mapping
 import numpy as np
 from pydantic import Field
 
-from bfl.closing.base import Array, Closing, Examples, Known, Sums, closings
+from bfl.closing.base import (
+    DEVIATION,
+    LONGEST,
+    Array,
+    Closing,
+    Examples,
+    Known,
+    Sums,
+    closings,
+)
 from bfl.closing.curvature import ROUNDED, WHOLE, packed, unpacked
 
 DENSITY, MAHALANOBIS, RELATIVE = "feature-density", "mahalanobis", "relative-mahalanobis"
@@ -37,7 +46,9 @@ class FeatureDensity(Closing):
     (``relative-mahalanobis``). Predictions stay as they are.
 
     A client leaves out a class of which it has fewer than ``density-least-count`` examples, whose
-    sums would tell of single ones.
+    sums would tell of single ones. Under privacy's noise it leaves out none, and the server those
+    whose count is below three standard deviations of its noise. Covariances get what noise makes of
+    their eigenvalues.
 
     Reference: Mukhoti et al. (2023), "Deep deterministic uncertainty"; Lee et al. (2018) for tied
     covariances; Ren et al. (2021), "A simple fix to Mahalanobis distance".
@@ -70,15 +81,22 @@ class FeatureDensity(Closing):
         }
         for label in range(classes):
             own = phi[examples.labels == label]
-            if len(own) >= self.density_least_count:
+            # A count that decides is a count that is told: noise hides each class as it is.
+            if examples.noised or len(own) >= self.density_least_count:
                 found = (float(len(own)), own.sum(axis=0), packed(own.T @ own))
                 for name, value in zip(sums, found, strict=True):
                     sums[name][label] = value
         return sums
 
-    def implausible(self, sums: Sums, examples: int) -> str | None:
+    def lengths(self, longest: float, classes: int) -> Mapping[str, float]:
+        """Return those of a count, of φ and of φφᵀ, as each example has one class."""
+        return {"counts": 1.0, "first": longest, "second": longest**2}
+
+    def implausible(self, sums: Sums, examples: int, *, noised: bool = False) -> str | None:
         """Return what of the counts or moments so many examples cannot have."""
         counts = sums["counts"]
+        if noised:
+            return None
         if (np.abs(counts - np.rint(counts)) > WHOLE).any() or counts.min() < -WHOLE:
             return "a class with a share of an example"
         if counts.sum() > examples + WHOLE:
@@ -94,7 +112,8 @@ class FeatureDensity(Closing):
     def fold(self, known: Known, sums: Sums) -> Known:
         """Return the classes' shares, means and covariances, ready to score with."""
         counts = np.asarray(sums["counts"], np.float64)
-        there = counts >= self.density_least_count
+        noise = float(known.get(DEVIATION, 0.0))
+        there = counts >= max(self.density_least_count, 3.0 * noise)
         known = {**known, CLASSES: np.array(float(there.sum()))}
         if not there.any():
             return known
@@ -106,16 +125,18 @@ class FeatureDensity(Closing):
         width = len(tied)
         ridge = self.density_shrinkage * max(np.trace(tied) / width, np.finfo(np.float32).tiny)
         ridge = ridge * np.eye(width)
+        # What noise makes of an eigenvalue of Σ φφᵀ.
+        blur = 2.0 * noise * float(known.get(LONGEST, 0.0)) ** 2 * np.sqrt(width) * np.eye(width)
         mean = (counts[:, None] * means).sum(axis=0) / counts.sum()
         around = moments.sum(axis=0) / counts.sum() - _outer(mean)
         return {
             **known,
             SHARES: counts / counts.sum(),
             MEANS: means,
-            FACTORS: _whitening(inside / counts[:, None, None] + ridge),
-            TIED: _whitening(tied + ridge),
+            FACTORS: _whitening((inside + blur) / counts[:, None, None] + ridge),
+            TIED: _whitening(tied + np.sqrt(len(counts)) * blur / counts.sum() + ridge),
             ALL_MEAN: mean,
-            ALL: _whitening(around + ridge),
+            ALL: _whitening(around + np.sqrt(len(counts)) * blur / counts.sum() + ridge),
         }
 
 

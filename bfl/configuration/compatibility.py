@@ -92,10 +92,17 @@ def _of_closing(configuration: Configuration) -> list[str]:
     problems = _unvalidated(keys, "closing-posterior is 'best'", "'last'") if of_best else []
     if len(chain) < len(configuration.closing):
         problems.append(f"closing is '{word}', and 'none' stands alone; allowed: without 'none'")
-    if is_private(configuration.outgoing) or configuration.example_privacy.private:
+    if is_private(configuration.outgoing):
         problems.append(
-            f"closing is '{word}', whose sums over clients' data have no noise, and the run has "
-            'noise (outgoing, example-privacy); allowed: closing="none", or a run without noise'
+            f"closing is '{word}', whose sums may hide single examples (example-privacy) and no "
+            'whole client, and outgoing has noise; allowed: closing="none", or outgoing="none"'
+        )
+    unbounded = [each.name for each in chain if each.lengths(1.0, 2) is None]
+    if configuration.example_privacy.private and unbounded:
+        problems.append(
+            f"closing has '{unbounded[0]}', whose sums take no noise, and example-privacy is "
+            f"'{configuration.example_privacy.name}'; allowed: closings of bounded sums, such as "
+            '"bayesian-head+feature-density"'
         )
     if configuration.shared.partial:
         problems.append(

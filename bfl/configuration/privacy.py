@@ -12,8 +12,15 @@ def says_nothing_measured(configuration: Configuration) -> bool:
     return is_private(configuration.outgoing) or configuration.example_privacy.private
 
 
-def mechanisms(configuration: Configuration) -> tuple[Mechanism, ...]:
-    """Return the noised releases of a configuration's clients, those of whole clients first."""
+def mechanisms(configuration: Configuration, sums: int = 0) -> tuple[Mechanism, ...]:
+    """Return the noised releases of a configuration's clients, those of whole clients first.
+
+    Args:
+        configuration: The configuration.
+        sums: How many rounds of a closing's sums there have been. ε has room for all that its
+            closing may take in any case: when it ends is what the sums themselves have told.
+    """
     of_updates = [part.mechanism() for part in configuration.outgoing]
-    found = (*of_updates, configuration.example_privacy.mechanism())
+    room = max((each.rounds for each in configuration.closing), default=0)
+    found = (*of_updates, configuration.example_privacy.mechanism(max(room, sums)))
     return tuple(mechanism for mechanism in found if mechanism)

@@ -268,6 +268,12 @@ def check_privacy(configuration: Configuration) -> None:
         # The epochs of a round's clients are drawn where they differ; the account has each.
         expected = round(configuration.workload.expected_epochs(keys.local_epochs))
         releases = mechanism.releases(max(1, expected))
+        if (sums := mechanism.epsilon(0)) > mechanism.budget:
+            raise ConfigurationError(
+                f"{mechanism.budget_key} is {mechanism.budget:g}, and a closing's sums alone have "
+                f"ε = {sums:.4g} at δ = {mechanism.delta:g}; allowed: a greater "
+                'closing-noise-multiplier, fewer closing-rounds, or closing="none"'
+            )
         one = mechanism.epsilon(releases)
         if one > mechanism.budget:
             needed, of_all = (

@@ -58,6 +58,7 @@ from strategies.application.run_context import (
     RunContext,
     account_of,
     best_posterior,
+    count_sums,
     make_strategy,
     posterior_to_close,
 )
@@ -334,6 +335,7 @@ def _support(context: RunContext, state: ServerState) -> RunSupport:
         key=run_key(context.folder.path),
         test_partition=context.test_partition,
         to_close=lambda last: posterior_to_close(context, last),
+        before_sums=lambda release: count_sums(context, release),
         on_sums=lambda number, numbers: context.progress.say(_of_sums(number, numbers)),
     )
     return (

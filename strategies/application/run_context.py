@@ -20,7 +20,7 @@ from strategies import strategy_class
 from strategies.federation import Federation
 from strategies.method import Method
 from strategies.posterior_pooling import PosteriorPooling
-from strategies.privacy import PoolNoise, PrivacyAccount, privacy_account
+from strategies.privacy import PoolNoise, PrivacyAccount, begin_sums, privacy_account
 
 
 def make_strategy(
@@ -97,7 +97,7 @@ class RunContext:
         return configuration
 
 
-def account_of(context: RunContext, finished: int) -> PrivacyAccount | None:
+def account_of(context: RunContext, finished: int, *, more_sums: int = 0) -> PrivacyAccount | None:
     """Return the account of the rounds so far, where the run has noise."""
     federation = context.federation
     return privacy_account(
@@ -106,7 +106,18 @@ def account_of(context: RunContext, finished: int) -> PrivacyAccount | None:
         context.folder.path,
         finished,
         anew=federation.noise_anew,
+        more_sums=more_sums,
     )
+
+
+def count_sums(context: RunContext, release: str) -> None:
+    """Count a round of a closing's sums before anybody is asked; see ``begin_sums``."""
+    if context.configuration.example_privacy.sums_noise is None:
+        return
+    following = account_of(context, len(context.folder.rounds()), more_sums=1)
+    if following:
+        anew = context.federation.noise_anew
+        begin_sums(context.folder.path, release, following, anew=anew)
 
 
 def best_posterior(context: RunContext) -> BestPosterior:

@@ -245,6 +245,7 @@ def test_flipout_clients_are_closed(tmp_path: Path) -> None:
     [
         ("calibration-share", {"calibration-share": 0.0}),
         ("outgoing", {"outgoing": "clip+noise", "weighting": "equal", "round-retries": 0}),
+        ("example-privacy", {"example-privacy": "dp-sgd", "round-retries": 0}),
         ("shared", {"shared": "body", "judged-by": "clients"}),
         ("conformal-alpha", {"conformal-alpha": 1.0}),
         ("closing", {"closing": "bayesian-heat"}),

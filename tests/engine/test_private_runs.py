@@ -5,15 +5,24 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from runs_in_process import digests, make_run
 
+import clients.closing
 import strategies.application.final_evaluation
+from bfl.closing.bayesian_head import BayesianHead
+from bfl.closing.chain import deviations
+from bfl.closing.feature_density import FeatureDensity
+from bfl.configuration import resolve
 from bfl.engine.serial import SerialGrid
+from bfl.errors import ConfigurationError, RunError
 from bfl.experiments.results.figures import figures
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.federation.privacy.accountant import gaussian_epsilon, sampled_gaussian_epsilon
-from strategies.privacy import LEDGER
+from strategies import closing
+from strategies.application.preflight import check_privacy
+from strategies.privacy import LEDGER, SUMS_LEDGER, begin_sums, privacy_account
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PLAIN: dict[str, Any] = {
@@ -113,6 +122,77 @@ def test_epsilon_of_examples_stands_in_the_record_and_its_budget_ends_the_run(
     assert folder.read_json("partition.json").keys() == {"sha256", "whole-sha256"}
     [again] = run(tmp_path / "again", **examples, rounds=1).rounds()
     assert again["posterior-sha256"] == digests(folder)[0]
+
+
+CLOSED: dict[str, Any] = {
+    "example_privacy": "dp-sgd",
+    "example_sampling_rate": 0.25,
+    "closing": "bayesian-head+feature-density",
+    "closing_rounds": 2,
+    "closing_tolerance": 0.0,
+    "closing_noise_multiplier": 5.0,
+    "rounds": 1,
+}
+
+
+def test_sums_of_a_closing_have_noise_and_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, totals = [], []
+    measured, folded = clients.closing.measured, closing.folded
+
+    def keeping(*given: Any) -> np.ndarray:
+        own.append((given[1], measured(*given)))
+        return own[-1][1].copy()
+
+    monkeypatch.setattr(clients.closing, "measured", keeping)
+    monkeypatch.setattr(closing, "folded", lambda *a: totals.append(a[2]) or folded(*a))
+    folder = run(tmp_path / "run", **CLOSED)
+    chain = (BayesianHead(), FeatureDensity())
+    assert len(totals) == 2
+    for number, total in enumerate(totals):
+        told = own[2 * number][0]
+        features, classes = told["head"].shape[0] - 1, told["head"].shape[1]
+        unit, root = deviations(chain[: 2 - number], told, 10.0, features, classes)
+        assert root == (6**0.5, 3**0.5)[number]
+        noise = total - sum(vector for _, vector in own[2 * number : 2 * number + 2])
+        assert noise[unit == 0] == pytest.approx([0.0])
+        drawn = noise[unit > 0] / (5.0 * 2**0.5 * unit[unit > 0])
+        assert abs(drawn.mean()) < 5.0 / drawn.size**0.5
+        assert abs(drawn.std() - 1.0) < 5.0 / drawn.size**0.5
+    after = [sampled_gaussian_epsilon(1.0, 0.25, 4, 1e-5, (5.0, n)) for n in (2, 4)]
+    assert folder.rounds()[0]["example-epsilon"] == after[0]
+    assert folder.metrics()["example-epsilon"] == after[0]
+    ledger = folder.path / SUMS_LEDGER
+    # The same sums with the same noise are no other release; those of another closing are.
+    for changes, lines in (({}, 2), ({"head_curvature": "bound"}, 4)):
+        (folder.path / "metrics.json").unlink()
+        run(tmp_path / "run", **CLOSED, **changes, resume=True)
+        assert len(ledger.read_text().splitlines()) == lines
+    assert folder.metrics()["example-epsilon"] == after[1]
+
+
+def test_a_round_of_sums_is_counted_before_anybody_is_asked(tmp_path: Path) -> None:
+    keys = {"dataset": "digits", **PLAIN, **CLOSED, "example_epsilon_budget": 7.0}
+    configuration = resolve({name.replace("_", "-"): value for name, value in keys.items()})
+
+    def begin(word: str, anew: bool) -> int:
+        account = privacy_account(configuration, 2, tmp_path, 1, anew=False, more_sums=1)
+        assert account is not None
+        begin_sums(tmp_path, word, account, anew=anew)
+        return len((tmp_path / SUMS_LEDGER).read_text().splitlines())
+
+    assert [begin(word, anew=False) for word in ("a", "a", "b", "a")] == [1, 1, 2, 2]
+    assert [begin("a", anew=True) for _ in range(2)] == [3, 4]
+    with pytest.raises(RunError, match="example-epsilon-budget"):
+        [begin("a", anew=True) for _ in range(100)]
+    lines = len((tmp_path / SUMS_LEDGER).read_text().splitlines())
+    within, beyond = (
+        sampled_gaussian_epsilon(1.0, 0.25, 4, 1e-5, (5.0, n)) for n in (lines, lines + 1)
+    )
+    assert within <= 7.0 < beyond
+    with pytest.raises(ConfigurationError, match="closing-noise-multiplier"):
+        check_privacy(configuration.replace(closing_noise_multiplier=0.1))
 
 
 def test_without_noise_and_below_the_bound_the_bits_are_those_of_any_run(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@
 | ``partition.json`` | who holds which data |
 | ``data.json`` | which data these are: digests of those that lie where the server does |
 | ``rounds-begun`` | the rounds begun, where each is a private release of its own |
+| ``sums-begun`` | the rounds of a closing's noised sums begun, where training is private |
 | ``rounds.jsonl`` | one line per round, appended as the round ends |
 | ``warnings.txt`` | what the results do not show by themselves, a line each; only if there is any |
 | ``refusals.txt`` | which client failed or was refused in which round, and why; if any |

@@ -148,8 +148,18 @@ def noise_multiplier_for(epsilon: float, releases: int, delta: float) -> float:
     return float(dp_accounting.get_sigma_gaussian(epsilon, delta)) * math.sqrt(releases)
 
 
+WITHOUT_SUMS = (1.0, 0)
+"""No release of all examples besides those of batches."""
+
+
 @lru_cache(maxsize=256)
-def sampled_gaussian_epsilon(multiplier: float, rate: float, steps: int, delta: float) -> float:
+def sampled_gaussian_epsilon(
+    multiplier: float,
+    rate: float,
+    steps: int,
+    delta: float,
+    of_all: tuple[float, int] = WITHOUT_SUMS,
+) -> float:
     """Return an ε for which so many Gaussian releases of random batches are (ε, δ)-private.
 
     Each takes every example with probability q by itself, and nobody but the client knows which.
@@ -165,12 +175,13 @@ def sampled_gaussian_epsilon(multiplier: float, rate: float, steps: int, delta: 
         rate: q, in (0, 1].
         steps: The number of releases, from 0.
         delta: δ, in (0, 1).
+        of_all: The multiplier and the number of releases besides that take all examples.
     """
     if rate == 1.0 or not steps:
-        return gaussian_epsilon(multiplier, steps, delta)
+        return gaussian_epsilon(*_as_one(multiplier, steps, of_all), delta)
     import dp_accounting
 
-    event = _event(multiplier, rate, steps)
+    event = _event(multiplier, rate, steps, of_all)
     bound = float(_renyi_accountant().compose(event).get_epsilon(delta))
     if not bound:
         return 0.0
@@ -185,7 +196,13 @@ def sampled_gaussian_epsilon(multiplier: float, rate: float, steps: int, delta: 
 
 
 @lru_cache(maxsize=256)
-def sampled_noise_multiplier_for(epsilon: float, rate: float, steps: int, delta: float) -> float:
+def sampled_noise_multiplier_for(
+    epsilon: float,
+    rate: float,
+    steps: int,
+    delta: float,
+    of_all: tuple[float, int] = WITHOUT_SUMS,
+) -> float:
     """Return a multiplier z with which ``sampled_gaussian_epsilon`` is at most ε.
 
     By Rényi divergences alone, so that it may be some percent more than needed.
@@ -195,15 +212,16 @@ def sampled_noise_multiplier_for(epsilon: float, rate: float, steps: int, delta:
         rate: q, in (0, 1].
         steps: The number of releases, from 1.
         delta: δ, in (0, 1).
+        of_all: As for ``sampled_gaussian_epsilon``; alone they have a smaller ε.
     """
-    if rate == 1.0:
+    if rate == 1.0 and not of_all[1]:
         return noise_multiplier_for(epsilon, steps, delta)
     import dp_accounting
 
     return float(
         dp_accounting.calibrate_dp_mechanism(
             _renyi_accountant,
-            lambda multiplier: _event(multiplier, rate, steps),
+            lambda multiplier: _event(multiplier, rate, steps, of_all),
             epsilon,
             delta,
             dp_accounting.ExplicitBracketInterval(*MULTIPLIERS),
@@ -220,8 +238,21 @@ def _renyi_accountant() -> Any:
     return dp_accounting.rdp.RdpAccountant(ORDERS, neighboring_relation=neighbours)
 
 
-def _event(multiplier: float, rate: float, steps: int) -> Any:
+def _as_one(multiplier: float, steps: int, of_all: tuple[float, int]) -> tuple[float, int]:
+    """Return a multiplier and a number of Gaussian releases that are as two kinds of them."""
+    other, count = of_all
+    if not count:
+        return multiplier, steps
+    return 1.0 / math.sqrt(steps / multiplier**2 + count / other**2), 1
+
+
+def _event(multiplier: float, rate: float, steps: int, of_all: tuple[float, int]) -> Any:
     import dp_accounting
 
     one = dp_accounting.PoissonSampledDpEvent(rate, dp_accounting.GaussianDpEvent(multiplier))
-    return dp_accounting.SelfComposedDpEvent(one, steps)
+    batches = dp_accounting.SelfComposedDpEvent(one, steps)
+    other, count = of_all
+    if not count:
+        return batches
+    sums = dp_accounting.SelfComposedDpEvent(dp_accounting.GaussianDpEvent(other), count)
+    return dp_accounting.ComposedDpEvent([batches, sums])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,6 +24,19 @@ INSIDE = 1.0 - 2.0**-40
 """Factor that keeps rounding from leading out of the bound, in float64."""
 
 
+@dataclass(frozen=True)
+class SumsNoise:
+    """Noise on the sums of a client's examples that a closing round asks for.
+
+    Attributes:
+        multiplier: Its standard deviation z in units of what one example adds to all sums together.
+        longest: The longest features of an example, which longer ones are shortened to.
+    """
+
+    multiplier: float
+    longest: float
+
+
 class ExamplePrivacy(Component):
     """Protection of single examples in a client's local training."""
 
@@ -36,8 +50,17 @@ class ExamplePrivacy(Component):
         """True if no number that a client has measured may leave it besides its update."""
         return False
 
-    def mechanism(self) -> Mechanism | None:
-        """Return what an account uses; None: there is no ε."""
+    @property
+    def sums_noise(self) -> SumsNoise | None:
+        """The noise on a closing round's sums; None: there is none."""
+        return None
+
+    def mechanism(self, sums: int = 0) -> Mechanism | None:
+        """Return what an account uses; None: there is no ε.
+
+        Args:
+            sums: How many rounds of a closing's sums it is to have room for.
+        """
         return None
 
 
@@ -87,6 +110,21 @@ class PrivateGradients(ExamplePrivacy, ABC):
         gt=0.0,
         le=NO_BUDGET,
         description="the run ends before a round that would lead to a greater ε of examples",
+    )
+
+    closing_noise_multiplier: float = Field(
+        10.0,
+        gt=0.0,
+        le=1e6,
+        description="standard deviation z of the noise on each round of a closing's sums, in units "
+        "of what one example adds",
+    )
+    closing_feature_norm: float = Field(
+        10.0,
+        gt=0.0,
+        lt=1e3,
+        description="longest features B of an example in a closing's sums with noise, and in "
+        "predictions with what they tell",
     )
 
     @property
@@ -160,11 +198,18 @@ class PrivateGradients(ExamplePrivacy, ABC):
         """Return how many steps so many epochs have."""
         return epochs * max(1, round(1.0 / self.example_sampling_rate))
 
-    def mechanism(self) -> Mechanism | None:
+    @property
+    def sums_noise(self) -> SumsNoise | None:
+        """The noise on a closing round's sums; None without noise on gradients."""
+        noise = SumsNoise(self.closing_noise_multiplier, self.closing_feature_norm)
+        return noise if self.private else None
+
+    def mechanism(self, sums: int = 0) -> Mechanism | None:
         """Return what an account computes with: each step is a release; None without noise."""
         if not self.private:
             return None
         rate, delta = self.example_sampling_rate, self.example_delta
+        of_sums = (self.closing_noise_multiplier, sums)
         return Mechanism(
             metric=EXAMPLE_EPSILON,
             multiplier_key="example-noise-multiplier",
@@ -174,10 +219,10 @@ class PrivateGradients(ExamplePrivacy, ABC):
             delta=delta,
             releases=self.steps,
             epsilon=lambda releases: sampled_gaussian_epsilon(
-                self.example_noise_multiplier, rate, releases, delta
+                self.example_noise_multiplier, rate, releases, delta, of_sums
             ),
             multiplier_for=lambda epsilon, releases: sampled_noise_multiplier_for(
-                epsilon, rate, releases, delta
+                epsilon, rate, releases, delta, of_sums
             ),
         )
 

@@ -1,0 +1,153 @@
+"""Sums with privacy's noise: how far one example moves them, how much noise they get, what is left.
+
+Neighbours are data sets of which one lacks an example: with a known N, it adds nothing (zero-out).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.special import softmax
+
+from bfl.closing import Closed
+from bfl.closing.base import DEVIATION, HEAD, LEAST_NOISED, Examples, with_one
+from bfl.closing.bayesian_head import BayesianHead
+from bfl.closing.chain import asked, deviations, folded, length, measured, told
+from bfl.closing.closed import begun
+from bfl.closing.curvature import Form, lengths, packed, repaired
+from bfl.closing.feature_density import CLASSES as SCORED
+from bfl.closing.feature_density import SHARES, FeatureDensity
+
+FEATURES, CLASSES = 4, 3
+FORMS: tuple[Form, ...] = ("full", "blocks", "kronecker", "bound")
+CHAINS = [(BayesianHead(head_curvature=form), FeatureDensity()) for form in FORMS]
+
+rows = st.lists(
+    st.one_of(
+        st.floats(-1e3, 1e3),
+        st.sampled_from([0.0, 1e30, -1e30, float("nan"), float("inf")]),
+    ),
+    min_size=FEATURES,
+    max_size=FEATURES,
+)
+
+
+def examples(features: Any, labels: Any, longest: float) -> Examples:
+    """Return examples as a client has them under noise."""
+    return Examples(with_one(features, longest), np.asarray(labels), CLASSES, noised=True)
+
+
+@pytest.mark.parametrize("chain", CHAINS, ids=FORMS)
+@settings(max_examples=150, deadline=None)
+@given(
+    features=st.lists(rows, min_size=2, max_size=6),
+    seed=st.integers(0, 10_000),
+    sharp=st.sampled_from([0.0, 1.0, 1e3, 1e9]),
+    longest=st.sampled_from([1e-3, 0.3, 1.0, 10.0, 999.0]),
+)
+def test_no_example_moves_the_sums_by_more_than_the_unit_of_the_noise(
+    chain, features, seed, sharp, longest
+) -> None:
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(CLASSES, size=len(features))
+    known = begun(sharp * rng.normal(size=(FEATURES + 1, CLASSES)), from_head=True, longest=longest)
+    unit, root = deviations(chain, told(chain, known), longest, FEATURES, CLASSES)
+    whole = examples(features, labels, longest)
+    vector = measured(chain, told(chain, known), whole, whole)
+    assert np.isfinite(vector).all()
+    for left_out in range(len(features)):
+        rest = np.arange(len(features)) != left_out
+        some = Examples(whole.features[rest], whole.labels[rest], CLASSES, noised=True)
+        moved = vector - measured(chain, told(chain, known), some, some)
+        # The number of examples is known, and stays when one of them adds nothing.
+        np.testing.assert_array_equal(moved[unit == 0], [1.0])
+        slack = 1e-11 * np.abs(vector[unit > 0]).max() / unit[unit > 0].min()
+        assert np.linalg.norm(moved[unit > 0] / unit[unit > 0]) <= 1.0 + slack
+    assert root**2 == pytest.approx(np.count_nonzero(unit_names(chain)))
+
+
+def unit_names(chain: Any) -> list[float]:
+    """Return the lengths of all sums."""
+    return [value for each in chain for value in each.lengths(1.0, CLASSES).values()]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_lengths_are_reached_or_nearly(form: Form) -> None:
+    """By brute force over probabilities: a bound far too large would be noise for nothing."""
+    rng = np.random.default_rng(0)
+    drawn = softmax(rng.normal(size=(4000, CLASSES)) * rng.exponential(5, size=(4000, 1)), axis=1)
+    half = np.array([[0.5, 0.5, 0.0]])
+    far = np.array([[1.0, 0.0, 0.0, 0.0, 0.0]])
+    most: dict[str, float] = {}
+    for p in np.concatenate([drawn, half]):
+        made = np.diag(p) - np.outer(p, p)
+        sizes = {
+            "hessian": np.linalg.norm(packed(np.kron(made, far.T @ far))),
+            "by-class": np.linalg.norm(p * (1 - p)),
+            "of-classes": np.linalg.norm(packed(made)),
+            "of-features": 1.0,
+        }
+        most = {name: max(most.get(name, 0.0), float(size)) for name, size in sizes.items()}
+    for name, bound in lengths(form, 1.0, CLASSES).items():
+        assert 0.7 * bound <= most[name] <= bound
+
+
+def test_noise_leaves_a_sound_curvature() -> None:
+    rng = np.random.default_rng(1)
+    noise = rng.normal(size=(60, 60))
+    noise = (np.triu(noise) + np.triu(noise, 1).T) * 3.0
+    signal = np.diag(np.concatenate([np.full(5, 1e4), np.zeros(55)]))
+    values = np.linalg.eigvalsh(repaired(signal + noise, 3.0))
+    assert values.min() >= 2 * 3.0 * np.sqrt(60) - 1e-9
+    assert np.linalg.eigvalsh(noise).max() == pytest.approx(2 * 3.0 * np.sqrt(60), rel=0.1)
+    assert values[-5:] == pytest.approx(1e4, rel=0.02)
+    np.testing.assert_array_equal(repaired(signal, 0.0), signal)
+
+
+def closed(chain: Any, data: Examples, multiplier: float, clients: int = 1) -> dict[str, Any]:
+    """Return what a chain finds under noise, as clients and server do it."""
+    rng = np.random.default_rng(2)
+    known = dict(begun(0.1 * rng.normal(size=(FEATURES + 1, CLASSES)), from_head=True, longest=5.0))
+    while asked(chain, known):
+        unit, root = deviations(chain, told(chain, known), 5.0, FEATURES, CLASSES)
+        sums = measured(chain, told(chain, known), data, data)
+        assert sums.shape == (length(asked(chain, known), FEATURES, CLASSES),)
+        sums += np.sqrt(clients) * multiplier * unit * rng.normal(size=len(sums))
+        known[DEVIATION] = np.array(multiplier * root * np.sqrt(clients))
+        known = dict(folded(chain, known, sums, FEATURES, CLASSES))
+    return known
+
+
+@pytest.mark.parametrize("chain", CHAINS, ids=FORMS)
+@pytest.mark.parametrize("multiplier", [1e-6, 1.0, 100.0, 1e6])
+def test_any_noise_leaves_predictions(chain: Any, multiplier: float) -> None:
+    rng = np.random.default_rng(0)
+    labels = rng.integers(CLASSES, size=3000)
+    centres = np.array([[3.0, 0, 0, 0], [0, 3.0, 0, 0], [0, 0, 3.0, 0]])
+    features = centres[labels] + rng.normal(size=(3000, FEATURES)) / 2
+    known = closed(chain, examples(features, labels, 5.0), multiplier)
+    assert all(np.isfinite(value).all() for value in known.values())
+    predictions = Closed(known).predict(features, samples=5, seed=0)
+    assert np.isfinite(predictions.log_mean_probability).all()
+    right = np.mean(predictions.predicted == labels)
+    if multiplier <= 1.0:
+        assert right > 0.97
+        far = Closed(known).predict(-features, samples=5, seed=0).scores["feature-density"]
+        near = predictions.scores["feature-density"]
+        assert np.mean(far > np.quantile(near, 0.95)) > 0.9
+    if multiplier == 1e6:
+        assert known[SCORED] <= CLASSES  # noise alone has made no class, or a wide one
+        assert (SHARES in known) == bool(known[SCORED])
+
+
+def test_under_noise_no_class_is_left_out_by_its_count() -> None:
+    """A count that decides what is sent would tell of one example, however much noise there is."""
+    one = examples([[1.0, 2.0, 0.0, 0.0]], [1], 5.0)
+    sums = FeatureDensity().measure({}, one)
+    np.testing.assert_array_equal(sums["counts"], [0, 1, 0])
+    head = BayesianHead().measure({HEAD: 1e6 * np.eye(FEATURES + 1)[:, :CLASSES]}, one)
+    assert head["log-likelihood"] >= LEAST_NOISED
