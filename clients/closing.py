@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
+from dataclasses import replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -69,7 +70,11 @@ def closed(
         return Examples(bounded, labels[positions], classes, noised=noise is not None)
 
     trained, known = seen(examples), extra_arrays(message.content)
-    vector = measured(configuration.closing, known, trained, seen(kept) if kept.size else trained)
+    calibrating = trained
+    if configuration.keys.calibration_share:
+        nothing_held = replace(trained, features=trained.features[:0], labels=trained.labels[:0])
+        calibrating = seen(kept) if kept.size else nothing_held
+    vector = measured(configuration.closing, known, trained, calibrating)
     count = int(examples.size)
     if noise:
         width = trained.features.shape[1] - 1

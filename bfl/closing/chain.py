@@ -50,14 +50,17 @@ def measured(chain: Chain, known: Known, examples: Examples, held_back: Examples
         chain: The closings.
         known: What the client is ``told``.
         examples: What it has trained on.
-        held_back: What it has held back; the same where it holds nothing back.
+        held_back: What it has held back, maybe nothing; the same where no client holds any back.
     """
     features = examples.features.shape[1] - 1
     rows: list[Array] = [np.zeros(0)]
     with one_thread():
         for each in asked(chain, known):
-            sums = each.measure(known, held_back if each.on_held_back else examples)
-            rows += [np.ravel(sums[name]) for name in each.shapes(features, examples.classes)]
+            shapes = each.shapes(features, examples.classes)
+            seen = held_back if each.on_held_back else examples
+            empty = {name: np.zeros(shape) for name, shape in shapes.items()}
+            sums = each.measure(known, seen) if seen.labels.size else empty
+            rows += [np.ravel(sums[name]) for name in shapes]
     return np.concatenate(rows)
 
 

@@ -52,6 +52,8 @@ class Temperature(Closing):
     def fold(self, known: Known, sums: Sums) -> Known:
         """Return the most likely temperature."""
         likelihood = np.asarray(sums["by-temperature"], np.float64)
+        if not likelihood.any():  # nobody has held anything back
+            return {**known, TEMPERATURE: np.array(1.0)}
         at = int(np.clip(np.argmax(likelihood), 1, len(GRID) - 2))
         below, here, above = likelihood[at - 1 : at + 2]
         bend = below - 2 * here + above

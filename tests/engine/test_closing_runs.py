@@ -72,6 +72,25 @@ def test_a_closed_run_predicts_as_it_was_judged(whole: RunFolder) -> None:
     )
 
 
+def test_a_client_that_holds_nothing_back_adds_nothing_to_thresholds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Scores of examples that it has trained on would promise more than is true of others."""
+    real, totals, held = clients.closing.held_back, [], []
+
+    def some(task: Any, *rest: Any) -> np.ndarray:
+        kept = real(task, *rest)[: 0 if task.partition_id == 1 else None]
+        held.append(kept.size)
+        return kept
+
+    monkeypatch.setattr(clients.closing, "held_back", some)
+    folded = closing.folded
+    monkeypatch.setattr(closing, "folded", lambda *a: totals.append(a[2]) or folded(*a))
+    make_run(VALUES, 3, tmp_path / "run", closing="conformal", rounds=1, corruptions="none")
+    assert totals[0].sum() == sum(held) > 0
+    assert sorted(held)[0] == 0
+
+
 def test_prediction_sets_are_judged_globally_and_by_client(
     whole: RunFolder, tmp_path: Path
 ) -> None:
