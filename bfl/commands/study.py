@@ -23,7 +23,6 @@ from bfl.experiments.studies.folder import StudyFolder, state
 from bfl.experiments.studies.gathering import gather, results_next_to
 from bfl.experiments.studies.opening import OUTPUT, only, places_of, study_file
 from bfl.experiments.studies.planning import (
-    Plan,
     PlannedRun,
     check_reduction,
     check_rounds_of_columns,
@@ -122,7 +121,7 @@ def run_study(given: argparse.Namespace) -> None:
     console.print("\n".join(filter(None, (scaled.study.title, scaled.note))))
     wanted = only(given.only, scaled.runs)
     app = FlowerApp.own()
-    checked = plan(
+    planned, missing = plan(
         scaled.runs,
         folder,
         machine,
@@ -130,12 +129,12 @@ def run_study(given: argparse.Namespace) -> None:
         wanted=wanted,
         data_may_be_missing=given.dry_run,
     )
-    chosen = [run for run in checked.runs if wanted(run.run)]
-    check_rounds_of_columns(scaled, checked.runs)
+    chosen = [run for run in planned if wanted(run.run)]
+    check_rounds_of_columns(scaled, planned)
     # Without the data, as in a dry run, the clients' numbers of examples are not known.
-    here = [run for run in chosen if run.data[0] not in checked.missing]
+    here = [run for run in chosen if run.data[0] not in missing]
     check_reduction(scaled, here, app.client_sizes)
-    same = same_runs(checked.runs, app.client_sizes, {run.name for run in here})
+    same = same_runs(planned, app.client_sizes, {run.name for run in here})
     runs = sharded(chosen, same, given.shard)
     counts = {run.name for run in chosen} | {*same} | {*same.values()}
     finished = gather(
@@ -148,7 +147,7 @@ def run_study(given: argparse.Namespace) -> None:
     ).finished
     same = taken_from(runs, same, finished)
     if given.dry_run:
-        _show_plan(console, folder, checked, runs, finished)
+        _show_plan(console, folder, missing, runs, finished)
     for name, first in same.items():
         console.print(f"  {name}: the same computation as {first}, made once")
     if given.dry_run:
@@ -245,7 +244,7 @@ def _share_threads(runs: Sequence[PlannedRun]) -> None:
 def _show_plan(
     console: Console,
     folder: StudyFolder,
-    checked: Plan,
+    missing: Mapping[str, str],
     runs: Sequence[PlannedRun],
     finished: Mapping[str, RunResult],
 ) -> None:
@@ -256,7 +255,7 @@ def _show_plan(
             where = f"done as {source}"
         console.print(f"  {run.name}: {where}")
     console.print(f"{len(runs)} runs in {folder.path}, all configurations are sound")
-    for text in checked.missing.values():
+    for text in missing.values():
         console.print(f"missing: {text}")
 
 

@@ -69,14 +69,6 @@ class PlannedRun:
         return resolve(self.overrides)
 
 
-@dataclass(frozen=True)
-class Plan:
-    """All runs of a study, checked; and messages on data sets that are not on this machine."""
-
-    runs: tuple[PlannedRun, ...]
-    missing: Mapping[str, str]
-
-
 Check = Callable[[Configuration, int], None]
 """Check of a configuration and its data, for a number of clients, before an engine is started."""
 
@@ -92,8 +84,8 @@ def plan(
     *,
     wanted: Callable[[Run], bool] = lambda _: True,
     data_may_be_missing: bool = False,
-) -> Plan:
-    """Return the plan of a study's runs.
+) -> tuple[tuple[PlannedRun, ...], dict[str, str]]:
+    """Return a study's runs, checked, and messages on data sets that are not on this machine.
 
     Args:
         runs: The runs.
@@ -136,7 +128,7 @@ def plan(
                     elif there := _if_there(each):
                         check_output(there)
     reasons.raise_if_any()
-    return Plan(tuple(sound), {dataset: text for (dataset, _), text in missing.items()})
+    return tuple(sound), {dataset: text for (dataset, _), text in missing.items()}
 
 
 class _Reasons:

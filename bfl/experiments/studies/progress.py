@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -103,26 +103,23 @@ class StudyProgress:
         self.bars.update(self._run, visible=False)
         self.bars.advance(self._study)
 
-    def log(self, path: Path) -> AbstractContextManager[Console]:
-        """Return the console of a run, to be closed: a log that is added to, or everybody's.
+    @contextmanager
+    def log(self, path: Path) -> Iterator[Console]:
+        """Give a block the console of a run: a log that is added to, or everybody's.
 
         Raises:
             RunError: The log cannot be written.
         """
         if self._verbose:
-            return nullcontext(self.console)
+            yield self.console
+            return
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             stream = path.open("a", encoding="utf-8", buffering=1)
         except OSError as error:
             raise RunError(f"cannot write {path}: {error.strerror or error}") from error
-        return _closing(stream)
-
-
-@contextmanager
-def _closing(stream: Any) -> Iterator[Console]:
-    with stream:
-        yield Console(file=stream, highlight=False, width=LOG_WIDTH, soft_wrap=True)
+        with stream:
+            yield Console(file=stream, highlight=False, width=LOG_WIDTH, soft_wrap=True)
 
 
 def left_in_words(seconds: float | None) -> str:

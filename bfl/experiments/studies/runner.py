@@ -115,33 +115,28 @@ def make_runs(
     shown = StudyProgress(len(runs), done(), console, verbose)
     with shown.bars:
         try:
-            return _Runner(folder, runs, make_engine, shown, known, same or {}).make_all()
+            everywhere = {**folder.results(), **known}
+            return _Runner(folder, runs, make_engine, shown, everywhere, same or {}).make_all()
         except KeyboardInterrupt:
             shown.say(f"{done()} of {len(runs)} runs are done")
             raise
 
 
+@dataclass
 class _Runner:
     """Makes the runs of a study that are left; see ``make_runs``."""
 
-    def __init__(
-        self,
-        folder: StudyFolder,
-        runs: Sequence[PlannedRun],
-        make_engine: MakeEngine,
-        shown: StudyProgress,
-        finished: Mapping[str, RunResult],
-        same: Mapping[str, str],
-    ) -> None:
-        self.folder, self.runs, self.shown, self.same = folder, runs, shown, same
-        self.finished = {**folder.results(), **finished}
-        self.outcome = Outcome()
-        self._place = {run.name: f"{n}/{len(runs)} {run.name}" for n, run in enumerate(runs, 1)}
-        self._make_engine = make_engine
-        self._engine: Engine | None = None
-        self._manager: AbstractContextManager[Engine] | None = None
-        self._estimate = Estimate()
-        self._pending: dict[str, tuple[PlannedRun, float]] = {}
+    folder: StudyFolder
+    runs: Sequence[PlannedRun]
+    make_engine: MakeEngine
+    shown: StudyProgress
+    finished: dict[str, RunResult]
+    same: Mapping[str, str]
+    outcome: Outcome = field(default_factory=Outcome)
+    _engine: Engine | None = None
+    _manager: AbstractContextManager[Engine] | None = None
+    _estimate: Estimate = field(default_factory=Estimate)
+    _pending: dict[str, tuple[PlannedRun, float]] = field(default_factory=dict)
 
     def make_all(self) -> Outcome:
         """Make all runs that are left, and return their outcome."""
@@ -179,7 +174,7 @@ class _Runner:
         if self._engine is not None and not self._engine.alive:
             self._end_engine()
         if self._engine is None:
-            self._manager = self._make_engine()
+            self._manager = self.make_engine()
             self._engine = self._manager.__enter__()
         return self._engine
 
@@ -272,7 +267,7 @@ class _Runner:
         self._say(run, f"failed: {first}")
 
     def _say(self, run: PlannedRun, text: str) -> None:
-        self.shown.say(f"{self._place[run.name]}: {text}")
+        self.shown.say(f"{self.runs.index(run) + 1}/{len(self.runs)} {run.name}: {text}")
 
     def _seconds_left(self, run: PlannedRun, share: float) -> float | None:
         """Return the seconds that all runs still take, of the present one being a share left."""

@@ -87,7 +87,7 @@ def scaled_study(folder: Path, scale: str = "", **files: Any) -> ScaledStudy:
 
 
 def planned(folder: StudyFolder, scaled: ScaledStudy) -> list[PlannedRun]:
-    return list(plan(scaled.runs, folder, {}, lambda c, _: check_output(c)).runs)
+    return list(plan(scaled.runs, folder, {}, lambda c, _: check_output(c))[0])
 
 
 def finish_run(folder: StudyFolder, name: str, values: Mapping[str, Any], **numbers: float) -> None:

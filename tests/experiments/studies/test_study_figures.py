@@ -34,10 +34,11 @@ name = "curves"
 kind = "learning-curves"
 metric = "negative-log-likelihood"
 """
+Made = tuple[StudyFolder, ScaledStudy]
 GRID = [0.25, 0.5, 0.75, 1.0]
 
 
-def made(folder: Path, text: str = STUDY, scale: str = "") -> tuple[StudyFolder, ScaledStudy]:
+def made(folder: Path, text: str = STUDY, scale: str = "") -> Made:
     """Make a study whose run of the n-th place has curves that depend on n."""
     scaled = scaled_study(folder / "files", scale, text=text)
     study = StudyFolder(folder / "study")
@@ -73,10 +74,20 @@ def overlay(
     return Overlay(gather(study, scaled.runs), scaled, spec, rows, wanted)
 
 
-def test_learning_curves_are_means_over_the_seeds(tmp_path: Path) -> None:
-    study, scaled = made(tmp_path)
-    figure = study_figures.create("learning-curves").draw(overlay(study, scaled))
+def figure_of(kind: str, shown: Overlay, settings: dict[str, Any] | None = None) -> Any:
+    figure = study_figures.create(kind, settings or {}).draw(shown)
     assert figure is not None
+    return figure
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Made:
+    """A study that no test changes."""
+    return made(tmp_path_factory.mktemp("whole"))
+
+
+def test_learning_curves_are_means_over_the_seeds(whole: Made) -> None:
+    figure = figure_of("learning-curves", overlay(*whole))
     assert [axes.get_title() for axes in figure.axes] == ["iid", "Dirichlet 0.5"]
     line = figure.axes[0].lines[0]
     assert line.get_label() == "WS", "labels that all rows share are left out"
@@ -94,9 +105,9 @@ def test_an_ensemble_is_drawn_beside_the_posterior(tmp_path: Path) -> None:
         judged = {"accuracy": 0.25, "ensemble-accuracy": 0.75, "ensemble-other": 9.0}
         study.run(run.name).append_round({"round": 4, **judged})
     for ensemble in (True, False):
-        drawn = study_figures.create("learning-curves", {"ensemble": ensemble})
-        figure = drawn.draw(overlay(study, scaled, rule="NWA"))
-        assert figure is not None
+        figure = figure_of(
+            "learning-curves", overlay(study, scaled, rule="NWA"), {"ensemble": ensemble}
+        )
         ends = [line.get_ydata()[-1] for line in figure.axes[0].lines]
         assert ends == [0.25, *([0.75] if ensemble else [])]
         assert (figure.axes[0].lines[-1].get_label() == "ensemble") == ensemble
@@ -110,8 +121,7 @@ def test_numbers_are_means_with_each_seeds_own(tmp_path: Path) -> None:
     for place, run in enumerate(scaled.runs):
         numbers = {"accuracy": place / 10, "ensemble-accuracy": 0.9}
         study.run(run.name).write_metrics(numbers)
-    figure = study_figures.create("numbers", settings).draw(overlay(study, scaled))
-    assert figure is not None
+    figure = figure_of("numbers", overlay(study, scaled), settings)
     iid, _ = figure.axes
     assert [label.get_text() for label in iid.get_yticklabels()] == ["WS", "NWA"]
     dots = iid.lines[0]
@@ -123,10 +133,10 @@ def test_numbers_are_means_with_each_seeds_own(tmp_path: Path) -> None:
     assert len({container.lines[0].get_ydata()[0] for container in iid.containers}) == 4
 
 
-def test_numbers_of_clients_are_means_over_the_seeds_client_by_client(tmp_path: Path) -> None:
-    study, scaled = made(tmp_path)
-    figure = study_figures.create("client-numbers").draw(overlay(study, scaled))
-    assert figure is not None
+def test_numbers_of_clients_are_means_over_the_seeds_client_by_client(
+    whole: Made,
+) -> None:
+    figure = figure_of("client-numbers", overlay(*whole))
     for panel, axes in enumerate(figure.axes):
         assert [bar.get_label() for bar in axes.containers] == ["WS", "NWA"]
         for row, bar in enumerate(axes.containers):
@@ -145,8 +155,7 @@ def test_numbers_of_clients_are_means_over_the_seeds_client_by_client(tmp_path: 
 def test_numbers_of_clients_are_of_finished_runs_that_have_them(tmp_path: Path) -> None:
     study, scaled = made(tmp_path)
     name = "last-meme-negative-log-likelihood"
-    figure = study_figures.create("client-numbers", {"metric": name}).draw(overlay(study, scaled))
-    assert figure is not None
+    figure = figure_of("client-numbers", overlay(study, scaled), {"metric": name})
     assert list(np.round(figure.axes[0].containers[0].lines[0].get_xdata())) == [0]
     missing = study_figures.create("client-numbers", {"metric": "best-better-accuracy"})
     assert missing.draw(overlay(study, scaled)) is None
@@ -169,16 +178,14 @@ def test_clients_without_a_number_are_drawn_by_another_one(tmp_path: Path) -> No
         own = numbers.get(run.labels["rule"], {"global-accuracy": 0.5})
         study.run(run.name).write_json("clients.json", {"0": own, "1": own})
     settings = {"metric": "best-better-accuracy", "otherwise": "best-meme-accuracy"}
-    figure = study_figures.create("client-numbers", settings).draw(overlay(study, scaled))
-    assert figure is not None
+    figure = figure_of("client-numbers", overlay(study, scaled), settings)
     labels = ["WS", "NWA (best meme accuracy)", "LP: no such number"]
     assert sorted(text.get_text() for text in figure.legends[0].texts) == sorted(labels)
     for axes in figure.axes:
         drawn = [bar.lines[0].get_ydata().tolist() for bar in axes.containers]
         assert drawn == [[0.75, 0.75], [0.25, 0.25]]
     del settings["otherwise"]
-    figure = study_figures.create("client-numbers", settings).draw(overlay(study, scaled))
-    assert figure is not None
+    figure = figure_of("client-numbers", overlay(study, scaled), settings)
     labels = ["WS", "NWA: no such number", "LP: no such number"]
     assert sorted(text.get_text() for text in figure.legends[0].texts) == sorted(labels)
     other = {"otherwise": "last-meme-negative-log-likelihood"}
@@ -186,10 +193,10 @@ def test_clients_without_a_number_are_drawn_by_another_one(tmp_path: Path) -> No
         study_figures.create("client-numbers", settings | other)
 
 
-def test_retention_curves_have_a_line_of_panels_for_each_uncertainty(tmp_path: Path) -> None:
-    study, scaled = made(tmp_path)
-    figure = study_figures.create("retention-curves").draw(overlay(study, scaled))
-    assert figure is not None
+def test_retention_curves_have_a_line_of_panels_for_each_uncertainty(
+    whole: Made,
+) -> None:
+    figure = figure_of("retention-curves", overlay(*whole))
     assert len(figure.axes) == 3 * 2
     ws, nwa = figure.axes[1].lines
     np.testing.assert_allclose(ws.get_ydata(), [0.5, 0.9, 0.8, (0.2 + 0.6) / 2])
@@ -214,27 +221,24 @@ def test_places_without_a_panel_are_empty(tmp_path: Path, kind: str) -> None:
     )
     text = "\n".join(line for line in text.splitlines() if not line.startswith("published"))
     study, scaled = made(tmp_path, text)
-    figure = study_figures.create(kind).draw(overlay(study, scaled))
-    assert figure is not None
+    figure = figure_of(kind, overlay(study, scaled))
     panels = len(scaled.study.panels())
     assert panels == 6
     assert len(figure.axes) > panels or kind == "client-numbers"
     assert [axes.axison for axes in figure.axes] == [n < panels for n in range(len(figure.axes))]
 
 
-def test_panels_without_a_run_that_counts_are_left_out(tmp_path: Path) -> None:
-    study, scaled = made(tmp_path)
-    one = overlay(study, scaled, lambda run: run.labels["partition"] == "iid")
+def test_panels_without_a_run_that_counts_are_left_out(
+    whole: Made,
+) -> None:
+    one = overlay(*whole, lambda run: run.labels["partition"] == "iid")
     for kind, panels in (("learning-curves", 1), ("retention-curves", 3)):
-        figure = study_figures.create(kind).draw(one)
-        assert figure is not None
+        figure = figure_of(kind, one)
         assert len(figure.axes) == panels
 
 
-def test_a_figure_shows_the_rows_that_it_names(tmp_path: Path) -> None:
-    study, scaled = made(tmp_path)
-    figure = study_figures.create("learning-curves").draw(overlay(study, scaled, rule="NWA"))
-    assert figure is not None
+def test_a_figure_shows_the_rows_that_it_names(whole: Made) -> None:
+    figure = figure_of("learning-curves", overlay(*whole, rule="NWA"))
     assert len(figure.axes[0].lines) == 1
 
 
@@ -255,8 +259,7 @@ def test_the_legend_of_a_single_panel_is_not_clipped(tmp_path: Path) -> None:
     text = "\n".join(line for line in text.splitlines() if not line.startswith("published"))
     study, scaled = made(tmp_path, text.replace('rule = "', f'rule = "{"Long " * 5}'))
     for name in study_figures.names():
-        figure = study_figures.create(name, {}).draw(overlay(study, scaled))
-        assert figure is not None
+        figure = figure_of(name, overlay(study, scaled))
         figure.draw_without_rendering()
         for legend in figure.legends:
             box = legend.get_window_extent()
@@ -264,12 +267,10 @@ def test_the_legend_of_a_single_panel_is_not_clipped(tmp_path: Path) -> None:
             assert box.x1 <= figure.bbox.x1, name
 
 
-def test_panels_share_their_axes(tmp_path: Path) -> None:
-    study, scaled = made(tmp_path)
+def test_panels_share_their_axes(whole: Made) -> None:
     for name in study_figures.names():
-        shown = overlay(study, scaled)
-        figure = study_figures.create(name, {}).draw(shown)
-        assert figure is not None
+        shown = overlay(*whole)
+        figure = figure_of(name, shown)
         panels = [axes for axes in figure.axes if axes.lines]
         assert len(panels) > 1
         assert len({axes.get_ylim() for axes in panels}) == 1
@@ -307,16 +308,14 @@ def test_a_figure_says_which_lines_have_fewer_seeds(tmp_path: Path) -> None:
     (gone / METRICS).unlink()
     names = ["WS", "NWA (1 or 2 of 2 seeds)"]
     for kind in ("learning-curves", "client-numbers", "numbers"):
-        figure = study_figures.create(kind).draw(overlay(study, scaled))
-        assert figure is not None
+        figure = figure_of(kind, overlay(study, scaled))
         if kind == "numbers":
             assert [label.get_text() for label in figure.axes[0].get_yticklabels()] == names
         else:
             assert [text.get_text() for text in figure.legends[0].texts] == names
         assert "seeds 0, 1" in figure.get_suptitle()
     one = overlay(study, scaled, lambda run: run.labels["partition"] == "iid", rule="NWA")
-    figure = study_figures.create("client-numbers").draw(one)
-    assert figure is not None
+    figure = figure_of("client-numbers", one)
     assert "seed 0" in figure.get_suptitle()
     assert "bands" not in figure.get_suptitle()
     (bars,) = figure.axes[0].containers[0].lines[2]
@@ -331,14 +330,12 @@ def test_what_has_begun_makes_no_step_in_a_mean(tmp_path: Path) -> None:
         "".join((later.path / "rounds.jsonl").read_text().splitlines(True)[:1])
     )
     shown = overlay(study, scaled)
-    figure = study_figures.create("learning-curves").draw(shown)
-    assert figure is not None
+    figure = figure_of("learning-curves", shown)
     np.testing.assert_allclose(figure.axes[0].lines[0].get_ydata(), [1 / 20, 3 / 20])
     for run in scaled.runs:
         if not run.name.endswith("seed-1"):
             (study.run(run.name).path / METRICS).unlink()
-    figure = study_figures.create("learning-curves").draw(overlay(study, scaled))
-    assert figure is not None
+    figure = figure_of("learning-curves", overlay(study, scaled))
     assert figure.axes[0].lines[0].get_xdata().tolist() == [1], "as far as both have come"
 
 

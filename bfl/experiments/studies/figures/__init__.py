@@ -71,17 +71,16 @@ class LearningCurves(StudyFigure):
         """Return whether a round of the run was evaluated."""
         return any(_points(result, name) for name, _ in self._lines(""))
 
-    def draw_panel(self, axes: Axes, overlay: Overlay, panel: Panel, *, first: bool) -> bool:
+    def draw_panel(self, axes: Axes, overlay: Overlay, panel: Panel, *, first: bool) -> None:
         """See ``StudyFigure``."""
         from matplotlib.ticker import MaxNLocator
 
-        highest, drawn = 1.0 if self.metric == "accuracy" else math.inf, False
+        highest = 1.0 if self.metric == "accuracy" else math.inf
         for row, look in overlay.lines():
             runs = overlay.runs(row, panel)
             for name, changed in self._lines(str(look["label"])):
                 if curves := [points for run in runs if (points := _points(run, name))]:
                     overlay.draw_curves(axes, curves, {**look, **changed}, highest)
-                    drawn = True
         axes.set_xlabel("round")
         # Rounds are evaluated at multiples of such steps.
         axes.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=6, steps=[1, 2, 5, 10]))
@@ -89,7 +88,6 @@ class LearningCurves(StudyFigure):
             percent_axis(axes.yaxis)
         if first:
             axes.set_ylabel("accuracy (%)" if self.metric == "accuracy" else self.metric)
-        return drawn
 
     def _lines(self, label: str) -> list[tuple[str, dict[str, Any]]]:
         """Return the metrics that are drawn of a row, each with its line's own look."""
@@ -129,16 +127,14 @@ class RetentionCurves(StudyFigure):
         """Return whether the run was evaluated to the end."""
         return bool(result.retention)
 
-    def compose(self, overlay: Overlay) -> MatplotlibFigure | None:
+    def compose(self, overlay: Overlay) -> MatplotlibFigure:
         """See ``StudyFigure``."""
         figure, grid = overlay.grid(len(self.by), len(overlay.panels))
-        drawn = False
         for by, line in zip(self.by, grid, strict=True):
             for panel, axes in zip(overlay.panels, line, strict=True):
                 for row, look in overlay.lines():
                     if curves := [_retained(run, by) for run in overlay.runs(row, panel)]:
                         overlay.draw_curves(axes, curves, look, 1.0)
-                        drawn = True
                 axes.set_xlim(0.0, 1.0)
                 percent_axis(axes.xaxis)
                 percent_axis(axes.yaxis)
@@ -147,7 +143,7 @@ class RetentionCurves(StudyFigure):
             top.set_title(panel_title(panel))
             bottom.set_xlabel("data retained (%)")
         overlay.finish(figure)
-        return figure if drawn else None
+        return figure
 
 
 def _retained(run: RunResult, by: str) -> dict[float, float]:
@@ -189,10 +185,9 @@ class Numbers(StudyFigure):
         """See ``StudyFigure``."""
         figure.set_figheight(max(2.6, 1.4 + 0.6 + 0.28 * rows * grid[0]))
 
-    def draw_panel(self, axes: Axes, overlay: Overlay, panel: Panel, *, first: bool) -> bool:
+    def draw_panel(self, axes: Axes, overlay: Overlay, panel: Panel, *, first: bool) -> None:
         """See ``StudyFigure``."""
         offsets = np.linspace(-0.2, 0.2, len(self.metrics)) if len(self.metrics) > 1 else [0.0]
-        drawn = False
         for place, row in enumerate(overlay.rows):
             runs = overlay.runs(row, panel)
             for number, (metric, offset) in enumerate(zip(self.metrics, offsets, strict=True)):
@@ -204,7 +199,6 @@ class Numbers(StudyFigure):
                 bar = None if math.isnan(spread) else spread
                 axes.plot(values, [at] * len(values), ".", color=color, alpha=0.5, markersize=3)
                 axes.errorbar(mean, at, xerr=bar, fmt=MARKERS[number], color=color, label=metric)
-                drawn = True
         shares = all(metric.endswith("accuracy") for metric in self.metrics)
         if shares:
             percent_axis(axes.xaxis)
@@ -212,7 +206,6 @@ class Numbers(StudyFigure):
         axes.set_xlabel(f"{what} (%)" if shares else what)
         axes.set_yticks(range(len(overlay.rows)), [overlay.name(r) for r in overlay.rows])
         axes.set_ylim(len(overlay.rows) - 0.5, -0.5)
-        return drawn
 
 
 @study_figures.register("client-numbers")
@@ -266,18 +259,16 @@ class ClientNumbers(StudyFigure):
         """See ``StudyFigure``."""
         figure.set_figwidth(max(figure.get_figwidth(), 1.0 + 4.2 * grid[1]))
 
-    def draw_panel(self, axes: Axes, overlay: Overlay, panel: Panel, *, first: bool) -> bool:
+    def draw_panel(self, axes: Axes, overlay: Overlay, panel: Panel, *, first: bool) -> None:
         """See ``StudyFigure``."""
         from matplotlib.ticker import MaxNLocator
 
-        drawn = False
         for place, (row, look) in enumerate(overlay.lines()):
             runs, label = overlay.runs(row, panel), str(look["label"])
             if metric := self._metric_of(runs):
                 other = "" if metric == self.metric else f" ({metric.replace('-', ' ')})"
                 label = f"{label}{other}".lstrip()
                 _draw_clients(axes, overlay, _by_client(runs, metric), place, label)
-                drawn = True
             elif not any(overlay.runs(row, each) for each in overlay.panels):
                 axes.plot([], [], linestyle="none", label=f"{label}: no such number")
         shares = self.metric.endswith("accuracy")
@@ -287,7 +278,6 @@ class ClientNumbers(StudyFigure):
             percent_axis(axes.yaxis)
         if first:
             axes.set_ylabel(self.metric.replace("-", " ") + (" (%)" if shares else ""))
-        return drawn
 
 
 def _draw_clients(

@@ -91,11 +91,11 @@ class Overlay:
 
         Both next to each other would make a step in their mean where the latter end.
         """
-        return [result for _, result in self._drawn.get(_key(row, panel), ())]
+        return [result for _, result in self.drawn.get(_key(row, panel), ())]
 
     @cached_property
-    def _drawn(self) -> Drawn:
-        """The runs that are drawn, with their results, by line."""
+    def drawn(self) -> Drawn:
+        """The runs that are drawn, with their results, by line; no line without any."""
         shown = {_key(row, panel) for row in self.rows for panel in self.panels}
         found: dict[Key, list[tuple[Run, RunResult]]] = {key: [] for key in shown}
         for run in self.scaled.runs:
@@ -111,7 +111,7 @@ class Overlay:
     @cached_property
     def _values(self) -> Sequence[Mapping[str, Any]]:
         """The configurations of the runs that are drawn."""
-        return [expanded(run.values) for pairs in self._drawn.values() for run, _ in pairs]
+        return [expanded(run.values) for pairs in self.drawn.values() for run, _ in pairs]
 
     @property
     def _seeds(self) -> list[int]:
@@ -168,7 +168,7 @@ class Overlay:
     def title(self) -> str:
         """Return the figure's title: its subject, the scale, the meaning of spreads."""
         study = self.scaled.study
-        several = any(len(found) > 1 for found in self._drawn.values())
+        several = any(len(found) > 1 for found in self.drawn.values())
         bands = f"\n± {study.spread.replace('-', ' ')} over the seeds" if several else ""
         lines = (self.spec.title or study.title, self._in_common(), self.scaled.said)
         return "\n".join(filter(None, lines)) + bands
@@ -237,6 +237,8 @@ class StudyFigure(Component):
             DataError: A file of a run is there but corrupt.
         """
         overlay = replace(overlay, shows=self.shows)
+        if not overlay.drawn:
+            return None
         with styled():
             return self.compose(overlay)
 
@@ -244,22 +246,21 @@ class StudyFigure(Component):
     def shows(self, result: RunResult) -> bool:
         """Return whether a run has what the figure draws, so that its seed is one of it."""
 
-    def compose(self, overlay: Overlay) -> MatplotlibFigure | None:
-        """Return what ``draw`` returns, under the style already set: by default panel by panel."""
+    def compose(self, overlay: Overlay) -> MatplotlibFigure:
+        """Return the figure of some runs, under the style already set: by default by panel."""
         panels, columns = overlay.panels, min(self.panels_a_line, len(overlay.panels))
         figure, grid = overlay.grid(-(-len(panels) // columns), columns)
         self.size(figure, len(overlay.rows), grid.shape)
         for axes in grid.flat[len(panels) :]:
             axes.set_axis_off()
-        drawn = False
         for number, (axes, panel) in enumerate(zip(grid.flat, panels, strict=False)):
             axes.set_title(panel_title(panel))
-            drawn |= self.draw_panel(axes, overlay, panel, first=number % columns == 0)
+            self.draw_panel(axes, overlay, panel, first=number % columns == 0)
         overlay.finish(figure)
-        return figure if drawn else None
+        return figure
 
-    def draw_panel(self, axes: Axes, overlay: Overlay, panel: Panel, *, first: bool) -> bool:
-        """Draw a panel, the first one of its line or another; return whether it has anything."""
+    def draw_panel(self, axes: Axes, overlay: Overlay, panel: Panel, *, first: bool) -> None:
+        """Draw a panel, the first one of its line or another."""
         raise NotImplementedError
 
     def size(self, figure: MatplotlibFigure, rows: int, grid: tuple[int, ...]) -> None:
