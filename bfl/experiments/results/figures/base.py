@@ -21,7 +21,7 @@ _METADATA = {
     "svg": ("Date", "Creator"),
     "pdf": ("Creator", "Producer", "CreationDate"),
 }
-"""What files of a kind say of their making, if they may."""
+"""Keys under which a file of a kind tells how it was made: left out."""
 
 
 class Figure(Component):
