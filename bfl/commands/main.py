@@ -75,10 +75,13 @@ def parser() -> argparse.ArgumentParser:
     plot.add_argument("folder", type=path_argument, help="the folder, or a study's TOML file")
     study.add_place_to(plot)
     plot.set_defaults(run=plot_folder)
-    report = commands.add_parser("report", help="write a run's report: one HTML file to send")
-    report.add_argument("folder", type=path_argument, help="the run's folder")
+    report = commands.add_parser("report", help="write a report: one HTML file to send")
     report.add_argument(
-        "--output", type=path_argument, help="the file (default: report.html in the folder)"
+        "folder", type=path_argument, help="a run's folder, a study's, or its TOML file"
+    )
+    study.add_place_to(report)
+    report.add_argument(
+        "--to", type=path_argument, help="the file (default: report.html in the folder)"
     )
     report.set_defaults(run=write_report)
     init.add_to(commands)
@@ -208,6 +211,9 @@ def plot_folder(given: argparse.Namespace) -> None:
 
 
 def write_report(given: argparse.Namespace) -> None:
-    """Write a run's report, and print where it is."""
-    page = run_report(show.run_folder(given.folder))
-    write_output(given.output or given.folder / REPORT, page.encode())
+    """Write the report of a run or of a study, and print where it is."""
+    if study_results.is_study_place(given.folder):
+        folder, page = study_results.report_of(given.folder, given)
+    else:
+        folder, page = given.folder, run_report(show.run_folder(given.folder))
+    write_output(given.to or folder / REPORT, page.encode())

@@ -15,6 +15,7 @@ from bfl.experiments.studies.formats import FORMATS
 from bfl.experiments.studies.gathering import merge
 from bfl.experiments.studies.opening import only, opened, places_of
 from bfl.experiments.studies.pages import rewrite, write_folders
+from bfl.experiments.studies.report import study_report
 from bfl.experiments.studies.table import study_table
 
 MERGE = "study merge"
@@ -83,6 +84,13 @@ def plot_study(path: Path, given: argparse.Namespace) -> None:
         raise DataError(f"{folder.path} holds nothing to draw yet")
     for figure in paths:
         print(figure)
+
+
+def report_of(path: Path, given: argparse.Namespace) -> tuple[Path, str]:
+    """Return a study's folder and its report."""
+    folder, scaled = opened(path, given.output, given.scale)
+    wanted = only(given.only, scaled.runs)
+    return folder.path, study_report(folder, scaled, wanted, places_of(given.results, scaled))
 
 
 def is_study_place(path: Path) -> bool:

@@ -116,7 +116,7 @@ def run_report(folder: RunFolder) -> str:
     if not folder.holds(METRICS):
         raise DataError(f"{folder.path} is not finished: it has no {METRICS} to report")
     config = folder.config()
-    return _page(
+    return page(
         title=folder.path.name,
         about=run_title(config).splitlines(),
         tiles=_tiles(folder.metrics()),
@@ -124,7 +124,8 @@ def run_report(folder: RunFolder) -> str:
     )
 
 
-def _page(**content: Any) -> str:
+def page(**content: Any) -> str:
+    """Return a page: ``title``, lines ``about`` it, ``sections``, and ``tiles`` if any."""
     from jinja2 import Environment
 
     environment = Environment(autoescape=True, trim_blocks=False, keep_trailing_newline=True)

@@ -19,7 +19,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from bfl.experiments.results.figures.base import png
 from bfl.experiments.results.figures.style import COLORS, new_figure, styled
 from bfl.experiments.results.table import ABSENT
 from bfl.experiments.studies.columns import Column
@@ -30,6 +29,7 @@ from bfl.experiments.studies.table import StudyTable, deviation_by_images
 
 if TYPE_CHECKING:
     import pandas as pd
+    from matplotlib.figure import Figure as MatplotlibFigure
 
 LEVEL = 0.05
 """The greatest probability that a page calls any order found which is none."""
@@ -253,11 +253,24 @@ def claims_markdown(table: pd.DataFrame, decimals: Mapping[str, int]) -> str:
     """
     import pandas as pd
 
+    shown = claims_shown(table, decimals)
+    counts = pd.crosstab(table.study, table.verdict).reindex(columns=VERDICTS, fill_value=0)
+    if len(counts) == 1:
+        shown = shown.drop(columns="study")
+    every = markdown_table(shown)
+    if len(shown) > FOLDED:
+        every = f"<details><summary>All {len(shown)} claims</summary>\n\n{every}\n</details>\n"
+    return f"{markdown_table(counts.reset_index())}\n{every}"
+
+
+def claims_shown(table: pd.DataFrame, decimals: Mapping[str, int]) -> pd.DataFrame:
+    """Return the claims as people read them, a row each; the arguments are those of the above."""
+    import pandas as pd
+
     def number(value: float, metric: str) -> str:
         return ABSENT if math.isnan(value) else f"{value:+.{decimals[metric]}f}"
 
-    counts = pd.crosstab(table.study, table.verdict).reindex(columns=VERDICTS, fill_value=0)
-    shown = pd.DataFrame(
+    return pd.DataFrame(
         {
             "study": table.study,
             "claim": table.claim,
@@ -278,16 +291,10 @@ def claims_markdown(table: pd.DataFrame, decimals: Mapping[str, int]) -> str:
             "verdict": table.verdict,
         }
     )
-    if len(counts) == 1:
-        shown = shown.drop(columns="study")
-    every = markdown_table(shown)
-    if len(shown) > FOLDED:
-        every = f"<details><summary>All {len(shown)} claims</summary>\n\n{every}\n</details>\n"
-    return f"{markdown_table(counts.reset_index())}\n{every}"
 
 
-def forest_plot(table: pd.DataFrame) -> bytes:
-    """Return a PNG of a page's claims: a panel a metric, a line a claim, next to the published.
+def forest_plot(table: pd.DataFrame) -> MatplotlibFigure:
+    """Draw a page's claims: a panel a metric, a line a claim, next to the published.
 
     Differences are drawn to the side that the claim says is better, left or right of 0.
     """
@@ -314,4 +321,4 @@ def forest_plot(table: pd.DataFrame) -> bytes:
         handles = [Line2D([], [], color=COLORS[i], marker="s") for i in VERDICTS.values()]
         handles.append(Line2D([], [], color=COLORS[3], marker="|", linestyle="none"))
         figure.legend(handles, [*VERDICTS, "published"], loc="outside lower center", ncols=6)
-        return png(figure)
+        return figure

@@ -14,6 +14,7 @@ import re
 from pathlib import Path
 
 from bfl.errors import DataError, RunError
+from bfl.experiments.results.figures.base import png
 from bfl.experiments.studies.claims import claims, claims_markdown, forest_plot
 from bfl.experiments.studies.figures import draw_study
 from bfl.experiments.studies.folder import StudyFolder
@@ -45,7 +46,7 @@ def rewritten(page: Path) -> tuple[str, bytes | None]:
             return begin + text + end
         shared = f"{page.stem}-"
         found = claims({n.removeprefix(shared): t for n, t in tables.items()})
-        plot = forest_plot(found)
+        plot = png(forest_plot(found))
         columns = [column for table in tables.values() for column in table.study.columns]
         text = claims_markdown(found, {column.heading: column.decimals for column in columns})
         notes = notes_of_origin([run for table in tables.values() for _, run in table.runs])

@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 from html import escape
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -21,6 +22,9 @@ from bfl.experiments.results.foreign import by_strength, predicted_by_strength, 
 from bfl.experiments.results.report import run_report
 from bfl.experiments.results.run_folder import CORRUPTIONS
 from bfl.experiments.results.table import metrics_table, results_table
+from bfl.experiments.studies.folder import StudyFolder
+from bfl.experiments.studies.reading import study_in
+from bfl.experiments.studies.report import study_report
 from bfl.posteriors.manifest import Manifest, Parameter
 from bfl.posteriors.posterior import Posterior
 
@@ -38,6 +42,7 @@ CONFIG = {
 }
 NAMES = {"learning-curve", "partition", "retention-curves", "reliability-diagram"}
 COUNTS = [[30, 0, 5, 1], [2, 60, 0, 90]]
+ROOT = Path(__file__).resolve().parents[3]
 FRAMES = """<title></title>
 <iframe srcdoc="{page}" style="width:1280px; border:0"></iframe>
 <iframe srcdoc="{page}" style="width:390px; border:0"></iframe>
@@ -348,17 +353,32 @@ def test_the_report_is_one_page_with_every_figure(run, tmp_path):
     assert not re.findall(r"""(?:src|href)=["'](?!#|data:)""", page), "it loads nothing"
     assert CONFIG["partition"] in page
     assert run_report(run) == page
-    if chromium := shutil.which("chromium"):
-        (tmp_path / "page.html").write_text(FRAMES.format(page=escape(page)), encoding="utf-8")
-        options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr"]
-        done = subprocess.run(
-            [chromium, *options, "--dump-dom", f"file://{tmp_path}/page.html"],
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
-        assert "CONSOLE" not in done.stderr
-        assert f"<title>true:{len(drawn)} true:{len(drawn)}</title>" in done.stdout
+    shows(page, len(drawn), tmp_path)
+
+
+def test_the_report_of_a_study_has_its_claims_and_figures(tmp_path):
+    study = StudyFolder(ROOT / "docs/results/fischer2024-table2-fashion-mnist")
+    page = study_report(study, study_in(study))
+    assert re.findall(r'<figure id="([^"]+)"', page) == ["claims", "figure-2"]
+    assert page.count("<td>found</td>") == 20
+    assert "iid: WS &gt; NWA" in page
+    shows(page, 2, tmp_path)
+
+
+def shows(page, figures, folder):
+    """Assert that a browser shows a page without an error, at two widths; where there is one."""
+    if not (chromium := shutil.which("chromium")):
+        return
+    (folder / "page.html").write_text(FRAMES.format(page=escape(page)), encoding="utf-8")
+    options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr"]
+    done = subprocess.run(
+        [chromium, *options, "--dump-dom", f"file://{folder}/page.html"],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert "CONSOLE" not in done.stderr
+    assert f"<title>true:{figures} true:{figures}</title>" in done.stdout
 
 
 def test_what_users_name_is_no_markup_in_a_report(tmp_path):

@@ -278,6 +278,25 @@ def draw_study(
 ) -> list[Path]:
     """Draw the figures that a study asks for, or one of each kind; return the PNG files.
 
+    The arguments and errors are those of ``drawings``.
+
+    Raises:
+        RunError: A figure cannot be written.
+    """
+    return [
+        folder.write(f"figures/{name}.png", png(figure))
+        for name, figure in drawings(folder, scaled, wanted, places)
+    ]
+
+
+def drawings(
+    folder: StudyFolder,
+    scaled: ScaledStudy,
+    wanted: Callable[[Run], bool] = lambda _: True,
+    places: Sequence[Path] = (),
+) -> Iterator[tuple[str, MatplotlibFigure]]:
+    """Yield the figures that a study asks for, or one of each kind, with their names.
+
     Args:
         folder: The study's folder.
         scaled: The study.
@@ -288,15 +307,12 @@ def draw_study(
         ConfigurationError: A result does not belong to the study as it stands, or two contradict
             each other.
         DataError: A result is corrupt.
-        RunError: A figure cannot be written.
     """
     results = gather(folder, scaled.runs, places, wanted)
     of_each_kind = [FigureSpec(name=kind, kind=kind) for kind in study_figures.names()]
-    written = []
     for spec in scaled.study.figures or of_each_kind:
         rows = tuple(row for row in scaled.study.rows if spec.shows(row.labels))
         overlay = Overlay(results, scaled, spec, rows, wanted)
         figure = study_figures.create(spec.kind, spec.settings).draw(overlay)
         if figure is not None:
-            written.append(folder.write(f"figures/{spec.name}.png", png(figure)))
-    return written
+            yield spec.name, figure
