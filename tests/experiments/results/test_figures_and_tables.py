@@ -2,11 +2,6 @@
 
 import doctest
 import io
-import re
-import shutil
-import subprocess
-from html import escape
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -19,12 +14,8 @@ from bfl.experiments.results import RunFolder, table, write_evaluation
 from bfl.experiments.results.examples import write_examples
 from bfl.experiments.results.figures import draw_all, figures, style
 from bfl.experiments.results.foreign import by_strength, predicted_by_strength, write_foreign
-from bfl.experiments.results.report import run_report
 from bfl.experiments.results.run_folder import CORRUPTIONS
 from bfl.experiments.results.table import metrics_table, results_table
-from bfl.experiments.studies.folder import StudyFolder
-from bfl.experiments.studies.reading import study_in
-from bfl.experiments.studies.report import study_report
 from bfl.posteriors.manifest import Manifest, Parameter
 from bfl.posteriors.posterior import Posterior
 
@@ -42,18 +33,6 @@ CONFIG = {
 }
 NAMES = {"learning-curve", "partition", "retention-curves", "reliability-diagram"}
 COUNTS = [[30, 0, 5, 1], [2, 60, 0, 90]]
-ROOT = Path(__file__).resolve().parents[3]
-FRAMES = """<title></title>
-<iframe srcdoc="{page}" style="width:1280px; border:0"></iframe>
-<iframe srcdoc="{page}" style="width:390px; border:0"></iframe>
-<script>
-onload = () => document.title = [...document.querySelectorAll("iframe")].map(frame => {{
-    const page = frame.contentDocument, seen = [...page.querySelectorAll("figure svg")];
-    const shown = seen.filter(svg => svg.getBoundingClientRect().height > 50);
-    return [page.documentElement.scrollWidth <= frame.clientWidth, shown.length].join(":");
-}}).join(" ");
-</script>"""
-"""A report at the widths of a screen and of a telephone: does it fit, how many figures show?"""
 
 
 def make_run(path, name, samples=4, config=CONFIG, rounds=12):
@@ -344,52 +323,6 @@ def test_cells():
     assert table.cell(np.float32(0.5)) == "0.5000"
     assert table.cell(123456.0) == "1.235e+05"
     assert doctest.testmod(table).failed == 0
-
-
-def test_the_report_is_one_page_with_every_figure(run, tmp_path):
-    page = run_report(run)
-    drawn = {path.stem for path in draw_all(run)}
-    assert set(re.findall(r'<figure id="([^"]+)"', page)) == drawn
-    assert not re.findall(r"""(?:src|href)=["'](?!#|data:)""", page), "it loads nothing"
-    assert CONFIG["partition"] in page
-    assert run_report(run) == page
-    shows(page, len(drawn), tmp_path)
-
-
-def test_the_report_of_a_study_has_its_claims_and_figures(tmp_path):
-    study = StudyFolder(ROOT / "docs/results/fischer2024-table2-fashion-mnist")
-    page = study_report(study, study_in(study))
-    assert re.findall(r'<figure id="([^"]+)"', page) == ["claims", "figure-2"]
-    assert page.count("<td>found</td>") == 20
-    assert "iid: WS &gt; NWA" in page
-    shows(page, 2, tmp_path)
-
-
-def shows(page, figures, folder):
-    """Assert that a browser shows a page without an error, at two widths; where there is one."""
-    if not (chromium := shutil.which("chromium")):
-        return
-    (folder / "page.html").write_text(FRAMES.format(page=escape(page)), encoding="utf-8")
-    options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--enable-logging=stderr"]
-    done = subprocess.run(
-        [chromium, *options, "--dump-dom", f"file://{folder}/page.html"],
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert "CONSOLE" not in done.stderr
-    assert f"<title>true:{figures} true:{figures}</title>" in done.stdout
-
-
-def test_what_users_name_is_no_markup_in_a_report(tmp_path):
-    name = "<script>alert(1)</script>"
-    folder = make_run(tmp_path, "run", config={**CONFIG, "partition": name}, rounds=3)
-    assert name not in run_report(folder)
-
-
-def test_a_run_that_is_not_over_has_no_report(tmp_path):
-    with pytest.raises(DataError, match="not finished"):
-        run_report(RunFolder.create(tmp_path, "run", CONFIG, {}))
 
 
 @pytest.mark.parametrize(("kind", "begin"), [("svg", b"<?xml"), ("pdf", b"%PDF"), ("none", None)])
