@@ -15,7 +15,7 @@ from bfl.configuration.sources import read_toml
 from bfl.deployment.bound_nodes import read_bound_nodes
 from bfl.errors import BflError, ConfigurationError, DataError
 from bfl.experiments.results.files import Files
-from bfl.experiments.results.round_log import whole_rounds
+from bfl.experiments.results.run_folder import RunFolder
 from bfl.experiments.studies.columns import Column
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.published import read_published
@@ -82,7 +82,7 @@ def test_what_is_none_is_refused_and_named(content: bytes, tmp_path: Path) -> No
         "bound.json": read_bound_nodes,
         "ledger": Ledger,
         "table.csv": published,
-        "rounds.jsonl": lambda path: whole_rounds(Files(path.parent)),
+        "rounds.jsonl": lambda path: RunFolder(path.parent).rounds(),
     }
     for name, read in readers.items():
         path = tmp_path / name

@@ -8,8 +8,7 @@ from bfl.engine.resources import resident_memory
 from bfl.experiments.results.best import BestPosterior
 from bfl.experiments.results.collapse import CollapseWatch
 from bfl.experiments.results.progress import ProgressReport
-from bfl.experiments.results.round_log import PER_CLIENT
-from bfl.experiments.results.run_folder import RunFolder
+from bfl.experiments.results.run_folder import PER_CLIENT, RunFolder
 from bfl.experiments.results.summary import describe_posterior
 from bfl.experiments.run.resume import Checkpoint, Checkpoints
 from bfl.experiments.tracking import LiveLog

@@ -61,10 +61,11 @@ def out_of_patience(rounds: Sequence[Mapping[str, Any]], metric: Metric, patienc
     return int(rounds[-1]["round"]) - (best.round if best else 0) >= patience
 
 
+@dataclass
 class BestPosterior:
     """Keeps a run's best posterior in its folder.
 
-    Args:
+    Attributes:
         folder: The run's folder.
         manifest: The manifest of the posteriors' vectors.
         metric: By which metric.
@@ -72,14 +73,11 @@ class BestPosterior:
         rounds: How many rounds the run was to have.
     """
 
-    def __init__(
-        self, folder: RunFolder, manifest: Manifest, metric: Metric, patience: int, rounds: int
-    ) -> None:
-        self.folder = folder
-        self.manifest = manifest
-        self.metric = metric
-        self.patience = patience
-        self.rounds = rounds
+    folder: RunFolder
+    manifest: Manifest
+    metric: Metric
+    patience: int
+    rounds: int
 
     def go_on(self, posterior: Posterior) -> None:
         """Take up a run where its records and its last checkpoint leave it.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from bfl.experiments.results.run_folder import RunFolder
@@ -49,17 +50,17 @@ def collapse(numbers: Mapping[str, Any], samples: int) -> str | None:
     )
 
 
+@dataclass
 class CollapseWatch:
     """Warns once in a run, also when it is resumed, that the epistemic uncertainty has collapsed.
 
-    Args:
+    Attributes:
         folder: The run's folder, which keeps the warning.
         say: Shows it.
     """
 
-    def __init__(self, folder: RunFolder, say: Callable[[str], None]) -> None:
-        self._folder = folder
-        self._say = say
+    folder: RunFolder
+    say: Callable[[str], None]
 
     def look(self, numbers: Mapping[str, Any], samples: int, when: str) -> None:
         """Assess a variational posterior by its numbers; see ``collapse``.
@@ -73,7 +74,7 @@ class CollapseWatch:
             RunError: The warning cannot be written.
         """
         found = collapse(numbers, samples)
-        if found and not any("has collapsed" in told for told in self._folder.warnings()):
-            found += REMEDY if self._folder.config().get("closing", "none") == "none" else CLOSES
-            self._say(f"warning, {when}: {found}")
-            self._folder.append_warning(f"{when}: {found}")
+        if found and not any("has collapsed" in told for told in self.folder.warnings()):
+            found += REMEDY if self.folder.config().get("closing", "none") == "none" else CLOSES
+            self.say(f"warning, {when}: {found}")
+            self.folder.append_warning(f"{when}: {found}")

@@ -18,9 +18,8 @@ from bfl.closing.conformal import SETS
 from bfl.data.corruptions import CORRUPTIONS
 from bfl.evaluation.metrics import Metric, metrics
 from bfl.evaluation.prediction_sets import NUMBERS
-from bfl.experiments.results.files import Files
 from bfl.experiments.results.foreign import CORRUPTED, METRICS, OF_FOREIGN
-from bfl.experiments.results.round_log import PER_CLIENT, whole_rounds, write_rounds
+from bfl.experiments.results.run_folder import PER_CLIENT, RunFolder
 from bfl.federation.client_metrics import (
     AT_LEAST_0,
     BETTER,
@@ -143,22 +142,21 @@ def _measured_of(models: Collection[str]) -> frozenset[str]:
     return frozenset(known | {BETTER} if PERSONAL in models else known)
 
 
-def drop_evaluations(files: Files, due: Callable[[int], bool]) -> None:
+def drop_evaluations(folder: RunFolder, due: Callable[[int], bool]) -> None:
     """Drop from the rounds' records what clients have measured in rounds in which none is due.
 
     A run that is given more rounds has such a round: the one that was to be its last.
 
     Args:
-        files: The run's folder.
+        folder: The run's folder.
         due: Tells whether clients evaluate their models after a round.
 
     Raises:
-        DataError: The records are corrupt.
         RunError: They cannot be written.
     """
-    _, records = whole_rounds(files)
+    records = folder.rounds()
     if not all(due(record["round"]) for record in records):
-        write_rounds(files, [r if due(r["round"]) else _without_evaluation(r) for r in records])
+        folder.write_rounds([r if due(r["round"]) else _without_evaluation(r) for r in records])
 
 
 def _without_evaluation(record: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,8 +19,14 @@ from bfl.experiments.results.figures import figures
 from bfl.experiments.results.figures.base import image_of
 from bfl.experiments.results.figures.style import FAINT, GRID, INK, PAPER, run_title
 from bfl.experiments.results.foreign import BEFORE_CLOSING
-from bfl.experiments.results.round_log import PER_CLIENT
-from bfl.experiments.results.run_folder import CLIENTS, ENVIRONMENT, METRICS, PARTITION, RunFolder
+from bfl.experiments.results.run_folder import (
+    CLIENTS,
+    ENVIRONMENT,
+    METRICS,
+    PARTITION,
+    PER_CLIENT,
+    RunFolder,
+)
 from bfl.experiments.results.table import ABSENT, cell
 
 if TYPE_CHECKING:

@@ -33,8 +33,9 @@ reader (or a run that is killed) never meets half a file.
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,7 +45,7 @@ import numpy.typing as npt
 import tomli_w
 
 from bfl.archives import Shapes
-from bfl.errors import ConfigurationError, RunError
+from bfl.errors import ConfigurationError, DataError, RunError
 from bfl.evaluation.prediction.predictions import IntArray, Predictions
 from bfl.experiments.results.arrays import (
     posterior_arrays,
@@ -52,13 +53,14 @@ from bfl.experiments.results.arrays import (
     predictions_arrays,
     predictions_of,
 )
-from bfl.experiments.results.files import Files, config_of, plain
-from bfl.experiments.results.round_log import ROUNDS, append_round, keep_rounds, whole_rounds
-from bfl.files import create_atomically, folder_name_problem
+from bfl.experiments.results.files import CORRUPT, Files, config_of, plain
+from bfl.files import create_atomically, folder_name_problem, sync_folder
 from bfl.posteriors.manifest import Manifest
 from bfl.posteriors.posterior import Posterior
+from bfl.texts import from_json
 
 CONFIG = "config.toml"
+ROUNDS = "rounds.jsonl"
 ENVIRONMENT = "environment.json"
 NETWORK = "network.json"
 PARTITION = "partition.json"
@@ -95,6 +97,9 @@ removed first and written last."""
 
 FILES_OF_A_BEGUN_RUN = (CONFIG, NETWORK, PARTITION, DATA, ROUNDS, BEST_POSTERIOR, *FINAL_RESULTS)
 """Files that only a run leaves which has begun: not its environment, written before it has."""
+
+PER_CLIENT = "per-client"
+"""The key of a round's line that has one entry for each client."""
 
 FINAL_EVALUATION = "final evaluation"
 """Prefix of warnings about the final posterior, and not about a round's."""
@@ -229,25 +234,33 @@ class RunFolder(Files):
     def append_round(self, entry: Mapping[str, Any]) -> None:
         """Append one round's line, on the disk when this returns.
 
+        A torn last line, of a run that was killed while it wrote, is cut off first: appended to, it
+        would spoil the new line as well.
+
         Args:
             entry: ``{"round": 3, "seconds": 4.2, "clients": 10, "accuracy": ..., ...}``. NaN and
                 infinity are written as Python's json writes them.
-
-        Raises:
-            DataError: An earlier line is corrupt.
-            RunError: The file cannot be written.
         """
-        append_round(self, entry)
+        line = (json.dumps(plain(entry)) + "\n").encode()
+        kept, _ = self._whole_rounds()
+        with self.writing(ROUNDS) as path:
+            created = not path.exists()
+            with path.open("ab") as stream:
+                stream.truncate(len(kept))
+                if kept and not kept.endswith(b"\n"):
+                    line = b"\n" + line
+                stream.write(line)
+                stream.flush()
+                os.fsync(stream.fileno())
+            if created:
+                sync_folder(self.path)
 
     def rounds(self) -> list[dict[str, Any]]:
         """Return the rounds in the order of the file; none when there is no file yet.
 
-        A torn last line is left out.
-
-        Raises:
-            DataError: Another line than the last is corrupt.
+        A torn last line is left out; any other that is corrupt raises DataError.
         """
-        return whole_rounds(self)[1]
+        return self._whole_rounds()[1]
 
     def keep_rounds(self, last: int) -> None:
         """Drop the rounds after ``last``, which are made again, and before them final results.
@@ -255,9 +268,34 @@ class RunFolder(Files):
         Args:
             last: The last round to keep; 0 keeps none.
         """
-        if any(entry["round"] > last for entry in self.rounds()):
+        rounds = self.rounds()
+        if any(entry["round"] > last for entry in rounds):
             self._drop_final_results()
-        keep_rounds(self, last)
+        self.write_rounds([entry for entry in rounds if entry["round"] <= last])
+
+    def write_rounds(self, entries: Iterable[Mapping[str, Any]]) -> None:
+        """Write all rounds' lines anew."""
+        self.write_lines(ROUNDS, [json.dumps(plain(entry)) for entry in entries])
+
+    def _whole_rounds(self) -> tuple[bytes, list[dict[str, Any]]]:
+        """Return the rounds' file up to its last whole line, and the entries of its lines."""
+        path = self.path / ROUNDS
+        try:
+            lines = path.read_bytes().splitlines(keepends=True)
+        except FileNotFoundError:
+            return b"", []
+        except OSError as error:
+            raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+        entries: list[dict[str, Any]] = []
+        for number, line in enumerate(lines, start=1):
+            try:
+                entries.append(_round(line))
+            except CORRUPT as error:
+                if number == len(lines):
+                    lines.pop()
+                    break
+                raise DataError(f"{path}, line {number}: not a round ({error})") from error
+        return b"".join(lines), entries
 
     # Warnings ----------------------------------------------------------------------------------
 
@@ -287,11 +325,7 @@ class RunFolder(Files):
         self.write_arrays(BEST_POSTERIOR, {**posterior_arrays(posterior, manifest), **best})
 
     def best(self) -> dict[str, Any]:
-        """Return of which round the best posterior is: ``metric``, ``round`` and ``value``.
-
-        Raises:
-            DataError: The file is missing or corrupt.
-        """
+        """Return of which round the best posterior is: ``metric``, ``round`` and ``value``."""
         with self.reading_arrays(BEST_POSTERIOR) as arrays:
             shapes: Shapes = dict.fromkeys(("metric", "round", "value"), ())
             return {name: a.item() for name, a in arrays.checked(shapes, shapes=shapes).items()}
@@ -316,11 +350,7 @@ class RunFolder(Files):
         self.write_arrays(PREDICTIONS, predictions_arrays(predictions, labels, settings))
 
     def predictions(self) -> tuple[Predictions, IntArray]:
-        """Return the predictions for the test examples and their labels (N,).
-
-        Raises:
-            DataError: The file is missing or corrupt.
-        """
+        """Return the predictions for the test examples and their labels (N,)."""
         with self.reading_arrays(PREDICTIONS) as arrays:
             return predictions_of(arrays)
 
@@ -333,3 +363,13 @@ class RunFolder(Files):
         file = f"{FIGURES}/{name}"
         self.write(file, image)
         return self.path / file
+
+
+def _round(line: bytes) -> dict[str, Any]:
+    """Return the entry of a round's line."""
+    entry = from_json(line)
+    if not isinstance(entry, dict) or "round" not in entry:
+        raise ValueError("expected a JSON object with the key 'round'")
+    if not isinstance(entry.get("seconds", 0.0), int | float):
+        raise ValueError(f"seconds is {entry['seconds']!r}; expected a number")
+    return entry

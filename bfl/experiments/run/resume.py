@@ -20,12 +20,12 @@ from bfl.errors import ConfigurationError, DataError, PosteriorError
 from bfl.experiments.results.evaluated_clients import drop_evaluations
 from bfl.experiments.results.files import plain
 from bfl.experiments.results.identity import locked
-from bfl.experiments.results.round_log import ROUNDS
 from bfl.experiments.results.run_folder import (
     CONFIG,
     DATA,
     ENVIRONMENT,
     PARTITION,
+    ROUNDS,
     RunFolder,
 )
 from bfl.federation.state import Snapshots

@@ -38,7 +38,10 @@ LARGE = 1_000_000
 
 @dataclass(frozen=True)
 class StudyFolder:
-    """The folder of a study at one scale."""
+    """The folder of a study at one scale.
+
+    Readers raise DataError, naming the file, where one is corrupt; writers raise RunError.
+    """
 
     path: Path
 
@@ -57,11 +60,7 @@ class StudyFolder:
         return self.study_file.is_file()
 
     def describe(self, described: Mapping[str, Any]) -> None:
-        """Write the study's description.
-
-        Raises:
-            RunError: It cannot be written.
-        """
+        """Write the study's description."""
         self.write(STUDY_JSON, (json.dumps(described, indent=1) + "\n").encode())
 
     def described(self) -> dict[str, Any]:
@@ -69,7 +68,6 @@ class StudyFolder:
 
         Raises:
             ConfigurationError: The folder holds none.
-            DataError: Its file is corrupt.
         """
         if not self.holds_study():
             raise ConfigurationError(f"{self.path} is not the folder of a study: no {STUDY_JSON}")
@@ -80,11 +78,7 @@ class StudyFolder:
             raise DataError(f"{self.study_file} is corrupt: {error!r}") from error
 
     def write(self, name: str, data: bytes) -> Path:
-        """Write a file of the folder as a whole, and return its path.
-
-        Raises:
-            RunError: It cannot be written.
-        """
+        """Write a file of the folder as a whole, and return its path."""
         path = self.path / name
         with _writing(path):
             write_atomically(path, data)
@@ -119,10 +113,6 @@ class StudyFolder:
         Args:
             results: The results.
             compress: Whether a large file is compressed, and nobody else writes to it.
-
-        Raises:
-            DataError: The file that is there is corrupt.
-            RunError: It cannot be written.
         """
         # Who compresses puts results together, and leaves nothing but these.
         with nullcontext() if compress else self.claimed(RUNS_JSONL, wait=True):
@@ -149,9 +139,6 @@ class StudyFolder:
         Args:
             name: The run.
             wait: Whether to wait for the other process.
-
-        Raises:
-            RunError: The folder cannot be written.
         """
         path = self.path / "locks" / name
         with _writing(path):

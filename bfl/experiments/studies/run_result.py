@@ -35,7 +35,6 @@ from bfl.evaluation.metrics import metrics as registered_metrics
 from bfl.experiments.results.evaluated_clients import number_of_a_client
 from bfl.experiments.results.foreign import numbers_of_foreign
 from bfl.experiments.results.identity import digest, partition_digest
-from bfl.experiments.results.round_log import ROUNDS
 from bfl.experiments.results.run_folder import (
     CLIENTS,
     DATA,
@@ -44,6 +43,7 @@ from bfl.experiments.results.run_folder import (
     METRICS,
     PARTITION,
     RETENTION,
+    ROUNDS,
     RunFolder,
 )
 from bfl.experiments.run.resume import FREE_TO_CHANGE

@@ -26,8 +26,7 @@ from bfl.experiments.comparison.listing import (
 )
 from bfl.experiments.results import RunFolder, write_evaluation
 from bfl.experiments.results.environment import describe_environment
-from bfl.experiments.results.round_log import ROUNDS
-from bfl.experiments.results.run_folder import METRICS
+from bfl.experiments.results.run_folder import METRICS, ROUNDS
 from bfl.experiments.studies.folder import StudyFolder
 from bfl.experiments.studies.reading import read_study
 from bfl.experiments.studies.run_result import result_of

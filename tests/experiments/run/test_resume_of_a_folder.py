@@ -149,7 +149,7 @@ def test_a_finished_run_that_goes_back_a_round_is_not_finished(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("bfl.experiments.results.run_folder.keep_rounds", killed)
+        patch.setattr("bfl.experiments.results.run_folder.RunFolder.write_rounds", killed)
         with (
             pytest.warns(UserWarning, match="is damaged"),
             pytest.raises(KeyboardInterrupt),

@@ -25,8 +25,14 @@ from bfl.experiments.results.figures.style import (
     write_counts,
 )
 from bfl.experiments.results.identity import WHOLE
-from bfl.experiments.results.round_log import PER_CLIENT, ROUNDS
-from bfl.experiments.results.run_folder import CONFIG, PARTITION, POSTERIOR, RunFolder
+from bfl.experiments.results.run_folder import (
+    CONFIG,
+    PARTITION,
+    PER_CLIENT,
+    POSTERIOR,
+    ROUNDS,
+    RunFolder,
+)
 from bfl.federation.client_metrics import (
     MEME,
     PERSONAL,
