@@ -140,13 +140,13 @@ def one_run_in_ten_collapses(runs: Any, draw: Any) -> Any:
     return np.where(draw.random(runs.shape) < 0.1, -np.inf, runs)
 
 
-@pytest.mark.parametrize("family", [1, 5])
+@pytest.mark.parametrize("family", [1, 4])
 @pytest.mark.parametrize(
     "equal", [as_they_are, of_unequal_spreads, of_opposed_seeds, one_run_in_ten_collapses]
 )
 def test_at_most_one_page_in_twenty_finds_what_is_not(equal: Any, family: int) -> None:
     """Two lines of six seeds for each claim of a page, neither of which is better."""
-    draw, pages, found = np.random.default_rng(5), 60, 0
+    draw, pages, found = np.random.default_rng(5), 40, 0
     for _ in range(pages):
         runs = equal(draw.normal(size=(family, 2, 6)), draw)
         found += (holm(p_value(sides, family) for sides in runs) <= LEVEL).any()
