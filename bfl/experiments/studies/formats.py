@@ -81,7 +81,8 @@ def markdown(table: StudyTable) -> str:
 
 def comma_separated(table: StudyTable) -> str:
     """Return the table as CSV: full precision, one column for each number, and the scale."""
-    return str(table.frame.drop(columns="state").assign(scale=table.scale).to_csv(index=False))
+    frame = table.frame.drop(columns="state").copy()  # in one piece: pandas warns of many
+    return str(frame.assign(scale=table.scale).to_csv(index=False))
 
 
 _SIGNS = {
