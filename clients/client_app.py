@@ -24,60 +24,55 @@ A node's configuration (``--node-config`` of a SuperNode; set by Flower in a sim
 from __future__ import annotations
 
 import time
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from bfl import randomness
 from bfl.code import code_digest
 from bfl.configuration import Configuration
-from bfl.configuration.privacy import says_nothing_measured
+from bfl.engine.resources import resident_memory
 from bfl.errors import ConfigurationError
-from bfl.experiments.run.trainer import personal_architecture, trainer_for
-from bfl.federation.client_metrics import NUM_EXAMPLES
-from bfl.federation.exchanges import Vectors, unpacked
+from bfl.experiments.run.trainer import trainer_for
+from bfl.federation.client_metrics import (
+    MEMORY,
+    NUM_EXAMPLES,
+    TRAIN_DIVERGENCE,
+    TRAIN_DIVERGENCE_PER_EXAMPLE,
+    TRAIN_LIKELIHOOD,
+    TRAIN_OBJECTIVE,
+    TRAIN_SECONDS,
+)
 from bfl.federation.node_description import NetworkQuery, NodeDescription, manifest_content
-from bfl.federation.outgoing import sent as sent_update
-from bfl.federation.parts import Arrays
-from bfl.federation.privacy.normals import SystemNormals
 from bfl.federation.secure_aggregation.on_the_wire import (
     ADVERTISE_KEYS,
     CONFIRM,
     SHARE_KEYS,
     UNMASK,
-    MaskedTask,
 )
 from bfl.federation.wire import (
-    ARRAYS,
     CLOSE,
     CONFIG,
     PRIVATE,
     TrainTask,
-    posterior_from_arrays,
     reply_content,
 )
-from bfl.learning.training import LocalResult, LocalTask
+from bfl.learning.training import LocalTask
 from bfl.plugins import activate
-from bfl.posteriors import Manifest, Posterior
 from clients.closing import closed
-from clients.evaluation import evaluated_metrics, own_test_metrics
-from clients.examples import client_examples, data_problem, label_problem, labels_and_classes
-from clients.guard import deadline, reason_for_server, refuse, reports_errors
-from clients.heads import Head
-from clients.masked import (
-    advertised,
-    checked_task,
-    confirmed,
-    held_in_range,
-    masked_reply,
-    shared,
-    unmasked,
+from clients.examples import (
+    client_examples,
+    data_problem,
+    label_problem,
+    labels_and_classes,
+    own_examples,
 )
-from clients.metrics import own_examples, private_metrics, training_metrics
+from clients.guard import deadline, reason_for_server, refuse, reports_errors
+from clients.local_round import LocalRound
+from clients.masked import advertised, confirmed, shared, unmasked
 from clients.node import Node
-from clients.personal import kept_of_model, personal_model, personal_model_problem, personal_task
+from clients.options import options_of
+from clients.personal import personal_model_problem
 from clients.process import (
     TrainingData,
     cached_configuration,
@@ -85,19 +80,6 @@ from clients.process import (
     shared_data,
     start_tensorflow,
 )
-from clients.state import (
-    PartStates,
-    client_state,
-    keeps_state,
-    named_optimizer,
-    optimizer_arrays,
-    received_extras,
-    taken_up,
-)
-
-if TYPE_CHECKING:
-    from bfl.learning.networks.network import Network
-    from bfl.learning.training.trainer import LocalTrainer
 
 app = ClientApp()
 
@@ -213,23 +195,28 @@ def _train(
     data = _training_data(configuration, node)
     examples = client_examples(task, data, node, configuration)
     labels, classes = labels_and_classes(task, data, node, configuration, examples)
+    local = LocalRound(
+        message=message,
+        context=context,
+        task=task,
+        node=node,
+        configuration=configuration,
+        examples=examples,
+    )
+    options = options_of(local)
     # Before it trains and keeps a state for what it would not send.
-    told = _told(message, configuration, task, node, int(examples.size))
+    for option in options:
+        option.begin(local)
+    local.received = local.from_server
     start_tensorflow()
-    arrays: Any = message.content[ARRAYS]
-    from_server = posterior_from_arrays(arrays, _variance_not_sent(configuration))
-    parts = configuration.parts
-    extras = received_extras(message.content, parts, from_server)
-    keeps_optimizer = keys.optimizer_state == "keep"
-    store = client_state(context, node, task) if keeps_optimizer or keeps_state(parts) else None
-    kept = taken_up(store, task)
-    states = PartStates.of(parts, kept, task, from_server)
-    model = personal_model(configuration, task, node)
-    trainer = trainer_for(configuration, data.image_shape, classes, model)
-    head = Head.of(configuration, trainer.network, states.of_part(configuration.shared))
-    received = head.joined(from_server)
+    trainer = trainer_for(configuration, data.image_shape, classes, **local.trainer_settings)
+    local.trainer, local.manifest = trainer, trainer.network.manifest
+    for option in options:
+        option.prepare(local)
+    prior = configuration.prior
     local_task = LocalTask(
-        received=received,
+        received=local.received,
+        prior=prior.density(local.received, local.states.of_part(prior)),
         examples=examples,
         epochs=configuration.workload.epochs(
             keys.seed, task.server_round, task.partition_id, node.num_partitions, keys.local_epochs
@@ -237,132 +224,30 @@ def _train(
         learning_rate=schedule.learning_rate(keys.learning_rate, task.server_round, keys.rounds),
         seed=keys.seed,
         key_labels=(task.server_round, task.partition_id),
-        optimizer_state=optimizer_arrays(kept) if keeps_optimizer else {},
-        keeps_optimizer=keeps_optimizer,
-        personal=personal_task(configuration, task, states, model),
         likelihood_examples=task.likelihood_examples,
-        draws=None if node.simulated else SystemNormals(),
-        **_of_parts(configuration, states, received, extras, trainer.network),
+        **local.local_settings,
     )
-    result = trainer.train(data.images, labels, local_task)
-    metrics = _measured(configuration, task, node, trainer, model, result, local_task, started)
-    learnt, stays = head.split(result.posterior)
-    outgoing = _outgoing(configuration, task, learnt, from_server, head.manifest, node)
-    packed, posterior = _packed(configuration, outgoing, from_server)
-    trained = replace(
-        result.trained(local_task, posterior, extras),
-        received=from_server,
-        head=stays,
-        personal=kept_of_model(configuration, result, model),
-    )
-    replies, state = states.conclude(trained)
-    if store:
-        store.save(task.server_round, {**state, **named_optimizer(result.optimizer_state)})
-    if told:
-        count = int(metrics[NUM_EXAMPLES])
-        content = masked_reply(message, context, told, configuration, posterior, from_server, count)
-    else:
-        content = reply_content(packed, metrics, replies)
+    local.asked, local.result = local_task, trainer.train(data.images, labels, local_task)
+    local.sent, local.metrics = local.result.posterior, _measured(local, started)
+    for option in reversed(options):
+        option.conclude(local)
+    content = reply_content(local.sent, local.metrics, local.extras)
+    for option in options:
+        content = option.answer(local, content)
     return Message(content, reply_to=message)
 
 
-def _told(
-    message: Message, configuration: Configuration, task: TrainTask, node: Node, examples: int
-) -> MaskedTask | None:
-    """Return what a masked round tells the client with its task; None: nothing is masked.
-
-    Raises:
-        ProtocolError: By it the client sends nothing.
-    """
-    if not configuration.exchange.secure_sums:
-        return None
-    if says_nothing_measured(configuration):
-        examples = int(private_metrics(task, node, configuration)[NUM_EXAMPLES])
-    return checked_task(message, node, configuration, examples)
-
-
-def _measured(
-    configuration: Configuration,
-    task: TrainTask,
-    node: Node,
-    trainer: LocalTrainer,
-    model: str,
-    result: LocalResult,
-    local_task: LocalTask,
-    started: float,
-) -> dict[str, float | int]:
-    """Return what a client says in numbers, also of its models on test images of its own.
-
-    Of an update that is private, nothing that it has measured.
-    """
-    if says_nothing_measured(configuration):
-        return private_metrics(task, node, configuration)
-    family = personal_architecture(configuration, model)
-    models = (result.posterior, result.personal)
-    evaluated = evaluated_metrics(configuration, task, node, trainer, family, models)
+def _measured(local: LocalRound, started: float) -> dict[str, float | int]:
+    """Return what the client says of its training."""
+    result, examples = local.result, int(local.examples.size)
     return {
-        **training_metrics(result, int(local_task.examples.size), started),
-        **own_test_metrics(node, configuration, task, result.posterior, evaluated),
-        **evaluated,
-    }
-
-
-def _outgoing(
-    configuration: Configuration,
-    task: TrainTask,
-    learnt: Posterior,
-    received: Posterior,
-    manifest: Manifest,
-    node: Node,
-) -> Posterior:
-    """Return what the client sends of what it has learnt: a lie, if it is hostile."""
-    seed = configuration.keys.seed
-    if not configuration.attacks(task.partition_id):
-        labels = ("outgoing", task.server_round, task.partition_id)
-        normals = randomness.generator(seed, *labels) if node.simulated else SystemNormals()
-        return sent_update(configuration.outgoing, learnt, received, normals)
-    generator = randomness.generator(seed, "attack", task.server_round, task.partition_id)
-    corrupted = configuration.attack.corrupt(learnt, received, generator)
-    # A hostile client knows what is checked: it stays where it is not refused at once.
-    return manifest.raised(corrupted)
-
-
-def _packed(
-    configuration: Configuration, outgoing: Posterior, received: Posterior
-) -> tuple[Vectors, Posterior]:
-    """Return what travels of a posterior, and the posterior that the server makes of it."""
-    held = held_in_range(configuration, outgoing, received)
-    packed = configuration.exchange.pack(held, received)
-    return packed, unpacked(configuration.exchange, packed, received)
-
-
-def _variance_not_sent(configuration: Configuration) -> float | None:
-    """Return the variance that stands for those that a broadcast leaves out; None: none does.
-
-    The virtual client that pre-trains is sent all, whatever the broadcast.
-    """
-    if "variance" in configuration.broadcast.vectors:
-        return None
-    return configuration.inference.initial_standard_deviation**2
-
-
-def _of_parts(
-    configuration: Configuration,
-    states: PartStates,
-    received: Posterior,
-    extras: Arrays,
-    network: Network,
-) -> dict[str, Any]:
-    """Return what the parts of the method say of a local task."""
-    prior, start, correction = configuration.prior, configuration.start, configuration.correction
-    return {
-        "prior": prior.density(received, states.of_part(prior)),
-        "start": start.begin(
-            states.of_part(start),
-            received,
-            lambda: network.initial_posterior(configuration.keys.seed),
-        ),
-        "offsets": correction.checked_offsets(states.of_part(correction), extras, received),
+        NUM_EXAMPLES: examples,
+        TRAIN_OBJECTIVE: result.objective,
+        TRAIN_LIKELIHOOD: result.negative_log_likelihood,
+        TRAIN_DIVERGENCE: result.divergence,
+        TRAIN_DIVERGENCE_PER_EXAMPLE: result.divergence / examples,
+        TRAIN_SECONDS: time.perf_counter() - started,
+        MEMORY: resident_memory(),
     }
 
 

@@ -21,6 +21,7 @@ from bfl.evaluation.metrics.accuracy import Accuracy
 from bfl.evaluation.prediction import Predictions
 from bfl.evaluation.uncertainty import retention_curve
 from bfl.evaluation.uncertainty.decompositions import PredictiveEntropy
+from bfl.experiments.run.trainer import personal_architecture
 from bfl.federation.client_metrics import (
     BETTER,
     MEME,
@@ -34,7 +35,8 @@ from bfl.federation.wire import TrainTask
 from bfl.plugins import PluginPolicy
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import VECTORS
-from clients.heads import counted_from, own_classes
+from clients.examples import counted_from, own_classes
+from clients.local_round import LocalRound, Option
 from clients.node import Node
 from clients.process import cached_configuration
 
@@ -44,6 +46,20 @@ if TYPE_CHECKING:
     from bfl.learning.models import Architecture
     from bfl.learning.networks.network import Network
     from bfl.learning.training.trainer import LocalTrainer
+
+
+class EvaluatesModels(Option):
+    """Evaluation of the client's models on test images of its own, in some rounds."""
+
+    def conclude(self, local: LocalRound) -> None:
+        """Add what is measured to what the client says."""
+        configuration, node, task = local.configuration, local.node, local.task
+        model = local.trainer_settings.get("personal_model", "")
+        family = personal_architecture(configuration, model)
+        models = (local.sent, local.result.personal)
+        evaluated = evaluated_metrics(configuration, task, node, local.trainer, family, models)
+        own = own_test_metrics(node, configuration, task, local.sent, evaluated)
+        local.metrics = {**local.metrics, **own, **evaluated}
 
 
 def own_test_metrics(

@@ -14,10 +14,12 @@ from bfl import randomness
 from bfl.closing.base import held_back_count
 from bfl.configuration import Configuration
 from bfl.data.datasets import Reading
+from bfl.data.datasets.cache import cached_dataset
 from bfl.data.datasets.pixels import dark_pixels
 from bfl.errors import BflError, ConfigurationError, DataError, public
+from bfl.federation.client_metrics import NUM_EXAMPLES
+from bfl.federation.outgoing import is_private
 from bfl.federation.wire import CONFIG, DATA_DIR, DATASET, NUM_CLASSES, Positions, TrainTask
-from clients.heads import counted_from, own_classes
 from clients.node import Node
 from clients.process import TrainingData, own_data, shared_data
 
@@ -112,6 +114,27 @@ def labels_and_classes(
         where = f"{dataset} in {folder}" if folder else dataset
     check_labels(labels[examples], classes, f"client {task.partition_id}, {where}")
     return labels, classes
+
+
+def own_classes(configuration: Configuration, task: TrainTask, node: Node) -> tuple[int, int]:
+    """Return the first of the client's classes among the labels of its data, and their number.
+
+    Raises:
+        ConfigurationError: The run's tasks are not for so many clients.
+    """
+    if node.dataset:
+        own, reading = configuration.shared.partial, configuration.keys.reading
+        return 0, cached_dataset(node.dataset, "", reading).num_classes if own else task.num_classes
+    dataset = cached_dataset(*node.shared_dataset(configuration.keys))
+    if not dataset.tasks:
+        return 0, task.num_classes
+    mine = dataset.task_of_each(node.num_partitions)[task.partition_id]
+    return mine.first_class, mine.num_classes
+
+
+def counted_from(labels: npt.NDArray[Any], first: int) -> npt.NDArray[Any]:
+    """Return labels counted from a client's first class; the same array where that is 0."""
+    return labels - first if first else labels
 
 
 def check_labels(labels: npt.NDArray[Any], classes: int, where: str) -> None:
@@ -210,3 +233,20 @@ def label_problem(message: Message, node: Node) -> str:
             f"{int(classes) - 1}; its own log says which data"
         )
     return ""
+
+
+def own_examples(node: Node, *, private: bool) -> int:
+    """Return how many examples a node says it has: 1 for any number that is to stay unknown."""
+    if not node.dataset:
+        return 0
+    return 1 if private or node.private else len(cached_dataset(node.dataset, "").train_labels)
+
+
+def private_metrics(
+    task: TrainTask, node: Node, configuration: Configuration
+) -> dict[str, float | int]:
+    """Return all that a client says of itself where its update is private: what is known."""
+    given = task.examples
+    # Privacy of single examples does not hide how many there are.
+    hidden = is_private(configuration.outgoing)
+    return {NUM_EXAMPLES: own_examples(node, private=hidden) if given is None else int(given.size)}

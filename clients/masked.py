@@ -16,7 +16,9 @@ from bfl.aggregation.pooling import client_statistics
 from bfl.aggregation.weightings import Weighting
 from bfl.configuration import Configuration
 from bfl.configuration.configuration import without_paths
+from bfl.configuration.privacy import says_nothing_measured
 from bfl.errors import ConfigurationError
+from bfl.federation.client_metrics import NUM_EXAMPLES
 from bfl.federation.secure_aggregation.client import (
     ClientSecrets,
     advertise,
@@ -47,6 +49,8 @@ from bfl.federation.secure_aggregation.on_the_wire import (
     told_digest,
 )
 from bfl.posteriors import Posterior
+from clients.examples import private_metrics
+from clients.local_round import LocalRound, Option
 from clients.node import Node
 from clients.process import cached_configuration
 
@@ -90,6 +94,47 @@ def shared(message: Message, context: Context) -> Message:
     neighbourhood = _agreed(message, node).neighbourhood
     state, reply = share(_kept(context), roster, neighbourhood, node.identity)
     return _answer(message, context, state, reply)
+
+
+class Masked(Option):
+    """An exchange whose updates are masked: the server learns their sum alone."""
+
+    def begin(self, local: LocalRound) -> None:
+        """Check what the client is told with its task.
+
+        Raises:
+            ProtocolError: By it the client sends nothing.
+        """
+        configuration, examples = local.configuration, int(local.examples.size)
+        if says_nothing_measured(configuration):
+            told = private_metrics(local.task, local.node, configuration)
+            examples = int(told[NUM_EXAMPLES])
+        self._told = checked_task(local.message, local.node, configuration, examples)
+
+    def answer(self, local: LocalRound, content: RecordDict) -> RecordDict:
+        """Send the client's statistics, masked, and nothing else."""
+        return masked_reply(
+            local.message,
+            local.context,
+            self._told,
+            local.configuration,
+            local.sent,
+            local.from_server,
+            int(local.metrics[NUM_EXAMPLES]),
+        )
+
+
+class StaysInRange(Option):
+    """A masked exchange of noised updates, which are sent as far as the range holds them.
+
+    Noise leads out of any range, and whoever failed for it would fail at random. What is made of a
+    noised posterior without the data costs no ε.
+    """
+
+    def conclude(self, local: LocalRound) -> None:
+        """Send what the range holds."""
+        value_range = _secure_sums(local.configuration).value_range
+        local.sent = value_range.holding(local.sent, local.from_server)
 
 
 def checked_task(
@@ -142,7 +187,6 @@ def masked_reply(
         ProtocolError: The message does not come after those before it.
     """
     secure_sums = _secure_sums(configuration)
-    posterior = held_in_range(configuration, posterior, received)
     secure_sums.value_range.check(posterior, received)
     statistics = client_statistics(configuration.pooling, posterior, task.known_weight, received)
     vector = encoded_statistics(statistics, task.exponents)
@@ -190,25 +234,6 @@ def _masked(
     state = masked(_kept(context), task.delivery, vector, secure_sums.neighbourhood, told)
     context.state[SECURE] = record_of(state)
     return masked_content(vector, num_examples)
-
-
-def held_in_range(
-    configuration: Configuration, posterior: Posterior, received: Posterior
-) -> Posterior:
-    """Return what is sent of a posterior: that very one, or, if it is noised, what the range holds.
-
-    Noise leads out of any range, and whoever failed for it would fail at random. What is made of a
-    noised posterior without the data costs no ε.
-
-    Args:
-        configuration: The run's configuration.
-        posterior: What has passed all parts on the way out.
-        received: The global posterior.
-    """
-    secure_sums = configuration.exchange.secure_sums
-    if secure_sums is None or not any(part.draws for part in configuration.outgoing):
-        return posterior
-    return secure_sums.value_range.holding(posterior, received)
 
 
 def confirmed(message: Message, context: Context) -> Message:

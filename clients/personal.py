@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from flwr.app import Message
@@ -16,16 +16,10 @@ from bfl.federation.parts import Arrays
 from bfl.federation.wire import CONFIG, TrainTask
 from bfl.learning.models import create_architecture
 from bfl.learning.personalizations import PersonalModel
-from bfl.learning.priors import Density
-from bfl.learning.training import LocalResult, PersonalTask
-from bfl.posteriors import Posterior
+from bfl.learning.training import PersonalTask
 from clients.examples import data_asked_of
+from clients.local_round import LocalRound, Option
 from clients.node import Node
-from clients.state import PartStates
-
-if TYPE_CHECKING:
-    pass
-
 
 _WORD = "model"
 """Under what name a state has the word of its model: networks of other kinds may be as large."""
@@ -66,47 +60,50 @@ def personal_model_problem(message: Message, node: Node) -> str:
     return ""
 
 
-def kept_of_model(configuration: Configuration, result: LocalResult, word: str) -> Arrays:
-    """Return what is kept of a personal model, with its word; nothing without a model."""
-    if not result.personal:
-        return {}
-    named = (word or configuration.words["model"]).encode()
-    return {**result.personal, _WORD: np.frombuffer(named, np.uint8)}
+class TrainsPersonalModel(Option):
+    """A personal model beside the meme, which the client keeps and never sends."""
+
+    def begin(self, local: LocalRound) -> None:
+        """Say which model it is."""
+        self._word = personal_model(local.configuration, local.task, local.node)
+        local.trainer_settings["personal_model"] = self._word
+
+    def prepare(self, local: LocalRound) -> None:
+        """Say what training does with it.
+
+        Raises:
+            ConfigurationError: What was kept is of another model.
+        """
+        configuration, task = local.configuration, local.task
+        personalization, keys = configuration.personalization, configuration.keys
+        assert isinstance(personalization, PersonalModel)
+        state = local.states.of_part(personalization)
+        check_model(task, state, self._named(configuration))
+        drawn = randomness.generator(keys.seed, "personal", task.partition_id)
+        local.local_settings["personal"] = PersonalTask(
+            state=state,
+            seed=int(drawn.integers(2**62)),
+            prior=lambda begun: configuration.personal_prior.density(begun, {}),
+            learning_rate=personalization.personal_learning_rate,
+            keeps_optimizer=keys.optimizer_state == "keep",
+        )
+
+    def conclude(self, local: LocalRound) -> None:
+        """Keep it, with its word."""
+        if local.result.personal:
+            word = np.frombuffer(self._named(local.configuration).encode(), np.uint8)
+            local.concluded["personal"] = {**local.result.personal, _WORD: word}
+
+    def _named(self, configuration: Configuration) -> str:
+        return self._word or configuration.words["model"]
 
 
-def personal_task(
-    configuration: Configuration, task: TrainTask, states: PartStates, word: str
-) -> PersonalTask | None:
-    """Return what the client's personal model does in a round; None if it has none.
-
-    Args:
-        configuration: The run's configuration.
-        task: The round's task.
-        states: What the client has kept.
-        word: The model's word; empty: the federation's own.
+def check_model(task: TrainTask, state: Arrays, word: str) -> None:
+    """Refuse a personal model that is not the one that was kept.
 
     Raises:
-        ConfigurationError: What was kept is of another model.
+        ConfigurationError: Naming both.
     """
-    personalization = configuration.personalization
-    if not isinstance(personalization, PersonalModel):
-        return None
-    keys = configuration.keys
-    _check_model(task, states.of_part(personalization), word or configuration.words["model"])
-
-    def prior(begun: Posterior) -> Density:
-        return configuration.personal_prior.density(begun, {})
-
-    return PersonalTask(
-        state=states.of_part(personalization),
-        seed=int(randomness.generator(keys.seed, "personal", task.partition_id).integers(2**62)),
-        prior=prior,
-        learning_rate=personalization.personal_learning_rate,
-        keeps_optimizer=keys.optimizer_state == "keep",
-    )
-
-
-def _check_model(task: TrainTask, state: Arrays, word: str) -> None:
     before = state[_WORD].tobytes().decode() if _WORD in state else word
     if before != word:
         other = ConfigurationError(

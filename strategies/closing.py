@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,13 +25,16 @@ from bfl.posteriors import Manifest, Posterior
 from strategies.flower_clients import FlowerClients
 from strategies.method import Method
 from strategies.pool_sums import WantedSum
+from strategies.round import TrainingRequest, training_request
 from strategies.server_state import ServerState
-from strategies.training_request import TrainingRequest, training_request
 
 CLOSING = "closing"
 """The folder in a run's with the sums' results so far."""
 
 _OF = "of-posterior"
+
+Problem = Callable[[Posterior, int], str | None]
+"""Says what is wrong with sums over so many examples; None if nothing is."""
 
 
 @dataclass(frozen=True)
@@ -140,9 +143,9 @@ def close(
         number += 1
         size = length(parts, head.features, head.classes)
         problem = partial(_problem, method, known, head)
-        request = _request(method, state, clients, known, size, number)
+        request = _request(method, state, clients, known, size, number, problem)
         before(f"{whose} {number}")
-        who, total = _sums(method, replace(request, problem=problem), clients)
+        who, total = _sums(method, request, clients, problem)
         if noise:
             _, root = deviations(chain, known, noise.longest, head.features, head.classes)
             deviation = noise.multiplier * root * math.sqrt(len(who))
@@ -161,16 +164,18 @@ def _request(
     known: Known,
     size: int,
     number: int,
+    problem: Problem,
 ) -> TrainingRequest:
     """Return what all clients are asked in one of the rounds, with so many sums."""
-    everybody = range(clients.size)
-    return replace(
-        training_request(method, state, everybody, clients.size),
+    return training_request(
+        method,
+        state,
+        range(clients.size),
         message_type=CLOSE,
         called=f"closing round {number}",
         broadcast=told(method.closing, known),
         expected=_of_sums(np.zeros(size, np.float32)),
-        declared=(),
+        problems=[lambda update: problem(update.posterior, update.num_examples)],
         exchange=method.exchange if method.exchange.secure_sums else Direct(),
     )
 
@@ -201,7 +206,7 @@ def _problem(
 
 
 def _sums(
-    method: Method, request: TrainingRequest, clients: FlowerClients
+    method: Method, request: TrainingRequest, clients: FlowerClients, problem: Problem
 ) -> tuple[Sequence[int], Array]:
     """Return who is in the sums, and the sums: of single vectors, or of masked ones."""
     expected = request.expected or request.posterior
@@ -221,9 +226,9 @@ def _sums(
         found = clients.add_up(request, wanted)
         total = decoded(found.total, exponent_for(most)) * clients.size
         counts = [clients.num_examples.get(client, 0) for client in found.partition_ids]
-        if problem := all(counts) and request.problem(_of_sums(total), sum(counts)):
+        if wrong := all(counts) and problem(_of_sums(total), sum(counts)):
             raise RunError(
-                f"{request.called}: {problem}; only the sum of the clients' vectors is known "
+                f"{request.called}: {wrong}; only the sum of the clients' vectors is known "
                 "(exchange 'masked'), not which of them has sent what"
             )
         return found.partition_ids, total

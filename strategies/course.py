@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,8 +23,8 @@ from strategies.preflight import (
     text_for_clients,
     unknown_moving_statistics,
 )
-from strategies.round import OpenRound, RoundReport
-from strategies.server_state import PooledRounds, ServerState
+from strategies.round import OpenRound
+from strategies.server_state import PooledRound, PooledRounds, ServerState
 from strategies.warnings import Warnings
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ class Course:
         opened: That round, until it is pooled.
         messages: Its messages.
         usable: How many of their replies are usable so far.
-        report: What the last pooled round has given.
+        pooled: What the last round has led to, without the clients' models.
     """
 
     grid: Grid
@@ -62,7 +62,7 @@ class Course:
     opened: OpenRound | None = None
     messages: Sequence[Message] = ()
     usable: UsableReplies = field(default_factory=lambda: UsableReplies(1))
-    report: RoundReport = field(default_factory=lambda: RoundReport({}, ()))
+    pooled: PooledRound = field(init=False)
 
     def begin(self, server_round: int, opened: OpenRound, config: ConfigRecord) -> None:
         """Begin a round; clients are sent some values of a ServerApp's own with its messages."""
@@ -70,16 +70,16 @@ class Course:
         self.clients.send_too(config)
 
     def ask(self) -> Sequence[Message]:
-        """Return the messages of the round that has begun; none where it is pooled already."""
-        if self.opened is None or self.opened.pooled:
+        """Return the messages of the round that has begun; none if it is pooled without replies."""
+        if self.opened is None or self.opened.pooled or not self.opened.by_replies:
             return []
         self.usable = self.clients.usable(self.opened.request)
         self.messages = self.clients.messages(self.opened.request)
         return self.messages
 
-    def end(self, state: ServerState, report: RoundReport) -> None:
+    def end(self, pooled: PooledRound) -> None:
         """End the round, which has led to a state."""
-        self.state, self.report = state, report
+        self.state, self.pooled = pooled.state, replace(pooled, models=None)
         self.opened, self.messages = None, ()
 
 

@@ -25,8 +25,8 @@ from strategies.federation import Federation
 from strategies.masked_clients import MaskedAttempt, with_attempts
 from strategies.messaging import UsableReplies, exchange_with_retries
 from strategies.pool_sums import ClientsSum, WantedSum
-from strategies.round_statistics import mean_metrics
-from strategies.training_request import TrainingRequest
+from strategies.pool_updates import mean_metrics
+from strategies.round import TrainingRequest
 from strategies.updates import ClientUpdate, in_order, measured, usable_updates
 
 

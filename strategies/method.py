@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from functools import cached_property
 from typing import Any
 
 from bfl.aggregation.defences import Defence
@@ -25,6 +26,7 @@ from bfl.learning.example_privacy import SumsNoise
 from bfl.posteriors import Posterior
 from bfl.posteriors.posterior import SCALE_FLOOR
 from bfl.registry import Component
+from strategies.options import Option, options_of
 from strategies.privacy import PoolNoise
 
 
@@ -105,6 +107,11 @@ class Method:
         """Return the fields that are kinds of parts, of which there is one."""
         kinds = {kind.attribute for kind in SLOTS if not kind.chain}
         return [declared.name for declared in fields(cls) if declared.name in kinds]
+
+    @cached_property
+    def options(self) -> tuple[type[Option], ...]:
+        """The options of its rounds on the server, in their order."""
+        return options_of(self)
 
     @property
     def needs_models(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from bfl.aggregation.pooling import Pooled, PoolingRule, pooled_statistics
 from bfl.aggregation.precision_spread import DISTANCE, SPREAD
@@ -16,8 +17,16 @@ from bfl.federation.secure_aggregation.fixed_point import Ring
 from bfl.federation.secure_aggregation.masking import decoded_statistics
 from bfl.federation.secure_aggregation.messages import SecureSums
 from bfl.posteriors import Posterior
-from strategies.method import Method
-from strategies.pool_updates import foreseen_weights
+from strategies.pool_updates import (
+    PooledClient,
+    RoundStatistics,
+    assigned,
+    foreseen_weights,
+)
+
+if TYPE_CHECKING:
+    from strategies.method import Method
+    from strategies.round import Clients, OpenRound
 
 OF_UPDATES = ("effective-clients", "largest-weight")
 """Numbers of a round's record about its clients, where their updates are seen."""
@@ -74,6 +83,28 @@ class ClientsSum:
 
     partition_ids: Sequence[int]
     total: Ring
+
+
+def collect_sums(opened: OpenRound, clients: Clients) -> tuple[Pooled, RoundStatistics]:
+    """Have the clients of a round train, and pool the sum of their statistics.
+
+    Args:
+        opened: The round, whose exchange is masked.
+        clients: Who trains.
+
+    Raises:
+        PosteriorError: What is pooled is no posterior.
+        RunError: They are too few.
+    """
+    method, request = opened.method, opened.request
+    secure_sums, rule, previous = method.exchange.secure_sums, method.pooling, request.posterior
+    assert secure_sums is not None
+    sizes = assigned(clients.num_examples, request.partition_ids)
+    wanted = wanted_sum(secure_sums, rule, method.weighting, previous, sizes)
+    added_up = clients.add_up(request, wanted)
+    unseen = tuple(PooledClient(i, sizes[i]) for i in added_up.partition_ids)
+    pooled = pool_sums(rule, wanted, added_up, previous, opened.state.unrounded)
+    return pooled, RoundStatistics(len(request.partition_ids), 0, unseen)
 
 
 def wanted_sum(

@@ -221,19 +221,10 @@ class PosteriorPooling(Strategy):
         if course is None or course.opened is None or course.begun != server_round:
             raise RunError(f"round {server_round} has not begun: configure_train comes first")
         replies = answered(replies, course.messages)
-        state, report = end_round(
-            self.method,
-            course.opened,
-            course.clients.replying(replies, course.usable),
-            self.seed,
-            self.manifest,
-            server=self.server,
-            unfinished=course.unfinished,
-            parametrization=course.parametrization,
-        )
-        course.end(state, report)
-        course.warnings.of_weights(server_round, self.method.weighting.name, report)
-        return posterior_to_arrays(state.posterior), MetricRecord(dict(report.metrics))
+        pooled = end_round(course.opened, course.clients.replying(replies, course.usable))
+        course.end(pooled)
+        course.warnings.of_weights(server_round, self.method.weighting.name, pooled)
+        return posterior_to_arrays(pooled.state.posterior), MetricRecord(dict(pooled.metrics))
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -326,10 +317,10 @@ class PosteriorPooling(Strategy):
 
     def _recorded(self, course: Course, seconds: float, evaluated: Mapping[str, Any]) -> bool:
         """Tell whoever looks on of the round that is over; return whether it is the last."""
-        of_models, report = self.run.evaluate_models(course.state), course.report
-        metrics: dict[str, Any] = {**report.metrics, **evaluated, **of_models}
+        of_models, pooled = self.run.evaluate_models(course.state), course.pooled
+        metrics: dict[str, Any] = {**pooled.metrics, **evaluated, **of_models}
         course.warnings.of_numbers(course.state.server_round, metrics)
-        finished = Round(course.state, metrics, seconds, report.clients)
+        finished = Round(course.state, metrics, seconds, pooled.clients)
         return bool(self.on_round and self.on_round(finished))
 
     def _opened(
@@ -348,7 +339,14 @@ class PosteriorPooling(Strategy):
         posterior = initial_posterior(arrays, self.manifest)
         state = replace(course.state, server_round=server_round - 1, posterior=posterior)
         opened = begin_round(
-            self.method, state, course.clients.size, self.seed, self.manifest, course.unfinished
+            self.method,
+            state,
+            course.clients.size,
+            self.seed,
+            manifest=self.manifest,
+            server=self.server,
+            unfinished=course.unfinished,
+            parametrization=course.parametrization,
         )
         course.begin(server_round, opened, config)
         return course

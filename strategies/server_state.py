@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.aggregation.client_models import ClientModels
+from bfl.errors import PosteriorError, RunError
 from bfl.federation.parts import Arrays
 from bfl.federation.state import Snapshots
 from bfl.named_arrays import add_prefix, strip_prefix
@@ -184,6 +185,30 @@ class ServerState:
                 return None
         return self.pooled
 
+    def check(self, manifest: Manifest | None) -> None:
+        """Raise if it is nothing that another round can begin with.
+
+        A pool has been checked; what moved it afterwards, and what the parts made of arrays that
+        clients sent, has not.
+
+        Args:
+            manifest: The parameters of the network, where they are known.
+
+        Raises:
+            RunError: Naming the round and what is wrong.
+        """
+        try:
+            self.posterior.check()
+            if manifest:
+                manifest.check(self.posterior)
+        except PosteriorError as error:
+            raise RunError(f"round {self.server_round}, after pooling: {error}") from error
+        named = {"server-optimizer": self.server_optimizer, **self.parts}
+        if problem := beyond_float32(named):
+            raise RunError(
+                f"round {self.server_round}: {problem}; clients may have sent too large ones"
+            )
+
     def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Return all but the round and the posterior as arrays by name."""
         arrays: dict[str, npt.NDArray[Any]] = {
@@ -229,3 +254,15 @@ def _unrounded(arrays: Mapping[str, npt.NDArray[Any]]) -> Posterior | None:
     if f"{_UNROUNDED}mean" not in arrays:
         return None
     return Posterior(arrays[f"{_UNROUNDED}mean"], arrays[f"{_UNROUNDED}variance"], np.empty(0))
+
+
+def beyond_float32(states: Mapping[str, Arrays]) -> str | None:
+    """Return which array of which state cannot be sent to clients; None if all can."""
+    for state, arrays in states.items():
+        for name, array in arrays.items():
+            # In float32, whatever they are kept in.
+            if array.dtype.kind == "f" and not (np.abs(array) <= np.finfo(np.float32).max).all():
+                return (
+                    f"the state '{state}' holds values of '{name}' that are not finite in float32"
+                )
+    return None

@@ -6,7 +6,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
@@ -27,7 +27,9 @@ from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.posterior import VECTORS
 from strategies.examples import ExampleCounts
 from strategies.messaging import UsableReplies
-from strategies.training_request import TrainingRequest
+
+if TYPE_CHECKING:
+    from strategies.round import TrainingRequest
 
 MOST_EXAMPLES = 2**53
 """More cannot be told apart as weights in float64."""
@@ -222,10 +224,7 @@ def checked_update(
         declared=request.declared,
         exchange=request.exchange,
     )
-    problem = request.extras_problem(update.extras) if update.extras else None
-    if problem:
-        raise RefusedUpdateError(f"with the arrays besides the posterior {problem}")
-    if problem := request.problem(update.posterior, update.num_examples):
+    for problem in filter(None, (each(update) for each in request.problems)):
         raise RefusedUpdateError(problem)
     return update
 

@@ -9,7 +9,7 @@ from typing import Any
 from bfl.aggregation.ensemble import LEFT_OUT
 from bfl.aggregation.refinements import AFTER, BEFORE
 from bfl.federation.client_metrics import CONTINUED, recorded
-from strategies.round import RoundReport
+from strategies.server_state import PooledRound
 
 NOT_FINITE = "logits-not-finite"
 """Number of predictions whose logits are not finite; it stands in place of their metrics.
@@ -46,9 +46,9 @@ class Warnings:
         self._told.add(text)
         self._say(f"{called}, client {partition_id}: {reason}")
 
-    def of_weights(self, server_round: int, weighting: str, report: RoundReport) -> None:
+    def of_weights(self, server_round: int, weighting: str, pooled: PooledRound) -> None:
         """Tell once if one client or two of at least three outweigh all others."""
-        metrics, clients = report.metrics, len(report.clients)
+        metrics, clients = pooled.metrics, len(pooled.clients)
         effective = metrics.get("effective-clients", math.inf)
         if self._told_of_weights or clients < 3 or effective > FEW_EFFECTIVE_CLIENTS:
             return

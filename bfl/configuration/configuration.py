@@ -75,7 +75,7 @@ class Configuration(Parts):
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """Parts with a half on the server and one on the clients, in the order of the kinds.
+        """Parts with a half on the server or one on the clients, in the order of the kinds.
 
         The prior of pre-training, whose key is a second one of its registry, takes part in no
         round.
@@ -85,7 +85,7 @@ class Configuration(Parts):
             for kind in SLOTS
             if kind.key == kind.registry.kind
             for component in self.picked(kind)
-            if isinstance(component, Part)
+            if isinstance(component, Part) and component.acts
         )
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,7 +17,7 @@ from bfl.federation.wire import TrainTask
 from bfl.learning.corrections import Correction, NoCorrection, corrections
 from bfl.learning.corrections.scaffold import Scaffold
 from bfl.posteriors import Posterior
-from clients.client_app import _of_parts
+from clients.options import CorrectsGradients
 from clients.state import PartStates
 
 RECEIVED = Posterior(np.zeros(3, np.float32), np.ones(3, np.float32), np.zeros(2, np.float32))
@@ -167,17 +168,22 @@ def test_what_is_added_to_gradients_is_a_mean_and_a_point(
     added: Arrays, problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Refused where training would leave it out, or fail in words of its own."""
-    configuration = replace(resolve({}), correction=Leaning())
-    states = PartStates(configuration.parts, {})
-    network: Any = None
+    asked: Any = SimpleNamespace(
+        configuration=replace(resolve({}), correction=Leaning()),
+        states=PartStates((), {}),
+        broadcast={},
+        received=RECEIVED,
+        local_settings={},
+    )
     monkeypatch.setattr(Leaning, "added", {"mean": np.ones(3), "point": np.ones(2)})
-    found = _of_parts(configuration, states, RECEIVED, {}, network)["offsets"]
+    CorrectsGradients().prepare(asked)
+    found = asked.local_settings["offsets"]
     assert {name: array.dtype for name, array in found.items()} == {
         "mean": np.float32,
         "point": np.float32,
     }
     monkeypatch.setattr(Leaning, "added", added)
     with pytest.raises(ConfigurationError) as caught:
-        _of_parts(configuration, states, RECEIVED, {}, network)
+        CorrectsGradients().prepare(asked)
     assert str(caught.value).startswith(f"correction 'leaning' adds {problem} to gradients")
     assert "'mean' (3,) and 'point' (2,)" in str(caught.value)

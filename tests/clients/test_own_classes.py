@@ -11,7 +11,7 @@ from flwr.app import Context, RecordDict
 
 from bfl.configuration import resolve
 from bfl.federation.wire import TrainTask
-from clients.heads import own_classes
+from clients.examples import own_classes
 from clients.node import Node
 
 CLASSES = (3, 2, 4)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,9 @@ from bfl.engine.flower import new_run
 from bfl.federation.privacy.difference import difference
 from bfl.federation.wire import METRICS, TrainTask, posterior_from_arrays, posterior_to_arrays
 from bfl.posteriors import Posterior
-from clients.client_app import _outgoing, train
+from clients.client_app import train
 from clients.node import Node
+from clients.options import ChangesUpdate
 
 PRIVATE: dict[str, Any] = {
     "model": "mlp",
@@ -39,11 +41,15 @@ def context(partition_id: int, **config: Any) -> Context:
 
 def noise(partition_id: int, server_round: int = 1, seed: int = 0, **config: Any) -> Any:
     """Return the noise that a client that has learned nothing sends."""
-    task = TrainTask(server_round, partition_id, "{}", 10, None)
-    node = Node.of(context(partition_id, **config))
-    chosen = resolve({**PRIVATE, "seed": seed})
-    no_manifest: Any = None
-    return difference(POSTERIOR, _outgoing(chosen, task, POSTERIOR, POSTERIOR, no_manifest, node))
+    asked_there: Any = SimpleNamespace(
+        task=TrainTask(server_round, partition_id, "{}", 10, None),
+        node=Node.of(context(partition_id, **config)),
+        configuration=resolve({**PRIVATE, "seed": seed}),
+        from_server=POSTERIOR,
+        sent=POSTERIOR,
+    )
+    ChangesUpdate().conclude(asked_there)
+    return difference(POSTERIOR, asked_there.sent)
 
 
 def test_a_simulation_repeats_its_noise_and_clients_and_rounds_have_their_own() -> None:

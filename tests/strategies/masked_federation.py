@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,15 @@ from bfl.federation.secure_aggregation.on_the_wire import (
 from bfl.federation.wire import ARRAYS, CONFIG, TrainTask, posterior_from_arrays, reply_content
 from bfl.posteriors import Posterior
 from clients.guard import reports_errors
-from clients.masked import advertised, checked_task, confirmed, masked_reply, shared, unmasked
+from clients.masked import (
+    StaysInRange,
+    advertised,
+    checked_task,
+    confirmed,
+    masked_reply,
+    shared,
+    unmasked,
+)
 from clients.node import Node
 
 SIZES = (10, 20, 30, 15, 25, 40)
@@ -123,9 +132,15 @@ class MaskedNodes:
         count = self._sizes[task.partition_id]
         if configuration.exchange.secure_sums:
             told = checked_task(message, Node.of(context), configuration, count)
-            posterior = self._training(task, received)
+            made: Any = SimpleNamespace(
+                configuration=configuration,
+                from_server=received,
+                sent=self._training(task, received),
+            )
+            if any(part.draws for part in configuration.outgoing):
+                StaysInRange().conclude(made)
             content = masked_reply(
-                message, context, told, configuration, posterior, received, count
+                message, context, told, configuration, made.sent, received, count
             )
         else:
             posterior = self._training(task, received)

@@ -26,8 +26,8 @@ from bfl.posteriors import Manifest, Posterior
 from strategies.federation import discover
 from strategies.flower_clients import FlowerClients, RetryPolicy, TaskTemplate
 from strategies.method import Method
-from strategies.round import Clients, RoundReport, begin_round, end_round
-from strategies.server_state import ServerState
+from strategies.round import Clients, begin_round, end_round
+from strategies.server_state import PooledRound, ServerState
 
 Reply = Callable[[TrainTask, Posterior], RecordDict]
 Train = Callable[[Message, Context], RecordDict]
@@ -105,10 +105,11 @@ def federated_round(
     seed: int,
     manifest: Manifest | None = None,
     server: Server | None = None,
-) -> tuple[ServerState, RoundReport]:
+) -> tuple[ServerState, PooledRound]:
     """Run a round of any clients, whose replies need not be Flower's."""
-    opened = begin_round(method, state, clients.size, seed, manifest)
-    return end_round(method, opened, clients, seed, manifest, server=server)
+    opened = begin_round(method, state, clients.size, seed, manifest=manifest, server=server)
+    pooled = end_round(opened, clients)
+    return pooled.state, pooled
 
 
 def bare_reply(arrays: dict[str, Any], metrics: dict[str, Any]) -> RecordDict:

@@ -17,8 +17,8 @@ from bfl.posteriors import Manifest, Posterior
 from bfl.posteriors.manifest import Parameter
 from strategies import NaiveWeightedAveraging
 from strategies.method import Method
+from strategies.round import TrainingRequest
 from strategies.server_state import ServerState
-from strategies.training_request import TrainingRequest
 from strategies.updates import ClientUpdate
 
 SIZE, CLIENTS = 3, 4

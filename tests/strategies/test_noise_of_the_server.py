@@ -18,8 +18,8 @@ from bfl.federation.privacy.difference import difference
 from bfl.posteriors import Posterior
 from strategies.method import Method
 from strategies.privacy import PoolNoise, pool_noise
+from strategies.round import TrainingRequest
 from strategies.server_state import ServerState
-from strategies.training_request import TrainingRequest
 from strategies.updates import ClientUpdate
 
 PRIVATE: dict[str, Any] = {
@@ -72,10 +72,12 @@ class Clients:
     def train(
         self, request: TrainingRequest, on_refused: Callable[[int], None]
     ) -> Iterator[ClientUpdate]:
+        [problem] = request.problems
         for client, posterior in self.sent.items():
-            self.seen.append(request.problem(posterior, 1))
+            update = ClientUpdate(client, posterior, 5, {}, {})
+            self.seen.append(problem(update))
             if self.seen[-1] is None:
-                yield ClientUpdate(client, posterior, 5, {}, {})
+                yield update
 
 
 def test_without_a_client_the_pool_differs_by_no_more_than_its_update_can_be_long() -> None:

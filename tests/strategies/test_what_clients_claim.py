@@ -81,7 +81,7 @@ def test_what_pooling_makes_of_point_parameters_is_checked_too(
         pooled.posterior.point[1] = -1.0
         return pooled
 
-    monkeypatch.setattr("strategies.round.pool_updates", careless)
+    monkeypatch.setattr("strategies.pool_updates.pool_updates", careless)
     strategy = strategies.PosteriorPooling(rule="nwa", weighting="equal", manifest=MANIFEST)
     with pytest.raises(RunError, match=r"round 1, pooling: .*'norm/moving_variance' has 1 of 2"):
         strategy.start(make_grid(make_app()), posterior_to_arrays(START), num_rounds=1)

@@ -32,6 +32,11 @@ class Refinement(Component, UsesServer, ABC):
     """
 
     @property
+    def idle(self) -> bool:
+        """True if the pooled posterior stays as it is."""
+        return False
+
+    @property
     def needs_models(self) -> bool:
         """True if it needs the models of all clients of a round at once, held in memory."""
         return False
@@ -71,6 +76,11 @@ refinements: Registry[Refinement] = Registry("refinement", "bfl.aggregation.refi
 @refinements.register("none")
 class NoRefinement(Refinement):
     """The pooled posterior as it is."""
+
+    @property
+    def idle(self) -> bool:
+        """True."""
+        return True
 
     def refine(self, context: RoundContext) -> Refined:
         """Return the pooled posterior."""

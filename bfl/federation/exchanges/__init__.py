@@ -34,6 +34,12 @@ class Exchange(Component):
         return None
 
     @property
+    def packs(self) -> bool:
+        """True if anything but the posterior itself travels."""
+        own = type(self)
+        return own.pack is not Exchange.pack or own.unpack is not Exchange.unpack
+
+    @property
     def clients_check(self) -> frozenset[str]:
         """The keys of parts of the server's that clients are sent as well, to check what it says.
 

@@ -144,6 +144,12 @@ def _declared(declared: Iterable[DeclaredArray]) -> str:
 
 _STATE_NAME = re.compile("[A-Za-z0-9_-]*")
 
+_OF_A_ROUND = (
+    *("begin_server", "broadcast", "sent", "replies", "fold"),
+    *("begin_client", "conclude", "commit"),
+)
+"""The functions of a part that a round asks."""
+
 Arrays = Mapping[str, npt.NDArray[Any]]
 """Arrays by name: a state, or what travels besides a posterior."""
 
@@ -252,10 +258,12 @@ class Part(Component):
             that give the same name share one.
         keeps_on_clients: Whether its state has a half on clients, which a lost one is then missed
             of; False for a state of the server alone.
+        acts: Whether it overrides any of the functions of a round; no round asks one that does not.
     """
 
     state_name: ClassVar[str] = ""
     keeps_on_clients: ClassVar[bool] = True
+    acts: ClassVar[bool] = False
 
     @classmethod
     def __pydantic_init_subclass__(cls, **kwargs: Any) -> None:
@@ -271,6 +279,7 @@ class Part(Component):
                 "'-' and '_', for instance "
                 f"{re.sub('[^A-Za-z0-9_-]+', '-', cls.state_name).strip('-') or 'state'!r}"
             )
+        cls.acts = any(getattr(cls, name) is not getattr(Part, name) for name in _OF_A_ROUND)
 
     @property
     def client_state_name(self) -> str:

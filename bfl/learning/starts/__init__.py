@@ -18,7 +18,13 @@ from bfl.registry import Registry
 
 
 class Start(Part):
-    """Says where a client's optimizer begins in a round."""
+    """Says where a client's optimizer begins in a round.
+
+    Attributes:
+        elsewhere: Whether that is ever anywhere but at the received posterior.
+    """
+
+    elsewhere: ClassVar[bool] = True
 
     @abstractmethod
     def begin(
@@ -163,6 +169,8 @@ class PosteriorStart(Start):
 
     Source: Fischer et al. (2024), Algorithm 1.
     """
+
+    elsewhere: ClassVar[bool] = False
 
     def requires(self) -> frozenset[str]:
         """Return that variances are received."""

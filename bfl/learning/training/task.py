@@ -111,7 +111,7 @@ class LocalTask:
     key_labels: tuple[int | str, ...]
     seed: int
     optimizer_state: Mapping[str, npt.NDArray[Any]] = field(default_factory=dict)
-    keeps_optimizer: bool = True
+    keeps_optimizer: bool = False
     start: Posterior | None = None
     offsets: Arrays = field(default_factory=dict)
     personal: PersonalTask | None = None

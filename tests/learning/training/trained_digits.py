@@ -59,6 +59,7 @@ def make_task(
         key_labels=labels,
         seed=seed,
         optimizer_state=optimizer_state or {},
+        keeps_optimizer=True,
     )
 
 

@@ -1,0 +1,203 @@
+"""The options of a client's round: which there are, in which order, and when each is on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import lru_cache
+
+from flwr.app import RecordDict
+
+from bfl import randomness
+from bfl.configuration.privacy import says_nothing_measured
+from bfl.federation.exchanges import unpacked
+from bfl.federation.outgoing import sent as sent_update
+from bfl.federation.privacy.normals import SystemNormals
+from bfl.federation.wire import ARRAYS, EXTRAS, vectors_to_arrays
+from clients.evaluation import EvaluatesModels
+from clients.examples import private_metrics
+from clients.heads import KeepsHead
+from clients.local_round import LocalRound, Option
+from clients.masked import Masked, StaysInRange
+from clients.node import Node
+from clients.personal import TrainsPersonalModel
+from clients.process import cached_configuration
+from clients.state import (
+    PartStates,
+    client_state,
+    keeps_state,
+    named_optimizer,
+    optimizer_arrays,
+    received_extras,
+    taken_up,
+)
+
+
+def options_of(local: LocalRound) -> list[Option]:
+    """Return the options of a round, new ones, in their order."""
+    task, beside = local.task, EXTRAS in local.message.content
+    return [
+        option() for option in _chosen(task.configuration, local.node, task.partition_id, beside)
+    ]
+
+
+@lru_cache(maxsize=256)
+def _chosen(text: str, node: Node, partition_id: int, beside: bool) -> tuple[type[Option], ...]:
+    """Return the options of a client in a run.
+
+    Args:
+        text: The run's configuration.
+        node: The client's node.
+        partition_id: Which client it plays.
+        beside: Whether the server has sent anything besides the posterior.
+    """
+    configuration = cached_configuration(text, node.plugins)
+    parts, keys = configuration.parts, configuration.keys
+    keeps_optimizer = keys.optimizer_state == "keep"
+    masked = configuration.exchange.secure_sums is not None
+    hostile = configuration.attacks(partition_id)
+    private = says_nothing_measured(configuration)
+    evaluates = keys.judged_by == "clients" or bool(node.dataset)
+    options: dict[type[Option], bool] = {
+        Masked: masked,
+        KeepsState: keeps_optimizer or keeps_state(parts),
+        HasParts: bool(parts) or beside,
+        Packs: configuration.exchange.packs,
+        StaysInRange: masked and any(part.draws for part in configuration.outgoing),
+        Attacks: hostile,
+        ChangesUpdate: not hostile and any(part.active for part in configuration.outgoing),
+        KeepsHead: configuration.shared.partial,
+        TrainsPersonalModel: configuration.personalization.active,
+        KeepsOptimizer: keeps_optimizer,
+        StartsElsewhere: configuration.start.elsewhere,
+        CorrectsGradients: configuration.correction.active,
+        DrawsAnew: configuration.example_privacy.active and not node.simulated,
+        SaysNothingMeasured: private,
+        EvaluatesModels: evaluates and not private,
+    }
+    return tuple(option for option, on in options.items() if on)
+
+
+class KeepsState(Option):
+    """Arrays that a client keeps from round to round; they count once the server has pooled it."""
+
+    def begin(self, local: LocalRound) -> None:
+        """Take up what was kept in the last round that was pooled."""
+        self._store = client_state(local.context, local.node, local.task)
+        local.kept = taken_up(self._store, local.task)
+
+    def conclude(self, local: LocalRound) -> None:
+        """Keep what this round leaves."""
+        self._store.save(local.task.server_round, local.keeps)
+
+
+class HasParts(Option):
+    """The client half of the method's parts."""
+
+    def begin(self, local: LocalRound) -> None:
+        """Give the parts their states, and what the server has sent for them."""
+        parts, received = local.configuration.parts, local.from_server
+        local.broadcast = received_extras(local.message.content, parts, received)
+        local.states = PartStates.of(parts, local.kept, local.task, received)
+
+    def conclude(self, local: LocalRound) -> None:
+        """Have the parts say what is sent besides the posterior, and kept."""
+        trained = local.result.trained(local.asked, local.sent, local.broadcast)
+        trained = replace(trained, received=local.from_server, **local.concluded)
+        local.extras, kept = local.states.conclude(trained)
+        local.keeps |= kept
+
+
+class Packs(Option):
+    """An exchange that packs updates: the parts go on from what the server unpacks."""
+
+    def conclude(self, local: LocalRound) -> None:
+        """Pack the posterior, and take it for sent as it is unpacked."""
+        exchange = local.configuration.exchange
+        self._packed = exchange.pack(local.sent, local.from_server)
+        local.sent = unpacked(exchange, self._packed, local.from_server)
+
+    def answer(self, local: LocalRound, content: RecordDict) -> RecordDict:
+        """Send what was packed."""
+        content[ARRAYS] = vectors_to_arrays(self._packed)
+        return content
+
+
+class Attacks(Option):
+    """A hostile client: it trains, and sends something else."""
+
+    def conclude(self, local: LocalRound) -> None:
+        """Corrupt what is sent."""
+        configuration, task = local.configuration, local.task
+        keyed = ("attack", task.server_round, task.partition_id)
+        generator = randomness.generator(configuration.keys.seed, *keyed)
+        corrupted = configuration.attack.corrupt(local.sent, local.from_server, generator)
+        # It knows what is checked, and stays where it is not refused at once.
+        local.sent = local.manifest.raised(corrupted)
+
+
+class ChangesUpdate(Option):
+    """The chain that an update passes on its way out, such as clipping and noise."""
+
+    def conclude(self, local: LocalRound) -> None:
+        """Send what the chain makes of what was learnt."""
+        task, configuration = local.task, local.configuration
+        keyed = ("outgoing", task.server_round, task.partition_id)
+        normals = (
+            randomness.generator(configuration.keys.seed, *keyed)
+            if local.node.simulated
+            else SystemNormals()
+        )
+        local.sent = sent_update(configuration.outgoing, local.sent, local.from_server, normals)
+
+
+class KeepsOptimizer(Option):
+    """An optimizer that goes on with its arrays from round to round."""
+
+    def prepare(self, local: LocalRound) -> None:
+        """Go on with what was kept."""
+        state = optimizer_arrays(local.kept)
+        local.local_settings |= {"optimizer_state": state, "keeps_optimizer": True}
+
+    def conclude(self, local: LocalRound) -> None:
+        """Keep it."""
+        local.keeps |= named_optimizer(local.result.optimizer_state)
+
+
+class StartsElsewhere(Option):
+    """Training begins at another posterior than the received one."""
+
+    def prepare(self, local: LocalRound) -> None:
+        """Say where it begins."""
+        start, seed = local.configuration.start, local.configuration.keys.seed
+        local.local_settings["start"] = start.begin(
+            local.states.of_part(start),
+            local.received,
+            lambda: local.network.initial_posterior(seed),
+        )
+
+
+class CorrectsGradients(Option):
+    """Vectors that are added to the gradient of every step."""
+
+    def prepare(self, local: LocalRound) -> None:
+        """Give training the offsets."""
+        correction = local.configuration.correction
+        state = local.states.of_part(correction)
+        offsets = correction.checked_offsets(state, local.broadcast, local.received)
+        local.local_settings["offsets"] = offsets
+
+
+class DrawsAnew(Option):
+    """Noise that protects single examples, at a node of its own: from the system's randomness."""
+
+    def prepare(self, local: LocalRound) -> None:
+        """Have training draw from there."""
+        local.local_settings["draws"] = SystemNormals()
+
+
+class SaysNothingMeasured(Option):
+    """A client whose update is private: it says no number that it has measured."""
+
+    def conclude(self, local: LocalRound) -> None:
+        """Leave what is known anyway."""
+        local.metrics = private_metrics(local.task, local.node, local.configuration)

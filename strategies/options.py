@@ -1,0 +1,297 @@
+"""The options of a round on the server: which there are, in which order, and what each does."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from bfl.aggregation.client_models import ClientModels
+from bfl.aggregation.pooling import CLIPPED
+from bfl.aggregation.precision_spread import PrecisionSpread
+from bfl.aggregation.server import RoundContext
+from bfl.errors import NotFiniteError, PosteriorError, RunError
+from bfl.federation.parts import Arrays, Counts, DeclaredArray
+from bfl.posteriors import Posterior
+from strategies.pool_sums import collect_sums
+from strategies.server_state import beyond_float32
+from strategies.updates import ClientUpdate
+
+if TYPE_CHECKING:
+    from strategies.method import Method
+    from strategies.round import OpenRound
+
+
+class Option:
+    """Something that a round does on the server besides pooling where a method asks for it.
+
+    The functions are called in this order, each of the first of a round's options first; one that
+    is not overridden does nothing.
+    """
+
+    def begin(self, opened: OpenRound) -> None:
+        """Add to what clients are asked."""
+
+    def coming(self, opened: OpenRound, updates: Iterator[ClientUpdate]) -> Iterator[ClientUpdate]:
+        """Return the updates that are pooled in place of those that come."""
+        return updates
+
+    def add(self, update: ClientUpdate, weight: float) -> None:
+        """Note an update as it is pooled, and its weight, whose scale is the same for all."""
+
+    def conclude(self, opened: OpenRound) -> None:
+        """Make of the pool what the round leads to."""
+
+    def refine(self, opened: OpenRound) -> None:
+        """Go on from the pooled round, which an interrupted server may have left."""
+
+
+def options_of(method: Method) -> tuple[type[Option], ...]:
+    """Return the options of a method, in their order."""
+    masked = method.exchange.secure_sums is not None
+    options: dict[type[Option], bool] = {
+        CollectsSums: masked,
+        MeasuresSpread: method.pooling.by_precision and not masked,
+        NoisesPool: method.pool_noise is not None,
+        MovesPool: not method.server_optimizer.idle,
+        FoldsParts: bool(method.parts),
+        RefinesPool: not (method.refinement.idle and method.predictive.idle),
+    }
+    return tuple(option for option, on in options.items() if on)
+
+
+class CollectsSums(Option):
+    """An exchange whose updates are masked: the server learns sums, by messages of their own."""
+
+    def begin(self, opened: OpenRound) -> None:
+        """Have sums collected in place of updates."""
+        opened.collect, opened.by_replies = collect_sums, False
+
+
+class MeasuresSpread(Option):
+    """The spread of clients' variances, for a rule that pools by precisions."""
+
+    def begin(self, opened: OpenRound) -> None:
+        """Begin with no client."""
+        self._spread = PrecisionSpread()
+
+    def add(self, update: ClientUpdate, weight: float) -> None:
+        """Add a client."""
+        self._spread.add(update.posterior, weight)
+
+    def conclude(self, opened: OpenRound) -> None:
+        """Record what was measured."""
+        opened.metrics |= self._spread.metrics(opened.state.posterior, opened.posterior)
+
+
+class NoisesPool(Option):
+    """Privacy's noise on the pool.
+
+    It comes before the server's step and the floor: what is made of the noised pool is no further
+    release.
+    """
+
+    def begin(self, opened: OpenRound) -> None:
+        """Have updates refused that the noise would not hide."""
+        noise, previous = opened.method.pool_noise, opened.state.posterior
+        assert noise is not None
+        self._noise = noise
+        opened.request.problems.append(lambda update: noise.problem(update.posterior, previous))
+
+    def coming(self, opened: OpenRound, updates: Iterator[ClientUpdate]) -> Iterator[ClientUpdate]:
+        """Return updates whose pool is not rounded before its noise, if the server adds any.
+
+        To round it would let a client move it further than by its update.
+        """
+        if not self._noise.draws:
+            return updates
+        return (replace(each, posterior=_in_float64(each.posterior)) for each in updates)
+
+    def conclude(self, opened: OpenRound) -> None:
+        """Add the noise; the record has nothing that was counted of the pool before it."""
+        opened.posterior = self._noise(opened.posterior, opened.state.posterior, opened.counts)
+        opened.metrics.pop(CLIPPED, None)
+
+
+def _in_float64(posterior: Posterior) -> Posterior:
+    return Posterior(**{name: v.astype(np.float64) for name, v in posterior.vectors().items()})
+
+
+class MovesPool(Option):
+    """A server optimizer, which makes another step of the one to the pool."""
+
+    def conclude(self, opened: OpenRound) -> None:
+        """Make the step."""
+        state, manifest = opened.state, opened.manifest
+        opened.changes["server_optimizer"], opened.posterior = opened.method.server_optimizer.apply(
+            state.server_optimizer,
+            state.posterior,
+            opened.posterior,
+            opened.request.server_round,
+            moves_point=manifest.trainable_points if manifest else None,
+        )
+
+
+class Combination:
+    """The sums over the pooled clients; the memory does not grow with their number.
+
+    Args:
+        declared: The arrays that each client sends.
+    """
+
+    def __init__(self, declared: Sequence[DeclaredArray]) -> None:
+        self._declared = declared
+        self._sums: dict[str, npt.NDArray[np.float64]] = {
+            array.name: np.zeros(array.shape) for array in declared
+        }
+        self._weight = 0.0
+
+    def add(self, arrays: Arrays, weight: float) -> None:
+        """Add what a client has sent, in float64.
+
+        Args:
+            arrays: The arrays, checked.
+            weight: The client's weight in the pooling, in the scale of all others'.
+        """
+        self._weight += weight
+        for array in self._declared:
+            sent = arrays[array.name].astype(np.float64)
+            self._sums[array.name] += sent if array.combined == "sum" else weight * sent
+
+    def combined(self) -> dict[str, npt.NDArray[np.float64]]:
+        """Return the sum or the weighted mean of each array, by name.
+
+        Raises:
+            ValueError: A mean is asked for, and no client with a weight has been added.
+        """
+        if self._weight <= 0 and any(array.combined != "sum" for array in self._declared):
+            raise ValueError("nothing to average: no client with a positive weight was added")
+        return {
+            array.name: self._sums[array.name]
+            if array.combined == "sum"
+            else self._sums[array.name] / self._weight
+            for array in self._declared
+        }
+
+
+class FoldsParts(Option):
+    """The server half of the method's parts."""
+
+    def begin(self, opened: OpenRound) -> None:
+        """Send what the parts broadcast, and ask for what they declare.
+
+        Raises:
+            RunError: What they would send has values that their declarations rule out.
+        """
+        method, state, request = opened.method, opened.state, opened.request
+        self._declared = request.declared = method.declared(state.posterior)
+        self._combination = Combination(self._declared)
+        request.broadcast = method.sent_extras(state.parts, state.posterior)
+        request.problems.append(lambda update: self._problem(opened, update.extras))
+
+    def _problem(self, opened: OpenRound, extras: Arrays) -> str | None:
+        """Return why what one client has sent would end the run of all; None if it does not."""
+        if not extras:
+            return None
+        method, state, request = opened.method, opened.state, opened.request
+        alone = Counts(len(request.partition_ids), 1, opened.clients, request.server_round)
+        single = Combination(self._declared)
+        single.add(extras, 1.0)
+        with np.errstate(over="ignore", invalid="ignore"):
+            folded = method.fold(state.parts, single.combined(), alone)
+            problem = beyond_float32(folded)
+            try:
+                if not problem:
+                    method.sent_extras(folded, state.posterior)
+            except RunError as error:
+                problem = str(error)
+        return f"with the arrays besides the posterior {problem}" if problem else None
+
+    def add(self, update: ClientUpdate, weight: float) -> None:
+        """Add what a client has sent besides its posterior."""
+        self._combination.add(update.extras, weight)
+
+    def conclude(self, opened: OpenRound) -> None:
+        """Fold the sums into the parts' states."""
+        combined = self._combination.combined()
+        opened.changes["parts"] = opened.method.fold(opened.state.parts, combined, opened.counts)
+
+
+class RefinesPool(Option):
+    """A refinement of the pool, and models that predict besides it.
+
+    A round may be kept between the two, so that a kill costs no training.
+    """
+
+    def begin(self, opened: OpenRound) -> None:
+        """Take up the round that an interrupted server has pooled, if there is one."""
+        method = opened.method
+        needed = method.refinement.needs_models or method.predictive.needs_models
+        self._models: list[ClientUpdate] | None = [] if needed else None
+        self._keeps = opened.unfinished if method.refinement.keeps_pooled_round else None
+        if self._keeps:
+            opened.pooled = self._keeps.after(opened.state, opened.manifest)
+        self._taken_up = opened.pooled is not None
+
+    def add(self, update: ClientUpdate, weight: float) -> None:
+        """Keep a client's model, where all are needed at once."""
+        if self._models is not None:
+            self._models.append(update)
+
+    def refine(self, opened: OpenRound) -> None:
+        """Refine the pooled round.
+
+        Raises:
+            RunError: It cannot be refined, or what it is refined to is no posterior.
+        """
+        if not self._taken_up:
+            opened.pooled = replace(opened.result, models=self._client_models(opened))
+            if self._keeps:
+                self._keeps.save(opened.state, opened.pooled)
+        try:
+            self._refine(opened)
+        except RunError:
+            if self._keeps:  # a resume would meet the same: its clients train again
+                self._keeps.clear()
+            raise
+
+    def _refine(self, opened: OpenRound) -> None:
+        method, pooled = opened.method, opened.result
+        used = opened.parametrization.used_variance
+        context = RoundContext(
+            seed=opened.seed,
+            server_round=pooled.state.server_round,
+            previous=opened.state.posterior,
+            pooled=pooled.state.posterior,
+            sampler=method.sampler,
+            clients=pooled.models.computing_with(used) if pooled.models else None,
+            server=opened.server,
+        )
+        try:
+            refined = method.refinement.refine(context)
+        except (NotFiniteError, PosteriorError) as error:
+            raise RunError(
+                f"round {context.server_round}, refinement '{method.refinement.name}': {error}; "
+                "the clients' values, or the refinement's own steps, are too large for the network"
+            ) from error
+        kept = method.predictive.keep(context)
+        following = replace(pooled.state, posterior=refined.posterior, predictive=kept)
+        following.check(opened.manifest)
+        opened.pooled = replace(
+            pooled, state=following, metrics={**pooled.metrics, **refined.metrics}
+        )
+
+    def _client_models(self, opened: OpenRound) -> ClientModels | None:
+        if not self._models:
+            return None
+        return ClientModels(
+            posteriors=tuple(update.posterior for update in self._models),
+            partition_ids=tuple(update.partition_id for update in self._models),
+            num_examples=tuple(update.num_examples for update in self._models),
+            previous=opened.state.posterior,
+            average=opened.result.state.posterior,
+            manifest=opened.manifest,
+        )
