@@ -34,10 +34,11 @@ def add_to(commands: argparse._SubParsersAction[argparse.ArgumentParser]) -> Non
     )
     finish.add_argument("folder", type=path_argument, metavar="RUN", help="the run's folder")
     add_run_config_to(finish, "as for bfl close")
-    finish.add_argument(
-        "--backend", default="ray", metavar="{ray,serial}", help="as in simulations"
-    )
     finish.set_defaults(run=finish_run)
+    for command in (close, finish):
+        command.add_argument(
+            "--backend", default="ray", metavar="{ray,serial}", help="as in simulations"
+        )
 
 
 def close_run(given: argparse.Namespace) -> None:
