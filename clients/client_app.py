@@ -227,7 +227,8 @@ def _train(
         likelihood_examples=task.likelihood_examples,
         **local.local_settings,
     )
-    local.asked, local.result = local_task, trainer.train(data.images, labels, local_task)
+    answers = labels if data.targets is None else data.targets
+    local.asked, local.result = local_task, trainer.train(data.images, answers, local_task)
     local.sent, local.metrics = local.result.posterior, _measured(local, started)
     for option in reversed(options):
         option.conclude(local)

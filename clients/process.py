@@ -22,10 +22,11 @@ from bfl.texts import from_json
 
 @dataclass(frozen=True)
 class TrainingData:
-    """Training images (N, H, W, C) and labels (N,)."""
+    """Training images (N, H, W, C), labels (N,), and numbers (N,) in their place in regression."""
 
     images: Images
     labels: npt.NDArray[np.integer[Any]]
+    targets: npt.NDArray[np.floating[Any]] | None = None
 
     @property
     def image_shape(self) -> tuple[int, int, int]:
@@ -85,7 +86,8 @@ def own_data(location: str, reading: Reading = AS_STORED) -> TrainingData:
 
 
 def _training_data(dataset: Dataset) -> TrainingData:
-    return TrainingData(images=dataset.train_images, labels=dataset.train_labels)
+    targets = np.asarray(dataset.trained_on, np.float32) if dataset.target else None
+    return TrainingData(dataset.train_images, dataset.train_labels, targets)
 
 
 def start_tensorflow() -> None:

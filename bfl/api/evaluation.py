@@ -50,7 +50,7 @@ def evaluated(
     others = list(foreign_images(sources, data_dir, dataset))
     predictions = predict(dataset.test_images)
     shown = [(each.name, each.near, {"": predict(each.images)}) for each in others]
-    images, labels = dataset.test_images, dataset.test_labels
+    images, labels = dataset.test_images, dataset.tested_on
     return {
         "data": data,
         "examples": predictions.examples,

@@ -144,11 +144,20 @@ class Predictions:
         Raises:
             RunError: The file cannot be written.
         """
-        buffer = io.BytesIO()
-        np.savez_compressed(buffer, **self.arrays())  # type: ignore[arg-type]
-        target = given_path(path, "path")
-        try:
-            write_atomically(target, buffer.getvalue())
-        except OSError as error:
-            raise RunError(f"cannot write {target}: {error.strerror or error}") from error
-        return target
+        return save_arrays(self.arrays(), path)
+
+
+def save_arrays(arrays: Mapping[str, npt.NDArray[Any]], path: str | os.PathLike[str]) -> Path:
+    """Write arrays as a NumPy archive (.npz), and return its path.
+
+    Raises:
+        RunError: The file cannot be written.
+    """
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
+    target = given_path(path, "path")
+    try:
+        write_atomically(target, buffer.getvalue())
+    except OSError as error:
+        raise RunError(f"cannot write {target}: {error.strerror or error}") from error
+    return target

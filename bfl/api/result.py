@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy.typing as npt
 
@@ -17,6 +17,7 @@ from bfl.data.images import Images
 from bfl.errors import ConfigurationError, DataError, unknown_name
 from bfl.evaluation.prediction.predictions import FloatArray
 from bfl.evaluation.prediction.predictions import Predictions as Statistics
+from bfl.evaluation.regression.mixtures import Mixtures
 from bfl.evaluation.uncertainty import measure_all
 from bfl.experiments.results.run_folder import (
     BEST_POSTERIOR,
@@ -127,6 +128,11 @@ class Result:
         """One name per class."""
         return self._network.class_names
 
+    @property
+    def predicts_numbers(self) -> bool:
+        """True if the run has predicted numbers (``task="regression"``), and not classes."""
+        return self._network.target is not None
+
     def predict(
         self, images: npt.ArrayLike | DataFrame, *, samples: int | None = None
     ) -> Predictions:
@@ -149,6 +155,8 @@ class Result:
                 the run's model or inference.
         """
         network = self._network
+        if network.target:
+            raise DataError("the run predicts numbers: call predict_numbers")
         _checked_samples(samples)
         statistics = self._statistics(self._inputs(images), samples)
         return Predictions(
@@ -160,6 +168,25 @@ class Result:
             class_names=network.class_names,
             sets=statistics.sets,
         )
+
+    def predict_numbers(
+        self, rows: npt.ArrayLike | DataFrame, *, samples: int | None = None
+    ) -> Mixtures:
+        """Return the predictive distributions of a run with ``task="regression"``.
+
+        Args:
+            rows: A data frame with the run's columns.
+            samples: As for ``predict``.
+
+        Raises:
+            DataError: As for ``predict``; or the run predicts classes.
+            ConfigurationError: As for ``predict``.
+        """
+        if not self._network.target:
+            raise DataError("the run predicts classes: call predict")
+        _checked_samples(samples)
+        found: Any = self._statistics(self._inputs(rows), samples)
+        return cast(Mixtures, found)
 
     def evaluate(
         self,
@@ -236,6 +263,8 @@ class Result:
 
         if draw is not None and (not isinstance(draw, int) or isinstance(draw, bool) or draw < 0):
             raise ConfigurationError(f"draw is {draw!r}; allowed: None, or a whole number from 0")
+        if self._network.target:
+            raise DataError("the run predicts numbers, and a Keras model gives probabilities")
         posterior, manifest = self._posterior
         return keras_model(self._network, manifest, posterior, draw)
 

@@ -9,13 +9,14 @@ from typing import Any
 from rich.console import Console
 
 from bfl.api import Predictions, load
-from bfl.api.predictions import checked_images
+from bfl.api.predictions import checked_images, save_arrays
 from bfl.api.result import POSTERIORS
 from bfl.commands.image_files import USUAL_NAMES, read_images
 from bfl.commands.terminal import check_new, path_argument
 from bfl.data.datasets.pixels import dark_pixels
 from bfl.data.datasets.table import SUFFIXES, read_table
 from bfl.errors import DataError
+from bfl.evaluation.regression.mixtures import Mixtures
 from bfl.experiments.results.table import results_table
 
 SHOWN = 10
@@ -83,6 +84,9 @@ def predict_images(given: argparse.Namespace) -> None:
         if not table:
             for line in dark_pixels(str(given.data), checked_images(images, result.image_shape)):
                 print(line)
+        if result.predicts_numbers:
+            _print_numbers(result.predict_numbers(images, samples=given.samples), output)
+            return
         predictions = result.predict(images, samples=given.samples)
     except DataError as error:
         raise DataError(f"{given.data}: {error}") from error
@@ -91,6 +95,18 @@ def predict_images(given: argparse.Namespace) -> None:
         print(f"and {len(predictions) - SHOWN} more")
     print(f"{len(predictions)} predictions of {predictions.samples} samples: ", end="")
     print(predictions.save(output))
+
+
+def _print_numbers(predictions: Mixtures, output: Path) -> None:
+    """Write predicted numbers, and print the first with their standard deviations."""
+    deviations = predictions.uncertainty["predictive-variance"] ** 0.5
+    rows = [
+        {"row": index, "mean": predictions.mean[index], "deviation": deviations[index]}
+        for index in range(min(SHOWN, predictions.examples))
+    ]
+    Console().print(results_table(rows, "Predictions"))
+    print(f"{predictions.examples} predictions of {predictions.samples} samples: ", end="")
+    print(save_arrays(predictions.arrays(), output))
 
 
 def _rows(predictions: Predictions) -> list[dict[str, Any]]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from bfl.configuration.component_slots import SLOTS, ComponentSlot, base_of
 from bfl.configuration.keys import SERVER_ONLY_KEYS, Keys
+from bfl.configuration.numbers import needs_of_classes
 from bfl.configuration.requirements import Choice, conflicts, properties
 from bfl.configuration.strategies import Strategy
 from bfl.configuration.without_network import needs_of_a_network
@@ -53,6 +54,7 @@ def all_contradictions(
     problems += _of_personal_models(configuration)
     problems += [*_of_heads(configuration), *_hidden(configuration), *_of_closing(configuration)]
     problems += needs_of_a_network(configuration.keys, configuration)
+    problems += needs_of_classes(configuration.keys, configuration)
     chain = configuration.outgoing
     problems += filter(None, (order_problem(chain), length_problem(chain)))
     kinds = [kind for kind in SLOTS if not (on_client and kind.server_only)]

@@ -56,7 +56,11 @@ class Keys(pydantic.BaseModel):
         "for testing, the same mixture of classes and the same for every seed",
     )
     target: str = Field(
-        "", description="column of a table that has the classes; empty: target, label, class or y"
+        "", description="column of a table that is predicted; empty: target, label, class or y"
+    )
+    task: Literal["classification", "regression"] = Field(
+        "classification",
+        description="whether a table's target is a class, or a number with Gaussian noise",
     )
     columns_left_out: str = Field(
         "",
@@ -319,6 +323,7 @@ class Keys(pydantic.BaseModel):
             self.test_share,
             self.target,
             self.columns_left_out,
+            self.task,
         )
 
     def clients_judge(self, server_round: int) -> bool:

@@ -13,10 +13,13 @@ from bfl.configuration.configuration import Configuration
 from bfl.configuration.pairs import Value
 from bfl.configuration.settings import default_values
 from bfl.data.datasets import source_and_location
-from bfl.data.datasets.reading import LEFT_OUT, TARGET, TEST_SHARE
+from bfl.data.datasets.reading import LEFT_OUT, TARGET, TASK, TEST_SHARE
 from bfl.evaluation.metrics import metrics
 from bfl.learning.priors import priors
 from bfl.registry import Registry
+
+READ_BY_SOURCES = (TEST_SHARE, TARGET, LEFT_OUT, TASK)
+"""Keys that some sources of data sets go by."""
 
 
 def unread_settings(configuration: Configuration, given: Iterable[str]) -> list[str]:
@@ -91,7 +94,7 @@ def _switches() -> tuple[Switch, ...]:
         Switch(_if_batches_are_secret, frozenset({"batch-size"})),
         Switch(_if_other_is("attack", "none"), frozenset({"attackers"})),
         Switch(_if_other_is("image-size", 0), frozenset({"image-fit"})),
-        *(Switch(_if_no_data_set_reads(k), frozenset({k})) for k in (TEST_SHARE, TARGET, LEFT_OUT)),
+        *(Switch(_if_no_data_set_reads(k), frozenset({k})) for k in READ_BY_SOURCES),
         Switch(_if_other_is("pretrain-examples", 0.0), beginning="pretrain-"),
         Switch(
             _if_other_is("server-data", ""),

@@ -132,7 +132,7 @@ def _evaluate(
         _tell(context, numbers)
         return numbers, None
     numbers |= write_evaluation(
-        folder, predictions, test.test_labels, settings, posterior, ensemble=ensemble
+        folder, predictions, test.tested_on, settings, posterior, ensemble=ensemble
     )
     of_foreign, foreign = _besides_closing(context, posterior, samples, predictions, closed)
     of_corrupted, corrupted = _corrupted(context, posterior, samples, predictions, closed)
@@ -144,7 +144,7 @@ def _evaluate(
         CollapseWatch(folder, context.progress.say).look(numbers, samples, FINAL_EVALUATION)
 
     def of_some(positions: Positions) -> dict[str, float]:
-        some, labels = predictions.take(positions), test.test_labels[positions]
+        some, labels = predictions.take(positions), test.tested_on[positions]
         taken = {name: [each.take(positions) for each in rows] for name, rows in corrupted.items()}
         return {
             **evaluate(some, labels, settings),
@@ -168,7 +168,7 @@ def _besides_closing(
     With the foreign images, and the predictions for them.
     """
     evaluator = context.evaluator
-    settings, labels = evaluator.configuration.values, evaluator.dataset.test_labels
+    settings, labels = evaluator.configuration.values, evaluator.dataset.tested_on
 
     def predicted(images: Images | None, closed: Closed | None) -> Predictions:
         found: Predictions = evaluator.predict(

@@ -16,7 +16,8 @@ from bfl.data.datasets.base import (
     said_of,
     source_and_location,
 )
-from bfl.data.datasets.reading import AS_STORED, Reading
+from bfl.data.datasets.reading import AS_STORED, TASK, Reading
+from bfl.errors import ConfigurationError
 from bfl.files import given_path
 
 __all__ = [
@@ -127,4 +128,9 @@ def load_dataset(dataset: str, data_dir: str | Path = "", reading: Reading = AS_
         DataError: The data cannot be had, or are not what their format promises.
     """
     source, location, folder = _parse(dataset, data_dir)
+    if reading.regression and TASK not in source.reads_keys:
+        raise ConfigurationError(
+            f"task is '{reading.task}' and dataset is '{dataset}', which has classes; allowed: "
+            'a table, or task="classification"'
+        )
     return source.load_in(reading, location, folder)

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from bfl.data.datasets.encoding import Encoding
+from bfl.data.datasets.encoding import Column, Encoding
 from bfl.data.datasets.pixels import dark_pixels
 from bfl.data.datasets.reading import Reading, refuse_nested
 from bfl.data.images import Images
@@ -40,6 +40,7 @@ _NAMED = 10
 """Greatest number of absent classes that a message names."""
 
 Labels = npt.NDArray[np.int64]
+Targets = npt.NDArray[np.float32 | np.float64]
 
 
 @dataclass(frozen=True)
@@ -80,6 +81,10 @@ class Dataset:
         train_columns: What partitions may go by, of each training example, such as its site.
         test_columns: The same of each test example.
         encoding: What the columns of a table have become here; None: these are images.
+        target: Mean and deviation of the numbers that are predicted; None: classes are. Its labels
+            are then below the median, and above, for what goes by labels, such as partitions.
+        train_targets: The numbers of the training examples, (N,), in their unit.
+        test_targets: Those of the test examples, (M,).
     """
 
     name: str
@@ -93,6 +98,22 @@ class Dataset:
     train_columns: Columns = field(default_factory=dict)
     test_columns: Columns = field(default_factory=dict)
     encoding: Encoding | None = None
+    target: Column | None = None
+    train_targets: Targets | None = None
+    test_targets: Targets | None = None
+
+    @property
+    def trained_on(self) -> Labels | Targets:
+        """Labels, or numbers with the mean 0 and the deviation 1: what training compares with."""
+        if self.target is None or self.train_targets is None:
+            return self.train_labels
+        standard = (self.train_targets - self.target.mean) / self.target.deviation
+        return np.asarray(standard, np.float32)
+
+    @property
+    def tested_on(self) -> Labels | Targets:
+        """Labels, or numbers in their own unit: what predictions are compared with."""
+        return self.test_labels if self.test_targets is None else self.test_targets
 
     @property
     def num_classes(self) -> int:
@@ -108,12 +129,12 @@ class Dataset:
     @cached_property
     def train_digest(self) -> str:
         """Digest of the training images and labels, computed once."""
-        return digest_of(self.train_images, self.train_labels)
+        return digest_of(self.train_images, self.train_labels, *_given(self.train_targets))
 
     @cached_property
     def test_digest(self) -> str:
         """Digest of the test images and labels, computed once."""
-        return digest_of(self.test_images, self.test_labels)
+        return digest_of(self.test_images, self.test_labels, *_given(self.test_targets))
 
     def task_of_each(self, clients: int) -> tuple[Task, ...]:
         """Return the task of each client, in the order of partition ids.
@@ -169,6 +190,10 @@ class Dataset:
                 f"{self.name}: the images of {test} are {self.test_images.shape[1:]} (height, "
                 f"width, channels), those of {train} are {self.train_images.shape[1:]}"
             )
+
+
+def _given(targets: Targets | None) -> list[Targets]:
+    return [] if targets is None else [targets]
 
 
 def said_of(dataset: Dataset) -> list[str]:

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 MOST_CATEGORIES = 100
 """Most categories of a column; more are rather names than kinds."""
 
+LEAST_NOISE = 1e-6
+"""Least variance of the noise of a number that is predicted, where the number's own is 1."""
+
 GREY = 127.5
 """Place of a column's mean on the scale of pixels, and its standard deviation there."""
 
@@ -38,6 +41,23 @@ class Column:
     categories: tuple[str, ...] = ()
     mean: float = 0.0
     deviation: float = 1.0
+
+    @classmethod
+    def of(cls, name: str, numbers: npt.NDArray[np.float64]) -> Column:
+        """Return a column of numbers; the deviation of constant ones counts as 1."""
+        return cls(name, mean=float(numbers.mean()), deviation=float(numbers.std()) or 1.0)
+
+    @classmethod
+    def from_dict(cls, column: Mapping[str, Any]) -> Column:
+        """Return the column that JSON has.
+
+        Raises:
+            TypeError, KeyError, ValueError: It is something else.
+        """
+        categories = tuple(map(str, column["categories"]))
+        return cls(
+            str(column["name"]), categories, float(column["mean"]), float(column["deviation"])
+        )
 
     def encoded(self, values: Series[Any], where: str) -> npt.NDArray[np.float64]:
         """Return (N, 1) standardised numbers, or (N, C) zeros and ones.
@@ -132,17 +152,7 @@ class Encoding:
         Raises:
             TypeError, KeyError, ValueError: It is something else.
         """
-        return cls(
-            tuple(
-                Column(
-                    str(column["name"]),
-                    tuple(map(str, column["categories"])),
-                    float(column["mean"]),
-                    float(column["deviation"]),
-                )
-                for column in columns
-            )
-        )
+        return cls(tuple(map(Column.from_dict, columns)))
 
 
 def check_columns(names: Sequence[str], rows: DataFrame, where: str) -> None:
@@ -161,8 +171,7 @@ def _column(values: Series[Any], where: str) -> Column:
     name = str(values.name)
     _check_complete(values, where)
     if _is_numeric(values):
-        numbers = values.to_numpy(np.float64)
-        return Column(name, mean=float(numbers.mean()), deviation=float(numbers.std()) or 1.0)
+        return Column.of(name, values.to_numpy(np.float64))
     if values.dtype.kind in "mM":
         raise DataError(
             f"{where}: column '{name}' holds dates, which are no inputs; make numbers of them, or "

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from bfl.data.datasets.base import Dataset
 
 SIZE, CHANNELS, FIT, TEST_SHARE = "image-size", "image-channels", "image-fit", "test-share"
-TARGET, LEFT_OUT = "target", "columns-left-out"
+TARGET, LEFT_OUT, TASK = "target", "columns-left-out", "task"
 """The configuration keys."""
 
 _NESTED = re.compile(r"\s*(padded|resized)\s*:\s*([0-9]+)([0-9x]*)\s*:\s*(.*)", re.IGNORECASE)
@@ -37,8 +37,9 @@ class Reading:
         channels: 1 or 3; 0: as they are.
         fit: How they get the size: ``resize``, or ``pad``, which repeats their edges.
         test_share: Share of the examples that is for testing, where nothing else says which are.
-        target: Name of a table's column of classes; empty: the usual ones are tried.
+        target: Name of a table's column that is predicted; empty: the usual ones are tried.
         left_out: Names of a table's columns that are no inputs, with commas.
+        task: Whether that is a class, or a number.
         encoding: What a table's columns become; None: by its own training rows.
     """
 
@@ -48,6 +49,7 @@ class Reading:
     test_share: float = 0.2
     target: str = ""
     left_out: str = ""
+    task: str = "classification"
     encoding: Encoding | None = None
 
     @classmethod
@@ -60,6 +62,7 @@ class Reading:
             float(values.get(TEST_SHARE, cls.test_share)),
             str(values.get(TARGET, "")),
             str(values.get(LEFT_OUT, "")),
+            str(values.get(TASK, cls.task)),
         )
 
     def values(self) -> dict[str, str | int | float]:
@@ -69,8 +72,15 @@ class Reading:
             found |= {SIZE: self.size, CHANNELS: self.channels, FIT: self.fit}
         if self.test_share != AS_STORED.test_share:
             found[TEST_SHARE] = self.test_share
+        if self.regression:
+            found[TASK] = self.task
         named = {TARGET: self.target, LEFT_OUT: self.left_out}
         return found | {key: names for key, names in named.items() if names}
+
+    @property
+    def regression(self) -> bool:
+        """True if a table's target is a number."""
+        return self.task == "regression"
 
     @property
     def columns_left_out(self) -> list[str]:

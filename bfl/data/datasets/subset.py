@@ -122,4 +122,5 @@ def with_test_examples(dataset: Dataset, amount: float) -> Dataset:
         test_images=dataset.test_images[kept],
         test_labels=dataset.test_labels[kept],
         test_columns={name: values[kept] for name, values in dataset.test_columns.items()},
+        test_targets=None if dataset.test_targets is None else dataset.test_targets[kept],
     )

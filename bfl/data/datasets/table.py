@@ -4,25 +4,31 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from bfl.data.datasets.base import Dataset, dataset_sources
-from bfl.data.datasets.encoding import Encoding, check_columns
+import numpy as np
+import numpy.typing as npt
+
+from bfl.data.datasets.base import Dataset, Labels, dataset_sources
+from bfl.data.datasets.encoding import Column, Encoding, check_columns
 from bfl.data.datasets.labels import numbered_classes
 from bfl.data.datasets.paths import PathSource
-from bfl.data.datasets.reading import AS_STORED, LEFT_OUT, TARGET, TEST_SHARE, Reading
+from bfl.data.datasets.reading import AS_STORED, LEFT_OUT, TARGET, TASK, TEST_SHARE, Reading
 from bfl.data.datasets.subset import train_and_test
 from bfl.data.partitions.base import Columns
 from bfl.errors import DataError
 
 if TYPE_CHECKING:
-    from pandas import DataFrame
+    from pandas import DataFrame, Series
 
 TARGETS = ("target", "label", "class", "y")
 """Usual names of the column of classes, in the order of preference."""
 
 COLUMNS = ".columns.json"
 """Ending of the file beside a table that says its columns and classes, as network.json does."""
+
+HALVES = ("at most the median", "above the median")
+"""Classes of a table whose target is a number, for what goes by labels, such as partitions."""
 
 PARQUET = (".parquet", ".pq")
 SUFFIXES = (".csv", *PARQUET)
@@ -33,15 +39,15 @@ SUFFIXES = (".csv", *PARQUET)
 class Table(PathSource):
     """A table of rows and named columns: ``table:FILE.csv`` or ``table:FILE.parquet``.
 
-    The column ``target`` has the classes, as texts or numbers; ``test-share`` of the rows are for
-    testing. All other columns but ``columns-left-out`` are inputs: numbers are standardised by the
-    training rows of all clients, and categories become an input each, 0 or 1. A file
-    FILE.columns.json, which is another run's network.json, says means, deviations, categories and
-    classes beforehand. It takes a network of dense layers, such as ``model="mlp"``. Partitions may
-    go by any column.
+    The column ``target`` has the classes, as texts or numbers, or with ``task="regression"`` a
+    number; ``test-share`` of the rows are for testing. All other columns but ``columns-left-out``
+    are inputs: numbers are standardised by the training rows of all clients, and categories become
+    an input each, 0 or 1. A file FILE.columns.json, which is another run's network.json, says
+    means, deviations, categories and classes beforehand. It takes a network of dense layers, such
+    as ``model="mlp"``. Partitions may go by any column.
     """
 
-    reads_keys: ClassVar[frozenset[str]] = frozenset({TEST_SHARE, TARGET, LEFT_OUT})
+    reads_keys: ClassVar[frozenset[str]] = frozenset({TEST_SHARE, TARGET, LEFT_OUT, TASK})
 
     def files(self, location: str, data_dir: Path | None) -> tuple[Path, ...]:
         """Return the table's path, and that of what says its columns, if there is one."""
@@ -61,31 +67,30 @@ class Table(PathSource):
         check_columns(left_out, rows, f"{path} ({LEFT_OUT})")
         if rows[target].isna().any():
             row = int(rows[target].isna().to_numpy().argmax()) + 1
-            raise DataError(f"{path}: row {row} has no value in column '{target}', its class")
-        values = rows[target].to_numpy()
-        texts = values.astype(str) if values.dtype.kind == "O" else values
-        known, names = _columns_file(path)
-        try:
-            classes = numbered_classes({f"column '{target}'": texts}, names)
-        except DataError as error:
-            raise DataError(f"{path}: {error}") from error
-        labels = classes.labels[0]
-        train, test = train_and_test(labels, reading.test_share)
+            raise DataError(f"{path}: row {row} has no value in column '{target}', its target")
+        known = _columns_file(path, regression=reading.regression)
+        answers = _answers(path, rows[target], known.names, regression=reading.regression)
+        train, test = train_and_test(answers.labels, reading.test_share)
         inputs = rows.drop(columns=[target, *left_out])
-        encoding = reading.encoding or known or Encoding.of(inputs.iloc[train], str(path))
+        encoding = reading.encoding or known.encoding or Encoding.of(inputs.iloc[train], str(path))
         here = f"its columns are standardised by its own {train.size} training rows"
-        said = [classes.here] if known else [here, classes.here]
+        said = [answers.here] if known.encoding else [here, answers.here]
+        numbers = [None if answers.numbers is None else answers.numbers[p] for p in (train, test)]
+        scale = known.target or (None if numbers[0] is None else Column.of(target, numbers[0]))
         dataset = Dataset(
             name=f"{self.name}:{location}",
             train_images=encoding.encoded(inputs.iloc[train], str(path)),
-            train_labels=labels[train],
+            train_labels=answers.labels[train],
             test_images=encoding.encoded(inputs.iloc[test], str(path)),
-            test_labels=labels[test],
-            class_names=classes.names,
+            test_labels=answers.labels[test],
+            class_names=answers.names,
             numbered_here="; ".join(filter(None, said)),
             train_columns=_columns(rows.iloc[train]),
             test_columns=_columns(rows.iloc[test]),
             encoding=encoding,
+            target=scale,
+            train_targets=numbers[0],
+            test_targets=numbers[1],
         )
         dataset.check()
         return dataset
@@ -113,17 +118,55 @@ def read_table(path: Path) -> DataFrame:
     return rows.reset_index(drop=True)
 
 
-def _columns_file(path: Path) -> tuple[Encoding | None, tuple[str, ...]]:
-    """Return the encoding and the classes that the file beside a table says; None without one."""
+class _Known(NamedTuple):
+    """Knowledge of a table beforehand: its encoding, the classes, and the scale of its target."""
+
+    encoding: Encoding | None = None
+    names: tuple[str, ...] = ()
+    target: Column | None = None
+
+
+def _columns_file(path: Path, *, regression: bool) -> _Known:
+    """Return what the file beside a table says; nothing without one."""
     beside = path.with_suffix(COLUMNS)
     if not beside.is_file():
-        return None, ()
+        return _Known()
     try:
         content = json.loads(beside.read_text(encoding="utf-8"))
         names = tuple(map(str, content["class-names"]))
-        return Encoding.from_list(content["columns"]), names
+        scale = Column.from_dict(content["target"]) if regression else None
+        return _Known(Encoding.from_list(content["columns"]), names, scale)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{beside} is no network.json of a run on a table: {error!r}") from error
+
+
+class _Answers(NamedTuple):
+    """A table's target: labels (N,), their names, what is to be said of them, and numbers (N,)."""
+
+    labels: Labels
+    names: tuple[str, ...]
+    here: str
+    numbers: npt.NDArray[np.float64] | None = None
+
+
+def _answers(
+    path: Path, column: Series[Any], names: tuple[str, ...], *, regression: bool
+) -> _Answers:
+    values = column.to_numpy()
+    if regression:
+        if values.dtype.kind not in "iuf" or not np.isfinite(values).all():
+            raise DataError(
+                f"{path}: column '{column.name}' is to be predicted as a number (task), and holds "
+                f'{values.dtype}; allowed: numbers that are finite, or task="classification"'
+            )
+        numbers = np.asarray(values, np.float64)
+        return _Answers((numbers > np.median(numbers)).astype(np.int64), HALVES, "", numbers)
+    try:
+        texts = values.astype(str) if values.dtype.kind == "O" else values
+        classes = numbered_classes({f"column '{column.name}'": texts}, names)
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from error
+    return _Answers(classes.labels[0], classes.names, classes.here)
 
 
 def _target(path: Path, rows: DataFrame, target: str) -> str:

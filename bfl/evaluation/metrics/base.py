@@ -11,6 +11,8 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.evaluation.prediction.predictions import FloatArray, IntArray, Predictions
+from bfl.evaluation.regression.metrics import regression_metrics
+from bfl.evaluation.regression.mixtures import Mixtures
 from bfl.registry import Component, Registry
 
 
@@ -114,13 +116,15 @@ metrics: Registry[Metric] = Registry("metric", "bfl.evaluation.metrics")
 
 
 def evaluate(
-    predictions: Predictions, labels: npt.ArrayLike, settings: Mapping[str, Any] | None = None
+    predictions: Predictions | Mixtures,
+    labels: npt.ArrayLike,
+    settings: Mapping[str, Any] | None = None,
 ) -> dict[str, float]:
-    """Return every registered metric by name, in the order of the names.
+    """Return every registered metric by name, in the order of the names; of numbers, theirs.
 
     Args:
         predictions: The predictions for N examples.
-        labels: (N,) true classes, integers in [0, C).
+        labels: (N,) true classes, integers in [0, C), or numbers.
         settings: The configuration, of which each metric takes its own keys.
 
     Raises:
@@ -133,6 +137,8 @@ def evaluate(
         >>> evaluate(predictions, [0, 0])["accuracy"]
         1.0
     """
+    if isinstance(predictions, Mixtures):
+        return regression_metrics(predictions, np.asarray(labels))
     checked = checked_labels(predictions, labels)
     return {
         name: metrics.create(name, settings).compute(predictions, checked)

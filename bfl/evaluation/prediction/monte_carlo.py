@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -60,6 +61,7 @@ class Predictor:
         precision: What the predictions are computed in.
         role: What tells the networks that predict from others alike, see ``build_network``.
         batch_size: Images in one forward pass.
+        statistics: Makes what sums up the samples, by what the network predicts.
     """
 
     def __init__(
@@ -70,7 +72,9 @@ class Predictor:
         *,
         role: str = "",
         batch_size: int = 128,
+        statistics: Callable[[], Any] = PredictionStatistics,
     ) -> None:
+        self.statistics = statistics
         self.manifest = of.manifest
         self.network = build_predictor(of, architecture, precision, role)
         self._of = of
@@ -104,18 +108,20 @@ class Predictor:
         """
         varies = self.network.inference.stochastic_prediction or posterior.size > 0
         parametrization = self._of.inference.parametrization
-        statistics = PredictionStatistics()
+        statistics = self.statistics()
         for sample in range(samples if varies else 1):
             values = drawn_values(posterior, seed, labels, sample, parametrization)
             drawn = self.logits(values, posterior.point, images, seed, (*labels, sample))
             statistics.add_logits(drawn)
-        return statistics.result()
+        found: Predictions = statistics.result()
+        return found
 
     def predict_at_mean(self, posterior: Posterior, images: Images) -> Predictions:
         """Return the predictions of the one model at q(θ)'s mean for images (N, H, W, C)."""
-        statistics = PredictionStatistics()
+        statistics = self.statistics()
         statistics.add_logits(self.logits_at_mean(posterior, images))
-        return statistics.result()
+        found: Predictions = statistics.result()
+        return found
 
     def logits_at_mean(self, posterior: Posterior, images: Images) -> npt.NDArray[Any]:
         """Return the logits (N, C) of the one model at q(θ)'s mean for images (N, H, W, C)."""

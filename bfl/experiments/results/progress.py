@@ -16,6 +16,7 @@ from bfl.federation.privacy.accountant import EPSILON, EXAMPLE_EPSILON
 # What a round's line shows, where the round has it, and how it is called there.
 _SHOWN = {
     "accuracy": "accuracy",
+    "root-mean-squared-error": "RMSE",
     "negative-log-likelihood": "NLL",
     "expected-calibration-error": "ECE",
     recorded(TRAIN_LIKELIHOOD): "train NLL",

@@ -18,6 +18,7 @@
 | ``closing.npz`` | what the closing round has found: a last layer, a density of features, … |
 | ``best-posterior.npz`` | that of the best round so far, with the round, and metric and value |
 | ``predictions.npz`` | labels, mean probabilities and uncertainties of the test examples |
+| ``regression.npz`` | of a run that predicts numbers: targets, means, variances, in its place |
 | ``metrics.json`` | metrics, mean uncertainties and retention areas; written last of all |
 | ``clients.json`` | how each client's models do on its own test data; where clients evaluate |
 | ``foreign.json`` | how well each uncertainty tells foreign images (``ood-dataset``) |
@@ -71,6 +72,7 @@ POSTERIOR = "posterior.npz"
 BEST_POSTERIOR = "best-posterior.npz"
 CLOSING = "closing.npz"
 PREDICTIONS = "predictions.npz"
+REGRESSION = "regression.npz"
 METRICS = "metrics.json"
 CLIENTS = "clients.json"
 RETENTION = "retention.json"
@@ -83,6 +85,7 @@ FIGURES = "figures"
 FINAL_RESULTS = (
     METRICS,
     PREDICTIONS,
+    REGRESSION,
     RETENTION,
     ENSEMBLE,
     CLIENTS,

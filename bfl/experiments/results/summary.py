@@ -12,6 +12,8 @@ from bfl.evaluation.evaluated_ensemble import EvaluatedEnsemble, prefixed
 from bfl.evaluation.metrics import ExampleMetric, evaluate, metrics
 from bfl.evaluation.prediction import Predictions
 from bfl.evaluation.prediction_sets import set_numbers
+from bfl.evaluation.regression.metrics import CURVES
+from bfl.evaluation.regression.mixtures import Mixtures
 from bfl.evaluation.uncertainty import (
     RetentionCurve,
     mean_uncertainties,
@@ -19,7 +21,7 @@ from bfl.evaluation.uncertainty import (
     uncertainties,
 )
 from bfl.evaluation.uncertainty.retention import random_gain, retention_gain
-from bfl.experiments.results.run_folder import ENSEMBLE, RETENTION, RunFolder
+from bfl.experiments.results.run_folder import ENSEMBLE, REGRESSION, RETENTION, RunFolder
 from bfl.posteriors import Posterior
 
 RANDOM = "random"
@@ -31,7 +33,9 @@ GRID = np.arange(1, 101) / 100
 
 
 def retention_curves(
-    predictions: Predictions, labels: npt.ArrayLike, settings: Mapping[str, Any] | None = None
+    predictions: Predictions | Mixtures,
+    labels: npt.ArrayLike,
+    settings: Mapping[str, Any] | None = None,
 ) -> dict[str, dict[str, RetentionCurve]]:
     """Return the retention curve of each metric by each uncertainty that asks for one.
 
@@ -51,6 +55,8 @@ def retention_curves(
     Source:
         Fischer et al. (2024), section 3.3 and Fig. 2.
     """
+    if isinstance(predictions, Mixtures):
+        return _curves_of_numbers(predictions, np.asarray(labels))
     ranks = _ranks(predictions, settings)
     return {
         metric.name: {by: retention_curve(values, rank) for by, rank in ranks.items()}
@@ -98,8 +104,19 @@ def _ranks(
     }
 
 
+def _curves_of_numbers(
+    predictions: Mixtures, targets: npt.NDArray[np.float64]
+) -> dict[str, dict[str, RetentionCurve]]:
+    """Return the retention curve of each value of numbers, by predictive variance alone."""
+    by = "predictive-variance"
+    rank = predictions.uncertainty[by]
+    return {n: {by: retention_curve(of(predictions, targets), rank)} for n, of in CURVES.items()}
+
+
 def summarize(
-    predictions: Predictions, labels: npt.ArrayLike, settings: Mapping[str, Any] | None = None
+    predictions: Predictions | Mixtures,
+    labels: npt.ArrayLike,
+    settings: Mapping[str, Any] | None = None,
 ) -> dict[str, float]:
     """Return the numbers of ``metrics.json``.
 
@@ -126,7 +143,7 @@ def describe_posterior(posterior: Posterior) -> dict[str, float]:
 
 def write_evaluation(
     folder: RunFolder,
-    predictions: Predictions,
+    predictions: Predictions | Mixtures,
     labels: npt.ArrayLike,
     settings: Mapping[str, Any] | None = None,
     posterior: Posterior | None = None,
@@ -154,6 +171,10 @@ def write_evaluation(
         numbers.update(describe_posterior(posterior))
     if ensemble is not None:
         numbers.update(write_ensemble(folder, ensemble, settings))
+    if isinstance(predictions, Mixtures):
+        folder.write_arrays(REGRESSION, {"targets": np.asarray(labels), **predictions.arrays()})
+        folder.write_json(RETENTION, _on_grid(curves))
+        return numbers
     folder.write_predictions(predictions, labels)
     gains = retention_gains(predictions, labels, settings)
     folder.write_json(RETENTION, {**_on_grid(curves), "gains": gains})
@@ -188,7 +209,7 @@ def write_ensemble(
 
 
 def _numbers(
-    predictions: Predictions,
+    predictions: Predictions | Mixtures,
     labels: npt.ArrayLike,
     settings: Mapping[str, Any] | None,
     curves: Mapping[str, Mapping[str, RetentionCurve]],
@@ -200,7 +221,7 @@ def _numbers(
         for metric, by_uncertainty in curves.items()
         for by, curve in by_uncertainty.items()
     }
-    of_sets = set_numbers(predictions, labels)
+    of_sets = {} if isinstance(predictions, Mixtures) else set_numbers(predictions, labels)
     return {**evaluate(predictions, labels, settings), **of_sets, **means, **areas}
 
 

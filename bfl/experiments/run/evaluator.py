@@ -17,6 +17,7 @@ from bfl.data.images import Images
 from bfl.evaluation.metrics import evaluate
 from bfl.evaluation.prediction.monte_carlo import Predictor
 from bfl.evaluation.prediction.predictions import Predictions
+from bfl.evaluation.regression.mixtures import statistics_of
 from bfl.evaluation.uncertainty import mean_uncertainties
 from bfl.experiments.results.best import VALIDATION
 from bfl.learning.networks.network import build_network
@@ -53,7 +54,12 @@ class EvaluationNetwork:
         return cls(
             initial=division.shared_of(network.initial_posterior(configuration.keys.seed)),
             manifest=division.shared,
-            predictor=Predictor(network, configuration.architecture, precision),
+            predictor=Predictor(
+                network,
+                configuration.architecture,
+                precision,
+                statistics=statistics_of(dataset.target),
+            ),
         )
 
 
@@ -174,9 +180,9 @@ class Evaluator:
             samples=self.configuration.keys.evaluate_mc_samples,
             purpose=server_round,
         )
-        return self._evaluated(predictions, self.dataset.test_labels)
+        return self._evaluated(predictions, self.dataset.tested_on)
 
-    def _evaluated(self, predictions: Predictions, labels: Positions) -> dict[str, float]:
+    def _evaluated(self, predictions: Predictions, labels: npt.ArrayLike) -> dict[str, float]:
         settings = self.configuration.values
         return {
             **evaluate(predictions, labels, settings),

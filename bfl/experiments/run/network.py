@@ -7,7 +7,7 @@ whatever has become of the keys that do not concern prediction.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any, TypeVar
 
 import pydantic
@@ -16,7 +16,7 @@ from bfl.configuration import Configuration
 from bfl.configuration.configuration import Value, settings_of
 from bfl.configuration.messages import refused_values
 from bfl.data.datasets import Dataset
-from bfl.data.datasets.encoding import Encoding
+from bfl.data.datasets.encoding import Column, Encoding
 from bfl.errors import ConfigurationError, DataError
 from bfl.experiments.results.environment import describe_environment
 from bfl.experiments.results.run_folder import NETWORK, RunFolder
@@ -49,6 +49,7 @@ class NetworkDescription:
         threads: TensorFlow's threads in the process that evaluated the run; None if not known.
         versions: The versions of the packages that the bits depend on.
         encoding: What the columns of a table become; None: the network takes images.
+        target: Mean and deviation of the numbers that it predicts; None: it predicts classes.
     """
 
     image_shape: tuple[int, int, int]
@@ -57,6 +58,7 @@ class NetworkDescription:
     threads: int | None
     versions: Mapping[str, str | None]
     encoding: Encoding | None = None
+    target: Column | None = None
 
     @classmethod
     def of(
@@ -84,6 +86,7 @@ class NetworkDescription:
             threads=threads,
             versions={name: environment[name] for name in VERSIONS},
             encoding=dataset.encoding,
+            target=dataset.target,
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -98,6 +101,7 @@ class NetworkDescription:
             "threads": self.threads,
             "versions": dict(self.versions),
             **({"columns": self.encoding.to_list()} if self.encoding else {}),
+            **({"target": asdict(self.target)} if self.target else {}),
         }
 
     @classmethod
@@ -126,6 +130,7 @@ class NetworkDescription:
             threads=None if threads is None else int(threads),
             versions=dict(content["versions"]),
             encoding=Encoding.from_list(content["columns"]) if "columns" in content else None,
+            target=Column.from_dict(content["target"]) if "target" in content else None,
         )
 
     @property

@@ -307,21 +307,35 @@ def normalized_images(images: Any) -> Any:
     return tf.cast(images, tf.float32) / 127.5 - 1.0
 
 
+def as_labels(labels: npt.NDArray[Any]) -> Any:
+    """Return labels (N,) as a tensor: int32 classes, or float32 numbers."""
+    return tf.constant(labels, tf.float32 if labels.dtype.kind == "f" else tf.int32)
+
+
 def of_images(
     function: Callable[..., Any], network: Network, *others: Any, autograph: bool = True
 ) -> Callable[..., Any]:
-    """Return a function of images and other tensors as a graph, traced once a type of images.
+    """Return a function of images and other tensors as a graph, traced once a type of them.
 
     Args:
         function: What is traced.
         network: The network whose images (N, H, W, C) it takes first.
-        others: The specifications of the other tensors.
+        others: The specifications of the other tensors; None for labels (N,) of any type.
         autograph: Whether its Python is converted.
     """
 
-    @lru_cache(maxsize=2)
-    def graph(dtype: Any) -> Any:
-        images = tf.TensorSpec([None, *network.image_shape], dtype)
-        return tf.function(function, input_signature=[images, *others], autograph=autograph)
+    @lru_cache(maxsize=4)
+    def graph(images: Any, *labels: Any) -> Any:
+        of_labels = iter(labels)
+        signature = [
+            tf.TensorSpec([None, *network.image_shape], images),
+            *(tf.TensorSpec([None], next(of_labels)) if o is None else o for o in others),
+        ]
+        return tf.function(function, input_signature=signature, autograph=autograph)
 
-    return lambda images, *arguments: graph(images.dtype)(images, *arguments)
+    def call(images: Any, *arguments: Any) -> Any:
+        pairs = zip(others, arguments, strict=True)
+        labels = [given.dtype for other, given in pairs if other is None]
+        return graph(images.dtype, *labels)(images, *arguments)
+
+    return call

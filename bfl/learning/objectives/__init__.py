@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from pydantic import Field
 
+from bfl.data.datasets.encoding import LEAST_NOISE
 from bfl.federation.parts import Arrays, Part
 from bfl.posteriors import Manifest, Posterior
 from bfl.registry import Registry
@@ -50,7 +52,7 @@ class Step:
     Attributes:
         network: The network that is trained.
         logits: (B, classes), float32.
-        labels: (B,), int32.
+        labels: (B,), int32 classes, or float32 numbers.
         weights: (B,), 1 for the batch's examples and 0 for those that only fill it up.
         soft_labels: What the logits are compared with besides the labels, if anything.
     """
@@ -78,9 +80,19 @@ class Step:
 
     @cached_property
     def negative_log_likelihood(self) -> Any:
-        """−log p(y | x, θ), summed over the batch's examples, for the θ that were drawn."""
+        """−log p(y | x, θ), summed over the batch's examples, for the θ that were drawn.
+
+        Labels that are numbers have Gaussian noise: of the two outputs one is its mean, the other ρ
+        of its variance softplus(ρ) + 1e-6.
+        """
         from bfl.keras import tf
 
+        if self.labels.dtype.is_floating:
+            mean, rho = tf.unstack(self.logits, axis=-1)
+            variance = tf.nn.softplus(rho) + LEAST_NOISE
+            squares = (self.labels - mean) ** 2 / variance
+            each = 0.5 * (tf.math.log(2 * math.pi * variance) + squares)
+            return tf.reduce_sum(each * self.weights)
         each = tf.nn.sparse_softmax_cross_entropy_with_logits(self.labels, self.logits)
         return tf.reduce_sum(each * self.weights)
 

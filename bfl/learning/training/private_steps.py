@@ -15,9 +15,9 @@ from bfl.keras import tf
 from bfl.learning.augmentations import Augmentation
 from bfl.learning.example_privacy import ExamplePrivacy, PrivateGradients
 from bfl.learning.networks.keys import split
-from bfl.learning.networks.network import normalized_images, of_images
+from bfl.learning.networks.network import as_labels, normalized_images, of_images
 from bfl.learning.training.learner import Batch, Learner
-from bfl.learning.training.task import IntArray, LocalTask
+from bfl.learning.training.task import LocalTask
 
 
 class PrivateSteps:
@@ -54,7 +54,7 @@ class PrivateSteps:
         self._rate_of = rate_of
         self._sizes = [v.shape.num_elements() for v in learner.optimized.variables]
         examples = [
-            tf.TensorSpec([None], tf.int32),
+            None,
             tf.TensorSpec([None, 2], tf.int32),
         ]
         noise = tf.TensorSpec([sum(self._sizes)], tf.float64)
@@ -63,7 +63,7 @@ class PrivateSteps:
         self._run = of_images(self._step, learner.network, *arguments, autograph=False)
 
     def run(
-        self, images: Images, labels: IntArray, task: LocalTask
+        self, images: Images, labels: npt.NDArray[Any], task: LocalTask
     ) -> tuple[npt.NDArray[np.float32], npt.NDArray[np.int64]]:
         """Make all steps of a task, whose beginning is set.
 
@@ -85,7 +85,7 @@ class PrivateSteps:
             noise = self._privacy.noise(sum(self._sizes), draws)
             values = self._run(
                 tf.constant(images[batch]),
-                tf.constant(labels[batch], tf.int32),
+                as_labels(labels[batch]),
                 # One key for each example of the client, whoever else is in the batch.
                 tf.gather(split(keys[number], count), batch),
                 tf.constant(noise),

@@ -19,14 +19,14 @@ from bfl.learning.augmentations import Augmentation
 from bfl.learning.corrections import Correction, corrections
 from bfl.learning.example_privacy import ExamplePrivacy
 from bfl.learning.networks.keys import split
-from bfl.learning.networks.network import Network, normalized_images, of_images
+from bfl.learning.networks.network import Network, as_labels, normalized_images, of_images
 from bfl.learning.objectives import Term, objectives
 from bfl.learning.optimizers import Optimizer
 from bfl.learning.training.companion import Companion, OneModel, PersonalNetwork, TwoModels
 from bfl.learning.training.learner import Batch, vectors
 from bfl.learning.training.private_steps import PrivateSteps
 from bfl.learning.training.separate import learner_of
-from bfl.learning.training.task import IntArray, LocalResult, LocalTask, batches, batches_in_order
+from bfl.learning.training.task import LocalResult, LocalTask, batches, batches_in_order
 from bfl.posteriors import Posterior
 
 Order = tuple[npt.NDArray[np.int32], npt.NDArray[np.float32]]
@@ -108,7 +108,7 @@ class LocalTrainer:
         )
         self._one_gradient = tf.autograph.experimental.do_not_convert(self._gradients)
         examples = [
-            tf.TensorSpec([None], tf.int32),
+            None,
             tf.TensorSpec([None, batch_size], tf.int32),
             tf.TensorSpec([None, batch_size], tf.float32),
             tf.TensorSpec([2], tf.int32),
@@ -118,17 +118,17 @@ class LocalTrainer:
         self._run = of_images(self._steps, network, *examples, rate)
         self._run_gradient = of_images(self._full_gradient, network, *examples)
 
-    def train(self, images: Images, labels: IntArray, task: LocalTask) -> LocalResult:
+    def train(self, images: Images, labels: npt.NDArray[Any], task: LocalTask) -> LocalResult:
         """Return the posterior that a client's local epochs lead to.
 
         Args:
             images: The data set's training images (N_all, H, W, C).
-            labels: Their labels (N_all,).
+            labels: Their labels (N_all,), classes or float32 numbers.
             task: What to do.
         """
         count = int(task.examples.size)
         # Only the client's own become tensors: a process holds the data set once.
-        own = tf.constant(images[task.examples]), tf.constant(labels[task.examples], tf.int32)
+        own = tf.constant(images[task.examples]), as_labels(labels[task.examples])
         gradient = self._gradient(own, task) if self.correction.needs_full_gradient else {}
         self._begin(task, task.start or task.received)
         if self.private_steps:

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
 
 ACCURACY = "accuracy"
+ERROR = "root-mean-squared-error"
 LIKELIHOOD = "negative-log-likelihood"
 EPISTEMIC = "mean-epistemic"
 FEW_ROUNDS = 30
@@ -56,7 +57,7 @@ FEW_ROUNDS = 30
 
 @figures.register("learning-curve")
 class LearningCurve(Figure):
-    """Accuracy and negative log-likelihood of the global model after each evaluated round.
+    """Accuracy, or error, and negative log-likelihood of the global model by evaluated round.
 
     The likelihood on the clients' training data, while they train, is drawn next to that on the
     test data; what training pays for the divergence from the prior, KL / N, has a panel of its own.
@@ -76,7 +77,14 @@ class LearningCurve(Figure):
         panels = 3 if any(value for _, value in diverged) else 2
         figure = new_figure(3.6 * panels, 3.2)
         left, right, *third = figure.subplots(1, panels, sharex=True)
-        _curve(left, curves[ACCURACY], ACCURACY, COLORS[0], "{:.2%}")
+        if errors := finite_points(rounds, ERROR):
+            _round_axis(left)
+            _line(left, errors, COLORS[0])
+            left.set_ylabel("root-mean-squared error")
+        else:
+            _curve(left, curves[ACCURACY], ACCURACY, COLORS[0], "{:.2%}")
+            percent_axis(left.yaxis)
+            left.set_ylabel("accuracy (%)")
         _curve(right, curves[LIKELIHOOD], LIKELIHOOD, COLORS[1], "{:.4f}")
         if trained and curves[LIKELIHOOD]:
             right.lines[0].set_label("test data")
@@ -86,8 +94,6 @@ class LearningCurve(Figure):
             _round_axis(axes)
             _line(axes, diverged, COLORS[2])
             axes.set_ylabel("KL from the prior / N (nats)")
-        percent_axis(left.yaxis)
-        left.set_ylabel("accuracy (%)")
         right.set_ylabel("negative log-likelihood (nats)")
         label_panels(left, right, *third)
         set_title(figure, f"Learning curve{_samples(folder)}", folder)

@@ -28,7 +28,14 @@ from bfl.experiments.results.figures.style import (
     set_title,
     write_counts,
 )
-from bfl.experiments.results.run_folder import CONFIG, ENSEMBLE, PREDICTIONS, RETENTION, RunFolder
+from bfl.experiments.results.run_folder import (
+    CONFIG,
+    ENSEMBLE,
+    PREDICTIONS,
+    REGRESSION,
+    RETENTION,
+    RunFolder,
+)
 from bfl.registry import kebab
 
 if TYPE_CHECKING:
@@ -202,6 +209,8 @@ class RetentionCurves(Figure):
     def compose(self, folder: RunFolder) -> MatplotlibFigure | None:
         """Return the figure."""
         content = folder.read_json(RETENTION)
+        if folder.holds(REGRESSION):  # numbers have no accuracy
+            return None
         figure = new_figure(7.2, 4.6)
         left, right = figure.subplots(1, 2, sharex=True)
         with folder.decoding(RETENTION):

@@ -1,0 +1,1 @@
+"""Regression: predictions that are mixtures of Gaussians, and metrics of them."""
