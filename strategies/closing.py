@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from bfl.closing import Closing
-from bfl.closing.base import DEVIATION, Array, Known
+from bfl.closing.base import DEVIATION, SUMMED, Array, Known
 from bfl.closing.chain import asked, deviations, folded, greatest, implausible, length, told
 from bfl.closing.closed import begun
 from bfl.errors import ConfigurationError, RunError
@@ -146,6 +146,7 @@ def close(
         request = _request(method, state, clients, known, size, number, problem)
         before(f"{whose} {number}")
         who, total = _sums(method, request, clients, problem)
+        known = {**known, SUMMED: np.sort(who)}
         if noise:
             _, root = deviations(chain, known, noise.longest, head.features, head.classes)
             deviation = noise.multiplier * root * math.sqrt(len(who))

@@ -35,6 +35,9 @@ So one example adds at most its square to any sum.
 LONGEST = "longest-features"
 """The array with the longest features, where privacy's noise takes shorter ones."""
 
+SUMMED = "summed-clients"
+"""The array with the partition ids of the clients that a round's sums are of."""
+
 DEVIATION = "noise-deviation"
 """The array with the standard deviation of the noise on a round's sums, in units of ``lengths``."""
 

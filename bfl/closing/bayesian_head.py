@@ -18,6 +18,7 @@ from bfl.closing.base import (
     HEAD,
     LEAST_NOISED,
     LONGEST,
+    SUMMED,
     Array,
     Closing,
     Examples,
@@ -32,8 +33,8 @@ FACTOR, ROTATION = "head-factor", "head-rotation"
 
 PRECISION, EVIDENCE = "head-prior-precision", "head-log-evidence"
 PRIOR_MEAN = "head-prior-mean"
-BEST, LIKELIHOOD = "head-best", "head-log-likelihood"
-"""The best weights so far, and their log-likelihood."""
+BEST, LIKELIHOOD, WHOSE = "head-best", "head-log-likelihood", "head-best-clients"
+"""The best weights so far, their log-likelihood, and n and the clients that it is of."""
 
 PROBIT = "head-probit"
 """The array that is there where predictions are the probit approximation's."""
@@ -62,8 +63,9 @@ class BayesianHead(Closing):
     the data already, δ grows and the layer stays M.
 
     No step is longer than 4‖W‖. A quarter is left of one after which ℓ − δ‖W − M‖²/2 is lower, and
-    the last round keeps the best weights. A round is the last as soon as the next step promises a
-    gain (g − δ(W − M))ᵀd/2 below ``closing-tolerance`` nats an example.
+    the last round keeps the best weights; only sums of the same clients are compared. A round is
+    the last as soon as the next step promises a gain (g − δ(W − M))ᵀd/2 below
+    ``closing-tolerance`` nats an example.
 
     Reference: MacKay (1992), "The evidence framework applied to classification networks"; Daxberger
     et al. (2021), "Laplace redux", for last layers.
@@ -179,7 +181,9 @@ class BayesianHead(Closing):
             gradient = gradient - np.mean(gradient, axis=1, keepdims=True)
         local = Local.of(found, float(sums["log-likelihood"]), gradient, head - own)
         precision, evidence = local.most_probable()
-        if BEST in known:
+        whose = np.append(np.rint(n), known.get(SUMMED, ()))
+        # ℓ over other examples is another function.
+        if BEST in known and np.array_equal(known.get(WHOSE, ()), whose):
             best = np.asarray(known[BEST], np.float64)
             was = float(known[LIKELIHOOD]) - precision * np.sum((best - own) ** 2) / 2
             if not local.likelihood - precision * np.sum((head - own) ** 2) / 2 >= was:
@@ -191,6 +195,7 @@ class BayesianHead(Closing):
             PRIOR_MEAN: own,
             BEST: head,
             LIKELIHOOD: np.array(local.likelihood),
+            WHOSE: whose,
             PRECISION: np.array(precision),
             EVIDENCE: np.array(evidence),
             FACTOR: local.vectors / np.sqrt(local.values + precision)[:, None, :],

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy.special import log_softmax
 
-from bfl.closing.base import ENDED, HEAD, Examples, with_one
-from bfl.closing.bayesian_head import BEST, LIKELIHOOD, PRECISION, BayesianHead
+from bfl.closing.base import ENDED, HEAD, SUMMED, Examples, with_one
+from bfl.closing.bayesian_head import BEST, FACTOR, LIKELIHOOD, PRECISION, WHOSE, BayesianHead
 from bfl.closing.chain import folded, measured, told
 from bfl.closing.closed import begun
 from bfl.closing.curvature import curvature, measure
@@ -68,8 +68,33 @@ def test_a_quarter_is_left_of_a_step_after_which_the_log_posterior_is_lower() ->
     prior = float(good[PRECISION]) * ((head**2).sum() - (best**2).sum()) / 2
     for share, lower in ((0.99, True), (1.01, False)):
         # Likelier than the best weights in both cases, by less than the prior takes, or by more.
-        before = {**known, BEST: best, LIKELIHOOD: good[LIKELIHOOD] - share * prior}
+        before = {
+            **known,
+            BEST: best,
+            LIKELIHOOD: good[LIKELIHOOD] - share * prior,
+            WHOSE: good[WHOSE],
+        }
         expected = best + (head - best) / 4 if lower else good[HEAD]
         np.testing.assert_allclose(after(before)[HEAD], expected, rtol=1e-9)
         last = after(before, closing_rounds=1)
         np.testing.assert_allclose(last[HEAD], best if lower else head, rtol=1e-9)
+
+
+@pytest.mark.parametrize("missing", [{1: 1}, {3: 1}, {1: 1, 2: 0}, {4: 0, 5: 1}])
+def test_clients_that_are_missing_from_a_round_freeze_nothing(missing: dict[int, int]) -> None:
+    """The log-likelihood of fewer examples, or of as many others, is no mark for later ones."""
+    halves = [Examples(PHI[i::2], LABELS[i::2], CLASSES) for i in (0, 1)]
+    chain = (BayesianHead(head_curvature="full", closing_rounds=12, closing_tolerance=0.0),)
+    known: dict[str, Any] = dict(begun(0.3 * DIRECTION, from_head=True))
+    for number in range(1, 13):
+        there = [client for client in (0, 1) if client != missing.get(number)]
+        sums = [measured(chain, told(chain, known), halves[i], halves[i]) for i in there]
+        known[SUMMED] = np.array(there)
+        known = dict(folded(chain, known, np.sum(sums, axis=0), FEATURES, CLASSES))
+    p = np.exp(log_softmax(PHI @ known[HEAD], axis=1))
+    away = known[HEAD] - 0.3 * DIRECTION
+    slope = PHI.T @ (np.eye(CLASSES)[LABELS] - p) - known[PRECISION] * away
+    assert np.abs(slope).max() < 1e-6
+    hessian = curvature("full", measure("full", p, PHI), COUNT, CLASSES).blocks[0]
+    expected = np.linalg.inv(hessian + known[PRECISION] * np.eye(len(hessian)))
+    np.testing.assert_allclose(known[FACTOR][0] @ known[FACTOR][0].T, expected, atol=1e-8)
