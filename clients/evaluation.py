@@ -1,4 +1,4 @@
-"""Evaluation of a client's models on its own test split (``judged-by``) or its own test data."""
+"""Evaluation of a client's models on its own test split (``evaluated-by``) or its own test data."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def evaluated_metrics(
         models: The meme's posterior, and what is kept of the personal model; nothing without one.
     """
     keys = configuration.keys
-    if not keys.clients_judge(task.server_round):
+    if not keys.clients_evaluate(task.server_round):
         return {}
     images, labels = _own_test_images(configuration, task, node)
     if not labels.size:

@@ -56,7 +56,7 @@ def _chosen(text: str, node: Node, partition_id: int, beside: bool) -> tuple[typ
     masked = configuration.exchange.secure_sums is not None
     hostile = configuration.attacks(partition_id)
     private = says_nothing_measured(configuration)
-    evaluates = keys.judged_by == "clients" or bool(node.dataset)
+    evaluates = keys.evaluated_by == "clients" or bool(node.dataset)
     options: dict[type[Option], bool] = {
         Masked: masked,
         KeepsState: keeps_optimizer or keeps_state(parts),

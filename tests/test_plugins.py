@@ -91,7 +91,7 @@ OTHERS: dict[str, dict[str, Any]] = {
     "normalization kept": {
         "model": "resnet8",
         "shared": "without-normalization",
-        "judged-by": "clients",
+        "evaluated-by": "clients",
     },
 }
 """Runs of those documented parts that do not go with that method."""

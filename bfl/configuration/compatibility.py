@@ -145,11 +145,11 @@ def _of_patience(keys: Keys) -> list[str]:
     given = f"patience is {keys.patience}"
     problems = _unvalidated(keys, given, "0")
     # Which round is the last is known when it is over, and its clients have gone.
-    if keys.judged_by == "clients" and keys.evaluate_every != 1:
+    if keys.evaluated_by == "clients" and keys.evaluate_every != 1:
         problems.append(
-            f"{given}, judged-by is 'clients' and evaluate-every {keys.evaluate_every}: in the "
+            f"{given}, evaluated-by is 'clients' and evaluate-every {keys.evaluate_every}: in the "
             "round that patience makes the last no client would evaluate its models; allowed: "
-            'patience 0, evaluate-every=1, or judged-by="server"'
+            'patience 0, evaluate-every=1, or evaluated-by="server"'
         )
     return problems
 

@@ -230,7 +230,7 @@ class Keys(pydantic.BaseModel):
         "no network and does without TensorFlow, and the clients say which parameters there are",
         json_schema_extra=SERVER_ONLY,
     )
-    judged_by: Literal["server", "clients"] = Field(
+    evaluated_by: Literal["server", "clients"] = Field(
         "server",
         description="who evaluates: the server on the test data, or clients as well, each on its "
         "own test split, with the classes of its training examples",
@@ -326,10 +326,10 @@ class Keys(pydantic.BaseModel):
             self.task,
         )
 
-    def clients_judge(self, server_round: int) -> bool:
+    def clients_evaluate(self, server_round: int) -> bool:
         """Return whether clients evaluate their models after a round; they do after the last."""
         due = self.evaluate_every and server_round % self.evaluate_every == 0
-        return self.judged_by == "clients" and bool(due or server_round == self.rounds)
+        return self.evaluated_by == "clients" and bool(due or server_round == self.rounds)
 
     def has(self) -> dict[str, str]:
         """Return which declared properties a run has by keys that pick no part, with the key."""
@@ -339,8 +339,8 @@ class Keys(pydantic.BaseModel):
             **({"server-labels": "server-labels"} if self.server_labels else {}),
             **({"pre-training": "pretrain-examples"} if self.pretrain_examples else {}),
             **(
-                {"judged-heads": "judged-by", "judged-by-clients": "judged-by"}
-                if self.judged_by == "clients"
+                {"evaluated-heads": "evaluated-by", "evaluated-by-clients": "evaluated-by"}
+                if self.evaluated_by == "clients"
                 else {}
             ),
             **({} if self.round_retries else {"asked-once": "round-retries"}),

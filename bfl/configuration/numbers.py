@@ -24,7 +24,7 @@ def needs_of_classes(keys: Keys, parts: Parts) -> Iterator[str]:
         "pretrain-examples": (keys.pretrain_examples, "0"),
         "ood-dataset": (keys.ood_dataset, "''"),
         "corruptions": ("+".join(corruption_names(keys.corruptions)), "'none'"),
-        "judged-by": (keys.judged_by if keys.judged_by == "clients" else "", "'server'"),
+        "evaluated-by": (keys.evaluated_by if keys.evaluated_by == "clients" else "", "'server'"),
         "closing": ("+".join(closing), "'none'"),
         "predictive": ("" if parts.predictive.idle else parts.predictive.name, "'posterior'"),
         "personalization": (

@@ -66,8 +66,8 @@ PROPERTIES: Mapping[str, Property] = {
     "sent-beside": Property(
         "correction", "array that clients send besides their posteriors", 'correction="none"'
     ),
-    "judged-by-clients": Property(
-        "judged-by", "numbers that clients have measured", 'judged-by="server"'
+    "evaluated-by-clients": Property(
+        "evaluated-by", "numbers that clients have measured", 'evaluated-by="server"'
     ),
     "secret-measurements": Property(
         "exchange",
@@ -102,13 +102,13 @@ PROPERTIES: Mapping[str, Property] = {
     "pre-training": Property(
         "pretrain-examples", "start other than the prior", "pretrain-examples=0.0"
     ),
-    "judged-heads": Property(
-        "judged-by", "clients that evaluate, as the server has no head", 'judged-by="clients"'
+    "evaluated-heads": Property(
+        "evaluated-by", "clients that evaluate, as the server has no head", 'evaluated-by="clients"'
     ),
-    "judged-clients": Property(
+    "evaluated-clients": Property(
         "weighting", "evaluation of clients' models by the server", 'weighting="train-size"'
     ),
-    "judged-ensemble": Property(
+    "evaluated-ensemble": Property(
         "predictive", "evaluation of an ensemble by the server", 'predictive="posterior"'
     ),
 }

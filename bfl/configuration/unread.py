@@ -168,7 +168,7 @@ def _if_batches_are_secret(configuration: Configuration) -> str:
 def _if_no_round_is_evaluated(configuration: Configuration) -> str:
     keys = configuration.keys
     # Clients evaluate their last round, whatever else they do.
-    evaluated = keys.evaluate_every or keys.server_data or keys.judged_by == "clients"
+    evaluated = keys.evaluate_every or keys.server_data or keys.evaluated_by == "clients"
     return "" if evaluated else "evaluate-every is 0"
 
 
@@ -179,8 +179,8 @@ def _if_the_servers_network_decides_nothing(configuration: Configuration) -> str
 
 def _if_nobody_evaluates(configuration: Configuration) -> str:
     keys = configuration.keys
-    evaluated = keys.server_evaluates or keys.judged_by == "clients"
-    return "" if evaluated else "server-evaluates is false and judged-by is 'server'"
+    evaluated = keys.server_evaluates or keys.evaluated_by == "clients"
+    return "" if evaluated else "server-evaluates is false and evaluated-by is 'server'"
 
 
 def _if_all_have_heads(configuration: Configuration) -> str:

@@ -117,7 +117,7 @@ class FederatedPersonalization(Preset):
         "pooling": "naive-weighted-averaging",
         "weighting": "train-size",
         "shared": "body",
-        "judged-by": "clients",
+        "evaluated-by": "clients",
     }
 
 

@@ -165,7 +165,7 @@ def own_test_positions(
     Raises:
         ConfigurationError: A client with a personal model or a head of its own has none.
     """
-    if configuration.keys.judged_by != "clients":
+    if configuration.keys.evaluated_by != "clients":
         return None
     known = [part for part in partition if part is not None]
     if not known:
@@ -181,9 +181,9 @@ def own_test_positions(
     empty = [str(k) for k, part in enumerate(found) if part is not None and not part.size]
     if empty and (configuration.personalization.active or configuration.shared.partial):
         raise ConfigurationError(
-            f"judged-by is 'clients', and the clients of partitions {', '.join(empty)} have no "
+            f"evaluated-by is 'clients', and the clients of partitions {', '.join(empty)} have no "
             "test examples to evaluate models of their own with; allowed: more of them "
             f"(test-examples is {configuration.keys.test_examples:g}), a more even partition, or "
-            'judged-by="server"'
+            'evaluated-by="server"'
         )
     return found

@@ -78,13 +78,13 @@ def finish(context: RunContext, posterior: Posterior, known: Known | None = None
     if not (isinstance(evaluator, NoEvaluator) or context.configuration.shared.partial):
         progress.say(f"final evaluation with {samples} Monte Carlo samples")
         numbers, of_some = _evaluate(context, posterior, samples, closed)
-    if context.configuration.keys.judged_by == "clients":
+    if context.configuration.keys.evaluated_by == "clients":
         personalization = context.configuration.personalization
         table = evaluated_clients(
             folder.rounds(),
             of_some,
             context.test_partition,
-            due=context.configuration.keys.clients_judge,
+            due=context.configuration.keys.clients_evaluate,
             models=personalization.models,
         )
         folder.write_json(CLIENTS, table)

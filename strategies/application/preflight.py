@@ -141,7 +141,7 @@ def check_own_test_data(configuration: Configuration, dataset: Dataset, clients:
         ConfigurationError: Naming the partitions; or the data cannot be split as configured.
     """
     own_model = configuration.personalization.active or configuration.shared.partial
-    if own_model and configuration.keys.judged_by == "clients":
+    if own_model and configuration.keys.evaluated_by == "clients":
         own_test_positions(configuration, dataset, _split(configuration, dataset, clients))
 
 
@@ -316,7 +316,7 @@ def unevaluated_personal_models(configuration: Configuration) -> list[str]:
     Only a client has its own: the server evaluates the global model.
     """
     personalization = configuration.personalization
-    if not personalization.active or configuration.keys.judged_by == "clients":
+    if not personalization.active or configuration.keys.evaluated_by == "clients":
         return []
     what = (
         "the global model alone is evaluated"
@@ -324,8 +324,9 @@ def unevaluated_personal_models(configuration: Configuration) -> list[str]:
         else "the global model is evaluated, which nobody trains"
     )
     return [
-        f"personalization is '{personalization.name}' and judged-by is 'server': nobody evaluates "
-        f'the clients\' personal models, and {what}; judged-by="clients" has each client do so'
+        f"personalization is '{personalization.name}' and evaluated-by is 'server': nobody "
+        f"evaluates the clients' personal models, and {what}; "
+        'evaluated-by="clients" has each client do so'
     ]
 
 

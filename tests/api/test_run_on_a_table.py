@@ -27,7 +27,7 @@ def test_a_data_frame_by_site_becomes_predictions(tmp_path: Path) -> None:
         target="outcome",
         columns_left_out="site",
         partition="column:site",
-        judged_by="clients",
+        evaluated_by="clients",
         model="mlp",
         inference="deterministic",
         strategy="nwa",

@@ -51,7 +51,7 @@ def test_numbers_are_predicted_with_their_uncertainty(tmp_path: Path) -> None:
     ("key", "value"),
     [
         ("closing", "bayesian-head"),
-        ("judged-by", "clients"),
+        ("evaluated-by", "clients"),
         ("server-data", "held-back"),
         ("corruptions", "noise"),
         ("predictive", "ensemble"),

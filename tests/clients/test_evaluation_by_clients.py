@@ -26,7 +26,7 @@ CLAMPED = {
     "scale-parametrization": "log-variance",
     "log-variance-clamp": 4.0,
     "initial-scale": 0.001,
-    "judged-by": "clients",
+    "evaluated-by": "clients",
     "evaluate-mc-samples": 3,
 }
 
@@ -105,7 +105,7 @@ def test_a_meme_that_nobody_trains_is_not_judged(
         evaluation, "_own_test_images", lambda *_: (digits.test_images[:IMAGES], right)
     )
     given = {"strategy": "fedavg", "model": "mlp", "personalization": personalization}
-    configuration = resolve({**given, "inference": "deterministic", "judged-by": "clients"})
+    configuration = resolve({**given, "inference": "deterministic", "evaluated-by": "clients"})
     shape = (digits.image_shape, digits.num_classes)
     network, personal = (
         build_network(configuration.architecture, configuration.inference, *shape) for _ in range(2)

@@ -31,7 +31,7 @@ def words(tmp_path: Path) -> list[str]:
 
 
 def classes_of(shared: str, client: int, words: list[str], **node: Any) -> tuple[int, int]:
-    values = {"dataset": f"tasks:{words[0]}:1,{words[1]}:1", "judged-by": "clients"}
+    values = {"dataset": f"tasks:{words[0]}:1,{words[1]}:1", "evaluated-by": "clients"}
     if shared == "all":
         values = {"dataset": words[0]}
     configuration = resolve({"strategy": "fedavg", "shared": shared, "model": "cnn1", **values})

@@ -55,7 +55,7 @@ def test_what_is_measured_is_the_posterior_that_the_client_has_learnt(
 
 
 @pytest.mark.usefixtures("tensorflow")
-def test_where_clients_judge_the_posterior_is_predicted_with_once(
+def test_where_clients_evaluate_the_posterior_is_predicted_with_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its accuracy is the meme's, under its own name in the rounds that are evaluated."""
@@ -70,7 +70,7 @@ def test_where_clients_judge_the_posterior_is_predicted_with_once(
         return original(self, posterior, *given, **named)
 
     monkeypatch.setattr(Predictor, "predict", predict)
-    values = {"model": "mlp", "judged-by": "clients", "evaluate-every": 2, "rounds": 3}
+    values = {"model": "mlp", "evaluated-by": "clients", "evaluate-every": 2, "rounds": 3}
     configuration = resolve({**values, "evaluate-mc-samples": 2})
     trainer = trainer_for(configuration, (8, 8, 1), 10)
     learnt = trainer.network.initial_posterior(0)

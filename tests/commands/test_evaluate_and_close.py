@@ -75,7 +75,7 @@ def test_a_run_is_judged_as_at_its_end(
     assert main([*words, "--output", str(output)]) == 2
 
 
-def test_other_labels_are_judged_by_themselves(closed: bfl.Result, tmp_path: Path) -> None:
+def test_other_labels_are_evaluated_by_themselves(closed: bfl.Result, tmp_path: Path) -> None:
     """A third of the test images, of classes 0 to 4 alone."""
     digits = load_dataset("digits")
     some = np.flatnonzero(digits.test_labels < 5)[::3]

@@ -101,6 +101,7 @@ def test_a_whole_number_does_for_a_number() -> None:
 
 REFUSED: list[tuple[dict[str, Any], list[str]]] = [
     ({"straegy": "nwa"}, ["unknown key 'straegy'", "did you mean 'strategy'"]),
+    ({"judged-by": "clients"}, ["unknown key 'judged-by'", "did you mean 'evaluated-by'"]),
     ({"strategy": "conflaton"}, ["unknown strategy 'conflaton'", "did you mean 'conflation'"]),
     ({"weighting": "trainsize"}, ["did you mean 'train-size'", "max-discrepancy"]),
     ({"partition": "dirichlett"}, ["did you mean 'dirichlet'"]),

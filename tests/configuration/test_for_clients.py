@@ -32,7 +32,7 @@ RUNS: dict[str, dict[str, Any]] = {
         "attack": "sign-flip",
         "attackers": 1,
         "schedule": "step",
-        "judged-by": "clients",
+        "evaluated-by": "clients",
         "pretrain-examples": 100,
         "pretrain-prior": "previous-global",
     },

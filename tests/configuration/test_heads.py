@@ -27,25 +27,25 @@ SECRET: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.mark.parametrize("judged_by", ["server", "clients"])
+@pytest.mark.parametrize("evaluated_by", ["server", "clients"])
 @pytest.mark.parametrize("shared", ["body", "convolutions"])
 @pytest.mark.parametrize("secret", SECRET.values(), ids=SECRET)
 def test_no_value_of_another_key_makes_them_go_together(
-    secret: dict[str, Any], shared: str, judged_by: str
+    secret: dict[str, Any], shared: str, evaluated_by: str
 ) -> None:
     """Two refusals that each name the other's remedy would send a person in a circle."""
-    given = {"strategy": "fedavg", "shared": shared, "judged-by": judged_by, **secret}
+    given = {"strategy": "fedavg", "shared": shared, "evaluated-by": evaluated_by, **secret}
     with pytest.raises(ConfigurationError) as caught:
         resolve(given)
     [line] = [line for line in str(caught.value).splitlines() if "secrecy" in line]
     assert line.startswith(f"shared '{shared}' goes with no secrecy of what clients measure")
-    assert "judged-by" not in line
+    assert "evaluated-by" not in line
     assert 'allowed: exchange="direct" and no noise, or shared all' in line
 
 
 def test_each_goes_without_the_other() -> None:
     for secret in SECRET.values():
         resolve({"strategy": "fedavg", **secret})
-    resolve({"strategy": "fedavg", "shared": "body", "judged-by": "clients"})
+    resolve({"strategy": "fedavg", "shared": "body", "evaluated-by": "clients"})
     quiet = {"outgoing": "clip+noise", "noise-multiplier": 0.0}
-    resolve({"strategy": "fedavg", "shared": "body", "judged-by": "clients", **quiet})
+    resolve({"strategy": "fedavg", "shared": "body", "evaluated-by": "clients", **quiet})

@@ -47,7 +47,7 @@ def test_a_setting_that_no_chosen_part_reads_is_mentioned() -> None:
         ({"server_evaluates": False, "evaluate_mc_samples": 3}, "server-evaluates is false"),
         ({"server_evaluates": False, "test_examples": 50.0}, "server-evaluates is false"),
         ({"server_evaluates": False, "calibration_bins": 7}, "server-evaluates is false"),
-        ({"strategy": "fedper", "judged_by": "clients", "mc_samples": 9}, "shared is 'body'"),
+        ({"strategy": "fedper", "evaluated_by": "clients", "mc_samples": 9}, "shared is 'body'"),
         ({"evaluate_at": "mean", "mc_samples": 9}, "evaluate-at is 'mean'"),
         ({"evaluate_at": "mean", "evaluate_mc_samples": 9}, "evaluate-at is 'mean'"),
         ({"strategy": "local", "learning_rate": 0.1}, "rate is personal-learning-rate"),
@@ -81,9 +81,9 @@ def test_what_is_read_is_not_mentioned() -> None:
     assert unread(attack="noise", attackers=1, noise_scale=2.0) == []
     # By `bfl predict`, which has the run's samples where nothing else is said.
     assert unread(server_evaluates=False, mc_samples=7) == []
-    clients = {"server_evaluates": False, "judged_by": "clients"}
+    clients = {"server_evaluates": False, "evaluated_by": "clients"}
     assert unread(**clients, evaluate_every=3, evaluate_mc_samples=2, test_examples=90.0) == []
-    assert unread(judged_by="clients", evaluate_every=0, evaluate_mc_samples=2) == []
+    assert unread(evaluated_by="clients", evaluate_every=0, evaluate_mc_samples=2) == []
     # Read by an ensemble that is judged, whatever a student learns.
     labels = {"server_labels": True, "distillation_targets": "labels", "predictive": "ensemble"}
     assert unread(**FEDBE, **labels, ensemble_samples=3) == []
@@ -113,7 +113,7 @@ def test_every_setting_is_read_by_its_part(kind: ComponentSlot, name: str, key: 
 
 def test_the_prior_of_personal_models_is_read_where_they_are_gaussian() -> None:
     personal = {"personalization": "mutual-distillation", "personal_inference": "flipout"}
-    values = {**FEDAVG, **personal, "judged_by": "clients", "prior_scale": 0.3}
+    values = {**FEDAVG, **personal, "evaluated_by": "clients", "prior_scale": 0.3}
     assert not [text for text in unread(**values) if text.startswith("prior-scale")]
     values["personal_inference"] = "deterministic"
     assert [text for text in unread(**values) if text.startswith("prior-scale")]

@@ -65,7 +65,7 @@ def test_names_of_corruptions() -> None:
 @pytest.mark.parametrize("key", ["ood-dataset", "corruptions"])
 def test_clients_with_heads_of_their_own_leave_nothing_to_judge(key: str) -> None:
     word = {"ood-dataset": "rotated", "corruptions": "noise"}[key]
-    heads = {"shared": "body", "judged-by": "clients"}
+    heads = {"shared": "body", "evaluated-by": "clients"}
     resolve(heads)
     with pytest.raises(ConfigurationError, match=key):
         resolve({**heads, key: word})

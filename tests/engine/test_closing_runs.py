@@ -95,7 +95,7 @@ def test_prediction_sets_are_judged_globally_and_by_client(
     whole: RunFolder, tmp_path: Path
 ) -> None:
     shown = {"corruptions": "noise", "ood_dataset": "rotated+npz:" + str(white_images(tmp_path))}
-    run = make_run(VALUES, 3, tmp_path / "run", judged_by="clients", **shown)
+    run = make_run(VALUES, 3, tmp_path / "run", evaluated_by="clients", **shown)
     numbers, (judged, labels) = run.metrics(), run.predictions()
     rows = run.read_json("clients.json").values()
     assert sum(row["test-examples"] for row in rows) == 100
@@ -106,7 +106,7 @@ def test_prediction_sets_are_judged_globally_and_by_client(
         total = sum(row["test-examples"] * row[f"global-{name}"] for row in rows)
         assert total / 100 == pytest.approx(numbers[name])
         assert f"clients-global-{name}" in numbers
-    assert_shown_images_are_judged_by_client(run)
+    assert_shown_images_are_evaluated_by_client(run)
     assert set(judged.sets) == set(whole.predictions()[0].sets) == {"conformal", BY_CLASS}
 
 
@@ -118,7 +118,7 @@ def white_images(folder: Path) -> Path:
     return folder / "white.npz"
 
 
-def assert_shown_images_are_judged_by_client(run: RunFolder) -> None:
+def assert_shown_images_are_evaluated_by_client(run: RunFolder) -> None:
     """Recompute from predictions of the loaded network, and of those images alone."""
     result, numbers = bfl.load(run.path), run.metrics()
     test = with_test_examples(cached_dataset("digits", ""), 100)
@@ -265,7 +265,7 @@ def test_flipout_clients_are_closed(tmp_path: Path) -> None:
         ("calibration-share", {"calibration-share": 0.0}),
         ("outgoing", {"outgoing": "clip+noise", "weighting": "equal", "round-retries": 0}),
         ("example-privacy", {"example-privacy": "dp-sgd", "round-retries": 0}),
-        ("shared", {"shared": "body", "judged-by": "clients"}),
+        ("shared", {"shared": "body", "evaluated-by": "clients"}),
         ("conformal-alpha", {"conformal-alpha": 1.0}),
         ("closing", {"closing": "bayesian-heat"}),
         ("closing", {"closing": "bayesian-head+bayesian-head"}),

@@ -51,7 +51,7 @@ def values(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
         "dataset": f"tasks:npz:{folder}/few.npz:2,npz:{folder}/many.npz:1",
         "strategy": "hbfl",
         "shared": "convolutions",
-        "judged-by": "clients",
+        "evaluated-by": "clients",
         "model": "cnn1",
         "personal-models": "lenet5:2,mlp:1",
         "rounds": ROUNDS,
@@ -164,7 +164,7 @@ def test_a_head_goes_on_from_round_to_round_and_is_its_clients_own(watched: Watc
     assert np.abs(last[0] - last[1]).max() > 0
 
 
-def test_clients_judge_both_of_their_models_and_the_server_none(watched: Watched) -> None:
+def test_clients_evaluate_both_of_their_models_and_the_server_none(watched: Watched) -> None:
     folder, *_ = watched
     table = folder.read_json("clients.json")
     assert sum(row["test-examples"] for row in table.values()) == 40

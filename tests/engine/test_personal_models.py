@@ -205,13 +205,13 @@ def test_interrupted_and_resumed_runs_have_the_same_personal_models(
             np.testing.assert_array_equal(array, second[last][name])
 
 
-def test_clients_judge_both_models_on_test_data_of_their_own(
+def test_clients_evaluate_both_models_on_test_data_of_their_own(
     values: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After the last round all numbers can be made again from what is on the disk."""
     replies: list[RecordDict] = []
     watch(monkeypatch, replies, [])
-    folder = run(values, tmp_path / "judged", judged_by="clients", sampling="random")
+    folder = run(values, tmp_path / "judged", evaluated_by="clients", sampling="random")
     table, data = folder.read_json("clients.json"), cached_dataset(values["dataset"], "")
     assert sorted(table) == ["0", "1", "2"]
     assert sum(row["test-examples"] for row in table.values()) == data.test_labels.size
@@ -245,7 +245,7 @@ def test_a_run_given_more_rounds_has_the_numbers_of_its_clients_of_the_longer_ru
     values: Any, tmp_path: Path
 ) -> None:
     """What they measured in the round that was to be the last does not count in the longer run."""
-    judged = {"judged_by": "clients", "evaluate_every": 2, "sampling": "random"}
+    judged = {"evaluated_by": "clients", "evaluate_every": 2, "sampling": "random"}
     whole = run(values, tmp_path / "whole", **judged)
     shorter = run(values, tmp_path / "grown", rounds=ROUNDS - 1, **judged)
     assert {"last-personal-accuracy", "best-better-accuracy"} <= set(
@@ -274,7 +274,7 @@ def test_a_client_without_test_data_judges_no_personal_model(values: Any) -> Non
     labels = data.train_labels
     parts = [np.flatnonzero(labels == 0), np.flatnonzero(labels != 0)]
     few = replace(data, test_labels=np.full_like(data.test_labels, 1))
-    judged = resolve({**values, "judged-by": "clients"})
+    judged = resolve({**values, "evaluated-by": "clients"})
     with pytest.raises(ConfigurationError, match="partitions 0 have no test examples"):
         own_test_positions(judged, few, parts)
     # Who has no personal model is left out, and so is everybody where the server judges.
@@ -287,8 +287,8 @@ def test_personal_models_without_test_data_are_refused_before_an_engine_is_start
     values: Any, tmp_path: Path
 ) -> None:
     """The draw of the split is made for it: the numbers of images alone would not tell."""
-    few = {**values, "output-dir": str(tmp_path), "test-examples": 2, "judged-by": "clients"}
+    few = {**values, "output-dir": str(tmp_path), "test-examples": 2, "evaluated-by": "clients"}
     with pytest.raises(ConfigurationError, match="test-examples is 2"):
         check_before_start(resolve(few), CLIENTS)
-    check_before_start(resolve({**few, "judged-by": "server"}), CLIENTS)
+    check_before_start(resolve({**few, "evaluated-by": "server"}), CLIENTS)
     check_before_start(resolve({**few, "personalization": "none"}), CLIENTS)

@@ -22,7 +22,7 @@ SURER = logits(0.95, 0.05, 0.95, 0.05)
 UNSURE = logits(0.55, 0.55, 0.55, 0.55)
 
 
-def test_members_are_judged_by_kind() -> None:
+def test_members_are_evaluated_by_kind() -> None:
     members = [
         ("sample-0", SURE),
         ("sample-1", UNSURE),

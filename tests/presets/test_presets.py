@@ -115,4 +115,4 @@ def test_accuracy_based_averaging_and_personalization_layers() -> None:
         "accuracy",
     )
     assert accuracy.keys.server_data == "held-back"
-    assert (layers.shared.name, layers.keys.judged_by) == ("body", "clients")
+    assert (layers.shared.name, layers.keys.evaluated_by) == ("body", "clients")

@@ -238,7 +238,7 @@ def test_noised_updates_that_leave_the_range_are_held_in_it_and_pooled():
         ({"strategy": "scaffold"}, "correction"),
         ({"strategy": "fedbe", "server-data": "held-back"}, "no look at single clients' models"),
         ({"predictive": "ensemble"}, "no look at single clients' models"),
-        ({"judged-by": "clients"}, "no numbers that clients have measured"),
+        ({"evaluated-by": "clients"}, "no numbers that clients have measured"),
         ({"pretrain-examples": 100.0}, "goes with no start other than the prior"),
     ],
 )

@@ -61,7 +61,7 @@ def test_what_goes_with_noise_is_taken() -> None:
         ({**PRIVATE, "weighting": "distance"}, "needs clients of equal weight"),
         ({**PRIVATE, "model": "resnet8"}, 'allowed: normalization="group"'),
         ({**PRIVATE, "round-retries": 2}, "allowed: round-retries=0"),
-        ({**PRIVATE, "judged-by": "clients"}, 'allowed: judged-by="server"'),
+        ({**PRIVATE, "evaluated-by": "clients"}, 'allowed: evaluated-by="server"'),
         ({**PRIVATE, "pretrain-examples": 0.1}, "allowed: pretrain-examples=0.0"),
         (
             {**PRIVATE, "correction": "scaffold", "optimizer": "sgd", "momentum": 0.0},
@@ -241,7 +241,7 @@ def test_the_budget_of_examples_ends_a_run_as_well() -> None:
         ({"example-clip-norm": 0.0}, "example-clip-norm above 0"),
         ({"model": "resnet8"}, 'allowed: normalization="group"'),
         ({"round-retries": 2}, "allowed: round-retries=0"),
-        ({"judged-by": "clients"}, 'allowed: judged-by="server"'),
+        ({"evaluated-by": "clients"}, 'allowed: evaluated-by="server"'),
         ({"pretrain-examples": 0.1}, "allowed: pretrain-examples=0.0"),
         ({"jit": "on", "model": "mlp"}, 'allowed: jit="auto"'),
         ({"personalization": "distillation"}, 'allowed: personalization="none"'),

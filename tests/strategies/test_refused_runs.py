@@ -65,7 +65,7 @@ def test_a_refused_run_leaves_nothing(tmp_path: Path, tensorflow: Any) -> None:
     [
         ({"strategy": "local"}, "personalization is 'alone'"),
         ({"strategy": "hbfl"}, "personalization is 'distillation'"),
-        ({"strategy": "hbfl", "judged-by": "clients"}, ""),
+        ({"strategy": "hbfl", "evaluated-by": "clients"}, ""),
         ({"strategy": "hbfl", "personalization": "none"}, ""),
         ({}, ""),
     ],
@@ -86,7 +86,7 @@ def test_personal_models_that_nobody_judges_are_said_first(
         run_federation(grid, configuration)
     found = [line for line in lines if "personal" in line]
     assert len(found) == bool(said)
-    assert all(said in line and 'judged-by="clients"' in line for line in found)
+    assert all(said in line and 'evaluated-by="clients"' in line for line in found)
 
 
 @pytest.mark.slow

@@ -28,7 +28,7 @@ def values(tmp_path: Path) -> dict[str, Any]:
         "columns-left-out": "site",
         "partition": "column:site",
         "model": "mlp",
-        "judged-by": "clients",
+        "evaluated-by": "clients",
         "output-dir": str(tmp_path),
     }
 

@@ -198,7 +198,7 @@ class ServerWeighting(Weighting):
 
     def has(self) -> frozenset[str]:
         """Return that the server evaluates clients' models, for which they have to be whole."""
-        return super().has() | {"judged-clients"}
+        return super().has() | {"evaluated-clients"}
 
     @abstractmethod
     def gamma_on_server(self, posteriors: Sequence[Posterior], server: ServerRound) -> Array:

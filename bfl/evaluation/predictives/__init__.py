@@ -39,7 +39,7 @@ class Predictive(Component, ABC):
 
     def has(self) -> frozenset[str]:
         """Return whether the server has clients' models evaluated, one by one and whole."""
-        return frozenset({"judged-ensemble", "single-models"} if self.needs_models else ())
+        return frozenset({"evaluated-ensemble", "single-models"} if self.needs_models else ())
 
     def keep(self, context: RoundContext) -> Arrays:
         """Return what it needs of a round, arrays by name."""

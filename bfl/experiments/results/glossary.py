@@ -33,7 +33,7 @@ _DERIVED = """## Made from these
   much is chance. Both in a run's `retention.json` and in the tables of studies.
 - `validation-NAME`: a metric or mean uncertainty of the server's own images (`server-data`) in
   place of the test data, in `rounds.jsonl`.
-- `meme-NAME`, `personal-NAME`: with `judged-by="clients"`, a metric of a client's copy of the
+- `meme-NAME`, `personal-NAME`: with `evaluated-by="clients"`, a metric of a client's copy of the
   global model after training, and of its personal model, on the client's own test split; besides
   them `better-accuracy`, the greater accuracy of the two. `rounds.jsonl` has them client by client
   under `per-client`, `clients.json` the last and of accuracies the best of all rounds, with
@@ -52,7 +52,7 @@ _DERIVED = """## Made from these
   class, and how many classes they hold, the mean; `conformal-least-class-coverage`: the coverage of
   the class that has the least. `conformal-by-class-…`: of sets by a threshold for each class.
 - `ood-NAME-auroc`, `-aupr`, `-fpr95`: how well one score tells foreign images (`ood-dataset`) from
-  test images, see `foreign.json`. Yang et al. (2022), "OpenOOD". With `judged-by="clients"` also
+  test images, see `foreign.json`. Yang et al. (2022), "OpenOOD". With `evaluated-by="clients"` also
   from each client's own, `global-ood-NAME-auroc`, beside `global-corrupted-NAME-METRIC`, a metric
   of its corrupted images (`corruptions`), the mean over the five strengths.
 - `ensemble-NAME`: any of these of the ensemble that predicts besides the posterior

@@ -193,8 +193,8 @@ def _go_on(
         changed = {key: now[key] for key in end & now.keys()} | {"rounds": now["rounds"]}
         folder.reconfigure({k: v for k, v in saved.items() if k not in end} | changed)
     folder.keep_rounds(checkpoint.server_round if checkpoint else 0)
-    if configuration.keys.judged_by == "clients":
-        drop_evaluations(folder, configuration.keys.clients_judge)
+    if configuration.keys.evaluated_by == "clients":
+        drop_evaluations(folder, configuration.keys.clients_evaluate)
     return checkpoint
 
 

@@ -85,5 +85,11 @@ class Masked(Exchange):
     def excludes(self) -> frozenset[str]:
         """Return what would need single updates, or send more than the sum."""
         return frozenset(
-            {"changed-updates", "single-models", "sent-beside", "judged-by-clients", "pre-training"}
+            {
+                "changed-updates",
+                "single-models",
+                "sent-beside",
+                "evaluated-by-clients",
+                "pre-training",
+            }
         )

@@ -354,7 +354,7 @@ class Noise(Outgoing):
         # each part of it has to be as short as it is taken to be.
         own = {"changed-updates", "single-models", "unseen-updates"} if self.by_server else set()
         return frozenset(
-            {"moving-statistics", "sent-beside", "judged-by-clients", "pre-training", *own}
+            {"moving-statistics", "sent-beside", "evaluated-by-clients", "pre-training", *own}
         )
 
     def change(self, difference: Array, normals: Normals) -> Array:

@@ -160,7 +160,7 @@ class PrivateGradients(ExamplePrivacy, ABC):
             "full-gradient",
             "separate-gradients",
         }
-        told = {"sent-beside", "judged-by-clients", "pre-training"} if self.private else set()
+        told = {"sent-beside", "evaluated-by-clients", "pre-training"} if self.private else set()
         return frozenset(together | told)
 
     @abstractmethod

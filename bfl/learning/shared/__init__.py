@@ -123,11 +123,11 @@ class PartlyShared(SharedParameters):
 
     def requires(self) -> frozenset[str]:
         """Return that clients evaluate: the server has no head."""
-        return frozenset({"judged-heads"})
+        return frozenset({"evaluated-heads"})
 
     def excludes(self) -> frozenset[str]:
         """Return what would need a whole network on the server, or leave nobody who evaluates."""
-        server = {"pre-training", "refined-pool", "judged-ensemble", "judged-clients"}
+        server = {"pre-training", "refined-pool", "evaluated-ensemble", "evaluated-clients"}
         return frozenset({"secret-measurements", *server})
 
     def begin_client(self, received: Posterior) -> Arrays:

@@ -155,12 +155,12 @@ def test_what_does_not_go_with_the_data_set_is_refused(archive: Any) -> None:
         ({**HELD_BACK, "best-metric": "accurcy"}, "accuracy"),
         ({"patience": 3}, "patience is 3, and the server has no images of its own"),
         (
-            {**HELD_BACK, "patience": 3, "judged-by": "clients", "evaluate-every": 0},
-            "patience is 3, judged-by is 'clients' and evaluate-every 0",
+            {**HELD_BACK, "patience": 3, "evaluated-by": "clients", "evaluate-every": 0},
+            "patience is 3, evaluated-by is 'clients' and evaluate-every 0",
         ),
         (
-            {**HELD_BACK, "patience": 3, "judged-by": "clients", "evaluate-every": 2},
-            "patience is 3, judged-by is 'clients' and evaluate-every 2",
+            {**HELD_BACK, "patience": 3, "evaluated-by": "clients", "evaluate-every": 2},
+            "patience is 3, evaluated-by is 'clients' and evaluate-every 2",
         ),
     ],
 )
@@ -170,7 +170,7 @@ def test_wrong_words_are_refused(values: dict[str, Any], said: str) -> None:
     assert said in str(refused.value)
 
 
-@pytest.mark.parametrize("judged", [{"judged-by": "clients"}, {"evaluate-every": 0}])
+@pytest.mark.parametrize("judged", [{"evaluated-by": "clients"}, {"evaluate-every": 0}])
 def test_patience_goes_with_rounds_that_are_all_judged_or_that_the_server_judges(
     judged: dict[str, Any],
 ) -> None:

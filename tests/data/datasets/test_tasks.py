@@ -193,17 +193,17 @@ def test_tasks_that_do_not_fit_are_refused_before_the_first_round(
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"judged-by": "server"}, 'judged-by="clients"'),
+        ({"evaluated-by": "server"}, 'evaluated-by="clients"'),
         ({"server-data": "held-back"}, "no head to predict"),
         ({"server-data": "held-back", "weighting": "accuracy"}, "weighting 'accuracy'"),
         ({"server-data": "held-back", "refinement": "distillation"}, "change of the pool"),
         ({"predictive": "ensemble"}, "predictive 'ensemble'"),
         ({"pretrain-examples": 0.1}, "start other than the prior"),
         (
-            {"strategy": "scaffold", "shared": "body", "judged-by": "clients"},
+            {"strategy": "scaffold", "shared": "body", "evaluated-by": "clients"},
             "what 'scaffold' keeps",
         ),
-        ({"strategy": "pvi", "shared": "body", "judged-by": "clients"}, "'cavity' keeps"),
+        ({"strategy": "pvi", "shared": "body", "evaluated-by": "clients"}, "'cavity' keeps"),
     ],
 )
 def test_what_needs_a_whole_network_on_the_server_is_refused(

@@ -263,9 +263,9 @@ def test_results_alone_are_compared_as_their_runs_are(
     assert "finished" in capsys.readouterr().out
 
 
-def judged_by_clients(parent: Path, name: str, accuracy: float) -> RunFolder:
+def evaluated_by_clients(parent: Path, name: str, accuracy: float) -> RunFolder:
     """Make the folder of a run with heads, of which the server has judged nothing."""
-    heads = {"strategy": "fedper", "judged-by": "clients", "rounds": 2}
+    heads = {"strategy": "fedper", "evaluated-by": "clients", "rounds": 2}
     folder = RunFolder.create(parent, name, resolve({**heads, "name": name}).values, {})
     for number in (1, 2):
         folder.append_round({"round": number, "seconds": 1.0, "client/meme-accuracy": 0.5})
@@ -277,7 +277,8 @@ def test_runs_that_clients_alone_have_judged_are_compared_by_what_there_is(
     tmp_path: Path, capsys: Output
 ) -> None:
     one, two = (
-        judged_by_clients(tmp_path, name, value).path for name, value in (("a", 0.25), ("b", 0.75))
+        evaluated_by_clients(tmp_path, name, value).path
+        for name, value in (("a", 0.25), ("b", 0.75))
     )
     figure = tmp_path / "figure.png"
     assert bfl("compare", one, two, "--output", figure) == 0

@@ -66,7 +66,7 @@ def test_what_clients_measured_as_in_a_last_round_goes_when_it_is_not_the_last(
     every: int, rounds: int, due: list[int], killed: bool, tmp_path: Path
 ) -> None:
     """Also where the run is killed as soon as it has been given the rounds."""
-    changes: dict[str, Any] = {"judged-by": "clients", "evaluate-every": every}
+    changes: dict[str, Any] = {"evaluated-by": "clients", "evaluate-every": every}
     with open_run(configured(tmp_path, **changes), "run", {}) as (folder, _):
         for number in range(1, ROUNDS + 1):
             was_due = number == ROUNDS or (every and number % every == 0)

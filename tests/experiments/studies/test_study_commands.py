@@ -25,13 +25,13 @@ REFUSED: list[tuple[str, str, str]] = [
     (
         "heads of a model that has nothing to share",
         STUDY.replace(
-            '"nwa"', '"hbfl"\njudged-by = "clients"\nshared = "convolutions"\nmodel = "mlp"'
+            '"nwa"', '"hbfl"\nevaluated-by = "clients"\nshared = "convolutions"\nmodel = "mlp"'
         ),
         "shared 'convolutions' needs layers before the first dense one, which model 'mlp'",
     ),
     (
         "a client with a personal model and no test image",
-        STUDY.replace('"nwa"', '"hbfl"\njudged-by = "clients"\ntest-examples = 2.0'),
+        STUDY.replace('"nwa"', '"hbfl"\nevaluated-by = "clients"\ntest-examples = 2.0'),
         "test-examples is 2",
     ),
     (

@@ -117,7 +117,7 @@ def has_number_of_a_client(configuration: Configuration, metric: str) -> bool:
     if metric == "global-accuracy":
         return True
     personal = configuration.values["personalization"] != "none"
-    return configuration.keys.judged_by == "clients" and ("-meme-" in metric or personal)
+    return configuration.keys.evaluated_by == "clients" and ("-meme-" in metric or personal)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: f"{p.parent.name}/{p.name}")
