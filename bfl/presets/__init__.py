@@ -43,7 +43,10 @@ class AccuracyBasedAveraging(Preset):
 
 @presets.register("federated-averaging", aliases=("fedavg",))
 class FederatedAveraging(Preset):
-    """Averages of what the clients have, with their shares of the examples as weights.
+    """Averages of the clients' weights, which are points, with their shares of the examples.
+
+    With ``inference`` = "flipout" it averages means and variances; the other methods that build on
+    averages leave the inference as it is.
 
     Source: McMahan et al. (2017), "Communication-efficient learning of deep networks from
     decentralized data", Algorithm 1.
@@ -52,6 +55,7 @@ class FederatedAveraging(Preset):
     values: ClassVar[Mapping[str, str | int | float | bool]] = {
         "pooling": "naive-weighted-averaging",
         "weighting": "train-size",
+        "inference": "deterministic",
     }
 
 
@@ -184,7 +188,7 @@ class ImprovedVariationalOnlineNewton(Preset):
         "weighting": "train-size",
         "inference": "ivon",
         "optimizer": "ivon",
-        "learning-rate": 0.1,
+        "learning-rate": 0.4,
         "prior-scale": 1.0,
         "schedule": "constant",
     }

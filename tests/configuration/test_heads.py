@@ -45,7 +45,7 @@ def test_no_value_of_another_key_makes_them_go_together(
 
 def test_each_goes_without_the_other() -> None:
     for secret in SECRET.values():
-        resolve({"strategy": "fedavg", **secret})
+        resolve({"strategy": "nwa", **secret})
     resolve({"strategy": "fedavg", "shared": "body", "evaluated-by": "clients"})
     quiet = {"outgoing": "clip+noise", "noise-multiplier": 0.0}
     resolve({"strategy": "fedavg", "shared": "body", "evaluated-by": "clients", **quiet})

@@ -155,7 +155,8 @@ def test_a_rules_name_and_aliases_are_strategies(rule: Any) -> None:
         assert configuration.keys.strategy == rule.name
     # An explicit rule wins, over a rule's name and over a preset's.
     for strategy, said in (("weighted-sum-of-normals", rule.name), ("fedavg", None)):
-        other = resolve({"strategy": strategy, "pooling": rule.name, **needed})
+        gaussian = {"inference": "flipout"}  # federated averaging has points
+        other = resolve({"strategy": strategy, "pooling": rule.name, **gaussian, **needed})
         assert type(other.pooling) is rule
         assert other.keys.strategy == (said or "federated-averaging")
 
