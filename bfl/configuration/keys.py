@@ -164,6 +164,12 @@ class Keys(pydantic.BaseModel):
         description="whether the optimizer begins anew each round or goes on where the client's "
         "last round ended",
     )
+    initial_posterior: str = Field(
+        "",
+        description="another run's folder, or posterior file, whose posterior the run begins with; "
+        "empty: the network's own, drawn by the seed",
+        json_schema_extra=SERVER_ONLY,
+    )
     pretrain_examples: float = Field(
         0.0,
         ge=0.0,
@@ -338,6 +344,7 @@ class Keys(pydantic.BaseModel):
             **({"server-images": "server-data"} if self.server_data else {}),
             **({"server-labels": "server-labels"} if self.server_labels else {}),
             **({"pre-training": "pretrain-examples"} if self.pretrain_examples else {}),
+            **({"given-start": "initial-posterior"} if self.initial_posterior else {}),
             **(
                 {"evaluated-heads": "evaluated-by", "evaluated-by-clients": "evaluated-by"}
                 if self.evaluated_by == "clients"
@@ -352,7 +359,7 @@ class Keys(pydantic.BaseModel):
         """Return which properties such keys require of the parts, with the key."""
         return {"compilable": "jit"} if self.jit == "on" else {}
 
-    @pydantic.field_validator("data_dir", "output_dir")
+    @pydantic.field_validator("data_dir", "output_dir", "initial_posterior")
     @classmethod
     def _path(cls, path: str, info: pydantic.ValidationInfo) -> str:
         what = kebab(str(info.field_name))

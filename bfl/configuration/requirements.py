@@ -102,6 +102,9 @@ PROPERTIES: Mapping[str, Property] = {
     "pre-training": Property(
         "pretrain-examples", "start other than the prior", "pretrain-examples=0.0"
     ),
+    "given-start": Property(
+        "initial-posterior", "start other than the prior", 'initial-posterior=""'
+    ),
     "evaluated-heads": Property(
         "evaluated-by", "clients that evaluate, as the server has no head", 'evaluated-by="clients"'
     ),

@@ -21,6 +21,7 @@ from bfl.data.datasets.server_data import (
 from bfl.data.datasets.subset import with_test_examples
 from bfl.errors import ConfigurationError
 from bfl.experiments.results.run_folder import CONFIG, RunFolder
+from bfl.experiments.run.initial import given_posterior
 from bfl.experiments.run.resume import Checkpoint, check_output
 from bfl.experiments.run.trainer import check_images, personal_architecture
 from bfl.federation.privacy.accountant import check_accountant
@@ -49,6 +50,8 @@ def check_before_start(configuration: Configuration, clients: int) -> None:
     """
     keys = configuration.keys
     check_output(configuration)
+    if keys.initial_posterior:
+        given_posterior(keys.initial_posterior)
     check_privacy(configuration)
     whole = cached_dataset(keys.dataset, keys.data_dir, keys.reading)
     dataset = with_test_examples(whole, keys.test_examples)

@@ -23,6 +23,7 @@ from bfl.experiments.results.environment import describe_environment
 from bfl.experiments.results.identity import run_key, without_numbers
 from bfl.experiments.results.progress import ProgressReport
 from bfl.experiments.results.run_folder import NETWORK, PARTITION, REFUSALS, RunFolder
+from bfl.experiments.run.initial import given_posterior
 from bfl.experiments.run.network import NetworkDescription
 from bfl.experiments.run.resume import Checkpoint, Checkpoints, open_run
 from bfl.experiments.run.simulation import made_up_name
@@ -71,7 +72,7 @@ from strategies.run_support import RunSupport
 from strategies.server_state import ServerState
 
 if TYPE_CHECKING:
-    from bfl.experiments.run.evaluator import EvaluationNetwork
+    from bfl.experiments.run.evaluator import EvaluationNetwork, Evaluator
 
 SILENCE_BEYOND_TIMEOUT = 30.0
 """Seconds that the server waits longer than a client may take: for the message's way and back."""
@@ -118,7 +119,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         else:
             said = manifest_of_clients(configuration, dataset, grid, federation, progress.say)
             evaluator = NoEvaluator(configuration, dataset, said)
-        check_no_moving_statistics(configuration, evaluator.manifest)
+        initial = _initial(configuration, evaluator)
         check_own_images(configuration, dataset, own, federation.size)
         if not all(federation.own_examples.values()):
             check_partition(configuration, dataset, own, federation.size)
@@ -142,9 +143,17 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
             if checkpoint:
                 progress.say(f"going on after round {checkpoint.server_round}")
             elif keys.pretrain_examples:
-                checkpoint = _pretrain(context)
-            finish(context, *_run_rounds(context, checkpoint))
+                checkpoint = _pretrain(context, initial)
+            finish(context, *_run_rounds(context, checkpoint, initial))
     return folder
+
+
+def _initial(configuration: Configuration, evaluator: Evaluator | NoEvaluator) -> Posterior:
+    """Return what the run begins with, once nothing is wrong with its network's parameters."""
+    check_no_moving_statistics(configuration, evaluator.manifest)
+    if given := configuration.keys.initial_posterior:
+        return given_posterior(given, evaluator.manifest)
+    return configuration.prior.first_posterior(evaluator.initial)
 
 
 def _opened(
@@ -230,7 +239,7 @@ def _threads() -> int | None:
     return configured_threads()
 
 
-def _pretrain(context: RunContext) -> Checkpoint:
+def _pretrain(context: RunContext, initial: Posterior) -> Checkpoint:
     """Return what the first round begins with: the pre-trained posterior, saved as round 0."""
     evaluator = context.evaluator
     pretraining = Pretraining(
@@ -245,7 +254,7 @@ def _pretrain(context: RunContext) -> Checkpoint:
         own=evaluator.server_data,
     )
     posterior = pretraining.run(
-        evaluator.initial,
+        initial,
         lambda epoch: context.progress.say(
             f"pre-training, epoch {epoch.number}: validation accuracy {epoch.accuracy:.4f}"
         ),
@@ -263,9 +272,14 @@ def _first_state(context: RunContext, posterior: Posterior) -> ServerState:
 
 
 def _run_rounds(
-    context: RunContext, checkpoint: Checkpoint | None
+    context: RunContext, checkpoint: Checkpoint | None, initial: Posterior
 ) -> tuple[Posterior, Known | None]:
     """Run the rounds that are left; return the final posterior, and what its closing has found.
+
+    Args:
+        context: The run.
+        checkpoint: Where it stands; None: before its first round.
+        initial: What the first round begins with.
 
     Raises:
         RunError: The federation could not go on; the message says what to do.
@@ -276,8 +290,7 @@ def _run_rounds(
             checkpoint.server_round, checkpoint.posterior, checkpoint.state
         )
     else:
-        prior = context.configuration.prior
-        state = _first_state(context, prior.first_posterior(context.evaluator.initial))
+        state = _first_state(context, initial)
     best = best_posterior(context) if context.evaluator.validates else None
     if best:
         best.go_on(state.posterior)

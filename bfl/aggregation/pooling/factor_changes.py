@@ -69,7 +69,8 @@ class FactorChangesRule(PoolingRule):
     def excludes(self) -> frozenset[str]:
         """Return what would break q = p Π t_k on the server."""
         moved = {"moved-pool", "refined-pool"}
-        return frozenset({"changed-updates", "raised-variances", "pre-training"} | moved)
+        begun = {"pre-training", "given-start"}
+        return frozenset({"changed-updates", "raised-variances"} | begun | moved)
 
     def encode(
         self, mean: Array, variance: Array, weight: float, block: Block
