@@ -1,4 +1,4 @@
-"""A training step of Flipout ResNet-20 by precision, XLA and threads; --profile tells its parts.
+"""A training step of ResNet-20 by inference, precision and threads; --profile tells its parts.
 
 Each variant runs in a process of its own, since a process computes with one number of threads.
 
@@ -22,14 +22,16 @@ import numpy as np
 from measuring import Report, Row, Timing, options, publish
 
 STEPS, BATCH, SHAPE = 20, 32, (32, 32, 3)
-VARIANTS = {
+VARIANTS: dict[str, tuple[Any, ...]] = {
     "float32, 1 thread": ("float32", False, 1),
+    "points in place of Flipout, 1 thread": ("float32", False, 1, "resnet20", "deterministic"),
+    "IVON in place of Flipout, 1 thread": ("float32", False, 1, "resnet20", "ivon"),
     "bfloat16, 1 thread": ("bfloat16", False, 1),
     "float32 compiled by XLA, 1 thread": ("float32", True, 1),
     "float32, 2 threads": ("float32", False, 2),
     "float32, 1 thread, two processes side by side, each": ("float32", False, 1),
 }
-"""Precision, whether it is compiled, and threads."""
+"""Precision, whether it is compiled, threads and, where it is not Flipout, what is trained."""
 
 SIDE_BY_SIDE = "float32, 1 thread, two processes side by side, each"
 
@@ -54,6 +56,8 @@ def trained(
     from bfl.learning.training.trainer import LocalTrainer
 
     words = {"model": model, "inference": inference, "precision": precision}
+    if inference == "ivon":
+        words["optimizer"] = "ivon"
     configuration = resolve({**words, "strategy": "naive-weighted-averaging"})
     network = build_network(
         configuration.architecture,

@@ -14,18 +14,23 @@ from bfl.closing.chain import asked, folded, measured
 from bfl.federation.parts import Trained
 from bfl.fidelity.problems import PRIOR_PRECISION, Gaussian, Likelihood, joined
 from bfl.learning.priors import CavityPrior
+from bfl.learning.schedules import schedules
 from bfl.posteriors import Posterior
 
 Clients = Sequence[Likelihood]
 Method = Callable[[Clients, np.random.Generator], Gaussian]
 
-CENTRAL, PARTITIONED = "central", "partitioned variational inference"
+CENTRAL, PARTITIONED, NEWTON = "central", "partitioned variational inference", "IVON"
 PLANTED = "data counted twice (planted)"
 CONSOLIDATION = "distributed-weight-consolidation"
 FACTORS = "factor-changes"
 
 ROUNDS = 60
 """Rounds of partitioned variational inference, damped by 1 over the number of clients."""
+
+NEWTON_ROUNDS, NEWTON_ROUND_STEPS = 20, 100
+NEWTON_RATE, NEWTON_DECAY = 0.05, 0.998
+"""Share of a Newton step that a step of IVON's first round makes, and β₂."""
 
 
 def central(clients: Clients, generator: np.random.Generator) -> Gaussian:
@@ -80,6 +85,38 @@ def partitioned(clients: Clients, generator: np.random.Generator) -> Gaussian:
     return Gaussian.of(found, clients[0].shape)
 
 
+def newton(clients: Clients, generator: np.random.Generator) -> Gaussian:
+    """Return IVON's posterior: the steps of all clients, log-linear pools, a cosine of rates.
+
+    A client's likelihood counts the examples of all clients; a batch is all of its own.
+
+    Source: Shen et al. (2024), Algorithm 1; see ``bfl.learning.optimizers.ivon``.
+    """
+    shape, sizes = clients[0].shape, [len(each.features) for each in clients]
+    examples = sum(sizes)
+    prior = PRIOR_PRECISION / examples
+    schedule, rule = schedules.get("cosine")(), pooling_rules.get("log-linear-pool")()
+    found = Posterior(np.zeros(clients[0].shape).ravel(), _prior(clients).variance / 25)
+    for number in range(1, NEWTON_ROUNDS + 1):
+        rate, sent = schedule.learning_rate(NEWTON_RATE, number, NEWTON_ROUNDS), []
+        for each, size in zip(clients, sizes, strict=True):
+            mean = found.mean.reshape(shape)
+            precision = 1.0 / (examples * found.variance.reshape(shape))
+            momentum = np.zeros(shape)
+            for step in range(1, NEWTON_ROUND_STEPS + 1):
+                away = generator.standard_normal(shape) / np.sqrt(examples * precision)
+                gradient = -each.derivatives(mean + away)[0] / size
+                change = gradient * away * examples * precision + prior - precision
+                momentum = 0.9 * momentum + 0.1 * gradient
+                share = 1.0 - NEWTON_DECAY
+                precision = precision + share * change + (share * change) ** 2 / (2.0 * precision)
+                along = momentum / (1.0 - 0.9**step) + prior * mean
+                mean = mean - rate * along / precision
+            sent.append(Posterior(mean.ravel(), 1.0 / (examples * precision).ravel()))
+        found = pool(rule, sent, [float(size) for size in sizes], previous=found).posterior
+    return Gaussian.of(found, shape)
+
+
 def closed(curvature: str, samples: int = 20_000) -> Method:
     """Return the Bayesian head of the closing round on a logistic regression.
 
@@ -114,6 +151,7 @@ def methods() -> dict[str, Method]:
     return {
         CENTRAL: central,
         PARTITIONED: partitioned,
+        NEWTON: newton,
         **{name: one_round(name) for name in rules},
         # Consolidation takes the surplus priors off, and leaves the data of each client twice.
         PLANTED: one_round(CONSOLIDATION, times=2),

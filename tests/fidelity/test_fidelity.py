@@ -95,6 +95,15 @@ def test_partitioned_inference_is_exact_and_the_planted_rule_is_caught(
     assert comparison.uniformity(planted, simulated.weights, normal) < 1e-3
 
 
+def test_ivon_is_nearly_exact(generator: np.random.Generator) -> None:
+    simulated = problems.linear(300, generator, correlated=False)
+    ivon, exact = found(methods.NEWTON, simulated), joined(simulated.clients).exact()
+    assert comparison.variance_ratio(ivon, exact) == pytest.approx(1, abs=0.05)
+    assert comparison.divergence(ivon, exact) < 0.02
+    normal = generator.standard_normal((300, comparison.RANKED_DRAWS))
+    assert comparison.uniformity(ivon, simulated.weights, normal) > 0.01
+
+
 def test_ranks_of_exact_posteriors_have_uniform_p_values() -> None:
     found_p = []
     for seed in range(60):

@@ -24,7 +24,7 @@ class ImprovedVariationalOnlineNewton(VariationalInference):
     """
 
     initial_scale: float = Field(
-        0.02, gt=1e-6, le=10.0, description="standard deviation that every weight begins with"
+        0.014, gt=1e-6, le=10.0, description="standard deviation that every weight begins with"
     )
     likelihood_examples: Literal["federation", "client"] = Field(
         "federation",
