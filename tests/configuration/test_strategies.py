@@ -343,7 +343,8 @@ def test_methods_combine_by_configuration_alone() -> None:
     assert proximal.pooling.name == "conflation"
     assert proximal.values["proximal-mu"] == 0.5
     both = resolve({"strategy": "scaffold", "objective": "elbo + proximal"})
-    assert {"scaffold", "elbo", "proximal", "fixed"} <= {part.name for part in both.parts}
+    assert [term.name for term in both.objective] == ["elbo", "proximal"]
+    assert (both.correction.name, both.prior.name) == ("scaffold", "fixed")
     with pytest.raises(ConfigurationError, match="did you mean 'proximal'"):
         resolve({"objective": "elbo+proxmal"})
 

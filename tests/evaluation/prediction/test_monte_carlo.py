@@ -352,6 +352,7 @@ def test_a_run_judged_at_its_mean_has_the_same_numbers_in_every_round(inference)
     from bfl.experiments.run.evaluator import Evaluator
 
     keys = {"strategy": "nwa", "model": "mlp", "inference": inference, "evaluate-at": "mean"}
+    keys["optimizer"] = "ivon" if inference == "ivon" else "adam"
     evaluator = Evaluator(resolve(keys), load_dataset("digits"))
     first = evaluator.metrics(evaluator.initial, 1)
     assert evaluator.metrics(evaluator.initial, 2) == first
