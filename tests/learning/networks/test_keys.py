@@ -19,8 +19,8 @@ from bfl.learning.priors import NormalPrior
 pytestmark = pytest.mark.usefixtures("tensorflow")
 
 STEPS = 50
-STOCHASTIC = ("flipout", "mc-dropout", "reparameterization")
-DRAWS = {"flipout": 4, "mc-dropout": 1, "reparameterization": 1}
+STOCHASTIC = ("flipout", "ivon", "mc-dropout", "reparameterization")
+DRAWS = {"flipout": 4, "ivon": 2, "mc-dropout": 1, "reparameterization": 1}
 """Random draws of a layer in a training step."""
 
 
@@ -90,7 +90,8 @@ def new_trainer(inference, word="resnet8", augmentation="none", side=8):
     from bfl.learning.training.trainer import LocalTrainer
 
     network = Network(create_architecture(word), inferences.create(inference), (side, side, 1), 10)
-    return LocalTrainer(network, 2, augmentations.create(augmentation), optimizers.create("adam"))
+    optimizer = optimizers.create("ivon" if inference == "ivon" else "adam")
+    return LocalTrainer(network, 2, augmentations.create(augmentation), optimizer)
 
 
 def train(trainer, steps=STEPS, server_round=1, partition=0):
