@@ -41,9 +41,6 @@ SUMMED = "summed-clients"
 DEVIATION = "noise-deviation"
 """The array with the standard deviation of the noise on a round's sums, in units of ``lengths``."""
 
-LEAST_NOISED = -10.0
-"""The least log-likelihood of an example, in nats, where its sum has noise."""
-
 
 @dataclass(frozen=True)
 class Examples:

@@ -16,7 +16,6 @@ from bfl.closing.base import (
     ENDED,
     FEATURE_BOUND,
     HEAD,
-    LEAST_NOISED,
     LONGEST,
     SUMMED,
     Array,
@@ -39,8 +38,8 @@ BEST, LIKELIHOOD, WHOSE = "head-best", "head-log-likelihood", "head-best-clients
 PROBIT = "head-probit"
 """The array that is there where predictions are the probit approximation's."""
 
-FARTHEST = 4.0
-"""The longest step, in lengths of the weights that it begins at."""
+FARTHEST, FARTHEST_NOISED = 4.0, 0.5
+"""The longest step, in lengths of the weights that it begins at, without and with noise on sums."""
 
 SEARCHED = (-4.0, 6.0)
 """The decimal logarithms of prior precisions that are searched."""
@@ -65,7 +64,8 @@ class BayesianHead(Closing):
     No step is longer than 4‖W‖. A quarter is left of one after which ℓ − δ‖W − M‖²/2 is lower, and
     the last round keeps the best weights; only sums of the same clients are compared. A round is
     the last as soon as the next step promises a gain (g − δ(W − M))ᵀd/2 below
-    ``closing-tolerance`` nats an example.
+    ``closing-tolerance`` nats an example. Under privacy's noise no step is longer than ½‖W‖, and
+    none is taken back, as noise on ℓ would decide it: clients send 0 for ℓ, and log Z is not told.
 
     Reference: MacKay (1992), "The evidence framework applied to classification networks"; Daxberger
     et al. (2021), "Laplace redux", for last layers.
@@ -119,30 +119,30 @@ class BayesianHead(Closing):
         }
 
     def measure(self, known: Known, examples: Examples) -> Sums:
-        """Return n, ℓ, g and the curvature at the weights that are told."""
+        """Return n, ℓ, g and the curvature at the weights that are told; for ℓ 0 under noise."""
         phi, labels = examples.features, examples.labels
         log_p = log_softmax(phi @ known[HEAD])
         probability = np.exp(log_p)
         of_labels = log_p[np.arange(len(labels)), labels]
-        least = LEAST_NOISED if examples.noised else -(FEATURE_BOUND**2)
+        likelihood = 0.0 if examples.noised else np.maximum(of_labels, -(FEATURE_BOUND**2)).sum()
         residual = -probability
         residual[np.arange(len(labels)), labels] += 1.0
         return {
-            "examples": np.float64(len(labels)).reshape(()),
-            "log-likelihood": np.maximum(of_labels, least).sum().reshape(()),
+            "examples": np.array(float(len(labels))),
+            "log-likelihood": np.array(likelihood),
             "gradient": phi.T @ residual,
             **forms.measure(self.head_curvature, probability, phi),
         }
 
     def lengths(self, longest: float, classes: int) -> Mapping[str, float]:
-        """Return those of ℓ, of the gradient, ‖φ̃‖ ‖e_y − p‖ ≤ √2 ‖φ̃‖, and of the curvature.
+        """Return those of the gradient, ‖φ̃‖ ‖e_y − p‖ ≤ √2 ‖φ̃‖, and of the curvature.
 
-        How many examples a client trains on is known.
+        How many examples a client trains on is known, and ℓ is not sent.
         """
         with_one = math.hypot(longest, 1.0)
         return {
             "examples": 0.0,
-            "log-likelihood": -LEAST_NOISED,
+            "log-likelihood": 0.0,
             "gradient": math.sqrt(2.0) * with_one,
             **forms.lengths(self.head_curvature, with_one, classes),
         }
@@ -182,22 +182,22 @@ class BayesianHead(Closing):
         local = Local.of(found, float(sums["log-likelihood"]), gradient, head - own)
         precision, evidence = local.most_probable()
         whose = np.append(np.rint(n), known.get(SUMMED, ()))
-        # ℓ over other examples is another function.
-        if BEST in known and np.array_equal(known.get(WHOSE, ()), whose):
+        # ℓ over other examples is another function, and under noise there is none.
+        if LIKELIHOOD in known and np.array_equal(known.get(WHOSE, ()), whose):
             best = np.asarray(known[BEST], np.float64)
             was = float(known[LIKELIHOOD]) - precision * np.sum((best - own) ** 2) / 2
             if not local.likelihood - precision * np.sum((head - own) ** 2) / 2 >= was:
                 # What is known of the best weights stays; in the last round they are the mode.
                 return {**known, HEAD: best if number == self.rounds else (head + 3 * best) / 4}
+        exact = {LIKELIHOOD: np.array(local.likelihood), EVIDENCE: np.array(evidence)}
         after = {
             **known,
+            **({} if DEVIATION in known else exact),
             **({PROBIT: np.array(True)} if self.head_predictions == "probit" else {}),
             PRIOR_MEAN: own,
             BEST: head,
-            LIKELIHOOD: np.array(local.likelihood),
             WHOSE: whose,
             PRECISION: np.array(precision),
-            EVIDENCE: np.array(evidence),
             FACTOR: local.vectors / np.sqrt(local.values + precision)[:, None, :],
             ROTATION: found.rotation,
         }
@@ -205,7 +205,8 @@ class BayesianHead(Closing):
         if still or number == self.rounds:
             return {**after, HEAD: head, f"{ENDED}{self.name}": np.array(True)}
         step = found.joined((local.vectors @ local.step(precision)[:, :, None])[:, :, 0])
-        within = FARTHEST * float(np.linalg.norm(head)) / max(float(np.linalg.norm(step)), 1e-300)
+        farthest = FARTHEST_NOISED if DEVIATION in known else FARTHEST
+        within = farthest * float(np.linalg.norm(head)) / max(float(np.linalg.norm(step)), 1e-300)
         return {**after, HEAD: head + min(1.0, within) * step}
 
 

@@ -98,7 +98,8 @@ def lengths(form: Form, longest: float, classes: int) -> dict[str, float]:
     """Return the greatest L2 norms of what one example adds to the sums of a form.
 
     diag p − ppᵀ has eigenvalues up to ½ and a trace up to 1 − 1/C, and the norm of its diagonal,
-    √Σ p²(1 − p)², is at most ½. A triangle is no longer than its matrix.
+    √Σ p²(1 − p)², is at most √(4/27): p(1 − p)² ≤ 4/27, and the p add up to 1. A triangle is no
+    longer than its matrix.
 
     Args:
         form: The form.
@@ -108,7 +109,7 @@ def lengths(form: Form, longest: float, classes: int) -> dict[str, float]:
     of_classes = float(np.sqrt((1.0 - 1.0 / classes) / 2.0))
     by_name = {
         "hessian": of_classes * longest**2,
-        "by-class": longest**2 / 2.0,
+        "by-class": float(np.sqrt(4.0 / 27.0)) * longest**2,
         "of-classes": of_classes,
         "of-features": longest**2,
     }
