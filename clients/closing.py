@@ -81,7 +81,9 @@ def closed(
         deviation, _ = deviations(configuration.closing, known, noise.longest, width, classes)
         begun = sorted(f"{name} {value}" for name, value in known.items() if np.ndim(value) == 0)
         seed, whose = configuration.keys.seed, task.partition_id
-        seeded = randomness.generator(seed, "closing-noise", whose, *begun)
+        # No two releases have the same noise: their difference would have none.
+        release = (posterior.digest(), repr(configuration.closing), repr(noise), *begun)
+        seeded = randomness.generator(seed, "closing-noise", whose, *release)
         normals: Normals = seeded if node.simulated else SystemNormals()
         vector += noise.multiplier * deviation * normals.standard_normal(vector.size)
         vector = np.clip(vector, -greatest(count), greatest(count))
