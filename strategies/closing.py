@@ -173,6 +173,7 @@ def _request(
         state,
         range(clients.size),
         message_type=CLOSE,
+        vectors=("mean", "point"),  # features are taken at the mean
         called=f"closing round {number}",
         broadcast=told(method.closing, known),
         expected=_of_sums(np.zeros(size, np.float32)),

@@ -196,9 +196,10 @@ def test_a_run_killed_in_its_closing_goes_on_there(
         with pytest.raises(KilledError):
             make_run(VALUES, 3, tmp_path / "run")
     request = closing._request
-    monkeypatch.setattr(closing, "_request", lambda *a: asked.append(1) or request(*a))
+    monkeypatch.setattr(closing, "_request", lambda *a: asked.append(request(*a)) or asked[-1])
     run = make_run(VALUES, 3, tmp_path / "run", resume=True)
     assert len(asked) == 5 - killed_after
+    assert {tuple(each.vectors) for each in asked} == {("mean", "point")}
     for name, value in found(whole).items():
         np.testing.assert_array_equal(found(run)[name], value)
     assert run.metrics() == whole.metrics()
