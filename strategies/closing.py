@@ -14,7 +14,16 @@ import numpy.typing as npt
 
 from bfl.closing import Closing
 from bfl.closing.base import DEVIATION, SUMMED, Array, Known
-from bfl.closing.chain import asked, deviations, folded, greatest, implausible, length, told
+from bfl.closing.chain import (
+    asked,
+    deviations,
+    folded,
+    greatest,
+    implausible,
+    length,
+    most_rounds,
+    told,
+)
 from bfl.closing.closed import begun
 from bfl.errors import ConfigurationError, RunError
 from bfl.federation.exchanges import Direct
@@ -144,7 +153,7 @@ def close(
         size = length(parts, head.features, head.classes)
         problem = partial(_problem, method, known, head)
         request = _request(method, state, clients, known, size, number, problem)
-        before(f"{whose} {number}")
+        before(f"{whose} {number}/{most_rounds(chain)}")
         who, total = _sums(method, request, clients, problem)
         known = {**known, SUMMED: np.sort(who)}
         if noise:

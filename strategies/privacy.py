@@ -176,14 +176,38 @@ def sums_begun(folder: Path) -> list[str]:
     return read_text(path).splitlines() if path.is_file() else []
 
 
+def sums_room(begun: Sequence[str]) -> int:
+    """Return for how many rounds of sums ε has room: for all that each closing begun may take.
+
+    When a closing ends is what its sums have told. One that begins anew has its room once more, and
+    a round that is made again counts once more.
+
+    Args:
+        begun: The words for the rounds begun; each ends with the round's number, a slash, and the
+            most rounds of its closing.
+    """
+    most: dict[str, int] = {}
+    numbers: dict[str, Counter[str]] = {}
+    for closing, _, place in (line.rpartition(" ") for line in begun):
+        number, _, rounds = place.partition("/")
+        most[closing] = int(rounds or 1)
+        numbers.setdefault(closing, Counter())[number] += 1
+    room = 0
+    for closing, counted in numbers.items():
+        begins = max(counted["1"], 1)
+        again = sum(max(0, count - begins) for count in counted.values())
+        room += begins * max(most[closing], len(counted)) + again
+    return room
+
+
 def begin_sums(folder: Path, release: str, following: PrivacyAccount, *, anew: bool) -> None:
     """Note that a round of a closing's noised sums begins, so that it outlives this process.
 
     Args:
         folder: The run's folder.
-        release: A word for what is asked. With noise by the seed, the same has the same noise, and
-            counts once.
-        following: The account of the run with one round of sums more.
+        release: A word for what is asked, as in ``sums_room``. With noise by the seed, the same has
+            the same noise, and counts once.
+        following: The account of the run with this round's closing.
         anew: Whether noise is from the system's randomness.
 
     Raises:
@@ -196,9 +220,9 @@ def begin_sums(folder: Path, release: str, following: PrivacyAccount, *, anew: b
     found = following.epsilons()
     for spent in (one for one in following.mechanisms if found[one.metric] > one.budget):
         raise RunError(
-            f"no closing: {len(begun)} rounds of sums have been asked for in this run, and one "
-            f"more would lead to ε = {found[spent.metric]:.4g}; {spent.budget_key} is "
-            f"{spent.budget:g}"
+            f"no closing: {len(begun)} rounds of sums have been asked for in this run, and all "
+            f"that this one may ask for would lead to ε = {found[spent.metric]:.4g}; "
+            f"{spent.budget_key} is {spent.budget:g}"
         )
     lines = "".join(f"{line}\n" for line in [*begun, release])
     write_atomically(folder / SUMS_LEDGER, lines.encode("ascii"))
@@ -211,7 +235,7 @@ def privacy_account(
     finished: int,
     *,
     anew: bool,
-    more_sums: int = 0,
+    sums: int = 0,
 ) -> PrivacyAccount | None:
     """Return the account of a run, where it has noise.
 
@@ -221,9 +245,9 @@ def privacy_account(
         folder: The run's folder.
         finished: The rounds that are over.
         anew: Whether noise is from the system's randomness.
-        more_sums: How many rounds of a closing's sums are to be counted besides those begun.
+        sums: For how many rounds of closings' sums ε has room.
     """
-    noised = mechanisms(configuration, len(sums_begun(folder)) + more_sums)
+    noised = mechanisms(configuration, sums)
     if not noised:
         return None
     keys = configuration.keys

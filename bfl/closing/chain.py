@@ -26,6 +26,11 @@ def asked(chain: Chain, known: Known) -> tuple[Closing, ...]:
     return tuple(each for each in left if each is left[0] or not each.waits)
 
 
+def most_rounds(chain: Chain) -> int:
+    """Return how many rounds of sums a chain may take whose closings wait for none."""
+    return max((each.rounds for each in chain), default=0)
+
+
 def told(chain: Chain, known: Known) -> Known:
     """Return the arrays that clients need in the next round."""
     names = {name for each in asked(chain, known) for name in each.told}

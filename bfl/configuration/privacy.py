@@ -17,10 +17,8 @@ def mechanisms(configuration: Configuration, sums: int = 0) -> tuple[Mechanism, 
 
     Args:
         configuration: The configuration.
-        sums: How many rounds of a closing's sums there have been. ε has room for all that its
-            closing may take in any case: when it ends is what the sums themselves have told.
+        sums: For how many rounds of closings' sums ε has room.
     """
     of_updates = [part.mechanism() for part in configuration.outgoing]
-    room = max((each.rounds for each in configuration.closing), default=0)
-    found = (*of_updates, configuration.example_privacy.mechanism(max(room, sums)))
+    found = (*of_updates, configuration.example_privacy.mechanism(sums))
     return tuple(mechanism for mechanism in found if mechanism)

@@ -8,6 +8,7 @@ from bfl.aggregation.ensemble import any_sampled
 from bfl.aggregation.samplers import WeightedSampler
 from bfl.aggregation.server import UsesServer
 from bfl.closing.base import held_back_count
+from bfl.closing.chain import most_rounds
 from bfl.configuration import Configuration
 from bfl.configuration.privacy import mechanisms, says_nothing_measured
 from bfl.data.datasets import Dataset
@@ -266,7 +267,7 @@ def check_privacy(configuration: Configuration) -> None:
         ConfigurationError: Naming the key and what would do.
     """
     keys = configuration.keys
-    for mechanism in mechanisms(configuration):
+    for mechanism in mechanisms(configuration, most_rounds(configuration.closing)):
         check_accountant(mechanism.multiplier_key)
         # The epochs of a round's clients are drawn where they differ; the account has each.
         expected = round(configuration.workload.expected_epochs(keys.local_epochs))

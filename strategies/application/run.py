@@ -300,7 +300,7 @@ def _run_rounds(
         keys.evaluate_mc_samples,
         best=best,
         log=context.log,
-        privacy=account_of(context, state.server_round),
+        privacy=account_of(context, state.server_round, to_come=True),
         hidden=hidden_metrics(
             Method.of(context.configuration), is_private(context.configuration.outgoing)
         ),

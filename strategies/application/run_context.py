@@ -8,6 +8,7 @@ from typing import Any
 
 from flwr.serverapp import Grid
 
+from bfl.closing.chain import most_rounds
 from bfl.configuration import Configuration
 from bfl.errors import RunError
 from bfl.experiments.results.best import BestPosterior
@@ -20,7 +21,14 @@ from strategies import strategy_class
 from strategies.federation import Federation
 from strategies.method import Method
 from strategies.posterior_pooling import PosteriorPooling
-from strategies.privacy import PoolNoise, PrivacyAccount, begin_sums, privacy_account
+from strategies.privacy import (
+    PoolNoise,
+    PrivacyAccount,
+    begin_sums,
+    privacy_account,
+    sums_begun,
+    sums_room,
+)
 
 
 def make_strategy(
@@ -97,16 +105,26 @@ class RunContext:
         return configuration
 
 
-def account_of(context: RunContext, finished: int, *, more_sums: int = 0) -> PrivacyAccount | None:
-    """Return the account of the rounds so far, where the run has noise."""
-    federation = context.federation
+def account_of(
+    context: RunContext, finished: int, *, release: str = "", to_come: bool = False
+) -> PrivacyAccount | None:
+    """Return the account of the rounds so far, where the run has noise.
+
+    Args:
+        context: The run.
+        finished: The rounds that are over.
+        release: The word for a round of a closing's sums that is about to begin.
+        to_come: Whether the run's closing is to come, and none of its rounds has begun.
+    """
+    federation, path = context.federation, context.folder.path
+    room = most_rounds(context.configuration.closing) if to_come else 0
     return privacy_account(
         context.configuration,
         federation.size,
-        context.folder.path,
+        path,
         finished,
         anew=federation.noise_anew,
-        more_sums=more_sums,
+        sums=sums_room([*sums_begun(path), *filter(None, [release])]) + room,
     )
 
 
@@ -114,7 +132,7 @@ def count_sums(context: RunContext, release: str) -> None:
     """Count a round of a closing's sums before anybody is asked; see ``begin_sums``."""
     if context.configuration.example_privacy.sums_noise is None:
         return
-    following = account_of(context, len(context.folder.rounds()), more_sums=1)
+    following = account_of(context, len(context.folder.rounds()), release=release)
     if following:
         anew = context.federation.noise_anew
         begin_sums(context.folder.path, release, following, anew=anew)

@@ -22,7 +22,14 @@ from bfl.experiments.results.run_folder import RunFolder
 from bfl.federation.privacy.accountant import gaussian_epsilon, sampled_gaussian_epsilon
 from strategies import closing
 from strategies.application.preflight import check_privacy
-from strategies.privacy import LEDGER, SUMS_LEDGER, begin_sums, privacy_account
+from strategies.privacy import (
+    LEDGER,
+    SUMS_LEDGER,
+    begin_sums,
+    privacy_account,
+    sums_begun,
+    sums_room,
+)
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 PLAIN: dict[str, Any] = {
@@ -166,10 +173,12 @@ def test_sums_of_a_closing_have_noise_and_count(
     assert folder.rounds()[0]["example-epsilon"] == after[0]
     assert folder.metrics()["example-epsilon"] == after[0]
     ledger = folder.path / SUMS_LEDGER
-    # The same sums with the same noise are no other release; those of another closing are.
-    for changes, lines in (({}, 2), ({"head_curvature": "bound"}, 4)):
+    # The same sums with the same noise are no other release; those of another closing are, and all
+    # that either may take counts.
+    other = {"head_curvature": "bound", "closing_tolerance": 1e9}
+    for changes, lines in (({}, 2), (other, 3)):
         (folder.path / "metrics.json").unlink()
-        run(tmp_path / "run", **CLOSED, **changes, resume=True)
+        run(tmp_path / "run", **{**CLOSED, **changes}, resume=True)
         assert len(ledger.read_text().splitlines()) == lines
     of_other = (totals[2] - own[4][1] - own[5][1])[gradients]
     assert abs(np.corrcoef(of_first, of_other)[0, 1]) < 0.5
@@ -180,21 +189,21 @@ def test_a_round_of_sums_is_counted_before_anybody_is_asked(tmp_path: Path) -> N
     keys = {"dataset": "digits", **PLAIN, **CLOSED, "example_epsilon_budget": 7.0}
     configuration = resolve({name.replace("_", "-"): value for name, value in keys.items()})
 
-    def begin(word: str, anew: bool) -> int:
-        account = privacy_account(configuration, 2, tmp_path, 1, anew=False, more_sums=1)
+    def begin(word: str, anew: bool = False) -> int:
+        room = sums_room([*sums_begun(tmp_path), word])
+        account = privacy_account(configuration, 2, tmp_path, 1, anew=False, sums=room)
         assert account is not None
         begin_sums(tmp_path, word, account, anew=anew)
-        return len((tmp_path / SUMS_LEDGER).read_text().splitlines())
+        return sums_room(sums_begun(tmp_path))
 
-    assert [begin(word, anew=False) for word in ("a", "a", "b", "a")] == [1, 1, 2, 2]
-    assert [begin("a", anew=True) for _ in range(2)] == [3, 4]
+    # All that a closing may take is counted from its first round on, and stays when it ends before.
+    words = ("a 1/3", "a 1/3", "a 2/3", "b 1/1", "a 1/3")
+    assert [begin(word) for word in words] == [3, 3, 3, 4, 4]
+    assert [begin(word, anew=True) for word in ("b 1/1", "a 2/3", "a 1/3")] == [5, 6, 8]
+    before = sums_begun(tmp_path)
     with pytest.raises(RunError, match="example-epsilon-budget"):
-        [begin("a", anew=True) for _ in range(100)]
-    lines = len((tmp_path / SUMS_LEDGER).read_text().splitlines())
-    within, beyond = (
-        sampled_gaussian_epsilon(1.0, 0.25, 4, 1e-5, (5.0, n)) for n in (lines, lines + 1)
-    )
-    assert within <= 7.0 < beyond
+        begin("c 1/100")
+    assert sums_begun(tmp_path) == before
     with pytest.raises(ConfigurationError, match="closing-noise-multiplier"):
         check_privacy(configuration.replace(closing_noise_multiplier=0.1))
 
