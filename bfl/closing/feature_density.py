@@ -45,10 +45,9 @@ class FeatureDensity(Closing):
     (``mahalanobis``), and by that minus the distance to the mean of all under the covariance of all
     (``relative-mahalanobis``). Predictions stay as they are.
 
-    A client leaves out a class of which it has fewer than ``density-least-count`` examples, whose
-    sums would tell of single ones. Under privacy's noise it leaves out none, and the server those
-    whose count is below three standard deviations of its noise. Covariances get what noise makes of
-    their eigenvalues.
+    A client leaves out a class of which it has fewer than ``density-least-count`` examples. Under
+    privacy's noise it leaves out none, and the server those whose count is below three standard
+    deviations of its noise. Covariances get what noise makes of their eigenvalues.
 
     Reference: Mukhoti et al. (2023), "Deep deterministic uncertainty"; Lee et al. (2018) for tied
     covariances; Ren et al. (2021), "A simple fix to Mahalanobis distance".

@@ -6,14 +6,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from bfl.closing.feature_density import DENSITY
 from bfl.experiments.results.run_folder import RunFolder
 from bfl.posteriors.posterior import FRACTION_AT_FLOOR
 
 LEAST_SHARE = 1e-3
 MOST_AT_FLOOR = 0.5
 
-REMEDY = '; closing="bayesian-head+feature-density" finds what does, also for a run that is over'
-CLOSES = "; what its closing round finds does"
+REMEDY = (
+    f'; the score {DENSITY} does: closing="bayesian-head+{DENSITY}", also for a run that is over'
+)
+CLOSES = f"; the score {DENSITY} of its closing round does"
 
 
 def collapse(numbers: Mapping[str, Any], samples: int) -> str | None:
@@ -75,6 +78,6 @@ class CollapseWatch:
         """
         found = collapse(numbers, samples)
         if found and not any("has collapsed" in told for told in self.folder.warnings()):
-            found += REMEDY if self.folder.config().get("closing", "none") == "none" else CLOSES
+            found += CLOSES if DENSITY in self.folder.config().get("closing", "") else REMEDY
             self.say(f"warning, {when}: {found}")
             self.folder.append_warning(f"{when}: {found}")

@@ -67,8 +67,11 @@ def test_a_run_given_more_rounds_is_warned_as_one_that_had_them_from_the_start(t
     assert len(said) == 2
 
 
-@pytest.mark.parametrize(("closing", "named"), [("none", True), ("feature-density", False)])
-def test_a_run_without_a_closing_round_is_told_of_it(tmp_path, closing, named):
+@pytest.mark.parametrize(
+    ("closing", "named"), [("none", True), ("bayesian-head", True), ("feature-density", False)]
+)
+def test_a_run_without_a_density_is_told_of_it(tmp_path, closing, named):
     folder, said = RunFolder.create(tmp_path, "run", {"closing": closing}, {}), []
     CollapseWatch(folder, said.append).look({"fraction-at-scale-floor": 1.0}, 5, "round 2")
     assert ('closing="bayesian-head' in said[0]) is named
+    assert "feature-density" in said[0]
