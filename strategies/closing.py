@@ -40,6 +40,9 @@ from strategies.server_state import ServerState
 CLOSING = "closing"
 """The folder in a run's with the sums' results so far."""
 
+ROUNDS_MADE = "closing-rounds-made"
+"""The array, and the metric, with the number of rounds of sums made."""
+
 _OF = "of-posterior"
 
 Problem = Callable[[Posterior, int], str | None]
@@ -164,7 +167,7 @@ def close(
         if snapshots:
             snapshots.save(number, {**known, _OF: whose})
         on_round(number, {"clients": len(who), **_numbers(known)})
-    return known
+    return {**known, ROUNDS_MADE: np.array(number)}
 
 
 def _request(

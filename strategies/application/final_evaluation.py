@@ -50,6 +50,7 @@ from strategies.application.run_context import (
     best_posterior,
     posterior_to_close,
 )
+from strategies.closing import ROUNDS_MADE
 from strategies.server_state import ServerState
 from strategies.warnings import told_of_logits
 
@@ -71,13 +72,15 @@ def finish(context: RunContext, posterior: Posterior, known: Known | None = None
         progress.say(best_posterior(context).told())
     folder.write_posterior(posterior, evaluator.manifest)
     closed = Closed(known) if known else None
+    numbers: dict[str, float] = {}
     if known:
         folder.write_arrays(CLOSING, known)
-    numbers: dict[str, float] = {}
+        numbers[ROUNDS_MADE] = float(known[ROUNDS_MADE])
     of_some = None
     if not (isinstance(evaluator, NoEvaluator) or context.configuration.shared.partial):
         progress.say(f"final evaluation with {samples} Monte Carlo samples")
-        numbers, of_some = _evaluate(context, posterior, samples, closed)
+        found, of_some = _evaluate(context, posterior, samples, closed)
+        numbers |= found
     if context.configuration.keys.evaluated_by == "clients":
         personalization = context.configuration.personalization
         table = evaluated_clients(

@@ -199,6 +199,7 @@ def test_a_run_killed_in_its_closing_goes_on_there(
     monkeypatch.setattr(closing, "_request", lambda *a: asked.append(request(*a)) or asked[-1])
     run = make_run(VALUES, 3, tmp_path / "run", resume=True)
     assert len(asked) == 5 - killed_after
+    assert run.metrics()["closing-rounds-made"] == 5
     assert {tuple(each.vectors) for each in asked} == {("mean", "point")}
     for name, value in found(whole).items():
         np.testing.assert_array_equal(found(run)[name], value)

@@ -48,6 +48,7 @@ _DERIVED = """## Made from these
   clients have the same variances. In `rounds.jsonl`. Yang et al. (2023), after Eq. 3.12.
 - `before-closing-NAME`: a metric of the final posterior by itself, where a closing round has moved
   its last layer and the metrics are of the closed network.
+- `closing-rounds-made`: how many rounds of sums a closing round has taken.
 - `conformal-coverage`, `conformal-size`: the share of conformal prediction sets that hold the true
   class, and how many classes they hold, the mean; `conformal-least-class-coverage`: the coverage of
   the class that has the least. `conformal-by-class-…`: of sets by a threshold for each class.
