@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,7 @@ from bfl.errors import NotFiniteError, PosteriorError, RunError
 from bfl.federation.parts import Arrays, Counts, DeclaredArray
 from bfl.posteriors import Posterior
 from strategies.pool_sums import collect_sums
+from strategies.privacy import PoolNoise
 from strategies.server_state import beyond_float32
 from strategies.updates import ClientUpdate
 
@@ -96,8 +97,7 @@ class NoisesPool(Option):
 
     def begin(self, opened: OpenRound) -> None:
         """Have updates refused that the noise would not hide."""
-        noise, previous = opened.method.pool_noise, opened.state.posterior
-        assert noise is not None
+        noise, previous = cast(PoolNoise, opened.method.pool_noise), opened.state.posterior
         self._noise = noise
         opened.request.problems.append(lambda update: noise.problem(update.posterior, previous))
 

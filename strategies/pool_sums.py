@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from bfl.aggregation.pooling import Pooled, PoolingRule, pooled_statistics
 from bfl.aggregation.precision_spread import DISTANCE, SPREAD
@@ -97,8 +97,8 @@ def collect_sums(opened: OpenRound, clients: Clients) -> tuple[Pooled, RoundStat
         RunError: They are too few.
     """
     method, request = opened.method, opened.request
-    secure_sums, rule, previous = method.exchange.secure_sums, method.pooling, request.posterior
-    assert secure_sums is not None
+    secure_sums = cast(SecureSums, method.exchange.secure_sums)
+    rule, previous = method.pooling, request.posterior
     sizes = assigned(clients.num_examples, request.partition_ids)
     wanted = wanted_sum(secure_sums, rule, method.weighting, previous, sizes)
     added_up = clients.add_up(request, wanted)

@@ -196,7 +196,7 @@ def test_the_command_writes_what_it_has_found(
     rows = [{"method": "a", **{f"{p}: variance ratio": 1.0 for p in ("orthogonal", "correlated")}}]
     rows[0]["logistic: variance ratio"] = 0.5
     asked = []
-    monkeypatch.setattr(command, "compared", lambda seed, quick: asked.append(seed) or rows)
+    monkeypatch.setattr(comparison, "compared", lambda seed, quick: asked.append(seed) or rows)
     page = tmp_path / "out.md"
     page.write_text(f"before\n{command.BEGIN}{command.END}\nafter\n", encoding="utf-8")
     for _ in range(2):

@@ -40,6 +40,7 @@ class Evaluator:
     dataset = SimpleNamespace(
         test_images=np.zeros((N, 2, 2, 1), np.uint8),
         test_labels=np.arange(N) % CLASSES,
+        tested_on=np.arange(N) % CLASSES,
         encoding=None,
     )
 

@@ -152,7 +152,7 @@ def test_what_the_node_sends_is_checked_like_an_update(variance, more, reason, t
     )
     (tmp_path / "run-key").write_text("0" * 32 + "\n")
     with pytest.raises(RunError, match=f"epoch 1, client 2: .*: .*{reason}"):
-        _pretrain(server)
+        _pretrain(server, evaluator.initial)
 
 
 @pytest.mark.parametrize("prior", ["fixed", "previous-global"])

@@ -210,7 +210,7 @@ def test_a_run_is_not_gone_on_with_by_another_partition(
     posterior = Posterior(np.zeros(2), np.ones(2), np.zeros(0))
     begun: list[int] = []
 
-    def killed(context: RunContext, checkpoint: Checkpoint | None) -> None:
+    def killed(context: RunContext, checkpoint: Checkpoint | None, _: Posterior) -> None:
         """End the run after its first round."""
         begun.append(checkpoint.server_round if checkpoint else 0)
         if checkpoint is None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import pytest
 from one_layer import trainer_of
@@ -32,7 +33,17 @@ with redirect_stdout(sys.stderr):
 
 def numbers_added_at_once(trainer: LocalTrainer) -> Counter[int]:
     """Return how many operations of a trainer's steps add up how many tensors."""
-    functions = trainer._run.get_concrete_function().graph.as_graph_def().library.function
+    from bfl.keras import tf
+
+    size = (1, trainer.batch_size)
+    images, labels = tf.zeros((1, *trainer.network.image_shape), tf.uint8), tf.zeros(1, tf.int64)
+    batches = tf.zeros(size, tf.int32), tf.ones(size)
+
+    def steps() -> Any:
+        key = tf.zeros(2, tf.int32)
+        return trainer._run(images, labels, *batches, key, tf.constant(1.0), tf.constant(0.1))
+
+    functions = tf.function(steps).get_concrete_function().graph.as_graph_def().library.function
     nodes = (node for function in functions for node in function.node_def)
     return Counter(node.attr["N"].i for node in nodes if node.op == "AddN")
 
