@@ -51,7 +51,7 @@ def check_before_start(configuration: Configuration, clients: int) -> None:
     """
     keys = configuration.keys
     check_output(configuration)
-    if keys.initial_posterior:
+    if keys.initial_posterior and not keys.resume:
         given_posterior(keys.initial_posterior)
     check_privacy(configuration)
     whole = cached_dataset(keys.dataset, keys.data_dir, keys.reading)

@@ -119,7 +119,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         else:
             said = manifest_of_clients(configuration, dataset, grid, federation, progress.say)
             evaluator = NoEvaluator(configuration, dataset, said)
-        initial = _initial(configuration, evaluator)
+        initial = _initial(configuration, evaluator, progress)
         check_own_images(configuration, dataset, own, federation.size)
         if not all(federation.own_examples.values()):
             check_partition(configuration, dataset, own, federation.size)
@@ -148,11 +148,22 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
     return folder
 
 
-def _initial(configuration: Configuration, evaluator: Evaluator | NoEvaluator) -> Posterior:
+def _initial(
+    configuration: Configuration, evaluator: Evaluator | NoEvaluator, progress: ProgressReport
+) -> Posterior:
     """Return what the run begins with, once nothing is wrong with its network's parameters."""
     check_no_moving_statistics(configuration, evaluator.manifest)
-    if given := configuration.keys.initial_posterior:
-        return given_posterior(given, evaluator.manifest)
+    keys = configuration.keys
+    # A run with a checkpoint needs the other run's posterior no more, which may be gone.
+    begun = (
+        keys.resume
+        and keys.name
+        and Checkpoints(RunFolder.named(keys.output_dir, keys.name)).latest()
+    )
+    if keys.initial_posterior and not begun:
+        posterior = given_posterior(keys.initial_posterior, evaluator.manifest)
+        progress.say(f"begins with posterior {posterior.digest()} of {keys.initial_posterior}")
+        return posterior
     return configuration.prior.first_posterior(evaluator.initial)
 
 

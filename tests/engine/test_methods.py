@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -154,11 +155,15 @@ def test_a_run_begins_from_another_runs_posterior(whole: Any, tmp_path: Path) ->
     """At a rate near 0 it stays there; another network's is refused before anything is trained."""
     first = whole("nwa")
     values: dict[str, Any] = {"strategy": "nwa", "rounds": 1, "learning_rate": 1e-12}
-    for given in (first.path, first.path / "posterior.npz"):
-        second = run(tmp_path / given.stem, **values, initial_posterior=str(given))
+    other = shutil.copytree(first.path, tmp_path / "other")
+    for given in (other, other / "posterior.npz"):
+        second = run(tmp_path / f"from-{given.stem}", **values, initial_posterior=str(given))
         (before, _), (after, _) = first.posterior(), second.posterior()
         np.testing.assert_allclose(after.mean, before.mean, rtol=1e-4, atol=1e-6)
         np.testing.assert_allclose(after.variance, before.variance, rtol=1e-4)
+    shutil.rmtree(other)  # a run that has begun needs it no more
+    begun = {**values, "rounds": 2, "resume": True}
+    run(tmp_path / "from-other", **begun, initial_posterior=str(other))
     with pytest.raises(ConfigurationError, match="another network"):
         run(tmp_path / "c", **values, inference="deterministic", initial_posterior=str(first.path))
     with pytest.raises(ConfigurationError, match="initial-posterior is"):
