@@ -4,17 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 
 from bfl import randomness
 from bfl.configuration import Configuration
+from bfl.configuration.privacy import says_nothing_measured
 from bfl.data.datasets import Dataset
 from bfl.data.datasets.base import digest_of
 from bfl.data.datasets.server_data import ServerData, without
 from bfl.data.datasets.subset import train_positions
 from bfl.data.partitions import Partition, own_test_split
+from bfl.data.partitions.manifest import describe
 from bfl.errors import ConfigurationError
+from bfl.experiments.results.identity import without_numbers
 from bfl.federation.wire import Positions
 from strategies.federation import Federation
 
@@ -187,3 +191,22 @@ def own_test_positions(
             'evaluated-by="server"'
         )
     return found
+
+
+def describe_partition(
+    configuration: Configuration,
+    dataset: Dataset,
+    partition: Sequence[Positions | None],
+    own: ServerData | None,
+) -> dict[str, Any]:
+    """Return who holds what of the run's data set, for the run's folder."""
+    known = [part for part in partition if part is not None]
+    described = describe(dataset.train_labels, known, dataset.num_classes)
+    if names := configuration.partition.names(dataset.train_columns):
+        described["names"] = list(names)
+    # Whether the server has them or nobody does: runs whose clients have the same are pairs.
+    if own and own.without_clients.size:
+        kept = [own.without_clients]
+        described["server"] = describe(dataset.train_labels, kept, dataset.num_classes)
+    # Numbers of a client's examples and classes are its data, and no noise is on them.
+    return without_numbers(described) if says_nothing_measured(configuration) else described

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -11,16 +11,14 @@ from flwr.serverapp import Grid
 
 from bfl.closing.base import Known
 from bfl.configuration import Configuration
-from bfl.configuration.privacy import says_nothing_measured
 from bfl.data.datasets import Dataset, said_of
 from bfl.data.datasets.cache import cached_dataset
 from bfl.data.datasets.server_data import ServerData
 from bfl.data.datasets.subset import with_test_examples
-from bfl.data.partitions.manifest import describe
 from bfl.engine.run import run_of
 from bfl.errors import LostStateError, RunError
 from bfl.experiments.results.environment import describe_environment
-from bfl.experiments.results.identity import run_key, without_numbers
+from bfl.experiments.results.identity import run_key
 from bfl.experiments.results.progress import ProgressReport
 from bfl.experiments.results.run_folder import NETWORK, PARTITION, REFUSALS, RunFolder
 from bfl.experiments.run.initial import given_posterior
@@ -29,10 +27,16 @@ from bfl.experiments.run.resume import Checkpoint, Checkpoints, open_run
 from bfl.experiments.run.simulation import made_up_name
 from bfl.experiments.tracking import TrackedRun, live_log
 from bfl.federation.outgoing import is_private
-from bfl.federation.wire import Positions, posterior_from_arrays, posterior_to_arrays
+from bfl.federation.wire import posterior_from_arrays, posterior_to_arrays
 from bfl.posteriors import Posterior
 from bfl.printing import print_anywhere
-from strategies.application.division import check_partition, data_digests, own_test_positions, split
+from strategies.application.division import (
+    check_partition,
+    data_digests,
+    describe_partition,
+    own_test_positions,
+    split,
+)
 from strategies.application.evaluation import evaluation, model_evaluation, own_server, server_data
 from strategies.application.final_evaluation import finish
 from strategies.application.no_evaluator import (
@@ -129,7 +133,7 @@ def run_federation(grid: Grid, configuration: Configuration) -> RunFolder:
         refuse_attackers(configuration, federation)
         refuse_personal_models(configuration, federation.size, dataset.image_shape)
         digests = data_digests(whole, federation, own)
-        described = _described(configuration, dataset, partition, own)
+        described = describe_partition(configuration, dataset, partition, own)
         with (
             _opened(configuration, federation, digests, described) as (folder, checkpoint),
             live_log(configuration.tracker, _tracked(folder), folder.rounds(), progress.say) as log,
@@ -383,25 +387,6 @@ def _audited(context: RunContext) -> Callable[[str], None]:
         context.folder.append_text(REFUSALS, text)
 
     return told
-
-
-def _described(
-    configuration: Configuration,
-    dataset: Dataset,
-    partition: Sequence[Positions | None],
-    own: ServerData | None,
-) -> dict[str, Any]:
-    """Return who holds what of the run's data set, for the run's folder."""
-    known = [part for part in partition if part is not None]
-    described = describe(dataset.train_labels, known, dataset.num_classes)
-    if names := configuration.partition.names(dataset.train_columns):
-        described["names"] = list(names)
-    # Whether the server has them or nobody does: runs whose clients have the same are pairs.
-    if own and own.without_clients.size:
-        kept = [own.without_clients]
-        described["server"] = describe(dataset.train_labels, kept, dataset.num_classes)
-    # Numbers of a client's examples and classes are its data, and no noise is on them.
-    return without_numbers(described) if says_nothing_measured(configuration) else described
 
 
 def _tracked(folder: RunFolder) -> TrackedRun:
