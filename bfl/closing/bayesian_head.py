@@ -227,6 +227,7 @@ class Local:
         values: (B, S) their eigenvalues.
         slope: (B, S) the gradient of ℓ along them.
         away: (B, S) how far the weights are from the prior's mean along them.
+        share: How much of these directions the data determine.
     """
 
     likelihood: float
@@ -234,6 +235,7 @@ class Local:
     values: Array
     slope: Array
     away: Array
+    share: float
 
     @classmethod
     def of(cls, found: forms.Curvature, likelihood: float, gradient: Array, away: Array) -> Local:
@@ -244,7 +246,8 @@ class Local:
             turned = vectors.transpose(0, 2, 1) @ found.split(weights)[:, :, None]
             return np.asarray(turned[:, :, 0])
 
-        return cls(likelihood, vectors, np.maximum(values, 0.0), along(gradient), along(away))
+        sizes = np.maximum(values, 0.0)
+        return cls(likelihood, vectors, sizes, along(gradient), along(away), found.share)
 
     def step(self, precision: float) -> Array:
         """Return d (B, S), the step to the mode under a prior precision δ."""
@@ -260,7 +263,8 @@ class Local:
         """Return log Z(δ)."""
         step = self.step(precision)
         gained = self.slope * step - self.values * step**2 / 2
-        prior = precision * (self.away + step) ** 2 - np.log(precision / (self.values + precision))
+        occam = self.share * np.log(precision / (self.values + precision))
+        prior = precision * (self.away + step) ** 2 - occam
         return self.likelihood + float((gained - prior / 2).sum())
 
     def most_probable(self) -> tuple[float, float]:
@@ -270,7 +274,7 @@ class Local:
         def slope(exponent: float) -> float:
             # Of log Z by log δ, twice: what data determine, and what δ expects of W − M.
             precision = 10.0**exponent
-            determined = self.values / (self.values + precision)
+            determined = self.share * self.values / (self.values + precision)
             expected = precision * (self.away + self.step(precision)) ** 2
             return float((determined - expected).sum())
 

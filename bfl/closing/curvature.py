@@ -12,7 +12,9 @@ after a rotation of the classes: one for ``full``, one a class for the others.
 | ``bound`` | A | F(F + 1)/2 | ½(I − 11ᵀ/C) ⊗ A, an upper bound for all W |
 
 Blocks so scaled are right where all classes are equally probable, and H is at most twice as large
-everywhere, so that Newton's steps with them go uphill.
+everywhere, so that Newton's steps with them go uphill. H has no curvature along the F directions in
+which the weights of all classes move alike, and blocks have: of what they determine, the share
+(C − 1)/C is H's, exactly where the blocks are equal (two classes, or equally probable ones).
 
 Source: Böhning (1992) for the bound; Martens and Grosse (2015) for the Kronecker form.
 """
@@ -46,10 +48,12 @@ class Curvature:
     Attributes:
         blocks: (B, S, S) positive semi-definite blocks; B·S = C·F.
         rotation: (C, C) orthogonal; W becomes W times it.
+        share: How much of the directions that the blocks determine the data determine.
     """
 
     blocks: Array
     rotation: Array
+    share: float = 1.0
 
     def split(self, weights: Array) -> Array:
         """Return weights (F, C) as the blocks (B, S) see them."""
@@ -154,7 +158,8 @@ def curvature(
         return Curvature(matrix("hessian", sums["hessian"])[None], identity)
     if form == "blocks":
         blocks = np.stack([matrix("by-class", each) for each in sums["by-class"]])
-        return Curvature(classes / (classes - 1) * blocks, identity)
+        share = (classes - 1) / classes
+        return Curvature(blocks / share, identity, share)
     of_features = matrix("of-features", sums["of-features"])
     if form == "kronecker":
         of_classes = matrix("of-classes", sums["of-classes"]) / max(examples, 1.0)

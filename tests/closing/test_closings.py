@@ -148,6 +148,37 @@ def test_the_precision_is_the_one_of_the_largest_evidence(seed: int) -> None:
     assert value > max(evidence(precision * 1.3), evidence(precision / 1.3)) + 1e-9
 
 
+@pytest.mark.parametrize(("classes", "sharp"), [(2, 3.0), (2, 0.0), (3, 0.0), (10, 0.0)])
+@pytest.mark.parametrize("form", ["full", "blocks"])
+def test_the_evidence_is_that_of_the_whole_hessian(form: Form, classes: int, sharp: float) -> None:
+    """Of two classes, or equally probable ones, by the Hessian example by example.
+
+    It has no curvature where all classes move alike, and blocks by class have.
+    """
+    rng = np.random.default_rng(classes)
+    phi, labels = rng.normal(size=(60, 5)), rng.integers(classes, size=60)
+    centred = np.eye(classes) - 1 / classes
+    head, own = sharp * rng.normal(size=(5, classes)) @ centred, rng.normal(size=(5, classes))
+    p = softmax(phi @ head, axis=1)
+    hessian = sum(
+        np.kron(np.diag(q) - np.outer(q, q), np.outer(x, x)) for q, x in zip(p, phi, strict=True)
+    )
+    gradient, away = phi.T @ (np.eye(classes)[labels] - p), head - own @ centred
+    slope, flat = gradient.T.ravel(), away.T.ravel()
+
+    def evidence(precision: float) -> float:
+        curved = hessian + precision * np.eye(len(flat))
+        up = np.linalg.solve(curved, slope - precision * flat)
+        prior = precision * ((flat + up) ** 2).sum() + np.linalg.slogdet(curved / precision)[1]
+        return float(-7.0 + slope @ up - up @ hessian @ up / 2 - prior / 2)
+
+    found = curvature(form, measure(form, p, phi), 60, classes)
+    precision, value = Local.of(found, -7.0, gradient, away).most_probable()
+    np.testing.assert_allclose(value, evidence(precision), rtol=1e-9)
+    around = np.geomspace(precision / 100, precision * 100, 41)
+    assert value >= max(evidence(float(each)) for each in around) - 1e-9
+
+
 @pytest.mark.parametrize("prior", ["pooled", "zero"])
 @pytest.mark.parametrize("form", FORMS)
 def test_newton_ends_at_the_mode_of_the_central_posterior(
