@@ -32,8 +32,11 @@ FACTOR, ROTATION = "head-factor", "head-rotation"
 
 PRECISION, EVIDENCE = "head-prior-precision", "head-log-evidence"
 PRIOR_MEAN = "head-prior-mean"
-BEST, LIKELIHOOD, WHOSE = "head-best", "head-log-likelihood", "head-best-clients"
-"""The best weights so far, their log-likelihood, and n and the clients that it is of."""
+BEST, WHOSE = "head-best", "head-best-clients"
+"""The best weights so far, and n and the clients that ℓ and g at them are of."""
+
+LIKELIHOOD, SLOPE = "head-log-likelihood", "head-best-gradient"
+"""ℓ and g at the best weights."""
 
 PROBIT = "head-probit"
 """The array that is there where predictions are the probit approximation's."""
@@ -62,10 +65,12 @@ class BayesianHead(Closing):
     the data already, δ grows and the layer stays M.
 
     No step is longer than 4‖W‖. A quarter is left of one after which ℓ − δ‖W − M‖²/2 is lower, and
-    the last round keeps the best weights; only sums of the same clients are compared. A round is
-    the last as soon as the next step promises a gain (g − δ(W − M))ᵀd/2 below
-    ``closing-tolerance`` nats an example. Under privacy's noise no step is longer than ½‖W‖, and
-    none is taken back, as noise on ℓ would decide it: clients send 0 for ℓ, and log Z is not told.
+    the last round keeps the best weights; only sums of the same clients are compared. ℓ is concave,
+    so that a step gains between gᵀd at its end and gᵀd at its begin: what ℓ says beyond counts as
+    that, and no client holds up the steps by its ℓ alone. A round is the last as soon as the next
+    step promises a gain (g − δ(W − M))ᵀd/2 below ``closing-tolerance`` nats an example. Under
+    privacy's noise no step is longer than ½‖W‖, and none is taken back, as noise on ℓ would decide
+    it: clients send 0 for ℓ, and log Z is not told.
 
     Reference: MacKay (1992), "The evidence framework applied to classification networks"; Daxberger
     et al. (2021), "Laplace redux", for last layers.
@@ -183,13 +188,20 @@ class BayesianHead(Closing):
         precision, evidence = local.most_probable()
         whose = np.append(np.rint(n), known.get(SUMMED, ()))
         # ℓ over other examples is another function, and under noise there is none.
-        if LIKELIHOOD in known and np.array_equal(known.get(WHOSE, ()), whose):
+        if SLOPE in known and np.array_equal(known.get(WHOSE, ()), whose):
             best = np.asarray(known[BEST], np.float64)
-            was = float(known[LIKELIHOOD]) - precision * np.sum((best - own) ** 2) / 2
-            if not local.likelihood - precision * np.sum((head - own) ** 2) / 2 >= was:
+            # As ℓ is concave, its gain lies between those of its slopes at either end.
+            least, most = (float(np.sum(g * (head - best))) for g in (gradient, known[SLOPE]))
+            gained = max(least, min(most, local.likelihood - float(known[LIKELIHOOD])))
+            lost = precision * (np.sum((head - own) ** 2) - np.sum((best - own) ** 2)) / 2
+            if not gained >= lost:
                 # What is known of the best weights stays; in the last round they are the mode.
                 return {**known, HEAD: best if number == self.rounds else (head + 3 * best) / 4}
-        exact = {LIKELIHOOD: np.array(local.likelihood), EVIDENCE: np.array(evidence)}
+        exact = {
+            LIKELIHOOD: np.array(local.likelihood),
+            EVIDENCE: np.array(evidence),
+            SLOPE: gradient,
+        }
         after = {
             **known,
             **({} if DEVIATION in known else exact),

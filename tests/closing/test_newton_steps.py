@@ -10,7 +10,15 @@ import pytest
 from scipy.special import log_softmax
 
 from bfl.closing.base import ENDED, HEAD, SUMMED, Examples, with_one
-from bfl.closing.bayesian_head import BEST, FACTOR, LIKELIHOOD, PRECISION, WHOSE, BayesianHead
+from bfl.closing.bayesian_head import (
+    BEST,
+    FACTOR,
+    LIKELIHOOD,
+    PRECISION,
+    SLOPE,
+    WHOSE,
+    BayesianHead,
+)
 from bfl.closing.chain import folded, measured, told
 from bfl.closing.closed import begun
 from bfl.closing.curvature import curvature, measure
@@ -73,11 +81,45 @@ def test_a_quarter_is_left_of_a_step_after_which_the_log_posterior_is_lower() ->
             BEST: best,
             LIKELIHOOD: good[LIKELIHOOD] - share * prior,
             WHOSE: good[WHOSE],
+            SLOPE: 1e9 * (head - best),
         }
         expected = best + (head - best) / 4 if lower else good[HEAD]
         np.testing.assert_allclose(after(before)[HEAD], expected, rtol=1e-9)
         last = after(before, closing_rounds=1)
         np.testing.assert_allclose(last[HEAD], best if lower else head, rtol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("lie", "sharp"),
+    [
+        ("too good at first", 0.3),
+        ("too good at first", 30.0),
+        ("too bad later", 0.3),
+        ("too bad later", 30.0),
+        ("worse each time", 30.0),
+        ("random", 0.3),
+    ],
+)
+def test_no_log_likelihood_that_a_client_makes_up_holds_the_steps_up(
+    lie: str, sharp: float
+) -> None:
+    """They end where they end without it, also from weights that steps overshoot from."""
+    chain = (BayesianHead(head_curvature="full", closing_rounds=60, closing_tolerance=0.0),)
+    whole, rng, ends = Examples(PHI, LABELS, CLASSES), np.random.default_rng(0), {}
+    for lies in (False, True):
+        known: dict[str, Any] = dict(begun(sharp * DIRECTION, from_head=True))
+        for number in range(60):
+            sums = measured(chain, told(chain, known), whole, whole)
+            made_up = {
+                "too good at first": 0.0 if number == 0 else sums[1],
+                "too bad later": sums[1] if number == 0 else -1e9,
+                "worse each time": -1e5 * number,
+                "random": -1e5 * rng.random(),
+            }
+            sums[1] = made_up[lie] if lies else sums[1]
+            known = dict(folded(chain, known, sums, FEATURES, CLASSES))
+        ends[lies] = known[HEAD]
+    np.testing.assert_allclose(ends[True], ends[False], atol=1e-5)
 
 
 @pytest.mark.parametrize("missing", [{1: 1}, {3: 1}, {1: 1, 2: 0}, {4: 0, 5: 1}])
