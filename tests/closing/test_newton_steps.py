@@ -1,4 +1,4 @@
-"""A round of the Bayesian last layer, by its formulas: the step, its bounds, and when it ends."""
+"""A round of the Bayesian last layer, by its formulas: the prior, the step, and when it ends."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scipy.special import log_softmax
+from scipy.special import log_softmax, softmax
+from scipy.stats import multivariate_normal
 
 from bfl.closing.base import ENDED, HEAD, SUMMED, Examples, with_one
 from bfl.closing.bayesian_head import (
@@ -18,10 +19,11 @@ from bfl.closing.bayesian_head import (
     SLOPE,
     WHOSE,
     BayesianHead,
+    Local,
 )
 from bfl.closing.chain import folded, measured, told
 from bfl.closing.closed import begun
-from bfl.closing.curvature import curvature, measure
+from bfl.closing.curvature import Curvature, Form, curvature, measure
 
 FEATURES, CLASSES, COUNT = 4, 3, 300
 RNG = np.random.default_rng(21)
@@ -140,3 +142,56 @@ def test_clients_that_are_missing_from_a_round_freeze_nothing(missing: dict[int,
     hessian = curvature("full", measure("full", p, PHI), COUNT, CLASSES).blocks[0]
     expected = np.linalg.inv(hessian + known[PRECISION] * np.eye(len(hessian)))
     np.testing.assert_allclose(known[FACTOR][0] @ known[FACTOR][0].T, expected, atol=1e-8)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_the_precision_is_the_one_of_the_largest_evidence(seed: int) -> None:
+    """Of ℓ + log N(W; M, δ⁻¹I) and the integral over W, each by brute force."""
+    rng = np.random.default_rng(seed)
+    root = rng.normal(size=(5, 5))
+    curved, gradient, away = root @ root.T + np.eye(5), 3 * rng.normal(size=5), rng.normal(size=5)
+    found = Curvature(curved[None], np.eye(1))
+    local = Local.of(found, -1.0, gradient[:, None], away[:, None])
+
+    def evidence(precision: float) -> float:
+        mean = away + np.linalg.solve(curved, gradient)
+        top = -1.0 + gradient @ np.linalg.solve(curved, gradient) / 2
+        both = np.linalg.inv(curved) + np.eye(5) / precision
+        exact = multivariate_normal(np.zeros(5), both).logpdf(mean)
+        return float(top + exact + (5 * np.log(2 * np.pi) - np.linalg.slogdet(curved)[1]) / 2)
+
+    precision, value = local.most_probable()
+    np.testing.assert_allclose(value, evidence(precision))
+    assert value >= max(evidence(precision * each) for each in np.geomspace(0.01, 100, 21)) - 1e-9
+    assert value > max(evidence(precision * 1.3), evidence(precision / 1.3)) + 1e-9
+
+
+@pytest.mark.parametrize(("classes", "sharp"), [(2, 3.0), (2, 0.0), (3, 0.0), (10, 0.0)])
+@pytest.mark.parametrize("form", ["full", "blocks"])
+def test_the_evidence_is_that_of_the_whole_hessian(form: Form, classes: int, sharp: float) -> None:
+    """Of two classes, or equally probable ones, by the Hessian example by example.
+
+    It has no curvature where all classes move alike, and blocks by class have.
+    """
+    rng = np.random.default_rng(classes)
+    phi, labels = rng.normal(size=(60, 5)), rng.integers(classes, size=60)
+    centred = np.eye(classes) - 1 / classes
+    head, own = sharp * rng.normal(size=(5, classes)) @ centred, rng.normal(size=(5, classes))
+    p = softmax(phi @ head, axis=1)
+    hessian = sum(
+        np.kron(np.diag(q) - np.outer(q, q), np.outer(x, x)) for q, x in zip(p, phi, strict=True)
+    )
+    gradient, away = phi.T @ (np.eye(classes)[labels] - p), head - own @ centred
+    slope, flat = gradient.T.ravel(), away.T.ravel()
+
+    def evidence(precision: float) -> float:
+        curved = hessian + precision * np.eye(len(flat))
+        up = np.linalg.solve(curved, slope - precision * flat)
+        prior = precision * ((flat + up) ** 2).sum() + np.linalg.slogdet(curved / precision)[1]
+        return float(-7.0 + slope @ up - up @ hessian @ up / 2 - prior / 2)
+
+    found = curvature(form, measure(form, p, phi), 60, classes)
+    precision, value = Local.of(found, -7.0, gradient, away).most_probable()
+    np.testing.assert_allclose(value, evidence(precision), rtol=1e-9)
+    around = np.geomspace(precision / 100, precision * 100, 41)
+    assert value >= max(evidence(float(each)) for each in around) - 1e-9

@@ -254,11 +254,12 @@ def test_a_closing_that_fails_is_not_told_as_a_round(
         make_run(VALUES, 3, tmp_path / "run", exchange=exchange, rounds=1)
 
 
-def test_flipout_clients_are_closed(tmp_path: Path) -> None:
-    run = make_run(
-        VALUES, 3, tmp_path / "run", inference="flipout", strategy="ws", closing="bayesian-head"
-    )
+def test_masked_ivon_clients_with_a_variational_last_layer_are_closed(tmp_path: Path) -> None:
+    changes = {"model": "mlp", "inference": "ivon", "strategy": "ivon", "exchange": "masked"}
+    closing = {"closing": "bayesian-head", "variational-layers": "last", "rounds": 1}
+    run = make_run(VALUES, 3, tmp_path / "run", **{**changes, **closing})
     assert run.metrics()["mean-epistemic"] > 1e-6
+    assert run.posterior()[0].variance.size == 10 * (200 + 1)  # an MLP has 200 features
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_settings_reach_the_clients(tmp_path: Path) -> None:
         {"fraction-train": 0.5},
         {"augmentation": "crop-flip", "crop-padding": 1},
         {"initial-scale": 0.01},
-        {"variational-layers": "dense"},
+        {"variational-layers": "last"},
         {"optimizer": "sgd"},
         {"optimizer": "sgd", "momentum": 0.5},
         {"optimizer": "sgd", "weight-decay": 0.1},

@@ -29,9 +29,8 @@ class Inference(Component):
     An architecture (``bfl.learning.models``) asks it for convolutions and dense layers and does not
     know what it gets, so every architecture exists in every inference.
 
-    Kernels begin as ``initial-means`` says, but for those of depthwise convolutions and, where
-    dense layers alone are variational, of convolutions: both begin as He et al.'s (2015). Biases
-    begin at 0.
+    Kernels begin as ``initial-means`` says, but for those of depthwise convolutions and of the
+    point layers of a variational network: they begin as He et al.'s (2015). Biases begin at 0.
     """
 
     gaussian: ClassVar[bool] = False
@@ -149,10 +148,11 @@ class Deterministic(Inference):
 
 
 class VariationalInference(Inference):
-    """Gaussians over the weights and biases of all layers, or of the dense ones alone.
+    """Gaussians over the weights and biases of all layers, of the dense ones, or of the last.
 
     With ``variational-layers`` = "dense" convolutions have point weights, as in Ozer et al. (2022),
-    appendix 6.1: "we replace linear layers with variational Bayesian linear layers".
+    appendix 6.1: "we replace linear layers with variational Bayesian linear layers". With "last"
+    every layer has but the one that gives the logits.
     """
 
     gaussian: ClassVar[bool] = True
@@ -161,7 +161,7 @@ class VariationalInference(Inference):
     initial_scale: float = Field(
         0.05, gt=1e-6, le=10.0, description="standard deviation that every weight begins with"
     )
-    variational_layers: Literal["all", "dense"] = Field(
+    variational_layers: Literal["all", "dense", "last"] = Field(
         "all", description="which layers' weights are Gaussian; the others have point weights"
     )
 
@@ -184,7 +184,7 @@ class VariationalInference(Inference):
     def convolution(
         self, filters: int, kernel_size: int, *, strides: int, name: str, padding: Padding = "same"
     ) -> Layer:
-        """Return a variational convolution, or a plain one if only dense layers are variational."""
+        """Return a convolution that is variational if all layers are, and else a plain one."""
         make = (
             self.variational_convolution
             if self.variational_layers == "all"
@@ -197,6 +197,16 @@ class VariationalInference(Inference):
         self, filters: int, kernel_size: int, *, strides: int, name: str, padding: Padding
     ) -> Layer:
         """Return a 2-D convolution whose kernel and bias are Gaussian."""
+
+    def dense(self, units: int, *, name: str, output: bool = False) -> Layer:
+        """Return a dense layer, variational unless the last alone is and this is another."""
+        plain = self.variational_layers == "last" and not output
+        make = Deterministic().dense if plain else self.variational_dense
+        return make(units, name=name)
+
+    @abstractmethod
+    def variational_dense(self, units: int, *, name: str) -> Layer:
+        """Return a dense layer whose kernel and bias are Gaussian."""
 
     def parameters(self, layer: Any) -> list[ParameterVariables]:
         """Return the kernel's and the bias's variables, with those of their priors if they vary."""
@@ -258,7 +268,7 @@ class Flipout(GradientVariationalInference):
             filters, kernel_size, strides=strides, padding=padding, name=name, form=self.form
         )
 
-    def dense(self, units: int, *, name: str, output: bool = False) -> Layer:
+    def variational_dense(self, units: int, *, name: str) -> Layer:
         """Return TensorFlow Probability's dense Flipout layer."""
         from bfl.learning.networks.layers import KeyedDenseFlipout
 
@@ -340,7 +350,7 @@ class Reparameterization(GradientVariationalInference):
             filters, kernel_size, strides=strides, padding=padding, name=name, form=self.form
         )
 
-    def dense(self, units: int, *, name: str, output: bool = False) -> Layer:
+    def variational_dense(self, units: int, *, name: str) -> Layer:
         """Return a dense layer whose outputs are drawn."""
         from bfl.learning.networks.layers import ReparameterizedDense
 

@@ -61,7 +61,7 @@ class ImprovedVariationalOnlineNewton(VariationalInference):
             filters, kernel_size, strides=strides, padding=padding, name=name, form=self.form
         )
 
-    def dense(self, units: int, *, name: str, output: bool = False) -> Layer:
+    def variational_dense(self, units: int, *, name: str) -> Layer:
         """Return a dense layer with one draw of its weights a batch."""
         from bfl.learning.networks.layers import DrawnDense
 

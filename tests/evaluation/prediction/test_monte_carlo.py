@@ -184,6 +184,7 @@ AT_MEAN = [
     *((name, {}) for name in inferences.names()),
     ("mc-dropout", {"dropout-rate": 0.5}),
     ("flipout", CLAMPED),
+    ("flipout", {"variational-layers": "last"}),
     ("reparameterization", {**CLAMPED, "variational-layers": "dense"}),
 ]
 

@@ -20,7 +20,7 @@ def build(word, inference, **settings):
     return build_network(create_architecture(word), chosen, SHAPE, 10)
 
 
-@pytest.mark.parametrize("layers", ["all", "dense"])
+@pytest.mark.parametrize("layers", ["all", "dense", "last"])
 @pytest.mark.parametrize("inference", inferences.names())
 @pytest.mark.parametrize("word", WORDS)
 def test_every_architecture_has_every_inference(word, inference, layers):
@@ -40,18 +40,18 @@ def test_every_architecture_has_every_inference(word, inference, layers):
 
 @pytest.mark.parametrize("inference", GAUSSIAN)
 @pytest.mark.parametrize("word", WORDS)
-def test_dense_layers_alone_vary_on_demand(word, inference):
+def test_dense_layers_or_the_last_alone_vary_on_demand(word, inference):
     gaussian = {
         layers: {
             p.name
             for p in build(word, inference, **{"variational-layers": layers}).manifest.gaussian
         }
-        for layers in ("all", "dense")
+        for layers in ("all", "dense", "last")
     }
     convolutions = {name for name in gaussian["all"] if name.startswith("conv")}
     assert convolutions
     assert gaussian["dense"] == gaussian["all"] - convolutions
-    assert {"logits/kernel", "logits/bias"} <= gaussian["dense"]
+    assert {"logits/kernel", "logits/bias"} == gaussian["last"] <= gaussian["dense"]
 
 
 @pytest.mark.parametrize(("padding", "side"), [("same", 6), ("valid", 5)])
